@@ -1,0 +1,40 @@
+"""How much a request may hold, where no setting decides it. A value past its limit is refused, never cut."""
+
+ID_LENGTH_MAX = 255
+"""Characters of a group id, instance id, client id, topic, protocol name or request id. Kafka has no limit; paths do."""
+
+MEMBER_ID_LENGTH_MAX = ID_LENGTH_MAX + 64
+"""Characters of a member id: it is a client id or an instance id with a dash and a random part behind it."""
+
+REASON_LENGTH_MAX = 255
+"""Characters of a reason that are kept. A longer one is cut, as Kafka does: it is only for people to read."""
+
+PROTOCOLS_MAX = 32
+"""Protocols that one join may offer."""
+
+LEAVERS_MAX = 10_000
+"""Members in one leave."""
+
+ASSIGNMENTS_MAX = 100_000
+"""Members that one sync may assign to."""
+
+COMMIT_TOPICS_MAX = 10_000
+"""Topics in one commit, and topics named in one fetch."""
+
+COMMIT_PARTITIONS_MAX = 100_000
+"""Partitions of one topic in one commit."""
+
+COORDINATOR_GROUPS_MAX = 1_000
+"""Groups in one look-up of coordinators."""
+
+LIST_LIMIT_MAX = 1_000
+"""Rows on one page of a list."""
+
+LIST_LIMIT_DEFAULT = 100
+"""Rows on one page of a list that names no limit."""
+
+PARTITION_MAX = 2**31 - 1
+OFFSET_MIN = -(2**63)
+OFFSET_MAX = 2**63 - 1
+INT32_MIN = -(2**31)
+INT32_MAX = 2**31 - 1

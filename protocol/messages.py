@@ -1,0 +1,424 @@
+"""Requests and answers, as frozen pydantic models.
+
+Requests are strict and refuse fields they do not know, so that a misspelt option is an error and not a silence.
+Answers ignore what they do not know, so that an older client can read a newer service. Every `_ms` is milliseconds.
+What is opaque to the coordinator is `OpaqueJson`; for `protocol_type` "consumer" its shapes are
+`ConsumerSubscription` and `ConsumerAssignment`.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic_core import PydanticCustomError
+
+from protocol import limits
+from protocol.opaque import EMPTY, OpaqueJson
+
+
+class RequestModel(BaseModel):
+    """A request's body: frozen, strict (no "5" for 5), unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class AnswerModel(BaseModel):
+    """An answer's body: frozen, unknown fields ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+def _partition_key(value: Any) -> Any:
+    """Keys of a JSON object are text: "12" is partition 12, while "012", "+1" and "1_0" are nothing."""
+    if isinstance(value, str):
+        if value.isascii() and value.isdigit() and (value == "0" or value[0] != "0") and len(value) <= 10:
+            return int(value)
+        raise PydanticCustomError("partition_key", "a partition is a whole number from 0, without leading zeros")
+    return value
+
+
+Id = Annotated[str, Field(max_length=limits.ID_LENGTH_MAX)]
+NamedId = Annotated[str, Field(min_length=1, max_length=limits.ID_LENGTH_MAX)]
+MemberId = Annotated[str, Field(max_length=limits.MEMBER_ID_LENGTH_MAX)]
+Int32 = Annotated[int, Field(ge=limits.INT32_MIN, le=limits.INT32_MAX)]
+Partition = Annotated[int, BeforeValidator(_partition_key), Field(ge=0, le=limits.PARTITION_MAX)]
+Offset = Annotated[int, Field(ge=limits.OFFSET_MIN, le=limits.OFFSET_MAX)]
+TimeoutMs = Annotated[int, Field(ge=0, le=limits.INT32_MAX)]
+
+
+# --- the shapes of protocol type "consumer" --------------------------------------------------------------------------
+
+
+class ConsumerSubscription(AnswerModel):
+    """What a consumer tells the leader: `metadata` of a join. `owned_partitions` are those of `generation_id`."""
+
+    topics: tuple[NamedId, ...]
+    owned_partitions: dict[NamedId, tuple[Partition, ...]] = {}
+    generation_id: Int32 = -1
+    rack_id: Id | None = None
+    user_data: JsonValue = None
+
+
+class ConsumerAssignment(AnswerModel):
+    """What the leader gives a consumer: `assignment` of a sync."""
+
+    partitions: dict[NamedId, tuple[Partition, ...]] = {}
+    user_data: JsonValue = None
+
+
+# --- find coordinator ------------------------------------------------------------------------------------------------
+
+
+class CoordinatorRequest(RequestModel):
+    """Look-up of the coordinators of some groups. An empty group id is allowed, as in Kafka."""
+
+    group_ids: Annotated[tuple[Id, ...], Field(min_length=1, max_length=limits.COORDINATOR_GROUPS_MAX)]
+
+
+class CoordinatorEntry(AnswerModel):
+    """Where one group lives, or its own error: then `node_id` and `url` are null."""
+
+    group_id: str
+    shard: int
+    node_id: str | None
+    url: str | None
+    error_code: int
+    error_name: str
+
+
+class CoordinatorAnswer(AnswerModel):
+    """One entry for each group asked for, in the order asked."""
+
+    coordinators: tuple[CoordinatorEntry, ...]
+
+
+# --- join ------------------------------------------------------------------------------------------------------------
+
+
+class JoinProtocol(RequestModel):
+    """A protocol that a member offers, with what it tells the leader under that protocol."""
+
+    name: NamedId
+    metadata: OpaqueJson = EMPTY
+
+
+class JoinRequest(RequestModel):
+    """A member asks to be part of the next generation.
+
+    `member_id` is empty at first; the answer MEMBER_ID_REQUIRED hands one out. `protocols` come in order of preference.
+    `rebalance_timeout_ms` is how long others wait for this member to join again. `disconnect_grace_ms` is for members
+    on a session. `request_id`, random for each attempt and kept for its retries, makes a repeat harmless.
+    `max_wait_ms` bounds how long the answer may be held back; then it is 202 and the same request goes on waiting.
+    """
+
+    member_id: MemberId
+    group_instance_id: NamedId | None = None
+    client_id: Id = "member"
+    protocol_type: Id
+    protocols: Annotated[tuple[JoinProtocol, ...], Field(max_length=limits.PROTOCOLS_MAX)]
+    session_timeout_ms: TimeoutMs
+    rebalance_timeout_ms: TimeoutMs
+    disconnect_grace_ms: TimeoutMs | None = None
+    request_id: NamedId | None = None
+    reason: str | None = None
+    max_wait_ms: TimeoutMs | None = None
+
+
+class JoinedMember(AnswerModel):
+    """A member as the leader is told of it."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    metadata: OpaqueJson
+
+
+class JoinAnswer(AnswerModel):
+    """The join phase ended. `members` is filled for the leader alone, who then runs the assignor and syncs.
+
+    `skip_assignment`: a static leader came back to a stable group: it leads, but the assignment stands.
+    `heartbeat_interval_ms`: how often to send a heartbeat that does not wait.
+    """
+
+    generation_id: int
+    protocol_type: str
+    protocol_name: str
+    leader: str
+    member_id: str
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+    heartbeat_interval_ms: int = 3000
+
+
+class WaitingAnswer(AnswerModel):
+    """202: nothing happened yet; send the same request again to go on waiting. `member_id` stands in the answer to a
+    join that came without one: go on with it."""
+
+    waiting: bool = True
+    member_id: str | None = None
+
+
+# --- sync ------------------------------------------------------------------------------------------------------------
+
+
+class SyncAssignment(RequestModel):
+    """What the leader gives one member."""
+
+    member_id: MemberId
+    assignment: OpaqueJson = EMPTY
+
+
+class SyncRequest(RequestModel):
+    """A member asks for its assignment of a generation; the leader submits everyone's with the same call.
+
+    `protocol_type` and `protocol_name` must be the group's; absent counts as different (INCONSISTENT_GROUP_PROTOCOL).
+    """
+
+    generation_id: Int32
+    member_id: MemberId
+    group_instance_id: NamedId | None = None
+    protocol_type: Id | None = None
+    protocol_name: Id | None = None
+    assignments: Annotated[tuple[SyncAssignment, ...], Field(max_length=limits.ASSIGNMENTS_MAX)] = ()
+    max_wait_ms: TimeoutMs | None = None
+
+
+class SyncAnswer(AnswerModel):
+    """The member's own part of the assignment; null where the leader gave it none."""
+
+    protocol_type: str
+    protocol_name: str
+    assignment: OpaqueJson
+
+
+# --- heartbeat, leave ------------------------------------------------------------------------------------------------
+
+
+class HeartbeatRequest(RequestModel):
+    """A member says it lives. With `wait_ms` the answer is held back until the group begins to rebalance or that time
+    (cut to half the session timeout, and to the service's limit) has passed."""
+
+    generation_id: Int32
+    member_id: MemberId
+    group_instance_id: NamedId | None = None
+    wait_ms: TimeoutMs = 0
+
+
+class HeartbeatAnswer(AnswerModel):
+    """The member is known and its generation is current."""
+
+
+class LeaveMember(RequestModel):
+    """A member that goes; an administrator may name a static one by its instance id alone."""
+
+    member_id: MemberId = ""
+    group_instance_id: NamedId | None = None
+    reason: str | None = None
+
+
+class LeaveRequest(RequestModel):
+    """Members that go, in one step: at most one rebalance follows."""
+
+    members: Annotated[tuple[LeaveMember, ...], Field(min_length=1, max_length=limits.LEAVERS_MAX)]
+
+
+class LeftMember(AnswerModel):
+    """The result for one entry of a leave."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    error_code: int
+    error_name: str
+
+
+class LeaveAnswer(AnswerModel):
+    """One result for each entry, in order."""
+
+    members: tuple[LeftMember, ...]
+
+
+# --- offsets ---------------------------------------------------------------------------------------------------------
+
+
+class OffsetCommit(RequestModel):
+    """The next offset to read of a partition, with what the member wants to remember beside it."""
+
+    offset: Offset
+    leader_epoch: Int32 | None = None
+    metadata: str = ""
+
+
+class CommitRequest(RequestModel):
+    """Progress of a member: topic to partition to offset. `generation_id` -1 without a member id is the simple commit,
+    which only a group without members takes."""
+
+    generation_id: Int32
+    member_id: MemberId = ""
+    group_instance_id: NamedId | None = None
+    offsets: Annotated[
+        dict[
+            NamedId,
+            Annotated[dict[Partition, OffsetCommit], Field(max_length=limits.COMMIT_PARTITIONS_MAX)],
+        ],
+        Field(max_length=limits.COMMIT_TOPICS_MAX),
+    ]
+
+
+class PartitionResult(AnswerModel):
+    """The result for one partition of a commit."""
+
+    error_code: int
+    error_name: str
+
+
+class CommitAnswer(AnswerModel):
+    """One result for each partition. What says NONE is on disk."""
+
+    offsets: dict[str, dict[int, PartitionResult]]
+
+
+class FetchRequest(RequestModel):
+    """Which committed offsets to fetch; without topics, all of the group."""
+
+    topics: Annotated[tuple[NamedId, ...], Field(max_length=limits.COMMIT_TOPICS_MAX)] = ()
+
+
+class CommittedOffset(AnswerModel):
+    """What was committed last. In a description also the end of the partition and the lag, where they are known."""
+
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+    commit_at_ms: int | None = None
+    end_offset: int | None = None
+    lag: int | None = None
+
+
+class FetchAnswer(AnswerModel):
+    """Committed offsets by topic and partition; a partition without a commit is absent."""
+
+    offsets: dict[str, dict[int, CommittedOffset]]
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+class ListGroupsRequest(RequestModel):
+    """A page of the list of groups, in the order of their ids. `state` is compared without regard to case.
+
+    `cursor` is the `next_cursor` of the page before.
+    """
+
+    state: Id | None = None
+    prefix: Id = ""
+    limit: Annotated[int, Field(ge=1, le=limits.LIST_LIMIT_MAX)] = limits.LIST_LIMIT_DEFAULT
+    cursor: Id | None = None
+
+
+class GroupListing(AnswerModel):
+    """A group in the list. `protocol_type` is empty for a group that only has simple commits."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    member_count: int
+    generation_id: int
+
+
+class ListGroupsAnswer(AnswerModel):
+    """A page; `next_cursor` is null on the last one."""
+
+    groups: tuple[GroupListing, ...]
+    next_cursor: str | None = None
+
+
+class DescribedMember(AnswerModel):
+    """A member as operators see it; `metadata` and `assignment` are null unless the group is Stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    metadata: OpaqueJson
+    assignment: OpaqueJson
+
+
+class DescribeAnswer(AnswerModel):
+    """A group as it stands in the store and in memory. `protocol_name` is empty unless the group is Stable."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    generation_id: int
+    leader: str | None
+    members: tuple[DescribedMember, ...]
+    offsets: dict[str, dict[int, CommittedOffset]]
+
+
+# --- topics ----------------------------------------------------------------------------------------------------------
+
+
+class PutTopicRequest(RequestModel):
+    """Register a topic or change it. The number of partitions may grow, not shrink (delete the topic first).
+
+    `end_offsets` (partition to the offset after its last record) are kept until reported anew; lag is made from them.
+    """
+
+    partitions: Annotated[int, Field(ge=1, le=1_000_000)]
+    end_offsets: Annotated[dict[Partition, Offset], Field(max_length=limits.COMMIT_PARTITIONS_MAX)] = {}
+
+
+class Topic(AnswerModel):
+    """A registered topic. `version` grows with each change of the registry that touched it."""
+
+    topic: str
+    partitions: int
+    version: int
+    end_offsets: dict[int, int] = {}
+
+
+class ListTopicsAnswer(AnswerModel):
+    """All registered topics in the order of their names; `version` is the registry's own."""
+
+    topics: tuple[Topic, ...]
+    version: int
+
+
+class DeletedTopic(AnswerModel):
+    """The topic is gone from the registry."""
+
+    topic: str
+    version: int
+
+
+# --- errors, health --------------------------------------------------------------------------------------------------
+
+
+class Problem(AnswerModel):
+    """A problem document (RFC 9457), `application/problem+json`, with Kafka's code and name.
+
+    `field` names what is wrong in the request, as a path of names and numbers joined by dots. `member_id` stands with
+    MEMBER_ID_REQUIRED and FENCED_INSTANCE_ID, `url` and `node_id` with NOT_COORDINATOR.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    error_code: int
+    error_name: str
+    retriable: bool
+    field: str | None = None
+    member_id: str | None = None
+    generation_id: int | None = None
+    node_id: str | None = None
+    url: str | None = None
+
+
+class HealthAnswer(AnswerModel):
+    """`status` is "ok", or why not: "loading", "draining"."""
+
+    status: str

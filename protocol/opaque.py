@@ -1,0 +1,76 @@
+"""A JSON value that the coordinator carries without looking inside: subscriptions and assignments.
+
+It is held as canonical text (keys sorted, no spaces), so that "the same bytes" of Kafka's rules becomes equality of
+text, a group of 10,000 members costs little memory, and what is stored is what was sent.
+"""
+
+import json
+from typing import Any, Final
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, JsonValue
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema
+
+
+class OpaqueJson:
+    """An immutable JSON value. Two are equal when they are the same JSON value, whatever the order of keys.
+
+    1 and 1.0 differ, as do 1 and true. NaN and the infinities are not JSON and are refused.
+    """
+
+    __slots__ = ("text",)
+
+    text: str
+
+    def __init__(self, text: str) -> None:
+        """Trusts `text` to be canonical; from anything else use `of`."""
+        self.text = text
+
+    @classmethod
+    def of(cls, value: JsonValue) -> "OpaqueJson":
+        """Canonical form of a parsed JSON value. Raises ValueError where it has no JSON form (NaN, an infinity)."""
+        return cls(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+
+    @property
+    def value(self) -> JsonValue:
+        """The parsed value; parsed anew at each call, so the caller may change what it gets."""
+        parsed: JsonValue = json.loads(self.text)
+        return parsed
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpaqueJson) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"OpaqueJson({self.text})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            _validate, serialization=core_schema.plain_serializer_function_ser_schema(_serialize)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"description": "Any JSON value; opaque to the coordinator."}
+
+
+def _validate(value: Any) -> OpaqueJson:
+    if isinstance(value, OpaqueJson):
+        return value
+    try:
+        return OpaqueJson.of(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PydanticCustomError("opaque_json", "not a JSON value: {reason}", {"reason": str(error)}) from error
+
+
+def _serialize(value: OpaqueJson) -> JsonValue:
+    return value.value
+
+
+EMPTY: Final = OpaqueJson("null")
+"""What a member gets that the leader gave nothing: Kafka's empty bytes."""

@@ -1,0 +1,96 @@
+"""Every operation of the contract: its name, its path, its models, and whether it may wait.
+
+One table, so that the door, the OpenAPI document, the clients and the sessions to come cannot disagree. Paths are
+templates of RFC 6570's simplest level; `path_of` fills them, percent-encoding each id once.
+"""
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from protocol import messages as m
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`request` is the body's model, or for a GET the model of its query. `waits`: it may answer 202 `WaitingAnswer`."""
+
+    name: str
+    method: str
+    path: str
+    request: type[m.RequestModel] | None
+    answer: type[BaseModel]
+    waits: bool
+    summary: str
+
+
+COORDINATOR = Operation(
+    "coordinator", "GET", "/v1/coordinator", m.CoordinatorRequest, m.CoordinatorAnswer, False,
+    "Find the node that coordinates each of the groups",
+)  # fmt: skip
+JOIN = Operation(
+    "join", "POST", "/v1/groups/{group_id}/join", m.JoinRequest, m.JoinAnswer, True,
+    "Join the group, or join again; waits until the join phase ends",
+)  # fmt: skip
+SYNC = Operation(
+    "sync", "POST", "/v1/groups/{group_id}/sync", m.SyncRequest, m.SyncAnswer, True,
+    "Get the assignment; the leader submits everyone's, the followers wait for it",
+)  # fmt: skip
+HEARTBEAT = Operation(
+    "heartbeat", "POST", "/v1/groups/{group_id}/heartbeat", m.HeartbeatRequest, m.HeartbeatAnswer, False,
+    "Say that the member lives; with wait_ms, learn of a rebalance the moment it begins",
+)  # fmt: skip
+LEAVE = Operation(
+    "leave", "POST", "/v1/groups/{group_id}/leave", m.LeaveRequest, m.LeaveAnswer, False,
+    "Leave the group",
+)  # fmt: skip
+COMMIT = Operation(
+    "commit", "POST", "/v1/groups/{group_id}/offsets", m.CommitRequest, m.CommitAnswer, False,
+    "Commit offsets; the answer means they are on disk",
+)  # fmt: skip
+FETCH = Operation(
+    "fetch", "GET", "/v1/groups/{group_id}/offsets", m.FetchRequest, m.FetchAnswer, False,
+    "Fetch committed offsets",
+)  # fmt: skip
+LIST_GROUPS = Operation(
+    "list_groups", "GET", "/v1/groups", m.ListGroupsRequest, m.ListGroupsAnswer, False,
+    "List the groups, page by page",
+)  # fmt: skip
+DESCRIBE = Operation(
+    "describe", "GET", "/v1/groups/{group_id}", None, m.DescribeAnswer, False,
+    "Describe a group: members, assignment, offsets and lag",
+)  # fmt: skip
+LIST_TOPICS = Operation(
+    "list_topics", "GET", "/v1/topics", None, m.ListTopicsAnswer, False,
+    "List the registered topics",
+)  # fmt: skip
+PUT_TOPIC = Operation(
+    "put_topic", "PUT", "/v1/topics/{topic}", m.PutTopicRequest, m.Topic, False,
+    "Register a topic, let it grow, or report its end offsets",
+)  # fmt: skip
+DELETE_TOPIC = Operation(
+    "delete_topic", "DELETE", "/v1/topics/{topic}", None, m.DeletedTopic, False,
+    "Take a topic out of the registry",
+)  # fmt: skip
+
+OPERATIONS = (
+    COORDINATOR,
+    JOIN,
+    SYNC,
+    HEARTBEAT,
+    LEAVE,
+    COMMIT,
+    FETCH,
+    LIST_GROUPS,
+    DESCRIBE,
+    LIST_TOPICS,
+    PUT_TOPIC,
+    DELETE_TOPIC,
+)
+"""In the order in which a reader meets them."""
+
+
+def path_of(operation: Operation, **ids: str) -> str:
+    """The operation's path with its ids filled in, each percent-encoded once ("a/b" gives "a%2Fb")."""
+    return operation.path.format(**{name: quote(value, safe="") for name, value in ids.items()})
