@@ -1,0 +1,5 @@
+"""The rules of a group, on paper: `decide` says what follows from a command, `apply` writes it into the state.
+
+Pure: no clock, no chance, no I/O, no logging. Time, ids and limits come in as arguments, so that the same commands
+give the same group in a test, in a simulation and in the service.
+"""

@@ -1,0 +1,108 @@
+"""What a group can be told. Everything that happens to a group comes in as one of these, in order."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from protocol import messages as m
+
+GroupRequest = m.JoinRequest | m.SyncRequest | m.HeartbeatRequest | m.LeaveRequest | m.CommitRequest | m.FetchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeRequest:
+    """Describe the group; over HTTP it has no body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A client's request. `call_id` names the waiting call within the process; it is answered exactly once.
+
+    `host` is where the client called from. `random_part` is fresh for each call: the core makes new ids of it.
+    """
+
+    call_id: int
+    request: GroupRequest | DescribeRequest
+    host: str = ""
+    random_part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """The client of a waiting call went away: nobody reads the answer. What the call did stays done."""
+
+    call_id: int
+
+
+class TimerKind(StrEnum):
+    """What a timer is for."""
+
+    SESSION = "session"
+    PENDING = "pending"
+    JOIN = "join"
+    SYNC = "sync"
+    CALL = "call"
+
+
+class TimerKey(NamedTuple):
+    """Name of a timer within its group; setting it again moves it.
+
+    `subject` is a member id or a call id as text; `phase` the group's phase counter for timers of a phase, so that
+    one which fires late is known to be stale.
+    """
+
+    kind: TimerKind
+    subject: str = ""
+    phase: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer's deadline has passed."""
+
+    key: TimerKey
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLoaded:
+    """The group's records have all been applied; it goes on from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsChanged:
+    """The registry changed; `Moment.partition_counts` has the new counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Follow up on what a command changed: test whether the join phase is complete. Given by `step` alone."""
+
+
+Command = Call | HangUp | TimerFired | GroupLoaded | TopicsChanged | Settle
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Limits and waits that the settings decide; each is described there. All in milliseconds, members, characters."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2**31 - 1
+    new_member_join_timeout_ms: int = 300_000
+    offset_metadata_max_bytes: int = 4_096
+    parked_call_max_wait_ms: int = 55_000
+    heartbeat_interval_ms: int = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now.
+
+    `now_ms` is milliseconds since the epoch and never goes back while the process lives.
+    """
+
+    now_ms: int
+    rules: Rules = field(default_factory=Rules)
+    partition_counts: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,152 @@
+"""What a decision asks of the world. Effects are released in order, after the records of their batch are durable."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from protocol import messages as m
+from protocol.errors import ErrorCode
+
+from coordinator.core.commands import TimerKey
+
+GroupAnswer = (
+    m.JoinAnswer
+    | m.SyncAnswer
+    | m.HeartbeatAnswer
+    | m.LeaveAnswer
+    | m.CommitAnswer
+    | m.FetchAnswer
+    | m.DescribeAnswer
+    | m.WaitingAnswer
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A coded refusal of a whole call. The rest of the problem document comes from the error table.
+
+    `superseded`: the member has called again and this call is dropped (`/errors/superseded`, not retriable).
+    """
+
+    code: ErrorCode
+    detail: str
+    field: str | None = None
+    member_id: str | None = None
+    generation_id: int | None = None
+    node_id: str | None = None
+    url: str | None = None
+    superseded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The one answer to a call."""
+
+    call_id: int
+    answer: GroupAnswer | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire `TimerFired(key)` at the deadline, or as soon after as can be; replaces an earlier deadline of the key."""
+
+    key: TimerKey
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """The timer is no longer wanted; one that is not set is no error."""
+
+    key: TimerKey
+
+
+class Trigger(StrEnum):
+    """Why a rebalance began."""
+
+    MEMBER_JOINED = "member_joined"
+    MEMBER_EXPIRED = "member_expired"
+    MEMBER_LEFT = "member_left"
+    TOPIC_CHANGED = "topic_changed"
+    SUBSCRIPTION_CHANGED = "subscription_changed"
+    LEADER_REJOINED = "leader_rejoined"
+    STATIC_MEMBER_REPLACED = "static_member_replaced"
+    SYNC_TIMED_OUT = "sync_timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """What lists and gauges show of a group. `topics` is None where some member's subscription cannot be read."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    member_count: int
+    generation_id: int
+    topics: frozenset[str] | None = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged:
+    """The group's summary is now this."""
+
+    summary: GroupSummary
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceBegan:
+    """A join phase began. `reason` is a sentence with the client's own reason, if it gave one."""
+
+    group_id: str
+    trigger: Trigger
+    member_id: str | None
+    generation_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPhaseEnded:
+    """The join phase completed into a generation, with that many members."""
+
+    group_id: str
+    generation_id: int
+    duration_ms: int
+    member_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPhaseEnded:
+    """The leader's assignment is stored."""
+
+    group_id: str
+    generation_id: int
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionExpired:
+    """A member, or an id handed out (`pending`), was not heard of in time."""
+
+    group_id: str
+    member_id: str
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted:
+    """These partitions of the group now stand at these offsets: (topic, partition, offset)."""
+
+    group_id: str
+    offsets: tuple[tuple[str, int, int], ...]
+
+
+Event = GroupChanged | RebalanceBegan | JoinPhaseEnded | SyncPhaseEnded | SessionExpired | OffsetsCommitted
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Something that lists, metrics, logs and watchers may show; nobody answers it."""
+
+    event: Event
+
+
+Effect = Reply | SetTimer | CancelTimer | Notify

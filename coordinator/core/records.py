@@ -1,0 +1,118 @@
+"""What is durable, as keyed facts. A record replaces the one of the same key; a `…Forgotten` takes it away.
+
+Written through `apply` like every other fact, live and at load; how they look on disk is the codec's business.
+The highest generation ever handed out stands in the group's header, so that a generation lost in a crash is never
+used again. A member's key carries the generation in which it was written: members of a generation that the header
+does not name yet are invisible to a load, which lets a change larger than a batch be written in pieces.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.opaque import OpaqueJson
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """Header of a group. `generation_id` is the last one whose assignment was stored (or that emptied the group).
+
+    `partition_counts` are the registered partitions of the subscribed topics that the assignment was made for: a
+    difference found later, even after a crash, is reason for a rebalance. `state_at_ms`: since when the group is so.
+    """
+
+    group_id: str
+    protocol_type: str | None
+    protocol_name: str | None
+    generation_id: int
+    highest_generation_id: int
+    leader: str | None
+    state_at_ms: int
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
+    """A member with its assignment. `metadata` is that of the chosen protocol; `seniority` orders members by when
+    they were added, lowest first. `request_id` is that of its last join."""
+
+    group_id: str
+    member_id: str
+    generation_id: int
+    seniority: int
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    disconnect_grace_ms: int | None
+    metadata: OpaqueJson
+    assignment: OpaqueJson
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberForgotten:
+    """The member's record of that generation is gone."""
+
+    group_id: str
+    member_id: str
+    generation_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRecord:
+    """The committed offset of a partition: the next one to read."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None
+    metadata: str
+    commit_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForgotten:
+    """The committed offset of a partition is gone."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupForgotten:
+    """The group's header is gone."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic of the registry. `version`: the registry's at the topic's last change."""
+
+    topic: str
+    partitions: int
+    version: int
+    end_offsets: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicForgotten:
+    """The topic is gone from the registry."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryRecord:
+    """Header of the topic registry: its version, which grows by one with each change."""
+
+    version: int
+
+
+GroupFact = GroupRecord | MemberRecord | MemberForgotten | OffsetRecord | OffsetForgotten | GroupForgotten
+RegistryFact = TopicRecord | TopicForgotten | RegistryRecord
+Record = GroupFact | RegistryFact
+"""Everything that the store keeps. A group's records live in the group's shard, the registry's in its own space."""

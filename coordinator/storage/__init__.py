@@ -1,0 +1,1 @@
+"""The memory: one small contract, its codec, and an engine a file."""
