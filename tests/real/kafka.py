@@ -1,0 +1,214 @@
+"""A real Apache Kafka broker of one node for tests: its jars from Maven, its data in the caller's directory.
+
+Theory of operation: Maven reads a pom of a few lines and copies the broker's jars into .cache/kafka/, once. Each
+broker is one JVM that is controller and broker at once (KRaft, no ZooKeeper), formatted in an empty directory and
+bound to loopback. It is ready when a client's metadata request is answered, and is ended by its process id.
+
+`python -m tests.real.kafka` fetches the jars and nothing else, so that a slow download is not a test's time.
+"""
+
+import base64
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.real.parts import CACHE, find_java_home, free_port, last_lines, require, require_program, stop_process
+
+KAFKA_VERSION = "4.1.1"
+START_SECONDS = 90.0
+# A controlled shutdown takes one to two seconds on an idle machine.
+STOP_SECONDS = 20.0
+FETCH_SECONDS = 280.0
+
+# Kafka logs through slf4j; the binding is not among its own dependencies, and without it a broker that fails is mute.
+POM = f"""<?xml version="1.0"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>rallypoint</groupId>
+  <artifactId>kafka-for-tests</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.24.3</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+LOGGING = """<?xml version="1.0"?>
+<Configuration status="WARN">
+  <Appenders>
+    <Console name="out"><PatternLayout pattern="%d{HH:mm:ss.SSS} %p %c{1}: %m%n"/></Console>
+  </Appenders>
+  <Loggers><Root level="INFO"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+"""
+
+JAVA_OPTIONS = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
+
+def fetch_jars(java_home: Path, maven: Path) -> Path:
+    """The directory that holds the broker's jars; Maven fills it the first time, later calls cost nothing.
+
+    A fetch that is interrupted leaves no directory of that name, so the next one starts again.
+    Errors: RuntimeError with Maven's own words.
+    """
+    home = CACHE / "kafka" / KAFKA_VERSION
+    jars = home / "jars"
+    if jars.is_dir():
+        return jars
+    partial = home / f"jars-{os.getpid()}"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "pom.xml").write_text(POM)
+    (home / "log4j2.xml").write_text(LOGGING)
+    command = [maven, "--batch-mode", "--quiet", "--file", home / "pom.xml", "dependency:copy-dependencies"]
+    try:
+        answer = subprocess.run(
+            [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=FETCH_SECONDS,
+            env={**os.environ, "JAVA_HOME": str(java_home)},
+        )
+        if answer.returncode != 0 or not partial.is_dir():
+            raise RuntimeError(f"Maven could not fetch Kafka {KAFKA_VERSION}:\n{answer.stdout}{answer.stderr}")
+        if not jars.is_dir():
+            partial.rename(jars)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return jars
+
+
+def server_properties(data: Path, port: int, controller_port: int) -> str:
+    """The broker's settings: loopback only, one replica of everything, no topic made by a mere look at it."""
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        # The internal topics ask for three replicas by default, and the offsets topic for fifty partitions.
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+    }
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+@contextmanager
+def running_broker(directory: Path, jars: Path, java_home: Path) -> Iterator[str]:
+    """Run a broker whose data and log (`broker.log`) lie in the empty `directory`; give its bootstrap servers.
+
+    Errors: RuntimeError with the end of its log if it does not answer within 90 s.
+    """
+    port, controller_port = free_port(), free_port()
+    settings = directory / "server.properties"
+    settings.write_text(server_properties(directory / "data", port, controller_port))
+    java = java_home / "bin" / "java"
+    classpath = f"{jars}/*"
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    subprocess.run(
+        [java, "-cp", classpath, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", settings],
+        capture_output=True,
+        check=True,
+        timeout=START_SECONDS,
+    )
+    log = directory / "broker.log"
+    logging = f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.xml'}"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [java, *JAVA_OPTIONS, logging, "-cp", classpath, "kafka.Kafka", settings],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_until_answering(process, f"127.0.0.1:{port}", log)
+        yield f"127.0.0.1:{port}"
+    finally:
+        stop_process(process, STOP_SECONDS)
+
+
+def wait_until_answering(process: subprocess.Popen[bytes], bootstrap_servers: str, log: Path) -> None:
+    """Return once a metadata request is answered with one broker."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - the module runs without the extra, to fetch jars
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+    # The client logs each refused connection to stderr unless it is told to write nothing.
+    client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if client.list_topics(timeout=1.0).brokers:
+                return
+        except KafkaException:
+            continue  # not up yet: the call itself took its second
+    state = "ended" if process.poll() is not None else "does not answer"
+    raise RuntimeError(f"the Kafka broker {state}; the end of its log:\n{last_lines(log)}")
+
+
+def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Make a topic and return when every partition has a leader, so that a produce cannot miss it.
+
+    Errors: KafkaException, when the topic exists for one.
+    """
+    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+
+    client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    client.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])[topic].result(30)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        known = client.list_topics(topic, timeout=10).topics[topic].partitions
+        if len(known) == partitions and all(partition.leader >= 0 for partition in known.values()):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"topic {topic} has no leaders after 30 s")
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real broker, shared by the session's tests: let each use topics and groups of its own name."""
+    home = find_java_home()
+    require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
+    assert home is not None
+    maven = require_program("mvn", "sudo apt-get install maven")
+    with running_broker(tmp_path_factory.mktemp("kafka"), fetch_jars(home, maven), home) as bootstrap_servers:
+        yield bootstrap_servers
+
+
+def main() -> int:
+    """Fetch the jars where Java and Maven are there; say what is missing where they are not."""
+    home, maven = find_java_home(), shutil.which("mvn")
+    if home is None or maven is None:
+        print("Tests with a real Kafka broker will skip: they need Java 17 or later and Maven.")
+        return 0
+    try:
+        fetch_jars(home, Path(maven))
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

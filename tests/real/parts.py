@@ -1,0 +1,71 @@
+"""Which real parts this machine has, and what a test does without one: nothing is judged here but presence.
+
+A test that needs a part which is not here skips with a reason that begins with "missing". On a machine of a person
+that is the end of it; where the environment says `CI`, tests/conftest.py turns each such skip into a failure, so a
+machine that lost a part cannot turn green.
+"""
+
+import random
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache"
+
+
+def require(present: object, part: str, remedy: str) -> None:
+    """Skip the calling test, or every test of the calling fixture, unless `present` is true.
+
+    `part` is the name of what is missing, `remedy` the one line that brings it.
+    """
+    if not present:
+        pytest.skip(f"missing {part}: {remedy}")
+
+
+def require_program(name: str, remedy: str) -> Path:
+    """Where on PATH the program is; skip if it is not."""
+    found = shutil.which(name)
+    require(found, name, remedy)
+    assert found is not None
+    return Path(found)
+
+
+def find_java_home() -> Path | None:
+    """The home of a Java 17 or later, or None. scripts/java.sh says where it looks."""
+    answer = subprocess.run([ROOT / "scripts" / "java.sh"], capture_output=True, text=True, check=False)
+    return Path(answer.stdout.strip()) if answer.returncode == 0 else None
+
+
+def free_port() -> int:
+    """A loopback TCP port that is free now, from 20000 to 32000.
+
+    Below 32768 the kernel hands out no ports to outgoing connections, so nobody takes it by chance before the program
+    that is told to listen there. For programs that cannot be asked to listen on port 0 and say what they got.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 32_000), k=100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("a hundred ports tried, none free")
+
+
+def stop_process(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
+    """Ask the process to end, and kill it if it has not within the grace. Returns when it is gone."""
+    process.terminate()
+    try:
+        process.wait(grace_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def last_lines(log: Path, count: int = 20) -> str:
+    """The end of a log file, for a message that says why a part did not start."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
