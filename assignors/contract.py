@@ -68,12 +68,6 @@ class Assignor(ABC):
         """Share the partitions of existing, subscribed topics among the members.
 
         Each partition goes to at most one member, and only to one that subscribes to its topic. An eager rule gives
-        every one of them to somebody. An empty group gives an empty result, not an error.
+        every one of them to somebody. An empty group gives an empty result, not an error. What a rule must know of a
+        member besides its topics, the member says in its subscription's `user_data`.
         """
-
-    def user_data(self, topics: tuple[str, ...]) -> JsonValue:
-        """What a member that subscribes to `topics` adds to its subscription, for the leader's `assign` to read.
-
-        The member asks for it before each join. None by default: most rules need nothing.
-        """
-        return None

@@ -1,0 +1,68 @@
+"""docs/assignors.md: its pictures are true, and its example works as an installed distribution."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from assignors import registry
+from assignors.contract import GroupSpec, MemberSubscription
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs" / "assignors.md").read_text(encoding="utf-8")
+
+USE = """
+from assignors import registry
+from assignors.contract import GroupSpec, MemberSubscription
+
+print(registry.names())
+spec = GroupSpec({"t0": 2, "t1": 1}, {
+    "b": MemberSubscription(("t0", "t1")), "a": MemberSubscription(("t0",)), "c": MemberSubscription(("t1",)),
+})
+print(sorted(registry.find("standby").assign(spec).items()))
+"""
+
+
+def block(language: str) -> str:
+    """The one code block of this language."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
+    assert isinstance(found, str)
+    return found
+
+
+@pytest.mark.parametrize("name", ["range", "roundrobin"])
+def test_the_pictures_are_true(name: str) -> None:
+    both = MemberSubscription(("t0", "t1"))
+    given = registry.find(name).assign(GroupSpec({"t0": 3, "t1": 3}, {"c0": both, "c1": both}))
+    rows = [line.replace("|", " ").split() for line in block(f"text {name}").splitlines()]
+    drawn = {member: partitions for member, *partitions in rows}
+    assert drawn == {m: [f"{topic}-{partition}" for topic, partition in share] for m, share in given.items()}
+
+
+def test_the_example_works_once_its_distribution_is_installed(tmp_path: Path) -> None:
+    """Lays out what an installer would: the module, and metadata with the entry point."""
+    (tmp_path / "standby.py").write_text(block("python"), encoding="utf-8")
+    declared = tomllib.loads(block("toml"))["project"]["entry-points"]
+    metadata = tmp_path / "standby-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: standby\nVersion: 1.0\n", encoding="utf-8")
+    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in declared.items()]
+    (metadata / "entry_points.txt").write_text("".join(lines), encoding="utf-8")
+
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", USE],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == [
+        "('range', 'roundrobin', 'standby')",
+        "[('a', (('t0', 0), ('t0', 1))), ('b', (('t1', 0),)), ('c', ())]",
+    ]
