@@ -4,6 +4,8 @@ Requests are strict and refuse fields they do not know, so that a misspelt optio
 Answers ignore what they do not know, so that an older client can read a newer service. Every `_ms` is milliseconds.
 What is opaque to the coordinator is `OpaqueJson`; for `protocol_type` "consumer" its shapes are
 `ConsumerSubscription` and `ConsumerAssignment`.
+
+Lists in requests are `fail_fast`: a body of a million wrong entries costs one error, not a million.
 """
 
 from typing import Annotated, Any
@@ -71,7 +73,7 @@ class ConsumerAssignment(AnswerModel):
 class CoordinatorRequest(RequestModel):
     """Look-up of the coordinators of some groups. An empty group id is allowed, as in Kafka."""
 
-    group_ids: Annotated[tuple[Id, ...], Field(min_length=1, max_length=limits.COORDINATOR_GROUPS_MAX)]
+    group_ids: Annotated[tuple[Id, ...], Field(min_length=1, max_length=limits.COORDINATOR_GROUPS_MAX, fail_fast=True)]
 
 
 class CoordinatorEntry(AnswerModel):
@@ -114,7 +116,7 @@ class JoinRequest(RequestModel):
     group_instance_id: NamedId | None = None
     client_id: Id = "member"
     protocol_type: Id
-    protocols: Annotated[tuple[JoinProtocol, ...], Field(max_length=limits.PROTOCOLS_MAX)]
+    protocols: Annotated[tuple[JoinProtocol, ...], Field(max_length=limits.PROTOCOLS_MAX, fail_fast=True)]
     session_timeout_ms: TimeoutMs
     rebalance_timeout_ms: TimeoutMs
     disconnect_grace_ms: TimeoutMs | None = None
@@ -177,7 +179,7 @@ class SyncRequest(RequestModel):
     group_instance_id: NamedId | None = None
     protocol_type: Id | None = None
     protocol_name: Id | None = None
-    assignments: Annotated[tuple[SyncAssignment, ...], Field(max_length=limits.ASSIGNMENTS_MAX)] = ()
+    assignments: Annotated[tuple[SyncAssignment, ...], Field(max_length=limits.ASSIGNMENTS_MAX, fail_fast=True)] = ()
     max_wait_ms: TimeoutMs | None = None
 
 
@@ -217,7 +219,7 @@ class LeaveMember(RequestModel):
 class LeaveRequest(RequestModel):
     """Members that go, in one step: at most one rebalance follows."""
 
-    members: Annotated[tuple[LeaveMember, ...], Field(min_length=1, max_length=limits.LEAVERS_MAX)]
+    members: Annotated[tuple[LeaveMember, ...], Field(min_length=1, max_length=limits.LEAVERS_MAX, fail_fast=True)]
 
 
 class LeftMember(AnswerModel):
@@ -278,7 +280,7 @@ class CommitAnswer(AnswerModel):
 class FetchRequest(RequestModel):
     """Which committed offsets to fetch; without topics, all of the group."""
 
-    topics: Annotated[tuple[NamedId, ...], Field(max_length=limits.COMMIT_TOPICS_MAX)] = ()
+    topics: Annotated[tuple[NamedId, ...], Field(max_length=limits.COMMIT_TOPICS_MAX, fail_fast=True)] = ()
 
 
 class CommittedOffset(AnswerModel):

@@ -1,0 +1,461 @@
+"""What can be set, where it is read from, and what is refused.
+
+A setting is given as a flag (`--group-max-size 500`), in the environment (`RALLYPOINT_GROUP_MAX_SIZE=500`) or in a
+TOML file (`group_max_size = 500`) named by `--config` or `RALLYPOINT_CONFIG`. The first of these that names it counts;
+otherwise the default below does. An unknown key in the file is an error; an unknown `RALLYPOINT_…` variable is only
+reported, since clients and deployments use the same prefix.
+
+Nothing here opens a socket, a store or a log: `main` joins the parts.
+"""
+
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+ENV_PREFIX = "RALLYPOINT_"
+CONFIG_VARIABLE = "RALLYPOINT_CONFIG"
+"""Names the TOML file where no `--config` does."""
+
+TOKEN_HASH_PREFIX = "sha256:"
+_TOKEN_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+
+INT32_MAX = 2**31 - 1
+
+
+class SettingsError(Exception):
+    """The settings cannot be used. The text is one or more whole sentences for the person who starts the service."""
+
+
+def _split_list(value: Any) -> Any:
+    """Commas separate in flags and the environment; a TOML file has real lists."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if isinstance(value, list):
+        return tuple(value)
+    return value
+
+
+TextList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_list)]
+
+
+def is_loopback_name(host: str) -> bool:
+    """Whether only this machine can be meant: `localhost`, 127.0.0.0/8, ::1. No name is looked up."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _setting(default: Any, section: str, text: str, **limits: Any) -> Any:
+    return Field(default, description=text, json_schema_extra={"section": section}, **limits)
+
+
+class Settings(BaseSettings):
+    """Every setting of the service. A description says the unit, and why the default is what it is."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=False, validate_default=True
+    )
+
+    # --- listening
+
+    host: str = _setting(
+        "127.0.0.1",
+        "Listening",
+        "Address or name to listen on. The default is reached from this machine alone; any other address needs "
+        "`tokens` or `insecure`.",
+        min_length=1,
+    )
+    port: int = _setting(
+        8000,
+        "Listening",
+        "TCP port to listen on; 0 takes a free one, which the line `listening on URL` names.",
+        ge=0,
+        le=65535,
+    )
+    advertised_url: str | None = _setting(
+        None,
+        "Listening",
+        "URL under which clients reach this node, as look-ups of coordinators tell it. By default it is made from "
+        "`host` and `port`, with the machine's name in place of an address like 0.0.0.0: set it behind a proxy, in a "
+        "container, or where clients use another name.",
+    )
+    node_id: str = _setting(
+        "node-1",
+        "Listening",
+        "Name of this node in look-ups of coordinators. One node needs no other than the default.",
+        min_length=1,
+        max_length=255,
+    )
+
+    # --- storage
+
+    storage: str = _setting(
+        "sqlite:///rallypoint.db",
+        "Storage",
+        "Where groups, offsets and topics are kept: `sqlite:///PATH` (three slashes and a relative path, four for an "
+        "absolute one; one process per file, on a local disk) or `memory:` (lost at the stop; for tests). The default "
+        "is durable and needs no other service.",
+    )
+    shards: int = _setting(
+        50,
+        "Storage",
+        "Number of shards that groups are spread over. It must never change once groups are stored; the default is "
+        "Kafka's number of partitions of its offsets topic.",
+        ge=1,
+        le=10_000,
+    )
+
+    # --- groups
+
+    group_min_session_timeout_ms: int = _setting(
+        6_000,
+        "Groups",
+        "Shortest session timeout, in milliseconds, that a member may ask for; not above "
+        "`group_max_session_timeout_ms`. Kafka's default: shorter ones turn a pause of a garbage collector into a "
+        "rebalance.",
+        ge=1,
+        le=INT32_MAX,
+    )
+    group_max_session_timeout_ms: int = _setting(
+        1_800_000,
+        "Groups",
+        "Longest session timeout, in milliseconds, that a member may ask for. Kafka's default of 30 minutes: so long "
+        "may a dead member's partitions stay unread.",
+        ge=1,
+        le=INT32_MAX,
+    )
+    group_initial_rebalance_delay_ms: int = _setting(
+        3_000,
+        "Groups",
+        "How long, in milliseconds, the first rebalance of an empty group waits for more members. Kafka's default: it "
+        "saves one rebalance for each member that starts a moment later.",
+        ge=0,
+        le=INT32_MAX,
+    )
+    group_max_size: int = _setting(
+        INT32_MAX,
+        "Groups",
+        "Most members that one group may have. The default is Kafka's, which is no limit in practice.",
+        ge=1,
+        le=INT32_MAX,
+    )
+    new_member_join_timeout_ms: int = _setting(
+        300_000,
+        "Groups",
+        "How long, in milliseconds, a member that has never been in a generation may wait in a join phase before it "
+        "is dropped. Kafka's fixed value.",
+        ge=1,
+        le=INT32_MAX,
+    )
+    heartbeat_interval_ms: int = _setting(
+        3_000,
+        "Groups",
+        "How often, in milliseconds, members are told to send heartbeats that do not wait. Kafka's default; it should "
+        "be at most a third of the session timeouts in use.",
+        ge=1,
+        le=INT32_MAX,
+    )
+    offset_metadata_max_bytes: int = _setting(
+        4_096,
+        "Groups",
+        "Longest metadata of one committed offset, counted in characters as Kafka does. Kafka's default.",
+        ge=0,
+        le=1_048_576,
+    )
+
+    # --- requests
+
+    parked_call_max_wait_ms: int = _setting(
+        55_000,
+        "Requests",
+        "How long, in milliseconds, an answer may be held back; then it is 202 and the client asks again. The default "
+        "stays below the 60 seconds at which many proxies cut.",
+        ge=0,
+        le=3_600_000,
+    )
+    max_body_bytes: int = _setting(
+        1_048_576,
+        "Requests",
+        "Largest body of a request, in bytes, other than a sync. One MiB holds a commit of some ten thousand "
+        "partitions.",
+        ge=1_024,
+        le=1_073_741_824,
+    )
+    max_sync_bytes: int = _setting(
+        33_554_432,
+        "Requests",
+        "Largest body of a sync, in bytes, not below `max_body_bytes`: a leader sends everyone's assignment in one. "
+        "At 10,000 members it is about 1.7 MB; the default leaves room for long topic names.",
+        ge=1_024,
+        le=1_073_741_824,
+    )
+    body_timeout_ms: int = _setting(
+        30_000,
+        "Requests",
+        "How long, in milliseconds, a request's body may take to arrive. The default gives a slow line time, and "
+        "keeps stalled clients from holding memory.",
+        ge=1,
+        le=3_600_000,
+    )
+
+    # --- security
+
+    tokens: TextList = _setting(
+        (),
+        "Security",
+        "Hashes of the bearer tokens that are accepted, `sha256:HEX`, separated by commas; `rallypoint token` draws "
+        "one. Without any, no token is asked for.",
+    )
+    token_file: Path | None = _setting(
+        None,
+        "Security",
+        "File with more such hashes, one a line; lines that begin with # are notes. For secrets that are mounted as "
+        "files. It is read once, at the start.",
+    )
+    insecure: bool = _setting(
+        False,
+        "Security",
+        "Listen beyond this machine although no token is set. Only for a network in which everyone may do everything.",
+    )
+    allowed_hosts: TextList = _setting(
+        (),
+        "Security",
+        "Host names, besides loopback and that of `advertised_url`, by which the service may be called, separated by "
+        "commas; `*` allows any. Others are refused, which keeps out pages that point a name of theirs at this "
+        "machine.",
+    )
+    allowed_origins: TextList = _setting(
+        (),
+        "Security",
+        "Origins (`https://console.example.org`), besides the service's own, whose pages may call it, separated by "
+        "commas. None by default.",
+    )
+    metrics_need_token: bool = _setting(
+        True,
+        "Security",
+        "Whether `/metrics` needs a token where tokens are set. By default it does: it names groups. Prometheus can "
+        "send one (`authorization: credentials_file`).",
+    )
+
+    # --- running it
+
+    metrics_groups_max: int = _setting(
+        1_000,
+        "Running it",
+        "Groups that get series of their own in `/metrics`, the first ones in the order of their ids; a gauge counts "
+        "the others. The default keeps a scrape small.",
+        ge=0,
+        le=1_000_000,
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+        "info",
+        "Running it",
+        "Least serious log line that is written. The default tells of rebalances and expired sessions, not of single "
+        "requests.",
+    )
+    log_format: Literal["text", "json"] = _setting(
+        "text",
+        "Running it",
+        "Form of the log lines on standard error: `text` for people, `json` for collectors, one object a line.",
+    )
+    drain_timeout_ms: int = _setting(
+        10_000,
+        "Running it",
+        "How long, in milliseconds, a stop may take to answer waiting calls and finish appends before connections "
+        "are cut. The default fits within the 30 seconds that Kubernetes and Docker Compose's users commonly allow.",
+        ge=0,
+        le=3_600_000,
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then the environment, then the file; the file's values come with the flags, under their own name."""
+        assert isinstance(init_settings, InitSettingsSource)
+        flags = dict(init_settings.init_kwargs)
+        file_values = flags.pop(_FILE, {})
+        return (
+            InitSettingsSource(settings_cls, init_kwargs=flags),
+            env_settings,
+            InitSettingsSource(settings_cls, init_kwargs=file_values),
+        )
+
+    @field_validator("storage")
+    @classmethod
+    def _check_storage(cls, value: str) -> str:
+        if value == "memory:" or (value.startswith("sqlite:///") and len(value) > len("sqlite:///")):
+            return value
+        raise ValueError("is neither `sqlite:///PATH` nor `memory:`")
+
+    @field_validator("advertised_url")
+    @classmethod
+    def _check_advertised_url(cls, value: str | None) -> str | None:
+        return None if value is None else _origin(value, "a URL")
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_origin(origin, "an origin") for origin in value)
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if "/" in host or re.search(r":\d+$", host.rpartition("]")[2]):
+                raise ValueError(f"{host!r} is not a bare host name: leave out scheme, port and path")
+        return tuple(host.lower() for host in value)
+
+    @field_validator("tokens")
+    @classmethod
+    def _check_tokens(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for number, token in enumerate(value, 1):
+            if not _TOKEN_HASH.fullmatch(token):
+                # The value itself is not shown: it may be a token put here by mistake.
+                raise ValueError(f"entry {number} is not `sha256:` and 64 hex digits; `rallypoint token` makes one")
+        return value
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ValueError(
+                f"group_min_session_timeout_ms ({self.group_min_session_timeout_ms}) is above "
+                f"group_max_session_timeout_ms ({self.group_max_session_timeout_ms})"
+            )
+        if self.max_body_bytes > self.max_sync_bytes:
+            raise ValueError(f"max_body_bytes ({self.max_body_bytes}) is above max_sync_bytes ({self.max_sync_bytes})")
+        if not (is_loopback_name(self.host) or self.insecure or self.tokens or self.token_file):
+            raise ValueError(
+                f"host {self.host} is open to other machines and no token is set: draw one with `rallypoint token` "
+                "and put its hash into tokens, or, where everyone in the network may do everything, say --insecure"
+            )
+        return self
+
+    def token_hashes(self) -> tuple[str, ...]:
+        """The accepted hashes, of `tokens` and of `token_file`, each `sha256:HEX`. Reads the file.
+
+        Raises SettingsError where the file cannot be read or has another line.
+        """
+        if self.token_file is None:
+            return self.tokens
+        try:
+            lines = self.token_file.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"token_file {self.token_file} cannot be read: {_reason(error)}.") from error
+        hashes = list(self.tokens)
+        for number, line in enumerate(lines, 1):
+            entry = line.strip()
+            if not entry or entry.startswith("#"):
+                continue
+            if not _TOKEN_HASH.fullmatch(entry):
+                raise SettingsError(
+                    f"token_file {self.token_file}, line {number}, is not `sha256:` and 64 hex digits; "
+                    "`rallypoint token` makes one."
+                )
+            hashes.append(entry)
+        if not hashes:
+            raise SettingsError(f"token_file {self.token_file} holds no token's hash; `rallypoint token` makes one.")
+        return tuple(hashes)
+
+
+_FILE = "_file_values"
+
+
+def _origin(value: str, kind: str) -> str:
+    """Scheme and authority in lower case, without a trailing slash."""
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError(f"{value!r} is not {kind} of the form `http://host:port` or `https://host:port`")
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def flag_of(name: str) -> str:
+    """`group_max_size` is `--group-max-size`."""
+    return "--" + name.replace("_", "-")
+
+
+def variable_of(name: str) -> str:
+    """`group_max_size` is `RALLYPOINT_GROUP_MAX_SIZE`."""
+    return ENV_PREFIX + name.upper()
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise SettingsError(f"The settings file {path} cannot be read: {_reason(error)}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"The settings file {path} is not TOML: {error}.") from error
+    unknown = sorted(set(values) - set(Settings.model_fields))
+    if unknown:
+        raise SettingsError(f"The settings file {path} has no setting of the name {', '.join(unknown)}.")
+    return values
+
+
+def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Settings:
+    """Read the settings: `flags` by field name (only those given), the process's environment, the TOML file.
+
+    Raises SettingsError, whose text names each wrong setting and where it was given.
+    """
+    if config is None and os.environ.get(CONFIG_VARIABLE):
+        config = Path(os.environ[CONFIG_VARIABLE])
+    file_values = {} if config is None else _read_file(config)
+    try:
+        given: dict[str, Any] = {**flags, _FILE: file_values}
+        return Settings(**given)
+    except ValidationError as error:
+        raise SettingsError(" ".join(_sentence(item, flags, file_values) for item in error.errors())) from error
+
+
+def _sentence(item: Any, flags: Mapping[str, Any], file_values: Mapping[str, Any]) -> str:
+    """One sentence about one wrong setting, with the place where it was given."""
+    text = str(item["msg"]).removeprefix("Value error, ")
+    if not item["loc"]:
+        return f"{text}."
+    name = str(item["loc"][0])
+    if name in flags:
+        place = flag_of(name)
+    elif variable_of(name) in os.environ:
+        place = variable_of(name)
+    elif name in file_values:
+        place = f"{name} in the settings file"
+    else:
+        place = name
+    return f"{place}: {text}."
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Variables with our prefix that name no setting, sorted: probably misspelt."""
+    known = {variable_of(name) for name in Settings.model_fields} | {CONFIG_VARIABLE}
+    return sorted(name for name in environ if name.startswith(ENV_PREFIX) and name not in known)
