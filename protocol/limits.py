@@ -1,7 +1,7 @@
 """How much a request may hold, where no setting decides it. A value past its limit is refused, never cut."""
 
 ID_LENGTH_MAX = 255
-"""Characters of a group id, instance id, client id, topic, protocol name or request id. Kafka has no limit; paths do."""
+"""Characters of a group, instance, client or request id, a topic or a protocol name. Kafka has no limit; paths do."""
 
 MEMBER_ID_LENGTH_MAX = ID_LENGTH_MAX + 64
 """Characters of a member id: it is a client id or an instance id with a dash and a random part behind it."""

@@ -152,7 +152,8 @@ class JoinAnswer(AnswerModel):
 
 class WaitingAnswer(AnswerModel):
     """202: nothing happened yet; send the same request again to go on waiting. `member_id` stands in the answer to a
-    join that came without one: go on with it."""
+    join that came without one: go on with it.
+    """
 
     waiting: bool = True
     member_id: str | None = None
@@ -196,7 +197,8 @@ class SyncAnswer(AnswerModel):
 
 class HeartbeatRequest(RequestModel):
     """A member says it lives. With `wait_ms` the answer is held back until the group begins to rebalance or that time
-    (cut to half the session timeout, and to the service's limit) has passed."""
+    (cut to half the session timeout, and to the service's limit) has passed.
+    """
 
     generation_id: Int32
     member_id: MemberId
@@ -250,7 +252,8 @@ class OffsetCommit(RequestModel):
 
 class CommitRequest(RequestModel):
     """Progress of a member: topic to partition to offset. `generation_id` -1 without a member id is the simple commit,
-    which only a group without members takes."""
+    which only a group without members takes.
+    """
 
     generation_id: Int32
     member_id: MemberId = ""

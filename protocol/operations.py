@@ -14,7 +14,7 @@ from protocol import messages as m
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`request` is the body's model, or for a GET the model of its query. `waits`: it may answer 202 `WaitingAnswer`."""
+    """`request` is the model of the body, for a GET of the query. `waits`: it may answer 202 `WaitingAnswer`."""
 
     name: str
     method: str

@@ -35,6 +35,19 @@ class HangUp:
     call_id: int
 
 
+class Trigger(StrEnum):
+    """Why a rebalance began."""
+
+    MEMBER_JOINED = "member_joined"
+    MEMBER_EXPIRED = "member_expired"
+    MEMBER_LEFT = "member_left"
+    TOPIC_CHANGED = "topic_changed"
+    SUBSCRIPTION_CHANGED = "subscription_changed"
+    LEADER_REJOINED = "leader_rejoined"
+    STATIC_MEMBER_REPLACED = "static_member_replaced"
+    SYNC_TIMED_OUT = "sync_timed_out"
+
+
 class TimerKind(StrEnum):
     """What a timer is for."""
 
@@ -75,11 +88,20 @@ class TopicsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Ask everyone to join again. Follows from another command, within the same step; nobody else gives it."""
+
+    trigger: Trigger
+    reason: str
+    member_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
-    """Follow up on what a command changed: test whether the join phase is complete. Given by `step` alone."""
+    """Test whether the join phase is complete, after every other command. Given by `step` alone."""
 
 
-Command = Call | HangUp | TimerFired | GroupLoaded | TopicsChanged | Settle
+Command = Call | HangUp | TimerFired | GroupLoaded | TopicsChanged | Rebalance | Settle
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,10 @@
 """What a decision asks of the world. Effects are released in order, after the records of their batch are durable."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from coordinator.core.commands import TimerKey, Trigger
 from protocol import messages as m
 from protocol.errors import ErrorCode
-
-from coordinator.core.commands import TimerKey
 
 GroupAnswer = (
     m.JoinAnswer
@@ -58,19 +56,6 @@ class CancelTimer:
     """The timer is no longer wanted; one that is not set is no error."""
 
     key: TimerKey
-
-
-class Trigger(StrEnum):
-    """Why a rebalance began."""
-
-    MEMBER_JOINED = "member_joined"
-    MEMBER_EXPIRED = "member_expired"
-    MEMBER_LEFT = "member_left"
-    TOPIC_CHANGED = "topic_changed"
-    SUBSCRIPTION_CHANGED = "subscription_changed"
-    LEADER_REJOINED = "leader_rejoined"
-    STATIC_MEMBER_REPLACED = "static_member_replaced"
-    SYNC_TIMED_OUT = "sync_timed_out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +124,17 @@ class OffsetsCommitted:
     offsets: tuple[tuple[str, int, int], ...]
 
 
-Event = GroupChanged | RebalanceBegan | JoinPhaseEnded | SyncPhaseEnded | SessionExpired | OffsetsCommitted
+@dataclass(frozen=True, slots=True)
+class OffsetsLoaded:
+    """The group came back from the store with these committed offsets, and no others: (topic, partition, offset)."""
+
+    group_id: str
+    offsets: tuple[tuple[str, int, int], ...]
+
+
+Event = (
+    GroupChanged | RebalanceBegan | JoinPhaseEnded | SyncPhaseEnded | SessionExpired | OffsetsCommitted | OffsetsLoaded
+)
 
 
 @dataclass(frozen=True, slots=True)

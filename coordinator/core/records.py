@@ -33,7 +33,8 @@ class GroupRecord:
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
     """A member with its assignment. `metadata` is that of the chosen protocol; `seniority` orders members by when
-    they were added, lowest first. `request_id` is that of its last join."""
+    they were added, lowest first. `request_id` is that of its last join.
+    """
 
     group_id: str
     member_id: str

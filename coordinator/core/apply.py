@@ -1,0 +1,350 @@
+"""The only writer of a group's state, live and at load: one fact at a time, no decision.
+
+A fact says what happened, `apply` makes it so. It never refuses: whether something may happen was decided before.
+"""
+
+from functools import singledispatch
+
+from coordinator.core import notes as n
+from coordinator.core import records as r
+from coordinator.core.group import LEGAL_MOVES, Box, Group, Member, MemberTerms, Offered, Parked, Pending, State
+from coordinator.core.subscription import topics_of
+
+Fact = n.Note | r.GroupFact
+
+
+def apply(group: Group, fact: Fact) -> None:
+    """Write one fact into the group. Cost O(1), except the end of a phase and of a load: O(members)."""
+    _apply(fact, group)
+
+
+@singledispatch
+def _apply(fact: object, group: Group) -> None:
+    raise AssertionError(f"no such fact: {fact!r}")
+
+
+def _move(group: Group, to: State, at_ms: int) -> None:
+    assert to in LEGAL_MOVES[group.state], f"{group.group_id}: {group.state} -> {to}"
+    group.state = to
+    group.state_at_ms = at_ms
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+@_apply.register
+def _group_record(fact: r.GroupRecord, group: Group) -> None:
+    group.header = fact
+    group.highest_generation_id = fact.highest_generation_id
+
+
+@_apply.register
+def _group_forgotten(fact: r.GroupForgotten, group: Group) -> None:
+    group.header = None
+
+
+@_apply.register
+def _member_record(fact: r.MemberRecord, group: Group) -> None:
+    group.stored_members[fact.member_id] = fact
+    member = group.members.get(fact.member_id)
+    if member is not None:
+        member.assignment = fact.assignment
+
+
+@_apply.register
+def _member_forgotten(fact: r.MemberForgotten, group: Group) -> None:
+    stored = group.stored_members.get(fact.member_id)
+    # The record of a newer generation may have come first: a batch has no order among its keys.
+    if stored is not None and stored.generation_id == fact.generation_id:
+        del group.stored_members[fact.member_id]
+
+
+@_apply.register
+def _offset_record(fact: r.OffsetRecord, group: Group) -> None:
+    group.offsets.setdefault(fact.topic, {})[fact.partition] = fact
+
+
+@_apply.register
+def _offset_forgotten(fact: r.OffsetForgotten, group: Group) -> None:
+    of_topic = group.offsets.get(fact.topic, {})
+    of_topic.pop(fact.partition, None)
+    if not of_topic:
+        group.offsets.pop(fact.topic, None)
+
+
+# --- the group -------------------------------------------------------------------------------------------------------
+
+
+@_apply.register
+def _group_created(fact: n.GroupCreated, group: Group) -> None:
+    _move(group, State.EMPTY, fact.at_ms)
+
+
+@_apply.register
+def _group_restored(fact: n.GroupRestored, group: Group) -> None:
+    header = group.header
+    if header is None:
+        # Offsets without a header are a simple group; nothing at all is no group.
+        group.stored_members.clear()
+        if group.offsets:
+            _move(group, State.EMPTY, fact.at_ms)
+        return
+    group.protocol_type = header.protocol_type
+    group.protocol_name = header.protocol_name
+    group.generation_id = header.generation_id
+    group.leader = header.leader
+    group.partition_counts = dict(header.partition_counts)
+    for stored in sorted(group.stored_members.values(), key=lambda record: record.seniority):
+        _seat(group, _member_of(stored, group))
+    group.next_seniority = 1 + max((member.seniority for member in group.members.values()), default=-1)
+    _move(group, State.STABLE if group.members else State.EMPTY, header.state_at_ms)
+
+
+def _member_of(stored: r.MemberRecord, group: Group) -> Member:
+    """A member as it comes back from the store: the protocols it did not use are forgotten."""
+    return Member(
+        member_id=stored.member_id,
+        group_instance_id=stored.group_instance_id,
+        client_id=stored.client_id,
+        host=stored.host,
+        seniority=stored.seniority,
+        terms=MemberTerms(
+            protocols=(Offered(group.protocol_name or "", stored.metadata),),
+            session_timeout_ms=stored.session_timeout_ms,
+            rebalance_timeout_ms=stored.rebalance_timeout_ms,
+            disconnect_grace_ms=stored.disconnect_grace_ms,
+            request_id=stored.request_id,
+        ),
+        topics=topics_of(group.protocol_type, stored.metadata),
+        assignment=stored.assignment,
+        is_new=False,
+    )
+
+
+@_apply.register
+def _rebalance_started(fact: n.RebalanceStarted, group: Group) -> None:
+    _move(group, State.PREPARING_REBALANCE, fact.at_ms)
+    group.phase += 1
+    group.phase_began_ms = fact.at_ms
+    group.pending_sync.clear()
+    group.initial_window_ms = fact.initial_window_ms
+    group.initial_left_ms = fact.initial_left_ms
+    group.new_member_in_window = False
+
+
+@_apply.register
+def _initial_delay_extended(fact: n.InitialDelayExtended, group: Group) -> None:
+    group.initial_window_ms = fact.window_ms
+    group.initial_left_ms = fact.left_ms
+    group.new_member_in_window = False
+
+
+@_apply.register
+def _phase_completed(fact: n.PhaseCompleted, group: Group) -> None:
+    _move(group, State.COMPLETING_REBALANCE, fact.at_ms)
+    group.phase += 1
+    group.phase_began_ms = fact.at_ms
+    group.initial_window_ms = None
+    group.generation_id = fact.generation_id
+    group.protocol_name = fact.protocol_name
+    group.leader = fact.leader
+    group.partition_counts = dict(fact.partition_counts)
+    group.joined_count = 0
+    group.pending_sync = set(group.members)
+    for member in group.members.values():
+        member.joined = False
+        member.is_new = False
+        member.skip_assignment = False
+
+
+@_apply.register
+def _emptied(fact: n.Emptied, group: Group) -> None:
+    _move(group, State.EMPTY, fact.at_ms)
+    group.phase += 1
+    group.initial_window_ms = None
+    group.generation_id = fact.generation_id
+    group.protocol_name = None
+    group.leader = None
+    group.partition_counts = {}
+
+
+@_apply.register
+def _stabilised(fact: n.Stabilised, group: Group) -> None:
+    _move(group, State.STABLE, fact.at_ms)
+
+
+# --- members ---------------------------------------------------------------------------------------------------------
+
+
+def _count_terms(group: Group, member: Member, sign: int) -> None:
+    for name in {offered.name for offered in member.terms.protocols}:
+        group.supporters[name] += sign
+        if not group.supporters[name]:
+            del group.supporters[name]
+    if member.topics is None:
+        group.unreadable_count += sign
+        return
+    for topic in member.topics:
+        group.subscribers[topic] += sign
+        if not group.subscribers[topic]:
+            del group.subscribers[topic]
+
+
+def _seat(group: Group, member: Member) -> None:
+    group.members[member.member_id] = member
+    if member.group_instance_id is not None:
+        group.static_members[member.group_instance_id] = member.member_id
+    for request_id in (member.pending_request_id, member.terms.request_id):
+        if request_id is not None:
+            group.requests[request_id] = member.member_id
+    _count_terms(group, member, +1)
+
+
+def _unseat(group: Group, member: Member) -> None:
+    del group.members[member.member_id]
+    if member.group_instance_id is not None:
+        group.static_members.pop(member.group_instance_id, None)
+    for request_id in (member.pending_request_id, member.terms.request_id):
+        if request_id is not None and group.requests.get(request_id) == member.member_id:
+            del group.requests[request_id]
+    for call_id in (member.join_call, member.sync_call, member.heartbeat_call):
+        if call_id is not None:
+            group.parked.pop(call_id, None)
+    group.pending_sync.discard(member.member_id)
+    if member.joined:
+        group.joined_count -= 1
+    _count_terms(group, member, -1)
+
+
+@_apply.register
+def _pending_added(fact: n.PendingAdded, group: Group) -> None:
+    group.pending[fact.member_id] = Pending(fact.member_id, fact.request_id, fact.deadline_ms)
+    if fact.request_id is not None:
+        group.requests[fact.request_id] = fact.member_id
+
+
+@_apply.register
+def _pending_dropped(fact: n.PendingDropped, group: Group) -> None:
+    pending = group.pending.pop(fact.member_id)
+    if pending.request_id is not None and group.requests.get(pending.request_id) == fact.member_id:
+        del group.requests[pending.request_id]
+
+
+@_apply.register
+def _member_added(fact: n.MemberAdded, group: Group) -> None:
+    pending = group.pending.pop(fact.member_id, None)
+    if not group.members:
+        group.protocol_type = fact.protocol_type
+    _seat(
+        group,
+        Member(
+            member_id=fact.member_id,
+            group_instance_id=fact.group_instance_id,
+            client_id=fact.client_id,
+            host=fact.host,
+            seniority=group.next_seniority,
+            terms=fact.terms,
+            topics=fact.topics,
+            deadline_ms=fact.join_deadline_ms,
+            join_deadline_ms=fact.join_deadline_ms,
+            pending_request_id=None if pending is None else pending.request_id,
+        ),
+    )
+    group.next_seniority += 1
+    if group.leader is None:
+        group.leader = fact.member_id
+    if group.initial_window_ms is not None:
+        group.new_member_in_window = True
+
+
+@_apply.register
+def _member_changed(fact: n.MemberChanged, group: Group) -> None:
+    member = group.members[fact.member_id]
+    old_request_id = member.terms.request_id
+    if old_request_id is not None and old_request_id != member.pending_request_id:
+        group.requests.pop(old_request_id, None)
+    _count_terms(group, member, -1)
+    member.terms = fact.terms
+    member.topics = fact.topics
+    member.skip_assignment = False
+    _count_terms(group, member, +1)
+    if fact.terms.request_id is not None:
+        group.requests[fact.terms.request_id] = fact.member_id
+
+
+@_apply.register
+def _member_replaced(fact: n.MemberReplaced, group: Group) -> None:
+    old = group.members[fact.old_member_id]
+    awaited_sync = old.member_id in group.pending_sync
+    _unseat(group, old)
+    _seat(
+        group,
+        Member(
+            member_id=fact.new_member_id,
+            group_instance_id=old.group_instance_id,
+            client_id=fact.client_id,
+            host=fact.host,
+            seniority=old.seniority,
+            terms=fact.terms,
+            topics=fact.topics,
+            assignment=old.assignment,
+            is_new=old.is_new,
+            skip_assignment=fact.skip_assignment,
+            deadline_ms=old.deadline_ms,
+            join_deadline_ms=old.join_deadline_ms,
+        ),
+    )
+    if awaited_sync:
+        group.pending_sync.add(fact.new_member_id)
+    if group.leader == fact.old_member_id:
+        group.leader = fact.new_member_id
+
+
+@_apply.register
+def _member_removed(fact: n.MemberRemoved, group: Group) -> None:
+    _unseat(group, group.members[fact.member_id])
+    if group.leader == fact.member_id:
+        group.leader = group.eldest()
+
+
+@_apply.register
+def _member_joined(fact: n.MemberJoined, group: Group) -> None:
+    member = group.members[fact.member_id]
+    if not member.joined:
+        member.joined = True
+        group.joined_count += 1
+
+
+@_apply.register
+def _session_set(fact: n.SessionSet, group: Group) -> None:
+    group.members[fact.member_id].deadline_ms = fact.deadline_ms
+
+
+@_apply.register
+def _sync_seen(fact: n.SyncSeen, group: Group) -> None:
+    group.pending_sync.discard(fact.member_id)
+
+
+# --- letter-boxes ----------------------------------------------------------------------------------------------------
+
+
+def _put_in_box(member: Member, box: Box, call_id: int | None) -> None:
+    if box is Box.JOIN:
+        member.join_call = call_id
+    elif box is Box.SYNC:
+        member.sync_call = call_id
+    else:
+        member.heartbeat_call = call_id
+
+
+@_apply.register
+def _call_parked(fact: n.CallParked, group: Group) -> None:
+    group.parked[fact.call_id] = Parked(fact.member_id, fact.box)
+    _put_in_box(group.members[fact.member_id], fact.box, fact.call_id)
+
+
+@_apply.register
+def _call_unparked(fact: n.CallUnparked, group: Group) -> None:
+    parked = group.parked.pop(fact.call_id, None)
+    if parked is not None and parked.member_id in group.members:
+        _put_in_box(group.members[parked.member_id], parked.box, None)

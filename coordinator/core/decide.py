@@ -1,0 +1,161 @@
+"""The door of the core: what follows from a command, and the step that writes it.
+
+    decide(group, command, moment) -> Draft      reads the group, changes nothing
+    step(group, command, moment) -> Decision     decides, applies, follows up; all that the runtime calls
+
+A step is decided in links: a command's facts are written before what follows from them (`Rebalance`, then `Settle`) is
+decided, so each rule reads a group that is as it says it is.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from coordinator.core import description, membership, offsets, rebalance
+from coordinator.core import notes as n
+from coordinator.core import records as r
+from coordinator.core.apply import Fact, apply
+from coordinator.core.commands import (
+    Call,
+    Command,
+    DescribeRequest,
+    GroupLoaded,
+    HangUp,
+    Moment,
+    Rebalance,
+    Settle,
+    TimerFired,
+    TimerKey,
+    TimerKind,
+    TopicsChanged,
+)
+from coordinator.core.decision import RECORD_TYPES, Draft, session_timer
+from coordinator.core.effects import Effect, GroupChanged, GroupSummary, Notify, OffsetsLoaded
+from coordinator.core.group import Group, State
+from coordinator.core.records import GroupFact
+from protocol import messages as m
+from protocol.errors import ErrorCode
+
+_QUIET = (n.SessionSet, n.CallParked, n.CallUnparked, r.OffsetRecord)
+"""Facts that show in no list and complete no phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a step made. The records must be durable before any effect is released; effects are in order."""
+
+    records: tuple[GroupFact, ...]
+    effects: tuple[Effect, ...]
+
+
+def step(group: Group, command: Command, moment: Moment) -> Decision:
+    """Decide a command and write it, with all that follows from it, into the group. Bad input is a coded reply."""
+    links: deque[Command] = deque((command,))
+    records: list[GroupFact] = []
+    effects: list[Effect] = []
+    before: GroupSummary | None = None
+    while links:
+        draft = decide(group, links.popleft(), moment)
+        links.extend(draft.then)
+        effects.extend(draft.effects)
+        if before is None and not all(isinstance(fact, _QUIET) for fact in draft.facts):
+            before = description.summary_of(group)
+            links.append(_SETTLE)
+        _write(group, draft.facts, records)
+    if before is not None:
+        after = description.summary_of(group)
+        if after != before:
+            effects.append(Notify(GroupChanged(after)))
+    return Decision(tuple(records), tuple(effects))
+
+
+_SETTLE = Settle()
+
+
+def _write(group: Group, facts: list[Fact], records: list[GroupFact]) -> None:
+    for fact in facts:
+        apply(group, fact)
+        if isinstance(fact, RECORD_TYPES):
+            records.append(fact)
+
+
+def decide(group: Group, command: Command, moment: Moment) -> Draft:
+    """What follows from the command in the group as it is. Changes nothing."""
+    draft = Draft()
+    match command:
+        case Call():
+            _decide_call(group, command, moment, draft)
+        case TimerFired(key=key):
+            _decide_timer(group, key, moment, draft)
+        case HangUp(call_id=call_id):
+            membership.hang_up(group, call_id, moment, draft)
+        case Rebalance():
+            rebalance.start(group, command, moment, draft)
+        case Settle():
+            rebalance.settle(group, moment, draft)
+        case TopicsChanged():
+            rebalance.topics_changed(group, moment, draft)
+        case GroupLoaded():
+            _decide_loaded(group, moment, draft)
+    return draft
+
+
+def _decide_call(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
+    match call.request:
+        case m.HeartbeatRequest() as request:
+            membership.heartbeat(group, call, request, moment, draft)
+        case m.CommitRequest() as request:
+            offsets.commit(group, call, request, moment, draft)
+        case m.JoinRequest() as request:
+            membership.join(group, call, request, moment, draft)
+        case m.SyncRequest() as request:
+            _decide_sync(group, call, request, moment, draft)
+        case m.LeaveRequest() as request:
+            membership.leave(group, call, request, moment, draft)
+        case m.FetchRequest() as request:
+            offsets.fetch(group, call, request, draft)
+        case DescribeRequest():
+            description.describe(group, call, draft)
+
+
+def _decide_sync(group: Group, call: Call, request: m.SyncRequest, moment: Moment, draft: Draft) -> None:
+    if not group.group_id:
+        draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
+        return
+    failure = (
+        membership.check_member(group, request.member_id, request.group_instance_id)
+        or membership.check_generation(group, request.generation_id)
+        or rebalance.check_protocol(group, request)
+    )
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    rebalance.sync(group, call, request, moment, draft)
+
+
+def _decide_timer(group: Group, key: TimerKey, moment: Moment, draft: Draft) -> None:
+    match key.kind:
+        case TimerKind.SESSION:
+            membership.session_fired(group, key.subject, moment, draft)
+        case TimerKind.PENDING:
+            membership.pending_fired(group, key.subject, moment, draft)
+        case TimerKind.CALL:
+            membership.call_fired(group, int(key.subject), moment, draft)
+        case TimerKind.JOIN:
+            rebalance.join_fired(group, key.phase, moment, draft)
+        case TimerKind.SYNC:
+            rebalance.sync_fired(group, key.phase, draft)
+
+
+def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
+    """The group goes on from its records: each member has one full session to be heard of."""
+    assert group.state is State.DEAD, "a group is loaded once, from nothing"
+    draft.fact(n.GroupRestored(moment.now_ms))
+    if group.header is not None:
+        for stored in group.stored_members.values():
+            deadline_ms = moment.now_ms + stored.session_timeout_ms
+            draft.fact(n.SessionSet(stored.member_id, deadline_ms))
+            draft.set_timer(session_timer(stored.member_id), deadline_ms)
+    if group.offsets:
+        offsets_now = tuple((o.topic, o.partition, o.offset) for of in group.offsets.values() for o in of.values())
+        draft.notify(OffsetsLoaded(group.group_id, offsets_now))
+    draft.then.append(TopicsChanged())

@@ -1,0 +1,55 @@
+"""A group as operators see it: its description, and the summary that lists and gauges show."""
+
+from coordinator.core.commands import Call
+from coordinator.core.decision import Draft
+from coordinator.core.effects import GroupSummary
+from coordinator.core.group import Group, State
+from coordinator.core.offsets import committed
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.opaque import EMPTY
+
+
+def describe(group: Group, call: Call, draft: Draft) -> None:
+    """Members with what they said and got, if the group is Stable; committed offsets in any state."""
+    if group.state is State.DEAD:
+        draft.refuse(call, ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group.group_id!r}.", field="group_id")
+        return
+    stable = group.state is State.STABLE
+    draft.reply(
+        call,
+        m.DescribeAnswer(
+            group_id=group.group_id,
+            state=group.state,
+            protocol_type=group.protocol_type or "",
+            protocol_name=(group.protocol_name or "") if stable else "",
+            generation_id=group.generation_id,
+            leader=group.leader,
+            members=tuple(
+                m.DescribedMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    host=member.host,
+                    session_timeout_ms=member.terms.session_timeout_ms,
+                    rebalance_timeout_ms=member.terms.rebalance_timeout_ms,
+                    metadata=member.terms.metadata_of(group.protocol_name) if stable else EMPTY,
+                    assignment=member.assignment if stable else EMPTY,
+                )
+                for member in group.by_seniority()
+            ),
+            offsets={topic: committed(group, topic) for topic in sorted(group.offsets)},
+        ),
+    )
+
+
+def summary_of(group: Group) -> GroupSummary:
+    """What lists and gauges show. Costs a look at the subscribed topics."""
+    return GroupSummary(
+        group_id=group.group_id,
+        state=group.state,
+        protocol_type=group.protocol_type or "",
+        member_count=len(group.members),
+        generation_id=group.generation_id,
+        topics=group.topics,
+    )

@@ -1,0 +1,216 @@
+"""A group's state: what is in it, which moves are legal, and cheap questions about it. Nothing here changes anything.
+
+Only `apply` writes these objects. Counts that rules ask for at every call (who has joined, which protocols everyone
+supports) are kept beside the members, so that a heartbeat costs the same in a group of ten and of ten thousand.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from coordinator.core.records import GroupRecord, MemberRecord, OffsetRecord
+from protocol.opaque import EMPTY, OpaqueJson
+
+CONSUMER = "consumer"
+"""The protocol type whose subscriptions the coordinator reads."""
+
+
+class State(StrEnum):
+    """The five states of a group.
+
+    Empty — no members; perhaps committed offsets.
+        join, empty id: an id is handed out, or a static member is added. join, sync, heartbeat with an id:
+        UNKNOWN_MEMBER_ID. commit: the simple one only. Leaves by: a member is added → PreparingRebalance.
+    PreparingRebalance — everyone is asked to join again.
+        join: joined, waits. sync, heartbeat: REBALANCE_IN_PROGRESS. commit: taken under the old generation. Leaves by:
+        all joined and no id pending, or time out → CompletingRebalance; nobody left → Empty.
+    CompletingRebalance — the generation is made, the leader works out the assignment.
+        join, unchanged: answered at once; changed or new → PreparingRebalance. sync: followers wait, the leader's is
+        stored → Stable. heartbeat: fine. commit: REBALANCE_IN_PROGRESS. Leaves also by: a member goes.
+    Stable — everyone can have its assignment.
+        join: a follower unchanged is answered at once; the leader, a changed or a new one → PreparingRebalance. sync:
+        the stored assignment. heartbeat, commit: fine. Leaves also by: a member goes, a topic changes.
+    Dead — not there: never created, deleted, or moved to another node.
+        join, empty id: creates the group. All else: as if the group did not exist.
+    """
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+LEGAL_MOVES: dict[State, frozenset[State]] = {
+    State.EMPTY: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
+    State.PREPARING_REBALANCE: frozenset({State.COMPLETING_REBALANCE, State.EMPTY, State.DEAD}),
+    State.COMPLETING_REBALANCE: frozenset({State.STABLE, State.PREPARING_REBALANCE, State.DEAD}),
+    State.STABLE: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
+    # A load, and the creation of a group, begin from nothing.
+    State.DEAD: frozenset({State.EMPTY, State.STABLE}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A protocol that a member offers."""
+
+    name: str
+    metadata: OpaqueJson
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTerms:
+    """What a member asks for with a join: all that a later join may change."""
+
+    protocols: tuple[Offered, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    disconnect_grace_ms: int | None
+    request_id: str | None
+
+    def metadata_of(self, protocol_name: str | None) -> OpaqueJson:
+        """What the member said under that protocol; empty where it does not offer it."""
+        for offered in self.protocols:
+            if offered.name == protocol_name:
+                return offered.metadata
+        return EMPTY
+
+
+@dataclass(slots=True)
+class Pending:
+    """An id handed out by MEMBER_ID_REQUIRED that has not joined yet. It holds a rebalance open until `deadline_ms`."""
+
+    member_id: str
+    request_id: str | None
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Member:
+    """A member. `topics` is what it subscribes to, None where that cannot be read.
+
+    `joined`: it has joined the phase that is preparing. `is_new`: it never had a generation. The three `…_call` are
+    its letter-boxes: which waiting call gets the answer, if one waits. `deadline_ms` ends its session;
+    `join_deadline_ms` is how long a new member may wait for its first generation.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    seniority: int
+    terms: MemberTerms
+    topics: frozenset[str] | None
+    assignment: OpaqueJson = EMPTY
+    joined: bool = False
+    is_new: bool = True
+    skip_assignment: bool = False
+    deadline_ms: int = 0
+    join_deadline_ms: int = 0
+    pending_request_id: str | None = None
+    join_call: int | None = None
+    sync_call: int | None = None
+    heartbeat_call: int | None = None
+
+    @property
+    def waits(self) -> bool:
+        """A join or a sync of this member waits for its answer, so the session does not run."""
+        return self.join_call is not None or self.sync_call is not None
+
+
+class Box(StrEnum):
+    """Which letter-box of a member a waiting call is in."""
+
+    JOIN = "join"
+    SYNC = "sync"
+    HEARTBEAT = "heartbeat"
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A waiting call, by whose and which kind."""
+
+    member_id: str
+    box: Box
+
+
+@dataclass(slots=True)
+class Group:
+    """All of one group. Generation 0 is before the first rebalance.
+
+    `phase` counts the beginnings and ends of join phases; timers of a phase carry it. `initial_window_ms` is not None
+    while the initial delay runs: its present window; `initial_left_ms` is what may still be added.
+    `highest_generation_id` is durable before a join of that generation is answered. `stored_members` mirrors what the
+    store holds of members.
+    """
+
+    group_id: str
+    state: State = State.DEAD
+    state_at_ms: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    generation_id: int = 0
+    highest_generation_id: int = 0
+    leader: str | None = None
+    phase: int = 0
+    phase_began_ms: int = 0
+    next_seniority: int = 0
+
+    members: dict[str, Member] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    pending: dict[str, Pending] = field(default_factory=dict)
+    requests: dict[str, str] = field(default_factory=dict)
+    parked: dict[int, Parked] = field(default_factory=dict)
+    pending_sync: set[str] = field(default_factory=set)
+    joined_count: int = 0
+    supporters: Counter[str] = field(default_factory=Counter)
+    subscribers: Counter[str] = field(default_factory=Counter)
+    unreadable_count: int = 0
+
+    initial_window_ms: int | None = None
+    initial_left_ms: int = 0
+    new_member_in_window: bool = False
+
+    partition_counts: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, dict[int, OffsetRecord]] = field(default_factory=dict)
+    header: GroupRecord | None = None
+    stored_members: dict[str, MemberRecord] = field(default_factory=dict)
+
+    @property
+    def forgettable(self) -> bool:
+        """Nothing in it is worth keeping in memory: a group that is not there, and that nobody waits for."""
+        return self.state is State.DEAD and not self.parked
+
+    @property
+    def is_active(self) -> bool:
+        """It has a generation in use or in the making."""
+        return self.state in (State.COMPLETING_REBALANCE, State.STABLE)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of its members'; 0 without members. Costs a look at each."""
+        return max((member.terms.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def all_joined(self) -> bool:
+        """Everyone has joined the present phase, and no id that was handed out is still to come."""
+        return self.joined_count == len(self.members) and not self.pending
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """What its members subscribe to together; None where some member's subscription cannot be read."""
+        return None if self.unreadable_count else frozenset(self.subscribers)
+
+    def by_seniority(self) -> list[Member]:
+        """Members, the longest-standing first."""
+        return sorted(self.members.values(), key=lambda member: member.seniority)
+
+    def eldest(self) -> str | None:
+        """The longest-standing member."""
+        return min(self.members.values(), key=lambda member: member.seniority).member_id if self.members else None
+
+    def supports_any(self, names: Iterator[str]) -> bool:
+        """Whether every member supports at least one of the names; true for all names where there are no members."""
+        return any(self.supporters[name] == len(self.members) for name in names)

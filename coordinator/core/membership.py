@@ -1,0 +1,512 @@
+"""Who is in the group: joining, leaving, the sessions of members, ids handed out, static members who come back.
+
+What a change of membership means for the others is `rebalance`'s business; here it is only asked for.
+"""
+
+from coordinator.core import notes as n
+from coordinator.core import rebalance
+from coordinator.core import records as r
+from coordinator.core.commands import Call, Moment, Rebalance, Trigger
+from coordinator.core.decision import Draft, call_timer, pending_timer, session_timer
+from coordinator.core.effects import Failure, SessionExpired
+from coordinator.core.group import Box, Group, Member, MemberTerms, Offered, State
+from coordinator.core.subscription import topics_of
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.ids import new_member_id
+from protocol.limits import REASON_LENGTH_MAX
+
+
+def check_member(group: Group, member_id: str, group_instance_id: str | None) -> Failure | None:
+    """The check that join with an id, sync, heartbeat, leave and commit share; None where it passes.
+
+    An instance id that is given must be known, and be this member's; then the member must be.
+    """
+    if group_instance_id is not None:
+        seated = group.static_members.get(group_instance_id)
+        if seated is None:
+            return Failure(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"No member with group_instance_id {group_instance_id!r} is in the group.",
+                field="group_instance_id",
+            )
+        if seated != member_id:
+            return Failure(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Another member has taken over group_instance_id {group_instance_id!r}.",
+                field="member_id",
+                member_id=member_id,
+            )
+    if member_id not in group.members:
+        return Failure(ErrorCode.UNKNOWN_MEMBER_ID, f"The group has no member {member_id!r}.", field="member_id")
+    return None
+
+
+def reason_of(reason: str | None) -> str:
+    """A client's own words for people to read, cut to the length Kafka keeps."""
+    return "not provided" if not reason else reason[:REASON_LENGTH_MAX]
+
+
+# --- join ------------------------------------------------------------------------------------------------------------
+
+
+def join(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
+    """Decide a join: refuse it, hand out an id, answer it at once, or let it wait for the end of the join phase."""
+    failure = _check_join(group, request, moment)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    if request.request_id is not None and _repeat(group, call, request, moment, draft):
+        return
+    if group.state is State.DEAD and request.member_id:
+        draft.refuse(call, ErrorCode.UNKNOWN_MEMBER_ID, "The group does not exist.", field="member_id")
+        return
+    if _refuse_for_capacity(group, call, request, moment, draft):
+        return
+    failure = _check_protocols(group, request)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    if group.state is State.DEAD:
+        _create(group, moment, draft)
+    if not request.member_id:
+        _join_without_id(group, call, request, moment, draft)
+    elif request.member_id in group.pending and request.group_instance_id is None:
+        draft.cancel_timer(pending_timer(request.member_id))
+        _add(group, call, request, request.member_id, moment, draft)
+    else:
+        _join_again(group, call, request, moment, draft)
+
+
+def _check_join(group: Group, request: m.JoinRequest, moment: Moment) -> Failure | None:
+    rules = moment.rules
+    if not group.group_id:
+        return Failure(ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
+    low, high = rules.group_min_session_timeout_ms, rules.group_max_session_timeout_ms
+    if not low <= request.session_timeout_ms <= high:
+        return Failure(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"session_timeout_ms must be from {low} to {high}, not {request.session_timeout_ms}.",
+            field="session_timeout_ms",
+        )
+    return None
+
+
+def _check_protocols(group: Group, request: m.JoinRequest) -> Failure | None:
+    """In a group without members any type and list will do, if they are not empty. Else they must fit everyone's."""
+    if group.state in (State.EMPTY, State.DEAD):
+        if not request.protocol_type:
+            return _inconsistent("protocol_type must not be empty.", "protocol_type")
+        if not request.protocols:
+            return _inconsistent("protocols must name at least one protocol.", "protocols")
+        return None
+    if request.protocol_type != group.protocol_type:
+        return _inconsistent(
+            f"The group's protocol_type is {group.protocol_type!r}, not {request.protocol_type!r}.", "protocol_type"
+        )
+    if not group.supports_any(protocol.name for protocol in request.protocols):
+        return _inconsistent("No protocol offered is supported by every member of the group.", "protocols")
+    return None
+
+
+def _inconsistent(detail: str, field: str) -> Failure:
+    return Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail, field=field)
+
+
+def _refuse_for_capacity(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> bool:
+    """Refuse a member too many. Ids handed out do not count, so they can overshoot and are refused at their join."""
+    limit = moment.rules.group_max_size
+    member = group.members.get(request.member_id)
+    if group.state is State.PREPARING_REBALANCE:
+        fits = (member is not None and member.joined) or group.joined_count < limit
+    elif group.is_active:
+        fits = member is not None or len(group.members) < limit
+    else:
+        fits = True
+    # A static member that takes over its own seat makes the group no larger.
+    if fits or (not request.member_id and request.group_instance_id in group.static_members):
+        return False
+    failure = Failure(
+        ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has as many members as group_max_size allows ({limit}).",
+        member_id="",
+    )  # fmt: skip
+    draft.reply(call, failure)
+    if member is not None:
+        draft.remove_member(member, failure)
+    elif request.member_id in group.pending:
+        drop_pending(request.member_id, draft)
+    return True
+
+
+def _create(group: Group, moment: Moment, draft: Draft) -> None:
+    draft.fact(
+        r.GroupRecord(
+            group_id=group.group_id,
+            protocol_type=None,
+            protocol_name=None,
+            generation_id=0,
+            highest_generation_id=0,
+            leader=None,
+            state_at_ms=moment.now_ms,
+        )
+    )
+    draft.fact(n.GroupCreated(moment.now_ms))
+
+
+def _repeat(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> bool:
+    """A join whose request_id is remembered gets its first answer again and moves nothing; false: it is no repeat."""
+    assert request.request_id is not None
+    member_id = group.requests.get(request.request_id)
+    if member_id is None or request.member_id not in ("", member_id):
+        return False
+    member = group.members.get(member_id)
+    if not request.member_id and (member is None or member.pending_request_id == request.request_id):
+        draft.reply(call, _member_id_required(member_id))
+        return True
+    if member is None:
+        # The id that was handed out comes to join, under the request id that asked for it.
+        return False
+    if member.joined:
+        _wait_for_phase(group, call, request, member, moment, draft)
+        return True
+    if group.is_active:
+        draft.supersede(member.join_call)
+        draft.reply(call, rebalance.join_answer(group, member, moment))
+        return True
+    # A newer phase began before this answer was read: the join counts for that one.
+    return False
+
+
+def _member_id_required(member_id: str) -> Failure:
+    return Failure(
+        ErrorCode.MEMBER_ID_REQUIRED,
+        "Join again with the member_id of this answer.",
+        member_id=member_id,
+        generation_id=-1,
+    )
+
+
+def _join_without_id(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
+    member_id = new_member_id(request.client_id, request.group_instance_id, call.random_part)
+    if request.group_instance_id is None:
+        deadline_ms = moment.now_ms + request.session_timeout_ms
+        draft.fact(n.PendingAdded(member_id, request.request_id, deadline_ms))
+        draft.set_timer(pending_timer(member_id), deadline_ms)
+        draft.reply(call, _member_id_required(member_id))
+        return
+    seated = group.static_members.get(request.group_instance_id)
+    if seated is None:
+        _add(group, call, request, member_id, moment, draft)
+    else:
+        _take_over(group, call, request, group.members[seated], member_id, moment, draft)
+
+
+def _terms(request: m.JoinRequest) -> MemberTerms:
+    return MemberTerms(
+        protocols=tuple(Offered(protocol.name, protocol.metadata) for protocol in request.protocols),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        disconnect_grace_ms=request.disconnect_grace_ms,
+        request_id=request.request_id,
+    )
+
+
+def _topics(request: m.JoinRequest) -> frozenset[str] | None:
+    """Consumers say the same under each protocol they offer, so the first one serves."""
+    return topics_of(request.protocol_type, request.protocols[0].metadata)
+
+
+def _add(group: Group, call: Call, request: m.JoinRequest, member_id: str, moment: Moment, draft: Draft) -> None:
+    join_deadline_ms = moment.now_ms + moment.rules.new_member_join_timeout_ms
+    draft.fact(
+        n.MemberAdded(
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=request.client_id,
+            host=call.host,
+            protocol_type=request.protocol_type,
+            terms=_terms(request),
+            topics=_topics(request),
+            join_deadline_ms=join_deadline_ms,
+        )
+    )
+    draft.fact(n.MemberJoined(member_id))
+    draft.set_timer(session_timer(member_id), join_deadline_ms)
+    draft.park(call, member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))
+    if group.state is not State.PREPARING_REBALANCE:
+        reason = f"member {member_id} joined: {reason_of(request.reason)}"
+        draft.then.append(Rebalance(Trigger.MEMBER_JOINED, reason, member_id))
+
+
+def _wait_until(max_wait_ms: int | None, moment: Moment) -> int:
+    limit = moment.rules.parked_call_max_wait_ms
+    return moment.now_ms + (limit if max_wait_ms is None else min(max_wait_ms, limit))
+
+
+def _wait_for_phase(
+    group: Group, call: Call, request: m.JoinRequest, member: Member, moment: Moment, draft: Draft
+) -> None:
+    """The member has joined the phase; this call is now where the answer goes."""
+    draft.supersede(member.join_call)
+    draft.park(call, member.member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))
+    deadline_ms = member.join_deadline_ms if member.is_new else moment.now_ms + request.session_timeout_ms
+    draft.start_session(member, deadline_ms)
+
+
+def _join_again(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
+    """A known member joins again; what follows depends on the state and on whether it says anything new."""
+    failure = check_member(group, request.member_id, request.group_instance_id)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    member = group.members[request.member_id]
+    changed = n.MemberChanged(member.member_id, _terms(request), _topics(request))
+    same = changed.terms.protocols == _comparable(group, member, changed.terms)
+    if group.state is State.PREPARING_REBALANCE:
+        draft.fact(changed)
+        draft.fact(n.MemberJoined(member.member_id))
+        _wait_for_phase(group, call, request, member, moment, draft)
+        return
+    leads = member.member_id == group.leader
+    if same and (group.state is State.COMPLETING_REBALANCE or not leads):
+        # Timeouts of the request are ignored, as in Kafka; but the request id is the last one from now on.
+        draft.fact(_with_request_id(member, request.request_id))
+        draft.reply(call, rebalance.join_answer(group, member, moment))
+        draft.extend_session(member, moment)
+        return
+    trigger = Trigger.LEADER_REJOINED if same else Trigger.SUBSCRIPTION_CHANGED
+    draft.fact(changed)
+    draft.fact(n.MemberJoined(member.member_id))
+    _wait_for_phase(group, call, request, member, moment, draft)
+    reason = f"{trigger.replace('_', ' ')} ({member.member_id}): {reason_of(request.reason)}"
+    draft.then.append(Rebalance(trigger, reason, member.member_id))
+
+
+def _comparable(group: Group, member: Member, terms: MemberTerms) -> tuple[Offered, ...]:
+    """What to hold a join's protocols against. Of a member that came back from the store only the protocol in use is
+    known: then the others are taken as they are now.
+    """
+    known = member.terms.protocols
+    if len(known) == 1 and len(terms.protocols) > 1 and _is_stored_form(group, member):
+        return tuple(known[0] if offered.name == known[0].name else offered for offered in terms.protocols)
+    return known
+
+
+def _is_stored_form(group: Group, member: Member) -> bool:
+    stored = group.stored_members.get(member.member_id)
+    return stored is not None and member.terms.protocols == (Offered(group.protocol_name or "", stored.metadata),)
+
+
+def _with_request_id(member: Member, request_id: str | None) -> n.MemberChanged:
+    old = member.terms
+    terms = MemberTerms(
+        old.protocols, old.session_timeout_ms, old.rebalance_timeout_ms, old.disconnect_grace_ms, request_id
+    )
+    return n.MemberChanged(member.member_id, terms, member.topics)
+
+
+def _take_over(
+    group: Group, call: Call, request: m.JoinRequest, old: Member, member_id: str, moment: Moment, draft: Draft
+) -> None:
+    """A static member comes back without its id: the seat gets a new one, and the old one is fenced.
+
+    In Stable nothing moves if the protocol in use and what the member says under it stay the same: the new id is
+    stored with the old assignment. (Kafka compares the protocol alone, and misses a changed subscription.)
+    """
+    fenced = Failure(
+        ErrorCode.FENCED_INSTANCE_ID,
+        f"Another member has taken over group_instance_id {old.group_instance_id!r}.",
+        member_id=old.member_id,
+    )
+    for call_id in (old.join_call, old.sync_call, old.heartbeat_call):
+        draft.answer_parked(call_id, fenced)
+    terms = _terms(request)
+    name = group.protocol_name
+    unchanged = (
+        group.state is State.STABLE
+        and rebalance.choose_protocol(group, group.members.values(), group.leader, instead={old.member_id: terms})
+        == name
+        and terms.metadata_of(name) == old.terms.metadata_of(name)
+    )
+    leads = group.leader == old.member_id
+    replaced = n.MemberReplaced(
+        old_member_id=old.member_id,
+        new_member_id=member_id,
+        client_id=request.client_id,
+        host=call.host,
+        terms=terms,
+        topics=_topics(request),
+        skip_assignment=unchanged and leads,
+    )
+    draft.cancel_timer(session_timer(old.member_id))
+    if unchanged:
+        rebalance.store_replacement(group, old, replaced, draft)
+        draft.fact(replaced)
+        _start_session_of(member_id, request, moment, draft)
+        draft.reply(call, rebalance.replacement_answer(group, replaced, moment))
+        return
+    draft.fact(replaced)
+    draft.fact(n.MemberJoined(member_id))
+    draft.park(call, member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))
+    _start_session_of(member_id, request, moment, draft)
+    if group.state is not State.PREPARING_REBALANCE:
+        reason = f"static member {old.group_instance_id} was replaced: {reason_of(request.reason)}"
+        draft.then.append(Rebalance(Trigger.STATIC_MEMBER_REPLACED, reason, member_id))
+
+
+def _start_session_of(member_id: str, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
+    deadline_ms = moment.now_ms + request.session_timeout_ms
+    draft.fact(n.SessionSet(member_id, deadline_ms))
+    draft.set_timer(session_timer(member_id), deadline_ms)
+
+
+# --- leave -----------------------------------------------------------------------------------------------------------
+
+
+def leave(group: Group, call: Call, request: m.LeaveRequest, moment: Moment, draft: Draft) -> None:
+    """Each entry has a result of its own; whoever goes, goes in one step, and one rebalance follows at most."""
+    if not group.group_id:
+        draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
+        return
+    gone: set[str] = set()
+    reasons: list[str] = []
+    results = [_leave_one(group, entry, gone, reasons, draft) for entry in request.members]
+    draft.reply(call, m.LeaveAnswer(members=tuple(results)))
+    if gone & group.members.keys() and group.is_active:
+        who = ", ".join(sorted(gone)[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
+        first = min(gone & group.members.keys())
+        draft.then.append(Rebalance(Trigger.MEMBER_LEFT, f"left: {who}: {reasons[0]}", first))
+
+
+def _leave_one(group: Group, entry: m.LeaveMember, gone: set[str], reasons: list[str], draft: Draft) -> m.LeftMember:
+    member_id = entry.member_id
+    if not member_id and entry.group_instance_id is not None:
+        # An administrator removes a static member by its instance id alone.
+        member_id = group.static_members.get(entry.group_instance_id, "")
+    code = ErrorCode.NONE
+    if member_id in gone:
+        code = ErrorCode.UNKNOWN_MEMBER_ID
+    elif member_id in group.pending:
+        drop_pending(member_id, draft)
+        gone.add(member_id)
+    else:
+        failure = check_member(group, member_id, entry.group_instance_id)
+        if failure is None:
+            left = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member has left the group.", member_id="")
+            draft.remove_member(group.members[member_id], left)
+            gone.add(member_id)
+            reasons.append(reason_of(entry.reason))
+        else:
+            code = failure.code
+    return m.LeftMember(
+        member_id=entry.member_id,
+        group_instance_id=entry.group_instance_id,
+        error_code=code,
+        error_name=code.name,
+    )
+
+
+def drop_pending(member_id: str, draft: Draft) -> None:
+    """An id that was handed out is void, and holds nobody up any longer."""
+    draft.fact(n.PendingDropped(member_id))
+    draft.cancel_timer(pending_timer(member_id))
+
+
+# --- heartbeats and sessions -----------------------------------------------------------------------------------------
+
+
+def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, moment: Moment, draft: Draft) -> None:
+    """A member lives. Its session starts anew; with `wait_ms` the call waits for the next rebalance."""
+    if not group.group_id:
+        draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
+        return
+    failure = check_member(group, request.member_id, request.group_instance_id) or check_generation(
+        group, request.generation_id
+    )
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    member = group.members[request.member_id]
+    draft.extend_session(member, moment)
+    if group.state is State.PREPARING_REBALANCE:
+        draft.reply(call, rebalance.in_progress(group))
+    elif request.wait_ms:
+        draft.supersede(member.heartbeat_call)
+        wait_ms = min(request.wait_ms, member.terms.session_timeout_ms // 2)
+        draft.park(call, member.member_id, Box.HEARTBEAT, _wait_until(wait_ms, moment))
+    else:
+        draft.reply(call, HEARD)
+
+
+HEARD = m.HeartbeatAnswer()
+
+
+def check_generation(group: Group, generation_id: int) -> Failure | None:
+    """The generation must be the current one; None where it is."""
+    if generation_id == group.generation_id:
+        return None
+    return Failure(
+        ErrorCode.ILLEGAL_GENERATION,
+        f"The group is at generation {group.generation_id}, not {generation_id}.",
+        field="generation_id",
+        generation_id=group.generation_id,
+    )
+
+
+def session_fired(group: Group, member_id: str, moment: Moment, draft: Draft) -> None:
+    """A session's timer fired: it may be early, since a heartbeat does not move it; or the member may be waiting."""
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    if moment.now_ms < member.deadline_ms:
+        draft.set_timer(session_timer(member_id), member.deadline_ms)
+        return
+    too_long = member.is_new and moment.now_ms >= member.join_deadline_ms
+    if member.waits and not too_long:
+        deadline_ms = moment.now_ms + member.terms.session_timeout_ms
+        draft.start_session(member, min(deadline_ms, member.join_deadline_ms) if member.is_new else deadline_ms)
+        return
+    expired = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member's session has expired.", member_id="")
+    draft.remove_member(member, expired)
+    draft.notify(SessionExpired(group.group_id, member_id))
+    if group.is_active:
+        reason = f"the session of {member_id} expired"
+        draft.then.append(Rebalance(Trigger.MEMBER_EXPIRED, reason, member_id))
+
+
+def pending_fired(group: Group, member_id: str, moment: Moment, draft: Draft) -> None:
+    """An id that was handed out was not used in time."""
+    pending = group.pending.get(member_id)
+    if pending is None or moment.now_ms < pending.deadline_ms:
+        return
+    drop_pending(member_id, draft)
+    draft.notify(SessionExpired(group.group_id, member_id, pending=True))
+
+
+def call_fired(group: Group, call_id: int, moment: Moment, draft: Draft) -> None:
+    """A waiting call has waited long enough: a heartbeat is fine, a join or sync is told to ask again."""
+    parked = group.parked.get(call_id)
+    if parked is None:
+        return
+    member = group.members[parked.member_id]
+    if parked.box is Box.HEARTBEAT:
+        draft.answer_parked(call_id, HEARD)
+        draft.extend_session(member, moment)
+        return
+    draft.answer_parked(call_id, m.WaitingAnswer(member_id=member.member_id if parked.box is Box.JOIN else None))
+    draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+
+
+def hang_up(group: Group, call_id: int, moment: Moment, draft: Draft) -> None:
+    """The client of a waiting call is gone: its letter-box is empty, and without one the session runs.
+
+    A heartbeat that waited was counted when it came; that nobody reads its answer is no sign of life.
+    """
+    parked = group.parked.get(call_id)
+    if parked is None:
+        return
+    draft.fact(n.CallUnparked(call_id))
+    draft.cancel_timer(call_timer(call_id))
+    if parked.box is not Box.HEARTBEAT:
+        member = group.members[parked.member_id]
+        draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)

@@ -1,0 +1,188 @@
+"""Facts that live in memory alone: who is a member, who has joined, who waits. Lost in a crash, as Kafka loses them.
+
+A note is written by `apply` like a record, but never reaches the store. What a crash may not lose is a record.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordinator.core.group import Box, MemberTerms
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCreated:
+    """The group exists, Empty; its header is stored beside."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRestored:
+    """All records of the group are applied: it is what they say, Stable with members, else Empty."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAdded:
+    """An id was handed out."""
+
+    member_id: str
+    request_id: str | None
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDropped:
+    """An id that was handed out is void."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAdded:
+    """A new member, the youngest. `protocol_type` becomes the group's if it has no members yet."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    protocol_type: str
+    terms: MemberTerms
+    topics: frozenset[str] | None
+    join_deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChanged:
+    """A member joined again with these terms."""
+
+    member_id: str
+    terms: MemberTerms
+    topics: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReplaced:
+    """A static member came back under a new id: the seat, its seniority, assignment and leadership, is the new one's.
+
+    `skip_assignment`: it led and leads, and is told that the assignment stands.
+    """
+
+    old_member_id: str
+    new_member_id: str
+    client_id: str
+    host: str
+    terms: MemberTerms
+    topics: frozenset[str] | None
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRemoved:
+    """A member is gone. If it led, the longest-standing one leads."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined:
+    """A member has joined the phase that is preparing."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSet:
+    """A member's session ends at that time unless it is heard of before."""
+
+    member_id: str
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallParked:
+    """A call waits in a letter-box of a member, which must be free."""
+
+    call_id: int
+    member_id: str
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class CallUnparked:
+    """A call waits no longer: it was answered, or its client hung up."""
+
+    call_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceStarted:
+    """Everyone is asked to join. `initial_window_ms` is set for a group that was Empty: a delay for others to come."""
+
+    at_ms: int
+    initial_window_ms: int | None = None
+    initial_left_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InitialDelayExtended:
+    """A new member came in the last window: another one begins."""
+
+    window_ms: int
+    left_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCompleted:
+    """The join phase ended in a generation with a leader; `partition_counts` are those the leader can see."""
+
+    at_ms: int
+    generation_id: int
+    protocol_name: str
+    leader: str
+    partition_counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """The join phase ended with nobody."""
+
+    at_ms: int
+    generation_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSeen:
+    """A member has asked for its assignment of this generation."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stabilised:
+    """The leader's assignment stands; the members' records hold it."""
+
+    at_ms: int
+
+
+Note = (
+    GroupCreated
+    | GroupRestored
+    | PendingAdded
+    | PendingDropped
+    | MemberAdded
+    | MemberChanged
+    | MemberReplaced
+    | MemberRemoved
+    | MemberJoined
+    | SessionSet
+    | CallParked
+    | CallUnparked
+    | RebalanceStarted
+    | InitialDelayExtended
+    | PhaseCompleted
+    | Emptied
+    | SyncSeen
+    | Stabilised
+)

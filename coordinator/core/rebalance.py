@@ -1,0 +1,441 @@
+"""A round of the group: everyone joins, a generation is made, the leader's assignment is stored and handed out.
+
+start      from Empty, CompletingRebalance or Stable into PreparingRebalance
+settle     after every step: is the join phase complete?
+complete   the end of a join phase: a new generation, or nobody left
+sync       the leader submits, the followers wait for it
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from coordinator.core import notes as n
+from coordinator.core import records as r
+from coordinator.core.commands import Call, Moment, Rebalance, TimerKey, TimerKind, Trigger
+from coordinator.core.decision import Draft, join_timer, sync_timer
+from coordinator.core.effects import Failure, JoinPhaseEnded, RebalanceBegan, SyncPhaseEnded
+from coordinator.core.group import Box, Group, Member, MemberTerms, State
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.opaque import EMPTY, OpaqueJson
+
+# --- start -----------------------------------------------------------------------------------------------------------
+
+
+def start(group: Group, command: Rebalance, moment: Moment, draft: Draft) -> None:
+    """Ask everyone to join again. In a state where everyone is asked already, nothing is left to do."""
+    if group.state in (State.PREPARING_REBALANCE, State.DEAD):
+        return
+    if group.state is State.COMPLETING_REBALANCE:
+        draft.cancel_timer(sync_timer(group))
+    delay_ms = moment.rules.group_initial_rebalance_delay_ms
+    if group.state is State.EMPTY and delay_ms:
+        left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        draft.fact(n.RebalanceStarted(moment.now_ms, initial_window_ms=delay_ms, initial_left_ms=left_ms))
+        deadline_ms = moment.now_ms + delay_ms
+    else:
+        draft.fact(n.RebalanceStarted(moment.now_ms))
+        deadline_ms = moment.now_ms + group.rebalance_timeout_ms
+    draft.set_timer(_next_phase(TimerKind.JOIN, group), deadline_ms)
+    _call_back(group, moment, draft)
+    draft.notify(
+        RebalanceBegan(group.group_id, command.trigger, command.member_id, group.generation_id, command.reason)
+    )
+
+
+def _next_phase(kind: TimerKind, group: Group) -> TimerKey:
+    """The fact that begins or ends a phase counts it; its timer carries the new count."""
+    return TimerKey(kind, phase=group.phase + 1)
+
+
+def in_progress(group: Group) -> Failure:
+    """The answer to whoever must join again."""
+    return Failure(
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        "The group is rebalancing: join again.",
+        generation_id=group.generation_id,
+    )
+
+
+def _call_back(group: Group, moment: Moment, draft: Draft) -> None:
+    """Every waiting sync and heartbeat learns of the rebalance now; their members' sessions start anew."""
+    answer = in_progress(group)
+    for parked_id, parked in list(group.parked.items()):
+        if parked.box is Box.JOIN:
+            continue
+        draft.answer_parked(parked_id, answer)
+        member = group.members[parked.member_id]
+        draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+
+
+def topics_changed(group: Group, moment: Moment, draft: Draft) -> None:
+    """A subscribed topic has other partitions than the present assignment was made for: a new one is needed.
+
+    Told at every change of the registry and after every load, so a change just before a crash is not forgotten.
+    """
+    if not group.is_active:
+        return
+    counts = counts_seen(group, moment)
+    if counts == group.partition_counts:
+        return
+    changed = sorted(
+        topic
+        for topic in counts.keys() | group.partition_counts.keys()
+        if counts.get(topic) != group.partition_counts.get(topic)
+    )
+    what = ", ".join(f"{topic} has {counts.get(topic, 0)} partitions" for topic in changed[:5])
+    draft.then.append(Rebalance(Trigger.TOPIC_CHANGED, f"subscribed topics changed: {what}"))
+
+
+def counts_seen(group: Group, moment: Moment) -> dict[str, int]:
+    """The registered partitions of the topics that the group subscribes to."""
+    registered = moment.partition_counts
+    return {topic: registered[topic] for topic in group.subscribers if topic in registered}
+
+
+# --- the end of a join phase -----------------------------------------------------------------------------------------
+
+
+def settle(group: Group, moment: Moment, draft: Draft) -> None:
+    """Complete the join phase as soon as everyone has joined; during the initial delay, its timer alone does."""
+    if group.state is State.PREPARING_REBALANCE:
+        if group.initial_window_ms is None and group.all_joined:
+            draft.cancel_timer(join_timer(group))
+            complete(group, moment, draft)
+    elif group.is_active and not group.pending_sync:
+        draft.cancel_timer(sync_timer(group))
+
+
+def join_fired(group: Group, phase: int, moment: Moment, draft: Draft) -> None:
+    """The time to join is over; during the initial delay, a window of it."""
+    if group.state is not State.PREPARING_REBALANCE or phase != group.phase:
+        return
+    if group.initial_window_ms is not None and group.new_member_in_window and group.initial_left_ms:
+        window_ms = min(moment.rules.group_initial_rebalance_delay_ms, group.initial_left_ms)
+        left_ms = max(group.initial_left_ms - group.initial_window_ms, 0)
+        draft.fact(n.InitialDelayExtended(window_ms, left_ms))
+        draft.set_timer(join_timer(group), moment.now_ms + window_ms)
+        return
+    complete(group, moment, draft)
+
+
+def complete(group: Group, moment: Moment, draft: Draft) -> None:
+    """End the join phase: who has not joined is out (static members stay), the rest is a new generation."""
+    absent = [x for x in group.members.values() if not x.joined and x.group_instance_id is None]
+    staying = [x for x in group.by_seniority() if x.joined or x.group_instance_id is not None]
+    leader = next((member for member in staying if member.joined), None)
+    if staying and leader is None:
+        # Only static members that have not come back: the generation they know stays theirs.
+        draft.set_timer(join_timer(group), moment.now_ms + max(x.terms.rebalance_timeout_ms for x in staying))
+        return
+    gone = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member did not join the rebalance in time.", member_id="")
+    for member in absent:
+        draft.remove_member(member, gone)
+    generation_id = max(group.generation_id, group.highest_generation_id) + 1
+    if leader is None:
+        _empty(group, generation_id, moment, draft)
+    else:
+        _begin_generation(group, staying, leader, generation_id, moment, draft)
+    duration_ms = moment.now_ms - group.phase_began_ms
+    draft.notify(JoinPhaseEnded(group.group_id, generation_id, duration_ms, len(staying)))
+
+
+def _empty(group: Group, generation_id: int, moment: Moment, draft: Draft) -> None:
+    for stored in group.stored_members.values():
+        draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
+    draft.fact(
+        r.GroupRecord(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            protocol_name=None,
+            generation_id=generation_id,
+            highest_generation_id=generation_id,
+            leader=None,
+            state_at_ms=moment.now_ms,
+        )
+    )
+    draft.fact(n.Emptied(moment.now_ms, generation_id))
+
+
+def _begin_generation(
+    group: Group, staying: list[Member], leader: Member, generation_id: int, moment: Moment, draft: Draft
+) -> None:
+    protocol_name = choose_protocol(group, staying, leader.member_id)
+    subscribed = {topic for member in staying for topic in member.topics or ()}
+    counts = {topic: count for topic, count in moment.partition_counts.items() if topic in subscribed}
+    # The number is used up before anyone hears of it: after a crash it is never given to another generation.
+    assert group.header is not None
+    draft.fact(_header(group.header, highest_generation_id=generation_id))
+    draft.fact(n.PhaseCompleted(moment.now_ms, generation_id, protocol_name, leader.member_id, counts))
+    everyone = _listing(staying, protocol_name)
+    for member in staying:
+        draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+        draft.answer_parked(
+            member.join_call,
+            m.JoinAnswer(
+                generation_id=generation_id,
+                protocol_type=group.protocol_type or "",
+                protocol_name=protocol_name,
+                leader=leader.member_id,
+                member_id=member.member_id,
+                members=everyone if member is leader else (),
+                heartbeat_interval_ms=moment.rules.heartbeat_interval_ms,
+            ),
+        )
+    deadline_ms = moment.now_ms + max(member.terms.rebalance_timeout_ms for member in staying)
+    draft.set_timer(_next_phase(TimerKind.SYNC, group), deadline_ms)
+
+
+def _header(header: r.GroupRecord, *, highest_generation_id: int) -> r.GroupRecord:
+    return r.GroupRecord(
+        group_id=header.group_id,
+        protocol_type=header.protocol_type,
+        protocol_name=header.protocol_name,
+        generation_id=header.generation_id,
+        highest_generation_id=highest_generation_id,
+        leader=header.leader,
+        state_at_ms=header.state_at_ms,
+        partition_counts=header.partition_counts,
+    )
+
+
+def choose_protocol(
+    group: Group,
+    members: Iterable[Member],
+    leader: str | None,
+    *,
+    instead: Mapping[str, MemberTerms] | None = None,
+) -> str:
+    """The protocol that most members put first among those that all support; ties go by the leader's order, then name.
+
+    `instead` takes some members' terms as they would be. Where no protocol is common, as after a load that forgot the
+    members' other protocols, the group's present one stands.
+    """
+    terms = {member.member_id: (instead or {}).get(member.member_id, member.terms) for member in members}
+    support: Counter[str] = Counter()
+    for offered_by in terms.values():
+        support.update({offered.name for offered in offered_by.protocols})
+    candidates = {name for name, count in support.items() if count == len(terms)}
+    votes: Counter[str] = Counter()
+    for offered_by in terms.values():
+        votes.update(next(([o.name] for o in offered_by.protocols if o.name in candidates), []))
+    if not votes:
+        return group.protocol_name or ""
+    order = {offered.name: at for at, offered in enumerate(terms[leader].protocols)} if leader in terms else {}
+    return min(votes, key=lambda name: (-votes[name], order.get(name, len(order)), name))
+
+
+def _listing(members: Iterable[Member], protocol_name: str | None) -> tuple[m.JoinedMember, ...]:
+    return tuple(
+        m.JoinedMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            metadata=member.terms.metadata_of(protocol_name),
+        )
+        for member in members
+    )
+
+
+def join_answer(group: Group, member: Member, moment: Moment) -> m.JoinAnswer:
+    """The answer to a member that joins a generation which stands: the leader is told of everyone."""
+    leads = member.member_id == group.leader
+    return m.JoinAnswer(
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type or "",
+        protocol_name=group.protocol_name or "",
+        leader=group.leader or "",
+        member_id=member.member_id,
+        skip_assignment=leads and member.skip_assignment,
+        members=_listing(group.by_seniority(), group.protocol_name) if leads else (),
+        heartbeat_interval_ms=moment.rules.heartbeat_interval_ms,
+    )
+
+
+# --- a static member that came back to a stable group ----------------------------------------------------------------
+
+
+def store_replacement(group: Group, old: Member, replaced: n.MemberReplaced, draft: Draft) -> None:
+    """Store the seat under its new id, so that the new one is still the right one after a crash."""
+    assert group.header is not None
+    stored = group.stored_members.get(old.member_id)
+    if stored is not None:
+        draft.fact(r.MemberForgotten(group.group_id, old.member_id, stored.generation_id))
+    draft.fact(
+        _member_record(
+            group,
+            member_id=replaced.new_member_id,
+            member=old,
+            host=replaced.host,
+            client_id=replaced.client_id,
+            terms=replaced.terms,
+            assignment=old.assignment,
+        )
+    )
+    leader = replaced.new_member_id if group.leader == old.member_id else group.leader
+    draft.fact(_stable_header(group, group.header.state_at_ms, leader))
+
+
+def replacement_answer(group: Group, replaced: n.MemberReplaced, moment: Moment) -> m.JoinAnswer:
+    """Nothing moved: the new id goes on in the generation. If it leads, it learns so, and that nothing is to assign."""
+    leads = group.leader == replaced.old_member_id
+    listing = tuple(
+        m.JoinedMember(
+            member_id=replaced.new_member_id if taken_over else member.member_id,
+            group_instance_id=member.group_instance_id,
+            metadata=(replaced.terms if taken_over else member.terms).metadata_of(group.protocol_name),
+        )
+        for member in group.by_seniority()
+        for taken_over in (member.member_id == replaced.old_member_id,)
+    )
+    return m.JoinAnswer(
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type or "",
+        protocol_name=group.protocol_name or "",
+        leader=replaced.new_member_id if leads else group.leader or "",
+        member_id=replaced.new_member_id,
+        skip_assignment=leads,
+        members=listing if leads else (),
+        heartbeat_interval_ms=moment.rules.heartbeat_interval_ms,
+    )
+
+
+# --- sync ------------------------------------------------------------------------------------------------------------
+
+
+def sync(group: Group, call: Call, request: m.SyncRequest, moment: Moment, draft: Draft) -> None:
+    """A member that passed the common checks asks for its assignment of the present generation."""
+    if group.state is State.PREPARING_REBALANCE:
+        draft.reply(call, in_progress(group))
+        return
+    member = group.members[request.member_id]
+    draft.fact(n.SyncSeen(member.member_id))
+    draft.supersede(member.sync_call)
+    if group.state is State.STABLE:
+        draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+        draft.reply(call, _sync_answer(group, member.assignment))
+    elif member.member_id == group.leader:
+        _store_assignment(group, call, request, moment, draft)
+    else:
+        limit_ms = moment.rules.parked_call_max_wait_ms
+        wait_ms = limit_ms if request.max_wait_ms is None else min(request.max_wait_ms, limit_ms)
+        draft.park(call, member.member_id, Box.SYNC, moment.now_ms + wait_ms)
+
+
+def check_protocol(group: Group, request: m.SyncRequest) -> Failure | None:
+    """Type and name of the protocol must be the group's; absent ones are different ones."""
+    for field, given, held in (
+        ("protocol_type", request.protocol_type, group.protocol_type),
+        ("protocol_name", request.protocol_name, group.protocol_name),
+    ):
+        if given != held:
+            detail = f"The group's {field} is {held!r}, not {given!r}."
+            return Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail, field=field)
+    return None
+
+
+def _store_assignment(group: Group, call: Call, request: m.SyncRequest, moment: Moment, draft: Draft) -> None:
+    """The leader's assignment is stored, then handed to everyone who waits for it.
+
+    Whom the leader forgot gets nothing; whom the group does not know is ignored. Only members whose record changed
+    are written, so that the store's work grows with the change and not with the group.
+    """
+    given = {entry.member_id: entry.assignment for entry in request.assignments}
+    for stored in group.stored_members.values():
+        if stored.member_id not in group.members:
+            draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
+    for member in group.by_seniority():
+        assignment = given.get(member.member_id, EMPTY)
+        _store_member(group, member, assignment, draft)
+        waiting = call.call_id if member.member_id == request.member_id else member.sync_call
+        answer = _sync_answer(group, assignment)
+        if waiting == call.call_id:
+            draft.reply(call, answer)
+        else:
+            draft.answer_parked(waiting, answer)
+        if waiting is not None:
+            draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+    draft.fact(_stable_header(group, moment.now_ms, group.leader))
+    draft.fact(n.Stabilised(moment.now_ms))
+    draft.notify(SyncPhaseEnded(group.group_id, group.generation_id, moment.now_ms - group.phase_began_ms))
+
+
+def _store_member(group: Group, member: Member, assignment: OpaqueJson, draft: Draft) -> None:
+    record = _member_record(
+        group,
+        member_id=member.member_id,
+        member=member,
+        host=member.host,
+        client_id=member.client_id,
+        terms=member.terms,
+        assignment=assignment,
+    )
+    stored = group.stored_members.get(member.member_id)
+    if stored is not None:
+        if _same_but_generation(stored, record):
+            return
+        if stored.generation_id != record.generation_id:
+            draft.fact(r.MemberForgotten(group.group_id, member.member_id, stored.generation_id))
+    draft.fact(record)
+
+
+def _member_record(
+    group: Group,
+    *,
+    member_id: str,
+    member: Member,
+    host: str,
+    client_id: str,
+    terms: MemberTerms,
+    assignment: OpaqueJson,
+) -> r.MemberRecord:
+    return r.MemberRecord(
+        group_id=group.group_id,
+        member_id=member_id,
+        generation_id=group.generation_id,
+        seniority=member.seniority,
+        group_instance_id=member.group_instance_id,
+        client_id=client_id,
+        host=host,
+        session_timeout_ms=terms.session_timeout_ms,
+        rebalance_timeout_ms=terms.rebalance_timeout_ms,
+        disconnect_grace_ms=terms.disconnect_grace_ms,
+        metadata=terms.metadata_of(group.protocol_name),
+        assignment=assignment,
+        request_id=terms.request_id,
+    )
+
+
+def _same_but_generation(stored: r.MemberRecord, record: r.MemberRecord) -> bool:
+    return replace(stored, generation_id=record.generation_id, request_id=record.request_id) == record
+
+
+def _stable_header(group: Group, state_at_ms: int, leader: str | None) -> r.GroupRecord:
+    return r.GroupRecord(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        generation_id=group.generation_id,
+        highest_generation_id=group.highest_generation_id,
+        leader=leader,
+        state_at_ms=state_at_ms,
+        partition_counts=dict(group.partition_counts),
+    )
+
+
+def _sync_answer(group: Group, assignment: OpaqueJson) -> m.SyncAnswer:
+    return m.SyncAnswer(
+        protocol_type=group.protocol_type or "", protocol_name=group.protocol_name or "", assignment=assignment
+    )
+
+
+def sync_fired(group: Group, phase: int, draft: Draft) -> None:
+    """Who has not asked for its assignment in time is out, heartbeats or not."""
+    if not group.is_active or phase != group.phase or not group.pending_sync:
+        return
+    gone = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member did not ask for its assignment in time.", member_id="")
+    late = sorted(group.pending_sync)
+    for member_id in late:
+        draft.remove_member(group.members[member_id], gone)
+    who = ", ".join(late[:5]) + (f" and {len(late) - 5} more" if len(late) > 5 else "")
+    draft.then.append(Rebalance(Trigger.SYNC_TIMED_OUT, f"no sync in time from: {who}", late[0]))

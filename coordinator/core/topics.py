@@ -1,0 +1,124 @@
+"""The rules of the topic registry. It spans groups, so it has a space and a version of its own.
+
+A change of a topic's partitions is what starts a rebalance of the groups that subscribe; the runtime tells them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import singledispatch
+from types import MappingProxyType
+
+from coordinator.core import records as r
+from coordinator.core.effects import Failure
+from protocol import messages as m
+from protocol.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class PutTopic:
+    """Register a topic, let it grow, or report its end offsets."""
+
+    topic: str
+    request: m.PutTopicRequest
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Take a topic out of the registry."""
+
+    topic: str
+
+
+@dataclass(slots=True)
+class Registry:
+    """The registered topics. `partition_counts` is replaced, never changed, so that it may be shared as it is."""
+
+    version: int = 0
+    topics: dict[str, r.TopicRecord] = field(default_factory=dict)
+    partition_counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDecision:
+    """Records to store before the answer leaves; none where the answer is a failure."""
+
+    records: tuple[r.RegistryFact, ...]
+    answer: m.Topic | m.DeletedTopic | Failure
+
+
+def decide_topic(registry: Registry, request: PutTopic | DeleteTopic) -> TopicDecision:
+    """What follows from the request. Changes nothing.
+
+    Errors: INVALID_REQUEST for a topic that would shrink or for the end of a partition that it does not have;
+    UNKNOWN_TOPIC_OR_PARTITION for the deletion of a topic that is not there.
+    """
+    if isinstance(request, DeleteTopic):
+        return _decide_delete(registry, request)
+    return _decide_put(registry, request)
+
+
+def _decide_put(registry: Registry, request: PutTopic) -> TopicDecision:
+    wanted = request.request
+    held = registry.topics.get(request.topic)
+    if held is not None and wanted.partitions < held.partitions:
+        detail = f"Topic {request.topic!r} has {held.partitions} partitions and cannot shrink to {wanted.partitions}."
+        return TopicDecision((), Failure(ErrorCode.INVALID_REQUEST, detail, field="partitions"))
+    beyond = next((partition for partition in wanted.end_offsets if partition >= wanted.partitions), None)
+    if beyond is not None:
+        detail = f"Topic {request.topic!r} has no partition {beyond}."
+        return TopicDecision((), Failure(ErrorCode.INVALID_REQUEST, detail, field=f"end_offsets.{beyond}"))
+    end_offsets = {**(held.end_offsets if held is not None else {}), **wanted.end_offsets}
+    if held is not None and held.partitions == wanted.partitions and held.end_offsets == end_offsets:
+        return TopicDecision((), topic_answer(held))
+    version = registry.version + 1
+    record = r.TopicRecord(request.topic, wanted.partitions, version, end_offsets)
+    return TopicDecision((record, r.RegistryRecord(version)), topic_answer(record))
+
+
+def _decide_delete(registry: Registry, request: DeleteTopic) -> TopicDecision:
+    if request.topic not in registry.topics:
+        detail = f"Topic {request.topic!r} is not registered."
+        return TopicDecision((), Failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail, field="topic"))
+    version = registry.version + 1
+    records = (r.TopicForgotten(request.topic), r.RegistryRecord(version))
+    return TopicDecision(records, m.DeletedTopic(topic=request.topic, version=version))
+
+
+def topic_answer(record: r.TopicRecord) -> m.Topic:
+    """A topic as clients see it."""
+    return m.Topic(
+        topic=record.topic,
+        partitions=record.partitions,
+        version=record.version,
+        end_offsets=dict(sorted(record.end_offsets.items())),
+    )
+
+
+def apply_topic(registry: Registry, fact: r.RegistryFact) -> None:
+    """Write one record into the registry, live and at load."""
+    _apply_topic(fact, registry)
+
+
+@singledispatch
+def _apply_topic(fact: object, registry: Registry) -> None:
+    raise AssertionError(f"no such record: {fact!r}")
+
+
+@_apply_topic.register
+def _topic_record(fact: r.TopicRecord, registry: Registry) -> None:
+    registry.topics[fact.topic] = fact
+    if registry.partition_counts.get(fact.topic) != fact.partitions:
+        registry.partition_counts = MappingProxyType({**registry.partition_counts, fact.topic: fact.partitions})
+
+
+@_apply_topic.register
+def _topic_forgotten(fact: r.TopicForgotten, registry: Registry) -> None:
+    registry.topics.pop(fact.topic, None)
+    registry.partition_counts = MappingProxyType(
+        {topic: count for topic, count in registry.partition_counts.items() if topic != fact.topic}
+    )
+
+
+@_apply_topic.register
+def _registry_record(fact: r.RegistryRecord, registry: Registry) -> None:
+    registry.version = fact.version
