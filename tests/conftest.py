@@ -46,8 +46,8 @@ def cost(item: pytest.Item) -> tuple[int, int]:
     part = max(
         (place for place, name in enumerate(COSTLY_MARKERS, start=1) if item.get_closest_marker(name)), default=0
     )
-    folder = item.path.relative_to(item.config.rootpath / "tests").parent.as_posix() + "/"
-    return part, next((place for place, room in enumerate(ROOMS) if folder.startswith(room + "/")), len(ROOMS))
+    folder = f"{item.path.parent.as_posix()}/"
+    return part, next((place for place, room in enumerate(ROOMS) if f"/tests/{room}/" in folder), len(ROOMS))
 
 
 @pytest.hookimpl(trylast=True)

@@ -11,7 +11,6 @@ import base64
 import os
 import shutil
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -55,6 +54,11 @@ LOGGING = """<?xml version="1.0"?>
 </Configuration>
 """
 
+
+class FetchError(Exception):
+    """Maven could not get the jars; the message is its own words."""
+
+
 JAVA_OPTIONS = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
@@ -62,7 +66,7 @@ def fetch_jars(java_home: Path, maven: Path) -> Path:
     """The directory that holds the broker's jars; Maven fills it the first time, later calls cost nothing.
 
     A fetch that is interrupted leaves no directory of that name, so the next one starts again.
-    Errors: RuntimeError with Maven's own words.
+    Errors: FetchError.
     """
     home = CACHE / "kafka" / KAFKA_VERSION
     jars = home / "jars"
@@ -72,10 +76,10 @@ def fetch_jars(java_home: Path, maven: Path) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     (home / "pom.xml").write_text(POM)
     (home / "log4j2.xml").write_text(LOGGING)
-    command = [maven, "--batch-mode", "--quiet", "--file", home / "pom.xml", "dependency:copy-dependencies"]
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
     try:
         answer = subprocess.run(
-            [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
+            [maven, "--batch-mode", "--quiet", "--file", home / "pom.xml", *goal],
             capture_output=True,
             text=True,
             check=False,
@@ -83,9 +87,11 @@ def fetch_jars(java_home: Path, maven: Path) -> Path:
             env={**os.environ, "JAVA_HOME": str(java_home)},
         )
         if answer.returncode != 0 or not partial.is_dir():
-            raise RuntimeError(f"Maven could not fetch Kafka {KAFKA_VERSION}:\n{answer.stdout}{answer.stderr}")
+            raise FetchError(answer.stdout + answer.stderr)
         if not jars.is_dir():
             partial.rename(jars)
+    except subprocess.TimeoutExpired as slow:
+        raise FetchError(str(slow)) from slow
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return jars
@@ -172,7 +178,8 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
     Errors: KafkaException, when the topic exists for one.
     """
-    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+    from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415 - the stubs export it from there alone
 
     client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     client.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])[topic].result(30)
@@ -192,23 +199,26 @@ def kafka_bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
     assert home is not None
     maven = require_program("mvn", "sudo apt-get install maven")
-    with running_broker(tmp_path_factory.mktemp("kafka"), fetch_jars(home, maven), home) as bootstrap_servers:
+    try:
+        jars = fetch_jars(home, maven)
+    except FetchError as error:
+        require(False, f"the jars of Kafka {KAFKA_VERSION}", str(error))
+        raise
+    with running_broker(tmp_path_factory.mktemp("kafka"), jars, home) as bootstrap_servers:
         yield bootstrap_servers
 
 
-def main() -> int:
-    """Fetch the jars where Java and Maven are there; say what is missing where they are not."""
+def main() -> None:
+    """Fetch the jars if they can be had; if not, say so. The tests decide what that means."""
     home, maven = find_java_home(), shutil.which("mvn")
     if home is None or maven is None:
-        print("Tests with a real Kafka broker will skip: they need Java 17 or later and Maven.")
-        return 0
+        print("No real Kafka broker for the tests: it needs Java 17 or later and Maven.")
+        return
     try:
         fetch_jars(home, Path(maven))
-    except (RuntimeError, subprocess.TimeoutExpired) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    except FetchError as error:
+        print(f"No real Kafka broker for the tests: {error}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

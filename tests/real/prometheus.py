@@ -127,7 +127,7 @@ def promtool_check_metrics(page: str) -> str:
 
 @pytest.fixture
 def start_prometheus(tmp_path: Path) -> Iterator[Callable[[Sequence[str]], PrometheusServer]]:
-    """Start one server that scrapes the given targets ("host:port"); itself, when there are none. Ends with the test."""
+    """Start one server that scrapes the given targets ("host:port"), or itself when there are none."""
     program = require_program("prometheus", REMEDY)
     with ExitStack() as running:
 

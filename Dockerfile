@@ -1,0 +1,36 @@
+# The service alone: no Spark, no Kafka client, no test tools.
+#
+#   docker build -t rallypoint .
+#   docker run -p 8000:8000 -v rallypoint:/data -e RALLYPOINT_INSECURE=true rallypoint
+#
+# Inside a container the service must listen beyond loopback, and there it starts only once somebody has decided who
+# may speak to it: give it tokens (docs/operations.md), or say RALLYPOINT_INSECURE=true on a network you trust.
+
+FROM python:3.11-slim AS build
+WORKDIR /src
+RUN python -m venv /opt/rallypoint
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY protocol protocol
+COPY assignors assignors
+COPY coordinator coordinator
+COPY member member
+COPY spark_bridge spark_bridge
+COPY cli cli
+RUN /opt/rallypoint/bin/pip install --no-cache-dir -c constraints.txt .
+
+FROM python:3.11-slim
+RUN useradd --system --uid 10001 --create-home rallypoint && install -d -o rallypoint /data
+COPY --from=build /opt/rallypoint /opt/rallypoint
+ENV PATH=/opt/rallypoint/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    RALLYPOINT_HOST=0.0.0.0 \
+    RALLYPOINT_PORT=8000 \
+    RALLYPOINT_STORAGE=sqlite:////data/rallypoint.db
+USER rallypoint
+WORKDIR /data
+VOLUME /data
+EXPOSE 8000
+# The service answers what waits and stores what it acknowledged before it ends; give it the time (docker stop -t 30).
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["python", "-c", "import os, urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:' + os.environ['RALLYPOINT_PORT'] + '/healthz', timeout=4)"]
+CMD ["rallypoint", "serve"]

@@ -1,0 +1,61 @@
+"""The rule for missing parts: a skip with its reason on a machine of a person, a failure where CI is set."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.real.parts import ROOT, free_port
+
+CASES = """
+import pytest
+from tests.real.parts import require
+
+@pytest.fixture
+def part():
+    require(None, "part", "get one")
+
+def test_fixture(part): ...
+def test_body(): require(False, "part", "get one")
+def test_present(): require(True, "part", "get one")
+@pytest.mark.skipif(True, reason="missing part")
+def test_mark(): ...
+@pytest.mark.skip(reason="root may read every file")
+def test_privilege(): ...
+"""
+
+
+def run(directory: Path, case: str, ci: str) -> str:
+    """The closing line of a pytest run over one file, under the rules of this folder's conftest."""
+    tests = directory / "tests"
+    tests.mkdir()
+    (tests / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (tests / "test_case.py").write_text(case)
+    answer = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", directory, "tests"],
+        cwd=directory,
+        env={**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stdout.splitlines()[-1].partition(" in ")[0]
+
+
+def test_what_is_missing_skips_on_a_machine_of_a_person(tmp_path: Path) -> None:
+    assert run(tmp_path, CASES, ci="") == "1 passed, 4 skipped"
+
+
+def test_what_is_missing_fails_in_ci_and_another_skip_does_not(tmp_path: Path) -> None:
+    assert run(tmp_path, CASES, ci="true") == "1 failed, 1 passed, 1 skipped, 2 errors"
+
+
+@pytest.mark.parametrize(("ci", "closing"), [("false", "1 skipped"), ("true", "1 error")])
+def test_a_module_that_cannot_be_imported_follows_the_same_rule(tmp_path: Path, ci: str, closing: str) -> None:
+    assert run(tmp_path, 'import pytest\npytest.importorskip("no_such_module")\n', ci) == closing
+
+
+def test_a_free_port_is_below_the_kernels_own() -> None:
+    assert 20_000 <= free_port() < 32_768
