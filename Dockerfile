@@ -4,7 +4,9 @@
 #   docker run -p 8000:8000 -v rallypoint:/data -e RALLYPOINT_INSECURE=true rallypoint
 #
 # Inside a container the service must listen beyond loopback, and there it starts only once somebody has decided who
-# may speak to it: give it tokens (docs/operations.md), or say RALLYPOINT_INSECURE=true on a network you trust.
+# may speak to it: put the hash that `docker run rallypoint rallypoint token` draws into RALLYPOINT_TOKENS, or say
+# RALLYPOINT_INSECURE=true on a network in which everyone may do everything. Clients that call it by another name than
+# localhost need RALLYPOINT_ADVERTISED_URL=http://NAME:8000.
 
 FROM python:3.11-slim AS build
 WORKDIR /src
@@ -30,7 +32,7 @@ USER rallypoint
 WORKDIR /data
 VOLUME /data
 EXPOSE 8000
-# The service answers what waits and stores what it acknowledged before it ends; give it the time (docker stop -t 30).
+# A stop answers the calls that wait, which may take RALLYPOINT_DRAIN_TIMEOUT_MS (10 s): docker stop -t 30.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["python", "-c", "import os, urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:' + os.environ['RALLYPOINT_PORT'] + '/healthz', timeout=4)"]
 CMD ["rallypoint", "serve"]
