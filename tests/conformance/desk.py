@@ -1,0 +1,279 @@
+"""One group on a virtual clock: says what a client would say, and keeps every answer.
+
+It drives the real rules through `step` and does by hand what the runtime does: timers, the log, a crash and a load.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.core.apply import apply
+from coordinator.core.commands import (
+    Call,
+    Command,
+    DescribeRequest,
+    GroupLoaded,
+    GroupRequest,
+    HangUp,
+    Moment,
+    Rules,
+    TimerFired,
+    TimerKey,
+    TopicsChanged,
+)
+from coordinator.core.decide import step
+from coordinator.core.effects import CancelTimer, Event, Failure, GroupAnswer, Notify, Reply, SetTimer
+from coordinator.core.group import Group, State
+from coordinator.core.records import (
+    GroupForgotten,
+    GroupRecord,
+    MemberForgotten,
+    MemberRecord,
+    OffsetForgotten,
+    OffsetRecord,
+)
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.opaque import OpaqueJson
+
+CONSUMER = "consumer"
+
+
+def consumer(*topics: str, **more: Any) -> OpaqueJson:
+    """A consumer's subscription as it stands on the wire."""
+    return OpaqueJson.of({"topics": list(topics), **more})
+
+
+@dataclass
+class Desk:
+    """A group, its timers, its log, and the answers it gave, by call."""
+
+    rules: Rules = field(default_factory=lambda: Rules(group_min_session_timeout_ms=1))
+    now_ms: int = 1_000_000
+    group: Group = field(default_factory=lambda: Group("g"))
+    partition_counts: dict[str, int] = field(default_factory=dict)
+    timers: dict[TimerKey, int] = field(default_factory=dict)
+    log: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    answers: dict[int, GroupAnswer | Failure] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    calls: int = 0
+
+    def tell(self, command: Command) -> None:
+        """One step of the group, and what the runtime makes of it."""
+        decision = step(self.group, command, Moment(self.now_ms, self.rules, dict(self.partition_counts)))
+        for record in decision.records:
+            self._store(record)
+        for effect in decision.effects:
+            match effect:
+                case Reply(call_id=call_id, answer=answer):
+                    assert call_id not in self.answers, f"call {call_id} answered twice"
+                    self.answers[call_id] = answer
+                case SetTimer(key=key, deadline_ms=deadline_ms):
+                    self.timers[key] = deadline_ms
+                case CancelTimer(key=key):
+                    self.timers.pop(key, None)
+                case Notify(event=event):
+                    self.events.append(event)
+
+    def _store(self, record: Any) -> None:
+        match record:
+            case GroupRecord():
+                self.log["header",] = record
+            case GroupForgotten():
+                self.log.pop(("header",), None)
+            case MemberRecord():
+                self.log["member", record.member_id, record.generation_id] = record
+            case MemberForgotten():
+                self.log.pop(("member", record.member_id, record.generation_id), None)
+            case OffsetRecord():
+                self.log["offset", record.topic, record.partition] = record
+            case OffsetForgotten():
+                self.log.pop(("offset", record.topic, record.partition), None)
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; timers fire in order, at their time."""
+        until = self.now_ms + ms
+        while self.timers:
+            key = min(self.timers, key=lambda name: self.timers[name])
+            if self.timers[key] > until:
+                break
+            self.now_ms = max(self.now_ms, self.timers.pop(key))
+            self.tell(TimerFired(key))
+        self.now_ms = until
+
+    def advance_until_answered(self, *calls: int) -> None:
+        """Let time pass to the very moment at which all of the calls have their answers."""
+        while any(self.waits(call) for call in calls):
+            assert self.timers, "a call waits and no timer is set"
+            self.advance(max(0, min(self.timers.values()) - self.now_ms))
+
+    def crash(self) -> None:
+        """Lose all that is in memory and load the group from what was stored."""
+        self.group = Group(self.group.group_id)
+        self.timers.clear()
+        for record in self.log.values():
+            apply(self.group, record)
+        self.tell(GroupLoaded())
+
+    def call(self, request: GroupRequest | DescribeRequest) -> int:
+        """Send a request; its number finds the answer, once there is one."""
+        self.calls += 1
+        self.tell(Call(self.calls, request, host="127.0.0.1", random_part=f"r{self.calls}"))
+        return self.calls
+
+    def hang_up(self, call_id: int) -> None:
+        self.tell(HangUp(call_id))
+
+    def topics(self, **counts: int) -> None:
+        """The registry now says this."""
+        self.partition_counts = counts
+        self.tell(TopicsChanged())
+
+    def waits(self, call_id: int) -> bool:
+        return call_id not in self.answers
+
+    def answer(self, call_id: int) -> Any:
+        return self.answers[call_id]
+
+    def code(self, call_id: int) -> ErrorCode:
+        """NONE for a success."""
+        answer = self.answers[call_id]
+        return answer.code if isinstance(answer, Failure) else ErrorCode.NONE
+
+    @property
+    def state(self) -> State:
+        return self.group.state
+
+    # --- what clients say ----------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        protocols: tuple[tuple[str, OpaqueJson], ...] = (("range", consumer("t")),),
+        protocol_type: str = CONSUMER,
+        session_ms: int = 10_000,
+        rebalance_ms: int = 10_000,
+        request_id: str | None = None,
+        client_id: str = "c",
+        max_wait_ms: int | None = 10_000_000,
+    ) -> int:
+        return self.call(
+            m.JoinRequest(
+                member_id=member_id,
+                group_instance_id=instance,
+                client_id=client_id,
+                protocol_type=protocol_type,
+                protocols=tuple(m.JoinProtocol(name=name, metadata=metadata) for name, metadata in protocols),
+                session_timeout_ms=session_ms,
+                rebalance_timeout_ms=rebalance_ms,
+                request_id=request_id,
+                max_wait_ms=max_wait_ms,
+            )
+        )
+
+    def join_new(self, **more: Any) -> tuple[str, int]:
+        """Get an id and join with it: (member id, the second call)."""
+        member_id = self.answer(self.join(**more)).member_id
+        return member_id, self.join(member_id, **more)
+
+    def sync(
+        self,
+        member_id: str,
+        generation_id: int | None = None,
+        *,
+        instance: str | None = None,
+        assignments: dict[str, Any] | None = None,
+        protocol_type: str | None = CONSUMER,
+        protocol_name: str | None = "range",
+        max_wait_ms: int | None = None,
+    ) -> int:
+        return self.call(
+            m.SyncRequest(
+                generation_id=self.group.generation_id if generation_id is None else generation_id,
+                member_id=member_id,
+                group_instance_id=instance,
+                protocol_type=protocol_type,
+                protocol_name=protocol_name,
+                assignments=tuple(
+                    m.SyncAssignment(member_id=who, assignment=OpaqueJson.of(what))
+                    for who, what in (assignments or {}).items()
+                ),
+                max_wait_ms=max_wait_ms,
+            )
+        )
+
+    def heartbeat(
+        self, member_id: str, generation_id: int | None = None, *, instance: str | None = None, wait_ms: int = 0
+    ) -> int:
+        return self.call(
+            m.HeartbeatRequest(
+                generation_id=self.group.generation_id if generation_id is None else generation_id,
+                member_id=member_id,
+                group_instance_id=instance,
+                wait_ms=wait_ms,
+            )
+        )
+
+    def leave(self, *members: str, instance: str | None = None) -> int:
+        entries = tuple(m.LeaveMember(member_id=member_id, group_instance_id=instance) for member_id in members)
+        return self.call(m.LeaveRequest(members=entries))
+
+    def commit(
+        self,
+        member_id: str = "",
+        generation_id: int | None = None,
+        offset: int = 1,
+        *,
+        instance: str | None = None,
+        topic: str = "t",
+        partition: int = 0,
+        metadata: str = "",
+    ) -> int:
+        return self.call(
+            m.CommitRequest(
+                generation_id=self.group.generation_id if generation_id is None else generation_id,
+                member_id=member_id,
+                group_instance_id=instance,
+                offsets={topic: {partition: m.OffsetCommit(offset=offset, metadata=metadata)}},
+            )
+        )
+
+    def commit_code(self, call_id: int, topic: str = "t", partition: int = 0) -> int:
+        """The code of one partition of a commit that was answered."""
+        answer = self.answer(call_id)
+        assert isinstance(answer, m.CommitAnswer)
+        return answer.offsets[topic][partition].error_code
+
+    def fetch(self) -> dict[str, dict[int, int]]:
+        """Committed offsets as they would be answered now."""
+        answer = self.answer(self.call(m.FetchRequest()))
+        return {topic: {p: o.offset for p, o in of.items()} for topic, of in answer.offsets.items()}
+
+    def describe(self) -> int:
+        return self.call(DescribeRequest())
+
+    # --- a beginning ---------------------------------------------------------------------------------------------
+
+    def stable(self, **second: Any) -> tuple[str, str]:
+        """A Stable group of a leader and a follower, in generation 1: S2 of the conformance table."""
+        first_id, first = self.join_new(**{k: v for k, v in second.items() if k in ("session_ms", "rebalance_ms")})
+        if second.get("instance") is None:
+            other_id, other = self.join_new(**second)
+        else:
+            other = self.join(**second)
+            other_id = next(iter(self.group.static_members.values()))
+        self.advance_until_answered(first, other)
+        assert self.answer(first).leader == first_id
+        assert self.answer(other).generation_id == self.group.generation_id
+        self.settle_generation(first_id, other_id)
+        return first_id, other_id
+
+    def settle_generation(self, leader: str, *followers: str) -> None:
+        """The leader submits, the followers ask; the group is Stable."""
+        what = {member: {"partitions": {"t": [at]}} for at, member in enumerate((leader, *followers))}
+        self.sync(leader, assignments=what)
+        for follower in followers:
+            instance = self.group.members[follower].group_instance_id
+            assert self.code(self.sync(follower, instance=instance)) is ErrorCode.NONE
+        assert self.state is State.STABLE
