@@ -5,6 +5,7 @@ import pytest
 from coordinator.core.group import State
 from protocol import messages as m
 from protocol.errors import ErrorCode
+from protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk
 
 
@@ -42,11 +43,11 @@ def _long() -> m.OffsetCommit:
 def test_c55_commits_around_a_rebalance() -> None:
     d = Desk()
     leader, follower = d.stable()
-    d.join(follower, protocols=(("range", m.OpaqueJson.of({"topics": ["u"]})),))
-    assert d.state is State.PREPARING_REBALANCE
+    d.join(follower, protocols=(("range", OpaqueJson.of({"topics": ["u"]})),))
+    assert d.state() is State.PREPARING_REBALANCE
     assert d.commit_code(d.commit(leader, 1)) == ErrorCode.NONE
     d.join(leader)
-    assert d.state is State.COMPLETING_REBALANCE
+    assert d.state() is State.COMPLETING_REBALANCE
     assert d.code(d.commit(leader, 2)) is ErrorCode.REBALANCE_IN_PROGRESS
     assert d.code(d.commit(leader, 1)) is ErrorCode.ILLEGAL_GENERATION
 
@@ -56,9 +57,9 @@ def test_c56_a_lost_generation_is_never_used_again() -> None:
     leader, follower = d.stable()
     d.join(leader)
     d.join(follower)
-    assert (d.state, d.group.generation_id) == (State.COMPLETING_REBALANCE, 2)
+    assert (d.state(), d.group.generation_id) == (State.COMPLETING_REBALANCE, 2)
     d.crash()
-    assert (d.state, d.group.generation_id) == (State.STABLE, 1)
+    assert (d.state(), d.group.generation_id) == (State.STABLE, 1)
     assert d.code(d.heartbeat(leader, 2)) is ErrorCode.ILLEGAL_GENERATION
     assert d.code(d.heartbeat(leader, 1)) is ErrorCode.NONE
     call = d.join(leader)
@@ -74,7 +75,7 @@ def test_commits_and_assignments_survive_a_crash_and_nobody_rejoins() -> None:
     held = {member: d.answer(d.sync(member)).assignment for member in (leader, follower)}
     d.commit(follower, 1, offset=42, metadata="note")
     d.crash()
-    assert (d.state, d.group.generation_id, d.group.leader) == (State.STABLE, 1, leader)
+    assert (d.state(), d.group.generation_id, d.group.leader) == (State.STABLE, 1, leader)
     assert {member: d.answer(d.sync(member)).assignment for member in (leader, follower)} == held
     assert d.fetch() == {"t": {0: 42}}
     for _ in range(5):
@@ -92,7 +93,7 @@ def test_each_member_has_a_full_session_after_a_load() -> None:
     d.advance(1_999)
     assert d.group.members.keys() == {leader, follower}
     d.advance(1)
-    assert d.state is not State.STABLE
+    assert d.state() is not State.STABLE
 
 
 def test_a_topic_that_grew_just_before_a_crash_rebalances_after_it() -> None:
@@ -100,7 +101,7 @@ def test_a_topic_that_grew_just_before_a_crash_rebalances_after_it() -> None:
     d.stable()
     d.partition_counts = {"t": 4}
     d.crash()
-    assert d.state is State.PREPARING_REBALANCE
+    assert d.state() is State.PREPARING_REBALANCE
 
 
 def test_a_crash_before_the_first_sync_leaves_an_empty_group() -> None:
@@ -109,7 +110,7 @@ def test_a_crash_before_the_first_sync_leaves_an_empty_group() -> None:
     d.advance(3_000)
     assert d.answer(call).generation_id == 1
     d.crash()
-    assert d.state is State.EMPTY
+    assert d.state() is State.EMPTY
     assert d.code(d.heartbeat(member, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
     again, second = d.join_new()
     d.advance(3_000)
@@ -120,11 +121,11 @@ def test_a_crash_before_the_first_sync_leaves_an_empty_group() -> None:
 def test_a_simple_commit_creates_a_group_and_a_fenced_one_does_not() -> None:
     d = Desk()
     assert d.code(d.commit("m", 1)) is ErrorCode.ILLEGAL_GENERATION
-    assert d.state is State.DEAD
+    assert d.state() is State.DEAD
     d.commit("", -1, offset=5)
-    assert d.state is State.EMPTY
+    assert d.state() is State.EMPTY
     d.crash()
-    assert d.state is State.EMPTY
+    assert d.state() is State.EMPTY
     assert d.fetch() == {"t": {0: 5}}
 
 
