@@ -15,12 +15,13 @@ ARGS ?=
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo test check quick bench serve sim scenarios format constraints clean
+.PHONY: help setup demo test check quick bench serve format constraints clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 setup: $(READY) ## make .venv with everything in it; again only when pyproject.toml or constraints.txt changed
+	@:
 
 $(READY): pyproject.toml constraints.txt scripts/setup.sh
 	@scripts/setup.sh

@@ -36,4 +36,4 @@ if ! .venv/bin/python -c "$fits" >/dev/null 2>&1 || ! .venv/bin/python -m pip --
 fi
 
 echo "Installing Rallypoint and what it needs into .venv (PySpark alone is 490 MB: the first time takes minutes)"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -c constraints.txt -e '.[dev]'
