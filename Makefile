@@ -9,7 +9,6 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 READY := .venv/.ready
-SOURCES := protocol assignors coordinator member spark_bridge cli tests bench examples
 ARGS ?=
 
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
