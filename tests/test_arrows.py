@@ -19,22 +19,22 @@ from tests.real.parts import ROOT
 PACKAGES = ("protocol", "assignors", "coordinator", "member", "spark_bridge", "cli")
 
 # Third-party libraries by room; the longest name that fits a module counts. pydantic comes with the words on the wire,
-# so every room may use it. A library that is not named here is imported nowhere.
+# so every room may use it; yarl's URLs are part of aiohttp's interface. What is not named here is imported nowhere.
 LIBRARIES: dict[str, frozenset[str]] = {
     "protocol": frozenset(),
     "assignors": frozenset(),
     "coordinator": frozenset(),
-    "coordinator.http": frozenset({"aiohttp"}),
+    "coordinator.http": frozenset({"aiohttp", "yarl"}),
     "coordinator.metrics": frozenset({"prometheus_client"}),
     "coordinator.settings": frozenset({"pydantic_settings"}),
     "coordinator.main": frozenset({"aiohttp", "uvloop"}),
-    "member": frozenset({"aiohttp"}),
+    "member": frozenset({"aiohttp", "yarl"}),
     "spark_bridge": frozenset(),
     "spark_bridge.source": frozenset({"pyspark", "pyarrow"}),
     "spark_bridge.register": frozenset({"pyspark", "pyarrow"}),
     "spark_bridge.sources": frozenset({"pyarrow"}),
     "spark_bridge.sources.kafka": frozenset({"pyarrow", "confluent_kafka"}),
-    "cli": frozenset({"aiohttp"}),
+    "cli": frozenset({"aiohttp", "yarl"}),
 }
 EVERYWHERE = frozenset({"pydantic", "pydantic_core", *PACKAGES})
 
@@ -57,11 +57,12 @@ PLANTS: dict[str, Plant] = {
     "engines-and-records": Plant("coordinator.storage.memory", "coordinator.core.records"),
     "memory-rooms": Plant("coordinator.storage.sqlite", "coordinator.storage.memory"),
     "engines-are-chosen": Plant("coordinator.runtime.planted", "coordinator.storage.sqlite"),
-    "hands-and-codec": Plant("coordinator.runtime.planted", "coordinator.storage.codec"),
-    "door": Plant("coordinator.http.planted", "coordinator.core.commands"),
+    "main-chooses": Plant("coordinator.runtime.planted", "coordinator.storage.engines"),
+    "sqlite-behind-its-engine": Plant("coordinator.storage.memory", "sqlite3"),
+    "door-and-rules": Plant("coordinator.http.planted", "coordinator.core.apply"),
+    "door-and-memory": Plant("coordinator.http.planted", "coordinator.storage.contract"),
     "main-is-last": Plant("coordinator.http.planted", "coordinator.main"),
     "spark-behind-its-door": Plant("spark_bridge.planted", "pyspark"),
-    "sqlite-behind-its-engine": Plant("coordinator.storage.memory", "sqlite3"),
 }
 
 
