@@ -20,7 +20,7 @@ Errors (all are StorageError):
     StoredDataInvalid    what is stored cannot be read: another version's, or damaged
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -65,6 +65,9 @@ class StoredDataInvalid(StorageError):  # noqa: N818
     """What is stored cannot be read by this version."""
 
 
+KEY_BYTES_MAX = 4096
+
+
 class Write(NamedTuple):
     """One key's new value; None deletes it. Keys are at most 4 KiB. In a batch the last write of a key counts."""
 
@@ -78,6 +81,22 @@ class BatchLimits:
 
     writes_max: int
     bytes_max: int
+
+    def check(self, writes: Sequence[Write]) -> None:
+        """Raise BatchTooLarge where the writes do not fit in one append, or a key is over 4 KiB."""
+        size_bytes = size_of(writes)
+        if len(writes) > self.writes_max or size_bytes > self.bytes_max:
+            raise BatchTooLarge(
+                f"{len(writes)} writes of {size_bytes} bytes; a batch may hold {self.writes_max} of {self.bytes_max}"
+            )
+        longest = max((write.key for write in writes), key=len, default=b"")
+        if len(longest) > KEY_BYTES_MAX:
+            raise BatchTooLarge(f"a key of {len(longest)} bytes; a key may have {KEY_BYTES_MAX}: {longest[:80]!r}...")
+
+
+def size_of(writes: Iterable[Write]) -> int:
+    """Bytes of the keys and values, as a batch limit counts them."""
+    return sum(len(key) + (0 if value is None else len(value)) for key, value in writes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,265 @@
+"""How a record looks in the store: a readable key, and a JSON value with a version. No engine and no waiting here.
+
+    r                                     the registry's header
+    t/<topic>                             a topic of the registry
+    g/<group>/h                           a group's header
+    g/<group>/m/<member>/<generation>     a member with its assignment, as written in that generation
+    g/<group>/o/<topic>/<partition>       a committed offset
+
+Ids stand in the key alone and everything else in the value alone, so that the two cannot disagree. All keys of a
+group share a prefix, and its header sorts before its members, which a load relies on. In an id only "/", "%" and
+control characters are percent-encoded: every id within the wire's limits then fits in 4 KiB, whatever its characters.
+
+What is opaque on the wire is stored as the text it is, inside a JSON string: nothing looks inside it at a load.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+from urllib.parse import unquote_to_bytes
+
+from coordinator.core import records as r
+from coordinator.storage.contract import StoredDataInvalid, Write
+from protocol.opaque import OpaqueJson
+
+VERSION = 1
+"""Of the values. It grows when a program that knows only the older form could misread the newer one."""
+
+GROUPS_PREFIX = b"g/"
+"""Of every key in a shard's space."""
+
+_ESCAPES = {ord(char): f"%{ord(char):02X}" for char in ("/", "%", "\x7f", *map(chr, range(0x20)))}
+_NUMBER = re.compile("0|[1-9][0-9]*")
+
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def group_prefix(group_id: str) -> bytes:
+    """Prefix of all keys of the group, and of no other group's."""
+    return _to_bytes(f"g/{_quote(group_id)}/")
+
+
+def encode(record: r.Record) -> Write:
+    """The one write that stores the record, or takes it away."""
+    path, fields = _ENCODERS[type(record)](record)
+    return Write(_to_bytes(path), None if fields is None else _to_bytes(_to_json({"v": VERSION, **fields})))
+
+
+def decode(key: bytes, value: bytes) -> r.Record:
+    """The record of a stored key and value. Raises StoredDataInvalid, naming the key, for anything else."""
+    try:
+        parsed = json.loads(_to_text(value))
+        if not isinstance(parsed, dict):
+            _refuse("the value is no JSON object")
+        version = parsed.pop("v", None)
+        if type(version) is not int or version != VERSION:
+            _refuse(f"the value is of version {version!r}; this program reads version {VERSION}")
+        fields = _Fields(parsed)
+        record = _decode(_to_text(key).split("/"), fields)
+        fields.refuse_the_rest()
+    except (ValueError, RecursionError) as error:
+        raise StoredDataInvalid(f"the stored record {key!r} cannot be read: {error}") from error
+    return record
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise ValueError(reason)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def _to_bytes(text: str) -> bytes:
+    # A lone surrogate has no UTF-8 form, but JSON can carry one; it must not be what stops a commit.
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _to_text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogatepass")
+
+
+def _quote(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+def _unquote(text: str) -> str:
+    if "%" not in text:
+        return text
+    raw = _to_text(unquote_to_bytes(_to_bytes(text)))
+    if _quote(raw) != text:
+        _refuse(f"{text!r} is not how an id is written in a key")
+    return raw
+
+
+def _number(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        _refuse(f"{text!r} is no number")
+    return int(text)
+
+
+# --- records to fields -----------------------------------------------------------------------------------------------
+
+_Encoded = tuple[str, dict[str, Any] | None]
+
+
+def _encode_group(record: r.GroupRecord) -> _Encoded:
+    return f"g/{_quote(record.group_id)}/h", {
+        "protocol_type": record.protocol_type,
+        "protocol_name": record.protocol_name,
+        "generation_id": record.generation_id,
+        "highest_generation_id": record.highest_generation_id,
+        "leader": record.leader,
+        "state_at_ms": record.state_at_ms,
+        "partition_counts": dict(record.partition_counts),
+    }
+
+
+def _encode_member(record: r.MemberRecord) -> _Encoded:
+    return _member_path(record), {
+        "seniority": record.seniority,
+        "group_instance_id": record.group_instance_id,
+        "client_id": record.client_id,
+        "host": record.host,
+        "session_timeout_ms": record.session_timeout_ms,
+        "rebalance_timeout_ms": record.rebalance_timeout_ms,
+        "disconnect_grace_ms": record.disconnect_grace_ms,
+        "metadata": record.metadata.text,
+        "assignment": record.assignment.text,
+        "request_id": record.request_id,
+    }
+
+
+def _member_path(record: r.MemberRecord | r.MemberForgotten) -> str:
+    return f"g/{_quote(record.group_id)}/m/{_quote(record.member_id)}/{record.generation_id}"
+
+
+def _encode_offset(record: r.OffsetRecord) -> _Encoded:
+    return _offset_path(record), {
+        "offset": record.offset,
+        "leader_epoch": record.leader_epoch,
+        "metadata": record.metadata,
+        "commit_at_ms": record.commit_at_ms,
+    }
+
+
+def _offset_path(record: r.OffsetRecord | r.OffsetForgotten) -> str:
+    return f"g/{_quote(record.group_id)}/o/{_quote(record.topic)}/{record.partition}"
+
+
+def _encode_topic(record: r.TopicRecord) -> _Encoded:
+    return f"t/{_quote(record.topic)}", {
+        "partitions": record.partitions,
+        "version": record.version,
+        "end_offsets": dict(record.end_offsets),
+    }
+
+
+_ENCODERS: dict[type, Callable[[Any], _Encoded]] = {
+    r.GroupRecord: _encode_group,
+    r.MemberRecord: _encode_member,
+    r.OffsetRecord: _encode_offset,
+    r.TopicRecord: _encode_topic,
+    r.RegistryRecord: lambda record: ("r", {"version": record.version}),
+    r.GroupForgotten: lambda record: (f"g/{_quote(record.group_id)}/h", None),
+    r.MemberForgotten: lambda record: (_member_path(record), None),
+    r.OffsetForgotten: lambda record: (_offset_path(record), None),
+    r.TopicForgotten: lambda record: (f"t/{_quote(record.topic)}", None),
+}
+
+
+# --- fields to records -----------------------------------------------------------------------------------------------
+
+
+class _Fields:
+    """The fields of a value, each of which must be there, of its type, and taken exactly once."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def number(self, name: str) -> int:
+        value = self.number_or_none(name)
+        return _refuse(f"{name} is null") if value is None else value
+
+    def number_or_none(self, name: str) -> int | None:
+        value = self._take(name)
+        if value is not None and type(value) is not int:
+            _refuse(f"{name} is no whole number: {value!r}")
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.text_or_none(name)
+        return _refuse(f"{name} is null") if value is None else value
+
+    def text_or_none(self, name: str) -> str | None:
+        value = self._take(name)
+        if value is not None and type(value) is not str:
+            _refuse(f"{name} is no text: {value!r}")
+        return value
+
+    def numbers(self, name: str) -> dict[str, int]:
+        value = self._take(name)
+        if not isinstance(value, dict) or any(type(number) is not int for number in value.values()):
+            _refuse(f"{name} is no object of whole numbers: {value!r}")
+        return value
+
+    def refuse_the_rest(self) -> None:
+        if self._fields:
+            _refuse(f"there are fields that nobody knows: {', '.join(sorted(self._fields))}")
+
+    def _take(self, name: str) -> Any:
+        if name not in self._fields:
+            _refuse(f"{name} is missing")
+        return self._fields.pop(name)
+
+
+def _decode(path: list[str], fields: _Fields) -> r.Record:
+    match path:
+        case ["g", group_id, "o", topic, partition]:
+            return r.OffsetRecord(
+                group_id=_unquote(group_id),
+                topic=_unquote(topic),
+                partition=_number(partition),
+                offset=fields.number("offset"),
+                leader_epoch=fields.number_or_none("leader_epoch"),
+                metadata=fields.text("metadata"),
+                commit_at_ms=fields.number("commit_at_ms"),
+            )
+        case ["g", group_id, "m", member_id, generation_id]:
+            return r.MemberRecord(
+                group_id=_unquote(group_id),
+                member_id=_unquote(member_id),
+                generation_id=_number(generation_id),
+                seniority=fields.number("seniority"),
+                group_instance_id=fields.text_or_none("group_instance_id"),
+                client_id=fields.text("client_id"),
+                host=fields.text("host"),
+                session_timeout_ms=fields.number("session_timeout_ms"),
+                rebalance_timeout_ms=fields.number("rebalance_timeout_ms"),
+                disconnect_grace_ms=fields.number_or_none("disconnect_grace_ms"),
+                metadata=OpaqueJson(fields.text("metadata")),
+                assignment=OpaqueJson(fields.text("assignment")),
+                request_id=fields.text_or_none("request_id"),
+            )
+        case ["g", group_id, "h"]:
+            return r.GroupRecord(
+                group_id=_unquote(group_id),
+                protocol_type=fields.text_or_none("protocol_type"),
+                protocol_name=fields.text_or_none("protocol_name"),
+                generation_id=fields.number("generation_id"),
+                highest_generation_id=fields.number("highest_generation_id"),
+                leader=fields.text_or_none("leader"),
+                state_at_ms=fields.number("state_at_ms"),
+                partition_counts=fields.numbers("partition_counts"),
+            )
+        case ["t", topic]:
+            return r.TopicRecord(
+                topic=_unquote(topic),
+                partitions=fields.number("partitions"),
+                version=fields.number("version"),
+                end_offsets={_number(key): value for key, value in fields.numbers("end_offsets").items()},
+            )
+        case ["r"]:
+            return r.RegistryRecord(version=fields.number("version"))
+        case _:
+            _refuse("no record has such a key")

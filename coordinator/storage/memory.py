@@ -1,0 +1,112 @@
+"""`memory:` — a store that lives as long as the process: for try-outs, and for tests, to which it is the plainest
+reading of the contract. Nothing is written anywhere.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from coordinator.storage.contract import AppendFigures, BatchLimits, Fenced, StorageUnavailable, Write
+
+MEMORY_LIMITS = BatchLimits(writes_max=200_000, bytes_max=64 * 1024 * 1024)
+"""As SQLite's, so that a try-out behaves like the real thing."""
+
+PAGE_ROWS = 500
+
+
+@dataclass(slots=True)
+class _Contents:
+    epoch: int = 0
+    values: dict[bytes, bytes] = field(default_factory=dict)
+
+
+class MemoryContents:
+    """What a memory store holds. A second store over the same contents is a restart of the first."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[str, _Contents] = {}
+
+    def space(self, name: str) -> _Contents:
+        """Of the space; empty where nobody ever acquired it."""
+        return self._spaces.setdefault(name, _Contents())
+
+
+class MemoryStore:
+    """A store in memory. An acquire always succeeds and fences whoever had the space."""
+
+    def __init__(
+        self,
+        contents: MemoryContents | None = None,
+        *,
+        limits: BatchLimits = MEMORY_LIMITS,
+        on_append: Callable[[AppendFigures], None] | None = None,
+    ) -> None:
+        self.contents = MemoryContents() if contents is None else contents
+        self.limits = limits
+        self.on_append = on_append
+        self.is_closed = False
+
+    async def acquire(self, space: str) -> "MemorySpace":
+        """Become the owner; whoever had the space is fenced."""
+        if self.is_closed:
+            raise StorageUnavailable("the store is closed")
+        contents = self.contents.space(space)
+        contents.epoch += 1
+        return MemorySpace(self, space, contents)
+
+    async def close(self) -> None:
+        """Refuse everything from now on."""
+        self.is_closed = True
+
+
+class MemorySpace:
+    """An acquired space of a memory store."""
+
+    def __init__(self, store: MemoryStore, name: str, contents: _Contents) -> None:
+        self._store = store
+        self._name = name
+        self._contents = contents
+        self._epoch = contents.epoch
+        self._is_released = False
+
+    @property
+    def epoch(self) -> int:
+        """Grows with each acquisition of the space."""
+        return self._epoch
+
+    @property
+    def limits(self) -> BatchLimits:
+        """Those of the store."""
+        return self._store.limits
+
+    async def scan(self, prefix: bytes) -> AsyncIterator[Sequence[tuple[bytes, bytes]]]:
+        """Pages of (key, value) in the order of keys."""
+        self._check_owned()
+        values = self._contents.values
+        keys = sorted(key for key in values if key.startswith(prefix))
+        for start in range(0, len(keys), PAGE_ROWS):
+            self._check_owned()
+            yield [(key, values[key]) for key in keys[start : start + PAGE_ROWS] if key in values]
+
+    async def append(self, writes: Sequence[Write]) -> None:
+        """Store all the writes or none."""
+        began = time.perf_counter()
+        self.limits.check(writes)
+        self._check_owned()
+        for key, value in writes:
+            if value is None:
+                self._contents.values.pop(key, None)
+            else:
+                self._contents.values[key] = value
+        if self._store.on_append is not None:
+            self._store.on_append(AppendFigures(1, len(writes), time.perf_counter() - began))
+
+    async def release(self) -> None:
+        """Give the space up."""
+        self._is_released = True
+
+    def _check_owned(self) -> None:
+        if self._store.is_closed:
+            raise StorageUnavailable("the store is closed")
+        if self._is_released or self._contents.epoch != self._epoch:
+            raise Fenced(f"another owner has {self._name}")

@@ -1,0 +1,254 @@
+"""`sqlite:///PATH` — the store of a single node: one file, one process, one writing thread.
+
+Everything that touches the file is a job for that thread, in the order in which it was asked for. Appends that wait
+are joined, over all spaces, into one transaction and one sync: that is where the throughput comes from, and a lone
+append still goes at once.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from coordinator.storage.contract import (
+    AppendDoubtful,
+    AppendFigures,
+    BatchLimits,
+    Fenced,
+    StorageUnavailable,
+    Write,
+)
+from coordinator.storage.sqlite_file import Batch, Connect, SqliteFile, connect
+
+SQLITE_LIMITS = BatchLimits(writes_max=200_000, bytes_max=64 * 1024 * 1024)
+"""SQLite has no limit of its own that matters; this one keeps a single transaction from holding up all others."""
+
+JOINED_WRITES_MAX = 20_000
+"""Writes after which no further append is joined to a transaction: some tens of milliseconds."""
+
+PAGE_ROWS = 500
+
+Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Append:
+    batch: Batch
+    future: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class _Job:
+    run: Callable[[], Any]
+    future: asyncio.Future[Any]
+
+
+class _Fate(NamedTuple):
+    future: asyncio.Future[Any]
+    result: Any
+    error: Exception | None = None
+
+
+class SqliteStore:
+    """A store in one SQLite file. Belongs to the event loop it was opened in."""
+
+    def __init__(
+        self,
+        file: SqliteFile,
+        *,
+        limits: BatchLimits = SQLITE_LIMITS,
+        on_append: Callable[[AppendFigures], None] | None = None,
+    ) -> None:
+        """Takes the file over. `on_append` is told of every durable write, on the loop."""
+        self.limits = limits
+        self._file = file
+        self._on_append = on_append
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[_Append | _Job | None] = SimpleQueue()
+        self._closing: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"sqlite {file.path.name}", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        *,
+        limits: BatchLimits = SQLITE_LIMITS,
+        on_append: Callable[[AppendFigures], None] | None = None,
+        connect: Connect = connect,
+    ) -> "SqliteStore":
+        """Open or create the file. Raises SpaceHeld, StorageUnavailable or StoredDataInvalid, each naming it."""
+        return cls(await asyncio.to_thread(SqliteFile, path, connect), limits=limits, on_append=on_append)
+
+    async def acquire(self, space: str) -> "SqliteSpace":
+        """Become the owner; whoever had the space is fenced. Other processes are kept out by the file's lock."""
+        return SqliteSpace(self, space, await self.ask(lambda: self._file.acquire(space)))
+
+    async def durability(self) -> dict[str, int | str]:
+        """What the writing connection itself says of how it writes."""
+        return await self.ask(self._file.durability)
+
+    async def close(self) -> None:
+        """Finish what was asked for, copy the log into the file, close it."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._file.close)
+
+    # --- jobs for the thread -----------------------------------------------------------------------------------------
+
+    async def ask(self, run: Callable[[], Result]) -> Result:
+        """Run a function of the file on the thread."""
+        self._check_open()
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self._jobs.put(_Job(run, future))
+        return await future
+
+    async def append(self, batch: Batch) -> None:
+        """Store the batch with whatever else waits."""
+        self._check_open()
+        self.limits.check(batch.writes)
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._jobs.put(_Append(batch, future))
+        await future
+
+    async def finish(self) -> None:
+        """Return when all that was asked for until now is done; at once where the store is closed."""
+        if self._closing is None:
+            await self.ask(lambda: None)
+
+    async def read_page(self, space: str, epoch: int, prefix: bytes, after: bytes | None) -> list[tuple[bytes, bytes]]:
+        """The next rows of a scan."""
+        return await self.ask(lambda: self._file.read_page(space, epoch, prefix, after, PAGE_ROWS))
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise StorageUnavailable(f"{self._file.path} is closed")
+
+    # --- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        waiting: deque[_Append | _Job | None] = deque()
+        while True:
+            if not waiting:
+                waiting.append(self._jobs.get())
+            while not self._jobs.empty():
+                waiting.append(self._jobs.get())
+            job = waiting.popleft()
+            if job is None:
+                break
+            if isinstance(job, _Job):
+                self._do(job)
+            else:
+                self._append(_joined(job, waiting))
+
+    def _do(self, job: _Job) -> None:
+        try:
+            fate = _Fate(job.future, job.run())
+        except Exception as error:
+            fate = _Fate(job.future, None, error)
+        self._deliver([fate])
+
+    def _append(self, appends: list[_Append]) -> None:
+        began = time.perf_counter()
+        errors: list[Exception | None] = []
+        try:
+            errors.extend(self._file.append([append.batch for append in appends]))
+        except Exception as error:
+            # A fault of the engine, not of the file: nobody knows how far it got.
+            logger.exception("the engine failed in an append")
+            errors.extend([AppendDoubtful(f"the engine failed: {error!r}")] * len(appends))
+        fates = [_Fate(append.future, None, error) for append, error in zip(appends, errors, strict=True)]
+        stored = [append.batch for append, error in zip(appends, errors, strict=True) if error is None]
+        figures = AppendFigures(len(stored), sum(len(batch.writes) for batch in stored), time.perf_counter() - began)
+        self._deliver(fates, figures if stored else None)
+
+    def _deliver(self, fates: list[_Fate], figures: AppendFigures | None = None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._receive, fates, figures)
+        except RuntimeError:
+            logger.warning("%s: the event loop closed before the store did; nobody is left to be told", self._file.path)
+
+    def _receive(self, fates: list[_Fate], figures: AppendFigures | None) -> None:
+        for future, result, error in fates:
+            if future.done():  # whoever asked has gone; what was stored stays stored
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        if figures is not None and self._on_append is not None:
+            self._on_append(figures)
+
+
+def _joined(first: _Append, waiting: deque[_Append | _Job | None]) -> list[_Append]:
+    """The append, and those that wait directly behind it, as far as one transaction takes them."""
+    appends = [first]
+    count = len(first.batch.writes)
+    while waiting and isinstance(follower := waiting[0], _Append):
+        count += len(follower.batch.writes)
+        if count > JOINED_WRITES_MAX:
+            break
+        appends.append(follower)
+        waiting.popleft()
+    return appends
+
+
+class SqliteSpace:
+    """An acquired space of a SQLite store."""
+
+    def __init__(self, store: SqliteStore, name: str, epoch: int) -> None:
+        self._store = store
+        self._name = name
+        self._epoch = epoch
+        self._is_released = False
+
+    @property
+    def epoch(self) -> int:
+        """Grows with each acquisition of the space."""
+        return self._epoch
+
+    @property
+    def limits(self) -> BatchLimits:
+        """Those of the store."""
+        return self._store.limits
+
+    async def scan(self, prefix: bytes) -> AsyncIterator[Sequence[tuple[bytes, bytes]]]:
+        """Pages of (key, value) in the order of keys; each page is a job among the others."""
+        after: bytes | None = None
+        while True:
+            self._check_owned()
+            page = await self._store.read_page(self._name, self._epoch, prefix, after)
+            if page:
+                yield page
+            if len(page) < PAGE_ROWS:
+                return
+            after = page[-1][0]
+
+    async def append(self, writes: Sequence[Write]) -> None:
+        """Store all the writes or none; on return they are on disk."""
+        self._check_owned()
+        await self._store.append(Batch(self._name, self._epoch, writes))
+
+    async def release(self) -> None:
+        """Give the space up, after the appends under way."""
+        if not self._is_released:
+            self._is_released = True
+            await self._store.finish()
+
+    def _check_owned(self) -> None:
+        if self._is_released:
+            raise Fenced(f"{self._name} was released")

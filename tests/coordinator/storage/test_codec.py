@@ -1,0 +1,183 @@
+"""Records to keys and values and back: any id, any opaque value; and what is damaged is refused by name."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from coordinator.core import records as r
+from coordinator.storage.codec import GROUPS_PREFIX, decode, encode, group_prefix
+from coordinator.storage.contract import KEY_BYTES_MAX, StoredDataInvalid
+from protocol.limits import ID_LENGTH_MAX, MEMBER_ID_LENGTH_MAX
+from protocol.opaque import OpaqueJson
+
+AWKWARD = ["", "/", "%", "%2F", "a/b%c", "\0", "\x7f", "..", "😀", "grüppe", "\ud800", "h", "m/1/2"]
+
+ids = st.one_of(st.sampled_from(AWKWARD), st.text(max_size=20))
+numbers = st.integers(min_value=-(2**63), max_value=2**63 - 1)
+counts = st.integers(min_value=0, max_value=2**31 - 1)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+opaques: st.SearchStrategy[OpaqueJson] = json_values.map(OpaqueJson.of)
+
+
+def or_none(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | values
+
+
+groups = st.builds(
+    r.GroupRecord,
+    group_id=ids,
+    protocol_type=or_none(ids),
+    protocol_name=or_none(ids),
+    generation_id=counts,
+    highest_generation_id=counts,
+    leader=or_none(ids),
+    state_at_ms=numbers,
+    partition_counts=st.dictionaries(ids, counts, max_size=3),
+)
+members = st.builds(
+    r.MemberRecord,
+    group_id=ids,
+    member_id=ids,
+    generation_id=counts,
+    seniority=counts,
+    group_instance_id=or_none(ids),
+    client_id=ids,
+    host=ids,
+    session_timeout_ms=counts,
+    rebalance_timeout_ms=counts,
+    disconnect_grace_ms=or_none(counts),
+    metadata=opaques,
+    assignment=opaques,
+    request_id=or_none(ids),
+)
+offsets = st.builds(
+    r.OffsetRecord,
+    group_id=ids,
+    topic=ids,
+    partition=counts,
+    offset=numbers,
+    leader_epoch=or_none(numbers),
+    metadata=st.text(max_size=20),
+    commit_at_ms=numbers,
+)
+topics = st.builds(
+    r.TopicRecord,
+    topic=ids,
+    partitions=counts,
+    version=counts,
+    end_offsets=st.dictionaries(counts, numbers, max_size=3),
+)
+registries = st.builds(r.RegistryRecord, version=counts)
+records = st.one_of(groups, members, offsets, topics, registries)
+
+
+@given(records)
+def test_what_is_written_is_what_is_read(record: r.Record) -> None:
+    key, value = encode(record)
+    assert value is not None
+    assert decode(key, value) == record
+
+
+@given(records, records)
+def test_two_records_share_a_key_only_if_they_are_of_the_same_thing(one: r.Record, other: r.Record) -> None:
+    if encode(one).key == encode(other).key:
+        names = {"group_id", "member_id", "topic", "partition"}
+        same = [[getattr(record, name, None) for name in sorted(names)] for record in (one, other)]
+        assert type(one) is type(other)
+        assert same[0] == same[1]
+
+
+@given(ids, ids, members)
+@example("a", "a/h", None)
+def test_a_groups_prefix_covers_its_keys_and_no_others(group_id: str, other_id: str, member: Any) -> None:
+    header = encode(r.GroupForgotten(group_id)).key
+    offset = encode(r.OffsetForgotten(group_id, other_id, 0)).key
+    assert header.startswith(group_prefix(group_id))
+    assert offset.startswith(group_prefix(group_id))
+    assert header.startswith(GROUPS_PREFIX)
+    if other_id != group_id:
+        assert not encode(r.GroupForgotten(other_id)).key.startswith(group_prefix(group_id))
+    if member is not None:
+        assert encode(r.GroupForgotten(member.group_id)).key < encode(member).key, "a header comes before members"
+
+
+@pytest.mark.parametrize(
+    ("record", "gone"),
+    [
+        (r.GroupRecord("a/b", None, None, 0, 0, None, 0), r.GroupForgotten("a/b")),
+        (r.OffsetRecord("g", "t%", 3, 1, None, "", 0), r.OffsetForgotten("g", "t%", 3)),
+        (r.TopicRecord("t", 1, 1), r.TopicForgotten("t")),
+        (
+            r.MemberRecord("g", "m", 4, 0, None, "c", "h", 1, 1, None, OpaqueJson("1"), OpaqueJson("2")),
+            r.MemberForgotten("g", "m", 4),
+        ),
+    ],
+)
+def test_forgetting_deletes_the_key_of_the_record(record: r.Record, gone: r.Record) -> None:
+    assert encode(gone) == (encode(record).key, None)
+
+
+@pytest.mark.parametrize("char", ["😀", "/", "%", "\0", "ü", "\ud800"])
+def test_the_longest_ids_of_the_wire_fit_in_a_key(char: str) -> None:
+    group_id, member_id = char * ID_LENGTH_MAX, char * MEMBER_ID_LENGTH_MAX
+    assert len(encode(r.MemberForgotten(group_id, member_id, 2**31 - 1)).key) <= KEY_BYTES_MAX
+    assert len(encode(r.OffsetForgotten(group_id, group_id, 2**31 - 1)).key) <= KEY_BYTES_MAX
+
+
+def test_keys_are_readable() -> None:
+    assert encode(r.OffsetForgotten("clicks", "orders", 3)).key == b"g/clicks/o/orders/3"
+    assert encode(r.GroupForgotten("a/b ü")).key == "g/a%2Fb ü/h".encode()
+    assert encode(r.RegistryRecord(7)) == (b"r", b'{"v":1,"version":7}')
+
+
+GOOD = {"v": 1, "offset": 1, "leader_epoch": None, "metadata": "", "commit_at_ms": 2}
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in GOOD.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (b"g/a/o/t/1", json.dumps({**GOOD, "v": 2}), "version 2"),
+        (b"g/a/o/t/1", json.dumps(without("v")), "version None"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "v": True}), "version True"),
+        (b"g/a/o/t/1", json.dumps(without("offset")), "offset is missing"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "offset": "1"}), "offset"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "offset": None}), "offset is null"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "offset": True}), "offset"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "metadata": 1}), "metadata"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "more": 1}), "more"),
+        (b"g/a/o/t/1", json.dumps(GOOD)[:-1], "g/a/o/t/1"),
+        (b"g/a/o/t/1", "[1]", "no JSON object"),
+        (b"g/a/o/t/1", "[" * 100_000, "g/a/o/t/1"),
+        (b"g/a/o/t/1", b"\xff\xfe", "g/a/o/t/1"),
+        (b"g/a/o/t/01", json.dumps(GOOD), "no number"),
+        (b"g/a/o/t/-1", json.dumps(GOOD), "no number"),
+        (b"g/a%2f/o/t/1", json.dumps(GOOD), "not how an id is written"),
+        (b"g/a/x", json.dumps(GOOD), "no record has such a key"),
+        (b"", json.dumps(GOOD), "no record has such a key"),
+        (b"t/a", json.dumps({"v": 1, "partitions": 1, "version": 1, "end_offsets": {"x": 1}}), "no number"),
+        (b"t/a", json.dumps({"v": 1, "partitions": 1, "version": 1, "end_offsets": [1]}), "end_offsets"),
+    ],
+)
+def test_what_is_damaged_or_newer_is_refused_naming_the_key(key: bytes, value: str | bytes, reason: str) -> None:
+    raw = value if isinstance(value, bytes) else value.encode()
+    with pytest.raises(StoredDataInvalid, match=reason) as caught:
+        decode(key, raw)
+    assert repr(key) in str(caught.value)
+
+
+@given(st.binary(max_size=40), st.binary(max_size=60))
+def test_whatever_bytes_are_stored_the_refusal_is_a_coded_one(key: bytes, value: bytes) -> None:
+    with pytest.raises(StoredDataInvalid) as caught:
+        decode(key, value)
+    assert repr(key) in str(caught.value)

@@ -1,0 +1,36 @@
+"""The engines under the one storage suite, each able to be closed and opened again over what it stored."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from coordinator.storage.contract import AppendFigures, BatchLimits, Store
+from coordinator.storage.memory import MemoryContents, MemoryStore
+from coordinator.storage.sqlite import SqliteStore
+
+SMALL_LIMITS = BatchLimits(writes_max=127, bytes_max=1_500_000)
+"""etcd's, so that the suite splits where the narrowest engine would."""
+
+
+class Engine(Protocol):
+    """`open` again after closing what was open is a restart."""
+
+    async def open(self) -> Store: ...
+
+
+class MemoryEngine:
+    def __init__(self, on_append: Callable[[AppendFigures], None]) -> None:
+        self._contents = MemoryContents()
+        self._on_append = on_append
+
+    async def open(self) -> Store:
+        return MemoryStore(self._contents, limits=SMALL_LIMITS, on_append=self._on_append)
+
+
+class SqliteEngine:
+    def __init__(self, path: Path, on_append: Callable[[AppendFigures], None]) -> None:
+        self._path = path
+        self._on_append = on_append
+
+    async def open(self) -> Store:
+        return await SqliteStore.open(self._path, limits=SMALL_LIMITS, on_append=self._on_append)

@@ -1,0 +1,77 @@
+"""A service without rules: it answers each call with what the test put there, and remembers what it was asked."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from coordinator.core.commands import DescribeRequest, GroupRequest
+from coordinator.core.effects import Failure, GroupAnswer
+from protocol import messages as m
+from protocol.errors import ErrorCode
+
+
+@dataclass(slots=True)
+class FakeService:
+    """`answers` by the type of the request; a call without one is parked until it is cancelled."""
+
+    phase: str = "ready"
+    answers: dict[type, GroupAnswer | Failure] = field(default_factory=dict)
+    topics_answer: m.ListTopicsAnswer | Failure = field(
+        default_factory=lambda: m.ListTopicsAnswer(topics=(), version=0)
+    )
+    calls: list[tuple[str, object, str]] = field(default_factory=list)
+    parked: asyncio.Event = field(default_factory=asyncio.Event)
+    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+    fault: Exception | None = None
+
+    async def call(self, group_id: str, request: GroupRequest | DescribeRequest, *, host: str) -> GroupAnswer | Failure:
+        self.calls.append((group_id, request, host))
+        if self.fault is not None:
+            raise self.fault
+        if type(request) in self.answers:
+            return self.answers[type(request)]
+        self.parked.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            self.hung_up.set()
+            raise
+        raise AssertionError("nobody completes this future")
+
+    def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
+        self.calls.append(("", request, ""))
+        entries = (
+            m.CoordinatorEntry(
+                group_id=group_id, shard=3, node_id="node-1", url="http://x:1", error_code=0, error_name="NONE"
+            )
+            for group_id in request.group_ids
+        )
+        return m.CoordinatorAnswer(coordinators=tuple(entries))
+
+    def list_groups(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer | Failure:
+        self.calls.append(("", request, ""))
+        return m.ListGroupsAnswer(groups=())
+
+    def list_topics(self) -> m.ListTopicsAnswer | Failure:
+        return self.topics_answer
+
+    async def put_topic(self, topic: str, request: m.PutTopicRequest) -> m.Topic | Failure:
+        self.calls.append((topic, request, ""))
+        return m.Topic(topic=topic, partitions=request.partitions, version=1)
+
+    async def delete_topic(self, topic: str) -> m.DeletedTopic | Failure:
+        self.calls.append((topic, "delete", ""))
+        return Failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} is not registered.")
+
+
+@dataclass(slots=True)
+class FakeFigures:
+    """Remembers each request's operation and outcome."""
+
+    answered: list[tuple[str, str]] = field(default_factory=list)
+
+    def request_answered(self, operation: str, outcome: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.answered.append((operation, outcome))
+
+    def expose(self, accept: str) -> tuple[bytes, str]:
+        return b"# nothing is counted\n", "text/plain"
