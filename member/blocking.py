@@ -1,0 +1,197 @@
+"""The member for programs without asyncio: the same methods, waiting. Nothing about groups is decided here.
+
+An event loop runs in a daemon thread of its own and carries the heartbeats; the callbacks and the partition counts run
+in worker threads, so they may block, commit, and take their time.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from types import EllipsisType, TracebackType
+from typing import Any, Self, TypeVar
+
+from pydantic import JsonValue
+
+from member.assignment import Assignment
+from member.client import GroupMember
+from member.core.states import State
+from member.errors import MemberClosed
+from member.options import MemberOptions
+from protocol.messages import CommittedOffset, OffsetCommit
+
+T = TypeVar("T")
+
+BlockingPartitionCounts = Callable[[frozenset[str]], Mapping[str, int]]
+"""As `client.PartitionCounts`, but may block."""
+
+BlockingHandler = Callable[[Assignment], None]
+
+
+class BlockingGroupMember:
+    """As `GroupMember`; its methods may be called from any thread, and wait. None of the callbacks may call `leave`.
+
+    The threads live from `start` until `leave` or `close`, also where the member stopped by itself in between: use it
+    as a context manager, or in a `try` with a `finally`.
+    """
+
+    def __init__(
+        self,
+        options: MemberOptions,
+        *,
+        partition_counts: BlockingPartitionCounts | Mapping[str, int] | None = None,
+        on_assigned: BlockingHandler | None = None,
+        on_revoked: BlockingHandler | None = None,
+        on_lost: BlockingHandler | None = None,
+    ) -> None:
+        self._options = options
+        # One for the callbacks, which come one at a time, and one for the counts, which may be wanted meanwhile.
+        self._workers = ThreadPoolExecutor(2, thread_name_prefix="rallypoint-callback")
+        self._in_callback = threading.local()
+        self._member = GroupMember(
+            options,
+            partition_counts=self._in_worker(partition_counts) if callable(partition_counts) else partition_counts,
+            on_assigned=self._in_worker(on_assigned),
+            on_revoked=self._in_worker(on_revoked),
+            on_lost=self._in_worker(on_lost),
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._stop = asyncio.Event()
+        self._ending = threading.Lock()
+        self._gate = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave(stay=self._options.group_instance_id is not None)
+
+    def start(self) -> None:
+        """As `GroupMember.start`."""
+        if self._thread is not None:
+            raise RuntimeError("a member is started once; make a new one for another life")
+        self._thread = threading.Thread(target=self._run, name="rallypoint-member", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        self._wait(self._member.start)
+
+    @property
+    def state(self) -> State:
+        """As `GroupMember.state`."""
+        return self._member.state
+
+    @property
+    def member_id(self) -> str:
+        """As `GroupMember.member_id`."""
+        return self._member.member_id
+
+    @property
+    def error(self) -> Exception | None:
+        """As `GroupMember.error`."""
+        return self._member.error
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """As `GroupMember.assignment`."""
+        return self._member.assignment
+
+    @property
+    def rebalance_pending(self) -> bool:
+        """As `GroupMember.rebalance_pending`."""
+        return self._member.rebalance_pending
+
+    def wait_assigned(self, timeout_ms: int | None = None, *, newer_than: int | None = None) -> Assignment:
+        """As `GroupMember.wait_assigned`. Not from a callback that it would wait for."""
+        return self._wait(lambda: self._member.wait_assigned(timeout_ms, newer_than=newer_than))
+
+    def commit(
+        self, offsets: Mapping[tuple[str, int], OffsetCommit | int], *, generation_id: int | None = None
+    ) -> None:
+        """As `GroupMember.commit`."""
+        self._wait(lambda: self._member.commit(offsets, generation_id=generation_id))
+
+    def committed(self, topics: Iterable[str] | None = None) -> Mapping[tuple[str, int], CommittedOffset]:
+        """As `GroupMember.committed`."""
+        return self._wait(lambda: self._member.committed(topics))
+
+    def request_rejoin(self, reason: str) -> None:
+        """As `GroupMember.request_rejoin`."""
+
+        async def ask() -> None:
+            self._member.request_rejoin(reason)
+
+        self._wait(ask)
+
+    def subscribe(self, topics: Iterable[str], user_data: JsonValue | EllipsisType = ...) -> None:
+        """As `GroupMember.subscribe`."""
+
+        async def ask() -> None:
+            self._member.subscribe(topics, user_data)
+
+        self._wait(ask)
+
+    def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
+        """As `GroupMember.leave`; its threads are gone when it returns."""
+        if getattr(self._in_callback, "now", False):
+            raise RuntimeError("a callback cannot call leave(), which waits for the callback")
+        self._finish(lambda: self._member.leave(reason, stay=stay), wait_for_workers=True)
+
+    def close(self) -> None:
+        """As `GroupMember.close`; a callback that runs is not waited for, and its thread ends with it."""
+        self._finish(self._member.close, wait_for_workers=False)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.run(self._live())
+
+    async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready.set()
+        await self._stop.wait()
+
+    def _wait(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        with self._gate:
+            if self._loop is None:
+                raise self._member.error or MemberClosed("the member was not started, or has left, or was closed")
+            waiting = asyncio.run_coroutine_threadsafe(call(), self._loop)
+        try:
+            return waiting.result()
+        except CancelledError:
+            raise MemberClosed("the member left or was closed meanwhile") from None
+        except BaseException:
+            waiting.cancel()  # an interrupt from the keyboard ends the waiting, so the call must end too
+            raise
+
+    def _finish(self, end: Callable[[], Coroutine[Any, Any, None]], *, wait_for_workers: bool) -> None:
+        with self._ending:
+            if self._loop is not None and self._thread is not None:
+                self._wait(end)
+                with self._gate:  # whatever was asked before is begun, and cancelled when the loop ends
+                    self._loop.call_soon_threadsafe(self._stop.set)
+                    self._loop = None
+                self._thread.join()
+        self._workers.shutdown(wait=wait_for_workers, cancel_futures=True)
+
+    def _in_worker(self, call: "Callable[[Any], T] | None") -> "Callable[[Any], Awaitable[T]] | None":
+        """`call` as a coroutine function that runs it in a worker thread."""
+        if call is None:
+            return None
+        blocking = call
+
+        def run(argument: object) -> T:
+            self._in_callback.now = True
+            try:
+                return blocking(argument)
+            finally:
+                self._in_callback.now = False
+
+        async def wait(argument: object) -> T:
+            return await asyncio.get_running_loop().run_in_executor(self._workers, run, argument)
+
+        return wait

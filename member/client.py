@@ -1,0 +1,319 @@
+"""The member for asyncio programs: what a user calls, and the log. Rules are in `core`, asyncio's work in `driver`."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import EllipsisType, TracebackType
+from typing import Self
+
+from pydantic import JsonValue
+
+from assignors import registry
+from member import errors
+from member.assignment import Assignment
+from member.core import events as ev
+from member.core.actions import Assign, Moved, Warn
+from member.core.dispatch import describe
+from member.core.events import Callback
+from member.core.machine import Membership
+from member.core.outcomes import Answered, Outcome, Refused, Unreachable
+from member.core.reactions import SAME_REQUEST, Reaction, reaction_to
+from member.core.states import ENDED, State
+from member.driver import CallbackRaised, Driver, Handler, Report
+from member.http import HttpTransport
+from member.options import MemberOptions, check_topics, check_user_data
+from member.subscription import share_out, topics_of
+from protocol import messages as m
+from protocol import operations as ops
+from protocol.errors import ERRORS, ErrorCode
+from protocol.messages import CommittedOffset, OffsetCommit
+
+log = logging.getLogger("rallypoint.member")
+
+PartitionCounts = Callable[[frozenset[str]], Awaitable[Mapping[str, int]]]
+"""From topics to how many partitions each has; a topic that does not exist is absent. Asked by the leader alone."""
+
+TOPICS_IN_A_QUERY_MAX = 50
+"""More topics than this would make a fetch's URL too long: then everything is fetched, and the rest left out here."""
+
+_DOUBTS = frozenset({Reaction.FORGET_ID, Reaction.FORGET_GENERATION})
+
+
+class GroupMember:
+    """One member of a group, for one life: start it once, then leave or close it once.
+
+    All methods belong to the event loop in which `start` is called. The callbacks are awaited one at a time; each
+    `on_assigned` is followed by one `on_revoked` or one `on_lost` of the same assignment, unless the member is closed.
+    `on_revoked` may commit still, `on_lost` may not. If `on_assigned` raises, the member leaves and fails; what the
+    other two raise is logged. None of them may wait for `leave`.
+
+    `partition_counts`: a function or a fixed mapping; None asks the service's registry of topics. Raises
+    `assignors.registry.AssignorError` for an assignor that is not installed.
+    """
+
+    def __init__(
+        self,
+        options: MemberOptions,
+        *,
+        partition_counts: PartitionCounts | Mapping[str, int] | None = None,
+        on_assigned: Handler | None = None,
+        on_revoked: Handler | None = None,
+        on_lost: Handler | None = None,
+    ) -> None:
+        self._options = options
+        self._assignors = {name: registry.find(name) for name in options.assignors}
+        self._machine = Membership(options, tuple(self._assignors.values()))
+        self._counts = _counts_from(partition_counts)
+        self._driver = Driver(
+            self._machine,
+            HttpTransport(options.token, options.ssl_context),
+            group_id=options.group_id,
+            handlers={
+                Callback.ASSIGNED: on_assigned,
+                Callback.REVOKED: on_revoked,
+                Callback.LOST: on_lost,
+            },
+            assigner=self._make_assignment,
+            report=self._log,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave(stay=self._options.group_instance_id is not None)
+
+    async def start(self) -> None:
+        """Begin to join; returns at once. RuntimeError where it was started before."""
+        if self._machine.state is not State.UNJOINED:
+            raise RuntimeError("a member is started once; make a new one for another life")
+        self._driver.start()
+
+    @property
+    def state(self) -> State:
+        """Where the member stands."""
+        return self._machine.state
+
+    @property
+    def member_id(self) -> str:
+        """The id that the group gave; empty while there is none."""
+        return self._machine.member_id
+
+    @property
+    def error(self) -> Exception | None:
+        """What stopped the member for good; None while it runs, and after a leave or close."""
+        return self._driver.fault or self._machine.error
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """What the member holds; None while there is nothing. Still there while `on_revoked` runs."""
+        return self._machine.assignment
+
+    @property
+    def rebalance_pending(self) -> bool:
+        """Whether the group waits for this member to give up its assignment, which `on_revoked` is about."""
+        return self._machine.rebalance_pending
+
+    async def wait_assigned(self, timeout_ms: int | None = None, *, newer_than: int | None = None) -> Assignment:
+        """Wait for an assignment whose `on_assigned` has returned, and of a generation above `newer_than`.
+
+        Raises the error that stopped the member, `MemberClosed` where it was left or closed, TimeoutError (which
+        says where it got stuck) after `timeout_ms`.
+        """
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                while True:
+                    self._check_running()
+                    held = self._machine.assignment
+                    if held is not None and held is self._driver.ready and _is_newer(held, newer_than):
+                        return held
+                    await self._driver.change()
+        except TimeoutError:
+            trouble = self._machine.last_failure
+            stuck = f"{self._machine.state.value}{'' if trouble is None else f', last failure: {trouble}'}"
+            raise TimeoutError(f"no new assignment within {timeout_ms} ms; the member is {stuck}") from None
+
+    async def commit(
+        self, offsets: Mapping[tuple[str, int], OffsetCommit | int], *, generation_id: int | None = None
+    ) -> None:
+        """Commit the next offset to read of each (topic, partition); returns once it is on disk.
+
+        `generation_id`: of the assignment under which the records were read; None takes the present one. Pass it
+        wherever a rebalance may have come between reading and committing.
+        Raises `CommitFailed` or what stands below it in `errors`, `Fenced`, `CoordinatorUnavailable`. A refused commit
+        changes nothing about the membership.
+        """
+        self._check_running()
+        held = self._machine.assignment
+        if held is None or generation_id not in {None, held.generation_id}:
+            wanted = "the present generation" if generation_id is None else f"generation {generation_id}"
+            raise errors.IllegalGeneration(f"this member has no assignment of {wanted} any more")
+        if not offsets:
+            return
+        by_topic: dict[str, dict[int, OffsetCommit]] = {}
+        for (topic, partition), offset in offsets.items():
+            commit = OffsetCommit(offset=offset) if isinstance(offset, int) else offset
+            by_topic.setdefault(topic, {})[partition] = commit
+        body = m.CommitRequest(
+            generation_id=held.generation_id,
+            member_id=held.member_id,
+            group_instance_id=self._options.group_instance_id,
+            offsets=by_topic,
+        )
+        outcome = await self._driver.request(ops.COMMIT, body)
+        if isinstance(outcome, Refused) and _is_doubt(outcome.problem):
+            self._driver.feed(ev.MembershipDoubted(held.generation_id))
+        answer = _answer_of(outcome, errors.commit_error)
+        assert isinstance(answer, m.CommitAnswer)
+        _check_partitions(offsets, answer)
+
+    async def committed(self, topics: Iterable[str] | None = None) -> Mapping[tuple[str, int], CommittedOffset]:
+        """The group's committed offsets, of some topics or of all. A partition without a commit is absent.
+
+        Needs no assignment. Raises `CoordinatorUnavailable`, `NotAuthorized`.
+        """
+        self._check_running()
+        wanted = None if topics is None else set(topics)
+        if wanted is not None and not wanted:
+            return {}
+        named = tuple(sorted(wanted)) if wanted is not None and len(wanted) <= TOPICS_IN_A_QUERY_MAX else ()
+        answer = _answer_of(await self._driver.request(ops.FETCH, m.FetchRequest(topics=named)), errors.call_error)
+        assert isinstance(answer, m.FetchAnswer)
+        return {
+            (topic, partition): offset
+            for topic, partitions in answer.offsets.items()
+            if wanted is None or topic in wanted
+            for partition, offset in partitions.items()
+        }
+
+    def request_rejoin(self, reason: str) -> None:
+        """Give up the assignment and join again. From the leader this starts a rebalance, as when it saw a topic grow;
+        from any other member only where what it says to the leader has changed. Nothing while a rebalance is on.
+        """
+        self._check_running()
+        self._driver.feed(ev.RejoinRequested(reason))
+
+    def subscribe(self, topics: Iterable[str], user_data: JsonValue | EllipsisType = ...) -> None:
+        """Change the subscription, and the user data where given: gives up the assignment and joins again. The same
+        subscription as before changes nothing. ValueError where it is not usable.
+        """
+        self._check_running()
+        wanted = tuple(topics)
+        check_topics(wanted)
+        if isinstance(user_data, EllipsisType):
+            user_data = self._machine.user_data
+        check_user_data(user_data)
+        self._driver.feed(ev.SubscriptionChanged(wanted, user_data))
+
+    async def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
+        """Give up the assignment (`on_revoked`), tell the group, stop. Again: waits for the same end.
+
+        `stay`: do not tell the group, so that a static member finds its partitions again after a restart within the
+        session timeout; leaving an `async with` does this for static members. Raises nothing of the group's: where
+        the leave gets no answer within `leave_timeout_ms` the session will expire.
+        """
+        if self._driver.in_callback:
+            raise RuntimeError("a callback cannot wait for leave(), which waits for the callback")
+        self._driver.feed(ev.LeaveRequested(reason, stay))
+        await self._driver.finished.wait()
+
+    async def close(self) -> None:
+        """Stop at once: no callback, no leave; a running callback is cancelled. The group takes the member for dead
+        when its session expires.
+        """
+        self._driver.feed(ev.CloseRequested())
+        await self._driver.hurry()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _check_running(self) -> None:
+        """Raise what ended the member, if something did."""
+        if self.error is not None:
+            raise self.error
+        if self._machine.state in ENDED:
+            raise errors.MemberClosed("the member has left the group or was closed")
+        if self._machine.state is State.UNJOINED:
+            raise errors.MemberClosed("the member was not started")
+
+    async def _make_assignment(self, assign: Assign) -> tuple[m.SyncAssignment, ...]:
+        """Run the assignor as leader. In a thread of its own, for with thousands of members it takes longer than a
+        heartbeat may wait.
+        """
+        topics = topics_of(assign.members)
+        counts = await (self._counts or self._registered_counts)(topics)
+        if missing := sorted(topics - counts.keys()):
+            log.warning("%s: nothing of %s is assigned: no such topic", self._options.group_id, ", ".join(missing))
+        assignor = self._assignors.get(assign.protocol_name)
+        if assignor is None:
+            raise registry.UnknownAssignor(f"the group chose {assign.protocol_name!r}, which was not offered")
+        pool = ThreadPoolExecutor(1, thread_name_prefix="rallypoint-assignor")
+        try:
+            work = asyncio.get_running_loop().run_in_executor(pool, share_out, assignor, assign.members, counts)
+            return await work
+        finally:
+            pool.shutdown(wait=False)
+
+    async def _registered_counts(self, topics: frozenset[str]) -> Mapping[str, int]:
+        answer = _answer_of(await self._driver.request(ops.LIST_TOPICS, None), errors.call_error)
+        assert isinstance(answer, m.ListTopicsAnswer)
+        return {topic.topic: topic.partitions for topic in answer.topics if topic.topic in topics}
+
+    def _log(self, report: Report) -> None:
+        group_id = self._options.group_id
+        match report:
+            case Moved(old, new, reason):
+                level = logging.ERROR if new is State.FAILED else logging.INFO
+                log.log(level, "%s: %s -> %s: %s", group_id, old.value, new.value, reason)
+            case Warn(text):
+                log.warning("%s: %s", group_id, text)
+            case CallbackRaised(callback=callback, error=error):
+                log.error("%s: %s raised", group_id, callback.value, exc_info=error)
+
+
+def _counts_from(source: PartitionCounts | Mapping[str, int] | None) -> PartitionCounts | None:
+    if not isinstance(source, Mapping):
+        return source
+    fixed = dict(source)
+
+    async def counts(topics: frozenset[str]) -> Mapping[str, int]:
+        return {topic: fixed[topic] for topic in topics & fixed.keys()}
+
+    return counts
+
+
+def _is_newer(held: Assignment, newer_than: int | None) -> bool:
+    return newer_than is None or held.generation_id > newer_than
+
+
+def _is_doubt(problem: m.Problem) -> bool:
+    return reaction_to(problem) in _DOUBTS or problem.error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def _answer_of(outcome: Outcome, error_of: Callable[[m.Problem], errors.MemberError]) -> object:
+    """The answer's model, or the exception for what came instead of it."""
+    if isinstance(outcome, Answered):
+        return outcome.answer
+    assert isinstance(outcome, Refused | Unreachable)
+    if isinstance(outcome, Refused) and reaction_to(outcome.problem) not in SAME_REQUEST:
+        raise error_of(outcome.problem)
+    raise errors.CoordinatorUnavailable(f"no coordinator answered in time: {describe(outcome)}", retriable=True)
+
+
+def _check_partitions(offsets: Iterable[tuple[str, int]], answer: m.CommitAnswer) -> None:
+    """Raise CommitFailed unless every partition is acknowledged; one without a word about it is not."""
+    silent = m.PartitionResult(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_name="UNKNOWN_SERVER_ERROR")
+    refused = {}
+    for topic, partition in offsets:
+        result = answer.offsets.get(topic, {}).get(partition, silent)
+        if result.error_code != ErrorCode.NONE:
+            refused[topic, partition] = errors.PartitionError(result.error_code, result.error_name)
+    if refused:
+        raise errors.partitions_error(refused, retriable=all(_is_retriable(error) for error in refused.values()))
+
+
+def _is_retriable(error: errors.PartitionError) -> bool:
+    return error.error_code in ERRORS and ERRORS[ErrorCode(error.error_code)].retriable

@@ -1,0 +1,354 @@
+"""Getting a request to the coordinator: the look-up, redirects, repeats, timers. What a request means is
+not known here.
+
+Each lane holds one intent at a time and keeps it, byte for byte, until it is settled or replaced: a repeat of a join
+carries the same `request_id`. Whatever `reactions.SAME_REQUEST` covers is dealt with here; the rest is settled.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from member.core.actions import Action, CancelTimer, Drop, Send, SetTimer, Warn
+from member.core.backoff import backoff_ms
+from member.core.outcomes import Answered, Outcome, Refused, Unreachable
+from member.core.reactions import SAME_REQUEST, Reaction, reaction_to
+from member.core.route import Route, is_usable, lowers_scheme
+from member.options import MemberOptions
+from protocol import messages as m
+from protocol import operations as ops
+from protocol.errors import ErrorCode
+from protocol.operations import Operation
+
+LOOKUP = "lookup"
+RETRY = "retry:"
+DEADLINE = "deadline:"
+REDIRECTS_MAX = 3
+"""Redirects followed in a row; one more means that the nodes disagree, and a look-up asks again, after a back-off."""
+
+RETRY_AFTER_MAX_MS = 60_000
+"""A longer `Retry-After` is cut to this: the service may be back sooner than whoever wrote it thought."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What is to be said. `held_ms`: how long the service is asked to hold the answer back.
+
+    `timeout_ms`: for the answer, beyond `held_ms`.
+    """
+
+    operation: Operation
+    body: BaseModel | None
+    timeout_ms: int
+    held_ms: int = 0
+
+
+@dataclass(slots=True)
+class Lane:
+    """One intent on its way, or none. `failures` in a row lengthen the back-off until someone says `calm`.
+
+    `sent`: the intent was on the wire at least once, so it may have been done. `blocked`: it waits for the coordinator
+    to be found.
+    """
+
+    name: str
+    intent: Intent | None = None
+    call_id: int | None = None
+    url: str = ""
+    sent_at_ms: int = 0
+    sent: bool = False
+    blocked: bool = False
+    failures: int = 0
+    redirects: int = 0
+    last: Refused | Unreachable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A lane's intent came to an end that only its owner can judge. `intent` is what was asked."""
+
+    lane: str
+    intent: Intent
+    outcome: Outcome
+
+
+class Dispatcher:
+    """All lanes of one member, its route and its timers. Actions are appended to `actions`, which the owner takes."""
+
+    def __init__(self, options: MemberOptions) -> None:
+        self._options = options
+        self._lanes: dict[str, Lane] = {}
+        self._next_call = 1
+        self.actions: list[Action] = []
+        self.timers: dict[str, int] = {}
+        self.route = Route(options.coordinators)
+        self.last_failure: str | None = None
+
+    # --- timers ------------------------------------------------------------------------------------------------------
+
+    def set_timer(self, key: str, at_ms: int) -> None:
+        """Set or move a timer."""
+        self.timers[key] = at_ms
+        self.actions.append(SetTimer(key, at_ms))
+
+    def cancel_timer(self, key: str) -> None:
+        """Cancel a timer, if it is set."""
+        if self.timers.pop(key, None) is not None:
+            self.actions.append(CancelTimer(key))
+
+    def take_timer(self, key: str, now_ms: int) -> bool:
+        """Whether the timer is really due; then it is set no more. False for one that was moved or cancelled."""
+        if key not in self.timers or self.timers[key] > now_ms:
+            return False
+        del self.timers[key]
+        return True
+
+    # --- lanes -------------------------------------------------------------------------------------------------------
+
+    def lane(self, name: str) -> Lane:
+        """The lane of this name, made at the first use."""
+        return self._lanes.setdefault(name, Lane(name))
+
+    def is_open(self, name: str) -> bool:
+        """Whether a call of the lane is on the wire."""
+        return name in self._lanes and self._lanes[name].call_id is not None
+
+    def open(
+        self, name: str, intent: Intent, now_ms: int, *, delay_ms: int = 0, deadline_ms: int | None = None
+    ) -> None:
+        """Say `intent` on the lane, in place of whatever it said before. After `deadline_ms` it is settled as it is."""
+        lane = self.lane(name)
+        self._stop(lane)
+        lane.intent = intent
+        lane.redirects = 0
+        lane.sent = False
+        if deadline_ms is not None:
+            self.set_timer(DEADLINE + name, deadline_ms)
+        self._send_after(lane, delay_ms, now_ms)
+
+    def claim(self, name: str) -> int:
+        """Give the lane to work that is not a request (the leader's assigning), and get a call id for it."""
+        lane = self.lane(name)
+        self._stop(lane)
+        lane.intent = None
+        lane.call_id = self._new_call_id()
+        return lane.call_id
+
+    def release(self, name: str, call_id: int) -> bool:
+        """The claimed work ended. False where the lane was given to something else meanwhile."""
+        lane = self.lane(name)
+        if lane.call_id != call_id or lane.intent is not None:
+            return False
+        lane.call_id = None
+        return True
+
+    def close(self, name: str) -> None:
+        """Say nothing more on the lane, forget its failures, and drop what is on the wire."""
+        if (lane := self._lanes.pop(name, None)) is not None:
+            self._stop(lane)
+
+    def close_all(self) -> None:
+        """Close every lane and cancel every timer."""
+        for name in list(self._lanes):
+            self.close(name)
+        for key in list(self.timers):
+            self.cancel_timer(key)
+
+    def calm(self, name: str) -> None:
+        """Things go well: the next failure is the first of its row."""
+        self.lane(name).failures = 0
+
+    def setback_ms(self, name: str, jitter: float) -> int:
+        """Count a failure that asks for another intent rather than the same one; how long to wait before it.
+
+        The first is answered at once.
+        """
+        lane = self.lane(name)
+        lane.failures += 1
+        return 0 if lane.failures == 1 else self._backoff_ms(lane.failures - 1, jitter)
+
+    # --- what comes in -----------------------------------------------------------------------------------------------
+
+    def ended(self, call_id: int, outcome: Outcome, now_ms: int, jitter: float) -> Settled | None:
+        """A call ended. None where it is stale or dealt with here."""
+        lane = next((lane for lane in self._lanes.values() if lane.call_id == call_id), None)
+        if lane is None or lane.intent is None:
+            return None
+        lane.call_id = None
+        if isinstance(outcome, Unreachable):
+            self._failed(lane, outcome, now_ms, jitter)
+            return None
+        if isinstance(outcome, Refused):
+            reaction = reaction_to(outcome.problem)
+            if reaction in SAME_REQUEST:
+                self._refused(lane, outcome, reaction, now_ms, jitter)
+                return None
+        elif lane.name == LOOKUP and isinstance(outcome, Answered):
+            return self._looked_up(lane, lane.intent, outcome, now_ms, jitter)
+        return self._settle(lane, lane.intent, outcome)
+
+    def timer_due(self, key: str, now_ms: int) -> Settled | None:
+        """A timer of this module (`owns`) came due."""
+        if key.startswith(RETRY):
+            lane = self._lanes.get(key.removeprefix(RETRY))
+            if lane is not None and lane.intent is not None and lane.call_id is None:
+                self._send(lane, now_ms)
+            return None
+        lane = self._lanes.get(key.removeprefix(DEADLINE))
+        if lane is None or lane.intent is None:
+            return None
+        return self._settle(lane, lane.intent, lane.last or Unreachable("no answer in time"))
+
+    @staticmethod
+    def owns(key: str) -> bool:
+        """Whether a timer is this module's."""
+        return key.startswith((RETRY, DEADLINE))
+
+    def repeat(self, name: str, intent: Intent, now_ms: int) -> None:
+        """Say it again after a 202: at once, unless the answer came so fast that repeats would make a storm (a
+        service that shuts down answers all that waits).
+        """
+        lane = self.lane(name)
+        early_ms = lane.sent_at_ms + self._options.retry_backoff_ms - now_ms
+        self.calm(name)
+        self.open(name, intent, now_ms, delay_ms=max(0, early_ms))
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _new_call_id(self) -> int:
+        self._next_call += 1
+        return self._next_call - 1
+
+    def _backoff_ms(self, failures: int, jitter: float) -> int:
+        return backoff_ms(failures, self._options.retry_backoff_ms, self._options.retry_backoff_max_ms, jitter)
+
+    def _stop(self, lane: Lane) -> None:
+        if lane.call_id is not None:
+            self.actions.append(Drop(lane.call_id))
+        lane.call_id = None
+        lane.blocked = False
+        self.cancel_timer(RETRY + lane.name)
+        self.cancel_timer(DEADLINE + lane.name)
+
+    def _settle(self, lane: Lane, intent: Intent, outcome: Outcome) -> Settled:
+        self._stop(lane)
+        lane.intent = None
+        return Settled(lane.name, intent, outcome)
+
+    def _send_after(self, lane: Lane, delay_ms: int, now_ms: int) -> None:
+        if delay_ms > 0:
+            self.set_timer(RETRY + lane.name, now_ms + delay_ms)
+        else:
+            self._send(lane, now_ms)
+
+    def _send(self, lane: Lane, now_ms: int) -> None:
+        url = self.route.next_node() if lane.name == LOOKUP else self.route.url
+        if url is None:
+            lane.blocked = True
+            self._look_up(now_ms)
+            return
+        intent = lane.intent
+        assert intent is not None
+        lane.blocked = False
+        lane.call_id = self._new_call_id()
+        lane.url = url
+        lane.sent_at_ms = now_ms
+        lane.sent = True
+        self.actions.append(Send(lane.call_id, url, intent.operation, intent.body, intent.held_ms + intent.timeout_ms))
+
+    def _look_up(self, now_ms: int) -> None:
+        if self.lane(LOOKUP).intent is None:
+            body = m.CoordinatorRequest(group_ids=(self._options.group_id,))
+            self.open(LOOKUP, Intent(ops.COORDINATOR, body, self._options.request_timeout_ms), now_ms)
+
+    def _failed(self, lane: Lane, outcome: Refused | Unreachable, now_ms: int, jitter: float) -> None:
+        """The node did not answer, or is not the coordinator: look up again, at once the first time."""
+        self._count(lane, outcome)
+        self.route.forget(lane.url)
+        at_once = len(self.route.nodes) - 1 if lane.name == LOOKUP else 1  # a look-up asks every node before it waits
+        beyond = lane.failures - at_once
+        self._send_after(lane, self._backoff_ms(beyond, jitter) if beyond > 0 else 0, now_ms)
+
+    def _refused(self, lane: Lane, outcome: Refused, reaction: Reaction, now_ms: int, jitter: float) -> None:
+        url = outcome.problem.url
+        if reaction is Reaction.FOLLOW and url is not None and self._may_follow(lane, url):
+            lane.redirects += 1
+            lane.last = outcome
+            self.route.learn(url)
+            self._send(lane, now_ms)
+        elif reaction is Reaction.BACK_OFF:
+            self._count(lane, outcome)
+            asked_ms = min(outcome.retry_after_ms or 0, RETRY_AFTER_MAX_MS)
+            self._send_after(lane, max(asked_ms, self._backoff_ms(lane.failures, jitter)), now_ms)
+        else:
+            lane.redirects = 0
+            self._failed(lane, outcome, now_ms, jitter)
+
+    def _may_follow(self, lane: Lane, url: str) -> bool:
+        return (
+            lane.name != LOOKUP
+            and lane.redirects < REDIRECTS_MAX
+            and is_usable(url)
+            and not lowers_scheme(lane.url, url)
+        )
+
+    def _looked_up(self, lane: Lane, intent: Intent, outcome: Answered, now_ms: int, jitter: float) -> Settled | None:
+        entry = _entry_of(outcome.answer, self._options.group_id)
+        if entry is not None and entry.error_code == ErrorCode.NONE and entry.url and is_usable(entry.url):
+            if lowers_scheme(lane.url, entry.url):
+                return self._settle(lane, intent, outcome)
+            self.route.found_by_asking()
+            self.route.learn(entry.url)
+            self.close(LOOKUP)
+            for waiting in list(self._lanes.values()):
+                if waiting.blocked:
+                    waiting.redirects = 0
+                    self._send(waiting, now_ms)
+            return None
+        refused = _refusal_of(entry, lane.url)
+        if isinstance(refused, Refused) and reaction_to(refused.problem) is Reaction.FAIL:
+            return self._settle(lane, intent, refused)
+        self._failed(lane, refused, now_ms, jitter)
+        return None
+
+    def _count(self, lane: Lane, outcome: Refused | Unreachable) -> None:
+        lane.failures += 1
+        lane.last = outcome
+        self.last_failure = f"{lane.url}: {describe(outcome)}"
+        if lane.failures == 1:
+            operation = lane.intent.operation.name if lane.intent is not None else lane.name
+            self.actions.append(Warn(f"{operation} at {self.last_failure}; trying again"))
+
+
+def describe(outcome: Refused | Unreachable) -> str:
+    """A failure in one line."""
+    if isinstance(outcome, Unreachable):
+        return outcome.reason
+    return f"{outcome.problem.error_name}: {outcome.problem.detail}"
+
+
+def named_url(outcome: Outcome, group_id: str) -> str | None:
+    """The coordinator that a look-up's answer names, if any."""
+    entry = _entry_of(outcome.answer, group_id) if isinstance(outcome, Answered) else None
+    return None if entry is None else entry.url
+
+
+def _entry_of(answer: BaseModel, group_id: str) -> m.CoordinatorEntry | None:
+    assert isinstance(answer, m.CoordinatorAnswer)
+    return next((entry for entry in answer.coordinators if entry.group_id == group_id), None)
+
+
+def _refusal_of(entry: m.CoordinatorEntry | None, url: str) -> Refused | Unreachable:
+    if entry is None or entry.error_code == ErrorCode.NONE:
+        return Unreachable("the look-up's answer names no coordinator")
+    return Refused(
+        m.Problem(
+            type=f"{url}/errors/{entry.error_name.lower().replace('_', '-')}",
+            title="The look-up was refused",
+            status=503,
+            detail=f"the look-up of group {entry.group_id!r} was refused",
+            error_code=entry.error_code,
+            error_name=entry.error_name,
+            retriable=True,
+        )
+    )

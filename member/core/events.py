@@ -1,0 +1,140 @@
+"""Everything a member can be told. `machine.Membership.handle` takes one at a time."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pydantic import BaseModel, JsonValue
+
+from member.core.outcomes import Outcome
+from protocol.messages import SyncAssignment
+from protocol.operations import Operation
+
+
+class Callback(Enum):
+    """Which of the user's callbacks; the value is its name."""
+
+    ASSIGNED = "on_assigned"
+    REVOKED = "on_revoked"
+    LOST = "on_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Chance, fresh for every event: what a new attempt is called, and the jitter of a back-off, in [0, 1)."""
+
+    request_id: str
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Begin; later ones are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """A `Send` came to its end. One whose call is not open any more is ignored: the member has moved on."""
+
+    call_id: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDue:
+    """A timer that was set has come due. Ignored where it was moved or cancelled meanwhile."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackEnded:
+    """A callback returned, or raised `error`. Callbacks run one at a time, in the order of their actions."""
+
+    callback: Callback
+    generation_id: int
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentMade:
+    """The leader's assignor came to a result, for the `Assign` of this call id."""
+
+    call_id: int
+    assignments: tuple[SyncAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentFailed:
+    """The leader's assignor or its partition counts raised. `retriable`: the counts may be had a little later."""
+
+    call_id: int
+    error: Exception
+    retriable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinRequested:
+    """The user wants another round."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionChanged:
+    """The user wants other topics, or tells the assignor something else."""
+
+    topics: tuple[str, ...]
+    user_data: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequested:
+    """Give up the partitions in order, tell the group, stop. `stay`: tell nobody, to keep a static member's place."""
+
+    reason: str | None
+    stay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequested:
+    """Stop at once and say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequested:
+    """The user's own call (a commit, a fetch, a look-up of topics): find the coordinator, repeat as needed."""
+
+    ticket: int
+    operation: Operation
+    body: BaseModel | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallAbandoned:
+    """The user does not wait for this call any more."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipDoubted:
+    """A commit of this generation was refused for what the member is. The commit decides nothing: a heartbeat asks."""
+
+    generation_id: int
+
+
+Event = (
+    Started
+    | CallEnded
+    | TimerDue
+    | CallbackEnded
+    | AssignmentMade
+    | AssignmentFailed
+    | RejoinRequested
+    | SubscriptionChanged
+    | LeaveRequested
+    | CloseRequested
+    | CallRequested
+    | CallAbandoned
+    | MembershipDoubted
+)

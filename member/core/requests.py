@@ -1,0 +1,98 @@
+"""What a member says, built from its options and where it stands. Nothing here decides when it is said."""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from assignors.contract import Assignor, TopicPartition
+from member.core.dispatch import Intent
+from member.options import MemberOptions
+from member.subscription import metadata_of
+from protocol import messages as m
+from protocol import operations as ops
+from protocol.limits import REASON_LENGTH_MAX
+
+PROTOCOL_TYPE = "consumer"
+
+
+def join(
+    options: MemberOptions,
+    assignors: Sequence[Assignor],
+    *,
+    member_id: str,
+    topics: tuple[str, ...],
+    user_data: JsonValue,
+    held: tuple[frozenset[TopicPartition], int],
+    reason: str | None,
+    request_id: str,
+) -> Intent:
+    """One attempt to join. `held`: the partitions given up in order, with their generation.
+
+    Only an eager assignor is told of them, as a hint for stickiness. A cooperative one would take them for owned
+    still, and hold them back until this member gives them up, which it already has.
+    """
+    nothing: tuple[frozenset[TopicPartition], int] = (frozenset(), -1)
+    protocols = []
+    for assignor in assignors:
+        partitions, generation_id = held if assignor.protocol == "eager" else nothing
+        metadata = metadata_of(topics, partitions, generation_id, options.rack_id, user_data)
+        protocols.append(m.JoinProtocol(name=assignor.name, metadata=metadata))
+    body = m.JoinRequest(
+        member_id=member_id,
+        group_instance_id=options.group_instance_id,
+        client_id=options.client_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=tuple(protocols),
+        session_timeout_ms=options.session_timeout_ms,
+        rebalance_timeout_ms=options.rebalance_timeout_ms,
+        request_id=request_id,
+        reason=None if reason is None else reason[:REASON_LENGTH_MAX],
+        max_wait_ms=options.park_wait_ms,
+    )
+    return Intent(ops.JOIN, body, options.request_timeout_ms, held_ms=options.park_wait_ms)
+
+
+def with_member_id(intent: Intent, member_id: str) -> Intent:
+    """The same attempt to join, under the id that a 202 handed out."""
+    assert isinstance(intent.body, m.JoinRequest)
+    body = intent.body.model_copy(update={"member_id": member_id})
+    return Intent(intent.operation, body, intent.timeout_ms, intent.held_ms)
+
+
+def sync(
+    options: MemberOptions, member_id: str, generation_id: int, protocol_name: str, made: tuple[m.SyncAssignment, ...]
+) -> Intent:
+    """Ask for the assignment; a leader submits everyone's in `made`."""
+    body = m.SyncRequest(
+        generation_id=generation_id,
+        member_id=member_id,
+        group_instance_id=options.group_instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=protocol_name,
+        assignments=made,
+        max_wait_ms=options.park_wait_ms,
+    )
+    return Intent(ops.SYNC, body, options.request_timeout_ms, held_ms=options.park_wait_ms)
+
+
+def heartbeat(options: MemberOptions, member_id: str, generation_id: int, wait_ms: int) -> Intent:
+    """A sign of life. An answer that is late by a quarter of the session is given up, while there is time to repeat."""
+    body = m.HeartbeatRequest(
+        generation_id=generation_id,
+        member_id=member_id,
+        group_instance_id=options.group_instance_id,
+        wait_ms=wait_ms,
+    )
+    timeout_ms = min(options.request_timeout_ms, max(500, options.session_timeout_ms // 4))
+    return Intent(ops.HEARTBEAT, body, timeout_ms, held_ms=wait_ms)
+
+
+def leave(options: MemberOptions, member_id: str, reason: str | None) -> Intent:
+    """The last word."""
+    leaver = m.LeaveMember(
+        member_id=member_id,
+        group_instance_id=options.group_instance_id,
+        reason=None if reason is None else reason[:REASON_LENGTH_MAX],
+    )
+    timeout_ms = min(options.request_timeout_ms, options.leave_timeout_ms)
+    return Intent(ops.LEAVE, m.LeaveRequest(members=(leaver,)), timeout_ms)

@@ -1,0 +1,247 @@
+"""The hands of one member: does what the core wants done, with asyncio, and tells it what came of it.
+
+Decides nothing and logs nothing: what is worth telling goes to `report`. Everything here runs in one event loop. Calls
+and the leader's assigning are tasks of their own; the user's callbacks run one after another in a single task, so a
+slow one delays the next but neither heartbeats nor commits.
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+from pydantic import BaseModel
+
+from member.assignment import Assignment
+from member.core import actions as act
+from member.core import events as ev
+from member.core.events import Callback, Draw, Event
+from member.core.machine import Membership
+from member.core.outcomes import Outcome
+from member.errors import MemberClosed, MemberError
+from member.http import HttpTransport
+from protocol.messages import SyncAssignment
+from protocol.operations import Operation
+
+Handler = Callable[[Assignment], Awaitable[None]]
+Assigner = Callable[[act.Assign], Coroutine[None, None, tuple[SyncAssignment, ...]]]
+
+
+class CallbackRaised:
+    """A report: the user's callback raised. After `on_revoked` and `on_lost` the member goes on all the same."""
+
+    def __init__(self, callback: Callback, error: Exception) -> None:
+        self.callback = callback
+        self.error = error
+
+
+Report = act.Moved | act.Warn | CallbackRaised
+
+
+class Driver:
+    """Drives one `Membership` from `start` until it has ended and everything it started is gone (`finished`).
+
+    `report` is called for what happened; `fault` is this library's own bug, if one came up: then the member is closed.
+    """
+
+    def __init__(
+        self,
+        machine: Membership,
+        transport: HttpTransport,
+        *,
+        group_id: str,
+        handlers: Mapping[Callback, Handler | None],
+        assigner: Assigner,
+        report: Callable[[Report], None],
+    ) -> None:
+        self._machine = machine
+        self._transport = transport
+        self._group_id = group_id
+        self._handlers = handlers
+        self._assigner = assigner
+        self._report = report
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tickets: dict[int, asyncio.Future[Outcome]] = {}
+        self._next_ticket = 1
+        self._wanted: asyncio.Queue[act.CallBack | None] = asyncio.Queue()
+        self._callbacks: asyncio.Task[None] | None = None
+        self._finishing: asyncio.Task[None] | None = None
+        self._watchers: set[asyncio.Future[None]] = set()
+        self.ready: Assignment | None = None
+        self.fault: Exception | None = None
+        self.finished = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin. Needs the running event loop, and keeps to it."""
+        self._callbacks = asyncio.create_task(self._run_callbacks())
+        self._callbacks.add_done_callback(self._note_fault)
+        self.feed(ev.Started())
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether the code that asks runs in the task of the callbacks, which must not wait for itself."""
+        return self._callbacks is not None and asyncio.current_task() is self._callbacks
+
+    def feed(self, event: Event, not_before_ms: int = 0) -> None:
+        """Tell the core, and do what it wants. `not_before_ms`: a timer's instant, which the clock may round below."""
+        if self.fault is not None:
+            return
+        now_ms = max(int(asyncio.get_running_loop().time() * 1000), not_before_ms)
+        draw = Draw(secrets.token_hex(16), random.random())
+        try:
+            for action in self._machine.handle(event, now_ms, draw):
+                self._perform(action)
+        except Exception as error:
+            self._stumble(error)
+        for watcher in self._watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+    async def change(self) -> None:
+        """Wait until something was fed, which may have changed anything."""
+        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.add(watcher)
+        try:
+            await watcher
+        finally:
+            self._watchers.discard(watcher)
+
+    async def request(self, operation: Operation, body: BaseModel | None) -> Outcome:
+        """The user's own call, repeated as needed within `call_timeout_ms`. Raises what ended the member, if it ends
+        meanwhile.
+        """
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        self._tickets[ticket] = asyncio.get_running_loop().create_future()
+        self.feed(ev.CallRequested(ticket, operation, body))
+        try:
+            return await self._tickets[ticket]
+        finally:
+            del self._tickets[ticket]
+            self.feed(ev.CallAbandoned(ticket))
+
+    async def hurry(self) -> None:
+        """End a running callback rather than wait for it, and wait until everything is gone."""
+        if self._callbacks is not None:
+            self._callbacks.cancel()
+        await self.finished.wait()
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    def _perform(self, action: act.Action) -> None:
+        match action:
+            case act.Send():
+                self._spawn(action.call_id, self._call(action))
+            case act.Assign():
+                self._spawn(action.call_id, self._assign(action))
+            case act.Drop(call_id):
+                if (task := self._calls.pop(call_id, None)) is not None:
+                    task.cancel()
+            case act.SetTimer(key, at_ms):
+                self._cancel_timer(key)
+                loop = asyncio.get_running_loop()
+                self._timers[key] = loop.call_at(at_ms / 1000, self._timer_due, key, at_ms)
+            case act.CancelTimer(key):
+                self._cancel_timer(key)
+            case act.CallBack():
+                self._wanted.put_nowait(action)
+            case act.Settle(ticket, outcome):
+                if ticket in self._tickets and not self._tickets[ticket].done():
+                    self._tickets[ticket].set_result(outcome)
+            case act.Moved() | act.Warn():
+                self._report(action)
+            case act.Done(error, at_once):
+                self._end(error, at_once)
+
+    def _spawn(self, call_id: int, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._calls[call_id] = task
+        task.add_done_callback(lambda done: self._call_ended(call_id, done))
+
+    def _call_ended(self, call_id: int, task: asyncio.Task[None]) -> None:
+        self._calls.pop(call_id, None)
+        self._note_fault(task)
+
+    def _note_fault(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._stumble(error)
+
+    async def _call(self, send: act.Send) -> None:
+        outcome = await self._transport.call(
+            send.url, send.operation, send.body, group_id=self._group_id, timeout_ms=send.timeout_ms
+        )
+        self.feed(ev.CallEnded(send.call_id, outcome))
+
+    async def _assign(self, assign: act.Assign) -> None:
+        try:
+            made = await self._assigner(assign)
+        except Exception as error:  # the user's partition counts, or a plug-in's rule: anything may come
+            retriable = isinstance(error, MemberError) and error.retriable
+            self.feed(ev.AssignmentFailed(assign.call_id, error, retriable))
+        else:
+            self.feed(ev.AssignmentMade(assign.call_id, made))
+
+    def _timer_due(self, key: str, at_ms: int) -> None:
+        self._timers.pop(key, None)
+        self.feed(ev.TimerDue(key), not_before_ms=at_ms)
+
+    def _cancel_timer(self, key: str) -> None:
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
+    async def _run_callbacks(self) -> None:
+        while (wanted := await self._wanted.get()) is not None:
+            error = await self._call_back(wanted)
+            if wanted.callback is Callback.ASSIGNED and error is None:
+                self.ready = wanted.assignment
+            self.feed(ev.CallbackEnded(wanted.callback, wanted.assignment.generation_id, error))
+
+    async def _call_back(self, wanted: act.CallBack) -> Exception | None:
+        handler = self._handlers.get(wanted.callback)
+        if handler is None:
+            return None
+        try:
+            await handler(wanted.assignment)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # `close` ends the callbacks
+            raised: Exception = RuntimeError("the callback was cancelled from within")
+            raised.__cause__ = error
+        except Exception as error:  # the user's code
+            raised = error
+        else:
+            return None
+        self._report(CallbackRaised(wanted.callback, raised))
+        return raised
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _stumble(self, error: BaseException) -> None:
+        """A bug of this library: end the member with it, rather than hang half alive."""
+        self.fault = self.fault or (error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        self._end(None, at_once=True)
+
+    def _end(self, error: MemberError | None, at_once: bool) -> None:
+        if self._finishing is None:
+            self._finishing = asyncio.create_task(self._finish(error, at_once))
+
+    async def _finish(self, error: MemberError | None, at_once: bool) -> None:
+        for future in self._tickets.values():
+            if not future.done():
+                future.set_exception(self.fault or error or MemberClosed("the member has stopped"))
+        for key in list(self._timers):
+            self._cancel_timer(key)
+        running = list(self._calls.values())
+        for task in running:
+            task.cancel()
+        if self._callbacks is not None:
+            if at_once:
+                self._callbacks.cancel()
+            else:
+                self._wanted.put_nowait(None)
+            running.append(self._callbacks)
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._transport.close()
+        self.finished.set()

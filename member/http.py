@@ -1,0 +1,116 @@
+"""Requests over HTTP, one at a time to any node: from an operation and its body to one of the four outcomes.
+
+Nothing is repeated, followed or decided here, and nothing is raised for what a peer does: that is the core's.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import aiohttp
+from pydantic import BaseModel, ValidationError
+from yarl import URL
+
+from member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.operations import Operation, path_of
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+CONNECT_TIMEOUT_MS = 5_000
+"""A node that does not even take the connection for so long is as good as gone."""
+
+_DENIED = {401: ErrorCode.SASL_AUTHENTICATION_FAILED, 403: ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+"""Statuses that mean the same from anybody on the way, also from a proxy that writes no problem document."""
+
+
+class HttpTransport:
+    """A pool of connections, opened within the event loop that uses it. Close it once; it may be closed unopened."""
+
+    def __init__(self, token: str | None = None, ssl_context: "SSLContext | None" = None) -> None:
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._ssl_context = ssl_context
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def call(
+        self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
+    ) -> Outcome:
+        """Send one request to the node at `url` and wait for its answer, `timeout_ms` at the most.
+
+        The answer model of an `Answered` is the operation's. Redirects of HTTP itself are not followed.
+        """
+        target = URL(url + path_of(operation, group_id=group_id), encoded=True).extend_query(_query(operation, body))
+        timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000, sock_connect=CONNECT_TIMEOUT_MS / 1000)
+        headers = dict(self._headers)
+        data = None
+        if operation.method != "GET" and body is not None:
+            headers["Content-Type"] = "application/json"
+            data = body.model_dump_json(exclude_none=True).encode()
+        try:
+            async with self._open().request(
+                operation.method, target, data=data, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                text = await response.read()
+        except TimeoutError:
+            return Unreachable(f"no answer within {timeout_ms} ms")
+        except (aiohttp.ClientError, OSError) as error:
+            return Unreachable(f"{type(error).__name__}: {error}")
+        return read_answer(operation, response.status, response.headers, text)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=0, ssl=True if self._ssl_context is None else self._ssl_context)
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        return self._session
+
+
+def read_answer(operation: Operation, status: int, headers: Mapping[str, str], text: bytes) -> Outcome:
+    """What an answer means. One that is not in the service's language counts as no answer, because whoever wrote it
+    (a proxy, a service that starts) may be gone at the next try; a missing right is believed from anybody.
+    """
+    try:
+        if status == 200:
+            return Answered(operation.answer.model_validate_json(text))
+        if status == 202 and operation.waits:
+            return Waiting(m.WaitingAnswer.model_validate_json(text))
+        if status >= 400:
+            return Refused(m.Problem.model_validate_json(text), _retry_after_ms(headers))
+    except ValidationError:
+        if status in _DENIED:
+            return Refused(_denied(status))
+    return Unreachable(f"HTTP {status} that is no answer to {operation.name} of this service")
+
+
+def _query(operation: Operation, body: BaseModel | None) -> list[tuple[str, str]]:
+    if isinstance(body, m.CoordinatorRequest):
+        return [("group_id", group_id) for group_id in body.group_ids]
+    if isinstance(body, m.FetchRequest):
+        return [("topic", topic) for topic in body.topics]
+    assert operation.method != "GET" or body is None, f"no query is known for {operation.name}"
+    return []
+
+
+def _retry_after_ms(headers: Mapping[str, str]) -> int | None:
+    """Only the form in seconds; a date would need the two clocks to agree."""
+    seconds = headers.get("Retry-After", "")
+    return int(seconds) * 1000 if seconds.isascii() and seconds.isdigit() and len(seconds) <= 6 else None
+
+
+def _denied(status: int) -> m.Problem:
+    code = _DENIED[status]
+    return m.Problem(
+        type="about:blank",
+        title="Denied",
+        status=status,
+        detail=f"HTTP {status} from something between this member and the service",
+        error_code=code,
+        error_name=code.name,
+        retriable=False,
+    )

@@ -1,0 +1,157 @@
+"""What a user may choose about a member, checked when it is made. Nothing here waits, sends or decides.
+
+The times depend on each other: heartbeats come several times a session, and a session is shorter than a rebalance.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pydantic import JsonValue
+
+from protocol.ids import PATH_IDS_REFUSED
+from protocol.limits import ID_LENGTH_MAX, INT32_MAX, PROTOCOLS_MAX
+from protocol.opaque import OpaqueJson
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberOptions:
+    """Options of one member. ValueError, in words that name the option, where one is not usable.
+
+    `coordinator`: base URL of any node, or of several, asked in turn. `client_id`: the start of the member id, for
+    people to recognise it. `group_instance_id`: makes the member static: after a restart within `session_timeout_ms`
+    it gets its old partitions without a rebalance. `assignors`: names in `assignors.registry`, the preferred first.
+
+    `session_timeout_ms`: without a heartbeat for so long the group takes the member for dead (45 s, as in Kafka).
+    `rebalance_timeout_ms`: how long the group waits for this member to give up its partitions and join again; longer
+    than `on_revoked` ever takes (5 min, as Kafka's `max.poll.interval.ms`). `heartbeat_interval_ms`: used while a
+    rebalance is pending, or always where `heartbeat_wait_ms` is 0; None takes what the service says (3 s).
+    `heartbeat_wait_ms`: how long the service may hold a heartbeat back to report a rebalance at once; cut to half the
+    session.
+
+    `retry_backoff_ms`, `retry_backoff_max_ms`: the wait before a repeat doubles from the first to the second.
+    `request_timeout_ms`: for one answer, on top of what the service was asked to hold it back. `park_wait_ms`: how
+    long a join or sync may be held back before it is asked again; below what proxies cut. `call_timeout_ms`: for a
+    commit or fetch with all its repeats. `leave_timeout_ms`: for the leave, after `on_revoked`.
+
+    `token`: bearer token. `ssl_context`: for https with a private authority or a client certificate; None is Python's
+    default. `user_data`: any JSON value for the leader's assignor. `rack_id`: where the member runs, for assignors
+    that look at it.
+    """
+
+    coordinator: str | tuple[str, ...]
+    group_id: str
+    topics: tuple[str, ...]
+    client_id: str = "member"
+    group_instance_id: str | None = None
+    assignors: tuple[str, ...] = ("range",)
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int | None = None
+    heartbeat_wait_ms: int = 20_000
+    token: str | None = None
+    user_data: JsonValue = None
+    rack_id: str | None = None
+    ssl_context: "SSLContext | None" = None
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 5_000
+    request_timeout_ms: int = 10_000
+    park_wait_ms: int = 20_000
+    call_timeout_ms: int = 60_000
+    leave_timeout_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        for name in ("topics", "assignors"):
+            if not isinstance(getattr(self, name), tuple):
+                raise ValueError(f'{name}: a tuple of text, as ("clicks",), not {getattr(self, name)!r}')
+        for url in self.coordinators:
+            _check_url(url)
+        _check_id("group_id", self.group_id)
+        _check_id("client_id", self.client_id)
+        if self.group_instance_id is not None:
+            _check_id("group_instance_id", self.group_instance_id)
+        if self.rack_id is not None:
+            _check_id("rack_id", self.rack_id)
+        check_topics(self.topics)
+        check_user_data(self.user_data)
+        _check_assignors(self.assignors)
+        self._check_times()
+
+    @property
+    def coordinators(self) -> tuple[str, ...]:
+        """The base URLs, without a slash at their end; at least one."""
+        urls = (self.coordinator,) if isinstance(self.coordinator, str) else tuple(self.coordinator)
+        if not urls:
+            raise ValueError("coordinator: name the URL of at least one node")
+        return tuple(url.rstrip("/") for url in urls)
+
+    @property
+    def long_poll_ms(self) -> int:
+        """How long a heartbeat of a settled member may be held back; 0: not at all."""
+        return min(self.heartbeat_wait_ms, self.session_timeout_ms // 2)
+
+    def _check_times(self) -> None:
+        lowest = {
+            "session_timeout_ms": 1,
+            "rebalance_timeout_ms": 1,
+            "heartbeat_wait_ms": 0,
+            "retry_backoff_ms": 1,
+            "retry_backoff_max_ms": self.retry_backoff_ms,
+            "request_timeout_ms": 1,
+            "park_wait_ms": 1,
+            "call_timeout_ms": 1,
+            "leave_timeout_ms": 1,
+        }
+        for name, least in lowest.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ValueError(f"{name}: a whole number of milliseconds, not {value!r}")
+            if not least <= value <= INT32_MAX:
+                raise ValueError(f"{name}: {value} is not between {least} and {INT32_MAX}")
+        interval = self.heartbeat_interval_ms
+        if interval is not None and not 1 <= interval < self.session_timeout_ms:
+            raise ValueError(
+                f"heartbeat_interval_ms: {interval} must be at least 1 and below session_timeout_ms"
+                f" ({self.session_timeout_ms}); a third of it is usual"
+            )
+
+
+def check_topics(topics: tuple[str, ...]) -> None:
+    """ValueError where a subscription is empty or names a topic that no request could carry."""
+    if not topics:
+        raise ValueError("topics: subscribe to at least one topic")
+    for topic in topics:
+        _check_id("topics", topic)
+
+
+def check_user_data(user_data: JsonValue) -> None:
+    """ValueError where it has no JSON form."""
+    try:
+        OpaqueJson.of(user_data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"user_data: not a JSON value: {error}") from error
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"coordinator: {url!r} is not a URL like http://127.0.0.1:8000")
+    if parts.query or parts.fragment or parts.username:
+        raise ValueError(f"coordinator: {url!r} must not hold a query, a fragment or a user name")
+
+
+def _check_id(option: str, value: str) -> None:
+    if not value or len(value) > ID_LENGTH_MAX:
+        raise ValueError(f"{option}: {value[:40]!r} must have 1 to {ID_LENGTH_MAX} characters")
+    if value in PATH_IDS_REFUSED:
+        raise ValueError(f"{option}: {value!r} cannot be part of a path")
+
+
+def _check_assignors(names: tuple[str, ...]) -> None:
+    if not names or len(names) > PROTOCOLS_MAX:
+        raise ValueError(f"assignors: name 1 to {PROTOCOLS_MAX} of them")
+    if len(set(names)) != len(names):
+        raise ValueError(f"assignors: {', '.join(names)} names one twice")
