@@ -8,7 +8,6 @@ reported, since clients and deployments use the same prefix.
 Nothing here opens a socket, a store or a log: `main` joins the parts.
 """
 
-import ipaddress
 import os
 import re
 import tomllib
@@ -26,11 +25,12 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from coordinator.http.hosts import is_loopback
+
 ENV_PREFIX = "RALLYPOINT_"
 CONFIG_VARIABLE = "RALLYPOINT_CONFIG"
 """Names the TOML file where no `--config` does."""
 
-TOKEN_HASH_PREFIX = "sha256:"
 _TOKEN_HASH = re.compile(r"sha256:[0-9a-f]{64}")
 
 INT32_MAX = 2**31 - 1
@@ -50,16 +50,6 @@ def _split_list(value: Any) -> Any:
 
 
 TextList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_list)]
-
-
-def is_loopback_name(host: str) -> bool:
-    """Whether only this machine can be meant: `localhost`, 127.0.0.0/8, ::1. No name is looked up."""
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _setting(default: Any, section: str, text: str, **limits: Any) -> Any:
@@ -346,7 +336,7 @@ class Settings(BaseSettings):
             )
         if self.max_body_bytes > self.max_sync_bytes:
             raise ValueError(f"max_body_bytes ({self.max_body_bytes}) is above max_sync_bytes ({self.max_sync_bytes})")
-        if not (is_loopback_name(self.host) or self.insecure or self.tokens or self.token_file):
+        if not (is_loopback(self.host) or self.insecure or self.tokens or self.token_file):
             raise ValueError(
                 f"host {self.host} is open to other machines and no token is set: draw one with `rallypoint token` "
                 "and put its hash into tokens, or, where everyone in the network may do everything, say --insecure"

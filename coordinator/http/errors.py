@@ -1,0 +1,164 @@
+"""Problem documents: how a refusal looks on the wire. The words come from the table in `protocol.errors`.
+
+Two kinds become one shape: a `Failure`, with which the service answers a call, and a `Refused`, which the door raises
+about a request that never reaches the service. `Refused` is raised anywhere in the door and caught in one place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from coordinator.core.effects import Failure
+from protocol import messages as m
+from protocol.errors import ERRORS, HTTP_SLUGS, SUPERSEDED, ErrorCode, row
+
+PROBLEM_TYPE = "application/problem+json"
+
+RETRY_AFTER_SECONDS: Mapping[ErrorCode, str] = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "1",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "1",
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "1",
+    # Not retriable by itself: a member has to leave first, so there is no hurry.
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "30",
+}
+"""Every answer of status 429 or 503 carries one of these as `Retry-After`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPage:
+    """What stands behind a problem's `type`: everything a person needs who met it."""
+
+    slug: str
+    code: ErrorCode
+    status: int
+    retriable: bool
+    title: str
+    action: str
+
+
+_HTTP_WORDS = {
+    401: ("Not authenticated", "Send `Authorization: Bearer TOKEN` with a token that the service knows."),
+    404: ("No such path", "Check the path; `/docs` lists all of them. An id in a path is percent-encoded once."),
+    405: ("The path does not take this method", "Use one of the methods that the `Allow` header names."),
+    413: (
+        "The body is too large",
+        "Send less in one request, or raise `max_body_bytes` (of a sync: `max_sync_bytes`).",
+    ),
+    415: (
+        "The body is not JSON as it must be sent",
+        "Send JSON in UTF-8 with `Content-Type: application/json` and without a `Content-Encoding`.",
+    ),
+}
+
+
+def _pages() -> dict[str, ErrorPage]:
+    pages = {
+        table_row.slug: ErrorPage(
+            table_row.slug, code, table_row.status, table_row.retriable, table_row.title, table_row.action
+        )
+        for code, table_row in ERRORS.items()
+        if code is not ErrorCode.NONE
+    }
+    pages[SUPERSEDED] = ErrorPage(
+        SUPERSEDED,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        row(ErrorCode.REBALANCE_IN_PROGRESS).status,
+        False,
+        "The member has called again",
+        "Drop this call: the newer one of the same member goes on waiting. Do not join again because of it.",
+    )
+    for status, slug in HTTP_SLUGS.items():
+        code = ErrorCode.SASL_AUTHENTICATION_FAILED if status == 401 else ErrorCode.INVALID_REQUEST
+        title, action = _HTTP_WORDS[status]
+        pages[slug] = ErrorPage(slug, code, status, False, title, action)
+    del pages[row(ErrorCode.SASL_AUTHENTICATION_FAILED).slug]  # it goes by the slug of its status
+    return pages
+
+
+ERROR_PAGES: Mapping[str, ErrorPage] = _pages()
+"""Every problem there is, by the last segment of its `type`."""
+
+
+def slug_of(failure: Failure) -> str:
+    """The last segment of the `type` of the failure's problem."""
+    if failure.superseded:
+        return SUPERSEDED
+    if failure.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
+        return HTTP_SLUGS[401]
+    return row(failure.code).slug
+
+
+def problem_of(failure: Failure) -> m.Problem:
+    """The problem document of a call that the service refused."""
+    page = ERROR_PAGES[slug_of(failure)]
+    return m.Problem(
+        type=f"/errors/{page.slug}",
+        title=page.title,
+        status=page.status,
+        detail=failure.detail,
+        error_code=page.code,
+        error_name=page.code.name,
+        retriable=page.retriable,
+        field=failure.field,
+        member_id=failure.member_id,
+        generation_id=failure.generation_id,
+        node_id=failure.node_id,
+        url=failure.url,
+    )
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer on its way, not a fault
+    """The door refuses the request: this problem, with these headers, is the answer."""
+
+    def __init__(self, problem: m.Problem, headers: Mapping[str, str] | None = None, *, close: bool = False) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+        self.headers = headers or {}
+        self.close = close
+
+
+def refuse(code: ErrorCode, detail: str, *, field: str | None = None, close: bool = False) -> Refused:
+    """A refusal by a row of the table. `close`: the connection cannot be used further."""
+    return Refused(problem_of(Failure(code, detail, field=field)), close=close)
+
+
+def refuse_http(
+    status: int, detail: str, *, field: str | None = None, headers: Mapping[str, str] | None = None, close: bool = False
+) -> Refused:
+    """A refusal that has a status of HTTP's own: 401, 404, 405, 413 or 415."""
+    page = ERROR_PAGES[HTTP_SLUGS[status]]
+    problem = m.Problem(
+        type=f"/errors/{page.slug}",
+        title=page.title,
+        status=status,
+        detail=detail,
+        error_code=page.code,
+        error_name=page.code.name,
+        retriable=page.retriable,
+        field=field,
+    )
+    return Refused(problem, headers, close=close)
+
+
+def respond_problem(
+    problem: m.Problem, headers: Mapping[str, str] | None = None, *, close: bool = False
+) -> web.Response:
+    """The HTTP response of a problem, with the headers that its code asks for."""
+    all_headers = {
+        "Content-Type": PROBLEM_TYPE,
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Server": "rallypoint",
+        **(headers or {}),
+    }
+    if problem.status in {429, 503}:
+        all_headers["Retry-After"] = RETRY_AFTER_SECONDS[ErrorCode(problem.error_code)]
+    elif problem.status == 421 and problem.url is not None:
+        all_headers["Location"] = problem.url
+    response = web.Response(
+        status=problem.status, body=problem.model_dump_json(exclude_none=True).encode(), headers=all_headers
+    )
+    if close:
+        response.force_close()
+    return response

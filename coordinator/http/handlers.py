@@ -1,0 +1,131 @@
+"""What each operation does with a request: read it, ask the service, hand on the answer. No rule lives here."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from coordinator.core.commands import DescribeRequest, GroupRequest
+from coordinator.core.effects import Failure
+from coordinator.http.contract import GroupService
+from coordinator.http.errors import refuse
+from coordinator.http.inputs import BodyLimits, parse_body, parse_query, read_body, refuse_body, refuse_query
+from coordinator.http.routes import Answer, Handler
+from protocol import limits, operations
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.operations import Operation
+
+GROUP_BODIES = (operations.JOIN, operations.SYNC, operations.HEARTBEAT, operations.LEAVE, operations.COMMIT)
+"""Operations whose body is the request to the group."""
+
+
+class Handlers:
+    """One handler for each operation, by its name."""
+
+    def __init__(self, service: GroupService, limits: BodyLimits) -> None:
+        self._service = service
+        self._limits = limits
+        self.by_operation: Mapping[str, Handler] = {
+            **{operation.name: self._group_body(operation) for operation in GROUP_BODIES},
+            operations.FETCH.name: self.fetch,
+            operations.DESCRIBE.name: self.describe,
+            operations.COORDINATOR.name: self.coordinator,
+            operations.LIST_GROUPS.name: self.list_groups,
+            operations.LIST_TOPICS.name: self.list_topics,
+            operations.PUT_TOPIC.name: self.put_topic,
+            operations.DELETE_TOPIC.name: self.delete_topic,
+        }
+
+    def _group_body(self, operation: Operation) -> Handler:
+        """The handler of a call whose body is a request to the group."""
+        model = operation.request
+        assert model is not None
+        bytes_max = self._limits.max_sync_bytes if operation is operations.SYNC else self._limits.max_body_bytes
+        timeout_ms = self._limits.body_timeout_ms
+        call = self._service.call
+
+        async def handle(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+            if query:
+                refuse_query(query)
+            body = await read_body(request, bytes_max, timeout_ms)
+            parsed = cast(GroupRequest, parse_body(model, body))
+            return await call(ids["group_id"], parsed, host=request.remote or "")
+
+        return handle
+
+    async def fetch(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Committed offsets of a group."""
+        refuse_body(request)
+        return await self._service.call(ids["group_id"], parse_query(m.FetchRequest, query), host=request.remote or "")
+
+    async def describe(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """A group as operators see it."""
+        _take_nothing(request, query)
+        return await self._service.call(ids["group_id"], DescribeRequest(), host=request.remote or "")
+
+    async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Where groups live."""
+        refuse_body(request)
+        return self._service.find_coordinators(parse_query(m.CoordinatorRequest, query))
+
+    async def list_groups(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """A page of the groups."""
+        refuse_body(request)
+        return self._service.list_groups(parse_query(m.ListGroupsRequest, query))
+
+    async def list_topics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """The registry."""
+        _take_nothing(request, query)
+        return self._service.list_topics()
+
+    async def put_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Register or change a topic."""
+        refuse_query(query)
+        _check_topic(ids["topic"])
+        body = await read_body(request, self._limits.max_body_bytes, self._limits.body_timeout_ms)
+        return await self._service.put_topic(ids["topic"], parse_body(m.PutTopicRequest, body))
+
+    async def delete_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Forget a topic."""
+        _take_nothing(request, query)
+        _check_topic(ids["topic"])
+        return await self._service.delete_topic(ids["topic"])
+
+
+def _take_nothing(request: web.BaseRequest, query: str) -> None:
+    refuse_query(query)
+    refuse_body(request)
+
+
+def _check_topic(topic: str) -> None:
+    """A topic has a name; the path with none is `/v1/topics/`."""
+    if not topic:
+        raise refuse(
+            ErrorCode.INVALID_REQUEST, f"A topic's name has 1 to {limits.ID_LENGTH_MAX} characters.", field="topic"
+        )
+
+
+JSON_HEADERS = {
+    "Content-Type": "application/json",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Server": "rallypoint",
+}
+
+
+def respond(answer: BaseModel) -> web.Response:
+    """The HTTP response of a success: 200, or 202 for `WaitingAnswer`."""
+    if isinstance(answer, m.HeartbeatAnswer):
+        return web.Response(body=b"{}", headers=JSON_HEADERS)
+    if isinstance(answer, m.WaitingAnswer):
+        return web.Response(status=202, body=answer.model_dump_json(exclude_none=True).encode(), headers=JSON_HEADERS)
+    return web.Response(body=answer.model_dump_json().encode(), headers=JSON_HEADERS)
+
+
+def outcome_of(answer: BaseModel | Failure | web.Response) -> str:
+    """The answer in one word, for metrics."""
+    if isinstance(answer, Failure):
+        return answer.code.name
+    return "WAITING" if isinstance(answer, m.WaitingAnswer) else ErrorCode.NONE.name

@@ -1,0 +1,22 @@
+"""Host names and addresses as text. No name is ever looked up."""
+
+import ipaddress
+import re
+
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@]+)(?::(?P<port>\d{0,5}))?")
+
+
+def host_of_authority(authority: str) -> str | None:
+    """The host of `host`, `host:port` or `[address]:port`, in lower case and without a final dot; None if malformed."""
+    match = _AUTHORITY.fullmatch(authority)
+    return match["host"].lower().rstrip(".") if match else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can be meant: `localhost`, 127.0.0.0/8, ::1 (with or without brackets)."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,190 @@
+"""Reading what a client sent: a body within its limits, JSON into a model, a query into a model.
+
+Every way in which it can be wrong raises `Refused` with the field's name. Compressed bodies are not taken: a small
+one could unfold past every limit.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar, get_origin
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from coordinator.http.errors import Refused, refuse, refuse_http
+from coordinator.http.routes import decode
+from protocol.errors import ErrorCode
+from protocol.messages import RequestModel
+
+JSON_TYPE = "application/json"
+FIELD_PART_LENGTH_MAX = 64
+"""Characters of a field's name, or of one key of the client's own, that are repeated in an answer."""
+
+Model = TypeVar("Model", bound=RequestModel)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """How large a body may be and how long it may take; the settings of the same names say why."""
+
+    max_body_bytes: int = 1_048_576
+    max_sync_bytes: int = 33_554_432
+    body_timeout_ms: int = 30_000
+
+
+# --- bodies
+
+
+async def read_body(request: web.BaseRequest, bytes_max: int, timeout_ms: int) -> bytes:
+    """The whole body, which must be JSON by its headers. Raises Refused (400, 413, 415).
+
+    A client that hangs up meanwhile raises ConnectionError, which is nobody's to answer.
+    """
+    check_media_type(request.headers)
+    length = request.headers.get("Content-Length")
+    if length is not None and int(length) > bytes_max:
+        raise _too_large(bytes_max)
+    content = request.content
+    try:
+        if content.is_eof():  # it came with the head, as small ones do
+            body = content.read_nowait()
+        else:
+            if request.headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                request.writer.output_size = 0
+            async with asyncio.timeout(timeout_ms / 1000):
+                body = await _read_to_end(request, bytes_max)
+    except TimeoutError as error:
+        detail = f"The body did not arrive within {timeout_ms} ms."
+        raise refuse(ErrorCode.INVALID_REQUEST, detail, close=True) from error
+    except web.RequestPayloadError as error:
+        raise refuse(ErrorCode.INVALID_REQUEST, "The body's framing is broken.", close=True) from error
+    if len(body) > bytes_max:
+        raise _too_large(bytes_max)
+    return body
+
+
+async def _read_to_end(request: web.BaseRequest, bytes_max: int) -> bytes:
+    body = bytearray()
+    while chunk := await request.content.readany():
+        body += chunk
+        if len(body) > bytes_max:
+            break
+    return bytes(body)
+
+
+def _too_large(bytes_max: int) -> Refused:
+    return refuse_http(413, f"The body has more than {bytes_max} bytes.", close=True)
+
+
+def check_media_type(headers: Mapping[str, str]) -> None:
+    """Refuse (415) a body that is not said to be JSON in UTF-8, sent as it is.
+
+    A page of another origin cannot send this type without asking first, which is half of what keeps browsers out.
+    """
+    content_type = headers.get("Content-Type", "")
+    if content_type != JSON_TYPE:
+        media_type, _, parameters = content_type.partition(";")
+        if media_type.strip().lower() != JSON_TYPE:
+            raise refuse_http(415, f"A body needs `Content-Type: {JSON_TYPE}`.", field="Content-Type")
+        name, _, value = parameters.strip().partition("=")
+        if name.lower() == "charset" and value.strip('"').lower() not in {"utf-8", "utf8"}:
+            raise refuse_http(415, "JSON is read in UTF-8 alone.", field="Content-Type")
+    if headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise refuse_http(415, "A body must come without a `Content-Encoding`.", field="Content-Encoding")
+
+
+def refuse_body(request: web.BaseRequest) -> None:
+    """Refuse a body where the operation takes none."""
+    if request.body_exists:
+        check_media_type(request.headers)
+        raise refuse(ErrorCode.INVALID_REQUEST, "This operation takes no body.")
+
+
+def parse_body(model: type[Model], body: bytes) -> Model:
+    """The request in the body. Raises Refused, which names the first wrong field."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise _refuse_fields(error, {}) from error
+
+
+# --- queries
+
+
+@lru_cache
+def query_fields(model: type[RequestModel]) -> dict[str, tuple[str, bool, bool]]:
+    """By the name of the query parameter: the model's field, whether it may be repeated, whether it is a number.
+
+    A repeatable parameter has the singular of the field's name: `topic=a&topic=b` fills `topics`.
+    """
+    fields = {}
+    for name, info in model.model_fields.items():
+        repeatable = get_origin(info.annotation) is tuple
+        fields[name.removesuffix("s") if repeatable else name] = (name, repeatable, info.annotation is int)
+    return fields
+
+
+def parse_query(model: type[Model], query: str) -> Model:
+    """The request in the query. Raises Refused for an unknown, repeated or wrong parameter."""
+    fields = query_fields(model)
+    values: dict[str, Any] = {}
+    for parameter, value in _pairs(query):
+        if parameter not in fields:
+            raise _refuse_unknown(parameter)
+        name, repeatable, is_number = fields[parameter]
+        if repeatable:
+            values.setdefault(name, []).append(value)
+        elif name in values:
+            raise refuse(ErrorCode.INVALID_REQUEST, f"{parameter} is given more than once.", field=parameter)
+        else:
+            values[name] = int(value) if is_number and _is_whole_number(value) else value
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise _refuse_fields(error, {name: parameter for parameter, (name, _, _) in fields.items()}) from error
+
+
+def refuse_query(query: str) -> None:
+    """Refuse a query where the operation takes none."""
+    for parameter, _ in _pairs(query):
+        raise _refuse_unknown(parameter)
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    pairs = []
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
+        pairs.append((decode(name, plus=True), decode(value, plus=True)))
+    return pairs
+
+
+def _is_whole_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 10
+
+
+def _refuse_unknown(parameter: str) -> Refused:
+    name = _shorten(parameter)
+    return refuse(ErrorCode.INVALID_REQUEST, f"There is no query parameter `{name}` here.", field=name)
+
+
+# --- what is wrong, in words
+
+
+def _refuse_fields(error: ValidationError, names: Mapping[str, str]) -> Refused:
+    """The first wrong field of a model, by its path, and how many more there are. No value is repeated."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    parts = [_shorten(str(part)) for part in first["loc"] if part != "[key]"]
+    if parts and parts[0] in names:
+        parts = [names[parts[0]]]
+    field = ".".join(parts) or None
+    others = error.error_count() - 1
+    more = "" if not others else f" ({others} more wrong field{'s' if others > 1 else ''})"
+    return refuse(ErrorCode.INVALID_REQUEST, f"{field or 'The body'}: {first['msg'].rstrip('.')}{more}.", field=field)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= FIELD_PART_LENGTH_MAX else text[:FIELD_PART_LENGTH_MAX] + "…"

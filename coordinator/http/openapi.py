@@ -1,0 +1,247 @@
+"""The OpenAPI 3.1 document, made from the table of operations, the models and the error table. Nothing is typed twice.
+
+Which errors an operation can meet is the one thing that stands here alone; tests hold every problem they meet against
+it.
+"""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
+
+from coordinator.http.errors import ERROR_PAGES, PROBLEM_TYPE
+from coordinator.http.inputs import query_fields
+from protocol import limits, operations
+from protocol import messages as m
+from protocol.errors import HTTP_SLUGS, SUPERSEDED
+from protocol.operations import OPERATIONS, Operation
+
+REF = "#/components/schemas/"
+
+# --- which problems an operation can answer, by the last segment of their type
+
+_EVERYWHERE = ("invalid-request", HTTP_SLUGS[401], "cluster-authorization-failed", "unknown-server-error")
+_WITH_BODY = (HTTP_SLUGS[413], HTTP_SLUGS[415])
+_OF_SERVICE = ("coordinator-load-in-progress", "coordinator-not-available")
+_OF_GROUP = ("invalid-group-id", "not-coordinator")
+_OF_MEMBER = ("unknown-member-id", "fenced-instance-id", "rebalance-in-progress", "illegal-generation")
+
+PROBLEMS: dict[str, tuple[str, ...]] = {
+    operations.COORDINATOR.name: (),
+    operations.JOIN.name: (
+        *_OF_GROUP,
+        "invalid-session-timeout",
+        "inconsistent-group-protocol",
+        "unknown-member-id",
+        "member-id-required",
+        "fenced-instance-id",
+        "group-max-size-reached",
+        SUPERSEDED,
+    ),
+    operations.SYNC.name: (*_OF_GROUP, *_OF_MEMBER, "inconsistent-group-protocol", SUPERSEDED),
+    operations.HEARTBEAT.name: (*_OF_GROUP, *_OF_MEMBER, SUPERSEDED),
+    operations.LEAVE.name: _OF_GROUP,
+    operations.COMMIT.name: (*_OF_GROUP, *_OF_MEMBER),
+    operations.FETCH.name: _OF_GROUP,
+    operations.LIST_GROUPS.name: (),
+    operations.DESCRIBE.name: (*_OF_GROUP, "group-id-not-found"),
+    operations.LIST_TOPICS.name: (),
+    operations.PUT_TOPIC.name: (),
+    operations.DELETE_TOPIC.name: ("unknown-topic-or-partition",),
+}
+"""Besides those that every operation can answer."""
+
+
+def problems_of(operation: Operation) -> tuple[str, ...]:
+    """All problems of an operation, by slug, in the order of their statuses."""
+    slugs = {*_EVERYWHERE, *_OF_SERVICE, *PROBLEMS[operation.name]}
+    if _takes_body(operation):
+        slugs.update(_WITH_BODY)
+    return tuple(sorted(slugs, key=lambda slug: (ERROR_PAGES[slug].status, slug)))
+
+
+def _takes_body(operation: Operation) -> bool:
+    return operation.request is not None and operation.method not in {"GET", "DELETE"}
+
+
+# --- schemas
+
+
+class _Schemas(GenerateJsonSchema):
+    """Keys of a JSON object are text, so a map by partition says which texts they are."""
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        """As pydantic makes it, with the pattern of whole numbers where keys are numbers."""
+        made = super().dict_schema(schema)
+        keys = schema.get("keys_schema")
+        if keys is not None and self.generate_inner(keys).get("type") == "integer":
+            made["propertyNames"] = {"pattern": "^(0|[1-9][0-9]{0,9})$"}
+        return made
+
+
+def _schemas() -> dict[str, Any]:
+    models: list[tuple[Any, JsonSchemaMode]] = [(m.Problem, "serialization"), (m.HealthAnswer, "serialization")]
+    models += [(m.WaitingAnswer, "serialization"), (m.ConsumerSubscription, "validation")]
+    models.append((m.ConsumerAssignment, "validation"))
+    for operation in OPERATIONS:
+        if operation.request is not None:
+            models.append((operation.request, "validation"))
+        models.append((operation.answer, "serialization"))
+    _, definitions = models_json_schema(models, ref_template=REF + "{model}", schema_generator=_Schemas)
+    return dict(sorted(definitions["$defs"].items()))
+
+
+# --- operations
+
+
+def _json(model_name: str, media_type: str = "application/json") -> dict[str, Any]:
+    return {media_type: {"schema": {"$ref": REF + model_name}}}
+
+
+def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
+    """Ids of the path. An empty group id is taken where the rules take one, so no shortest length stands here."""
+    names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": "Percent-encoded once; not `.` or `..`.",
+            "schema": {"type": "string", "maxLength": limits.ID_LENGTH_MAX},
+        }
+        for name in names
+    ]
+
+
+def _query_parameters(operation: Operation, schemas: dict[str, Any]) -> list[dict[str, Any]]:
+    if operation.request is None or _takes_body(operation):
+        return []
+    schema = schemas[operation.request.__name__]
+    return [
+        {
+            "name": parameter,
+            "in": "query",
+            "required": name in schema.get("required", ()),
+            "description": "May be given several times." if repeatable else "May be given once.",
+            "schema": _query_schema(schema["properties"][name]),
+            **({"style": "form", "explode": True} if repeatable else {}),
+        }
+        for parameter, (name, repeatable, _) in query_fields(operation.request).items()
+    ]
+
+
+def _query_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without null, which a query cannot say: absence says it."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
+    if choices:
+        return cast(dict[str, Any], choices[0])
+    return {key: value for key, value in schema.items() if key != "title"}
+
+
+def _problem_responses(slugs: Iterable[str]) -> dict[str, Any]:
+    by_status: dict[int, list[str]] = {}
+    for slug in slugs:
+        by_status.setdefault(ERROR_PAGES[slug].status, []).append(slug)
+    responses = {}
+    for status, members in sorted(by_status.items()):
+        lines = [f"- `{slug}` (code {ERROR_PAGES[slug].code:d}): {ERROR_PAGES[slug].title}." for slug in members]
+        response: dict[str, Any] = {"description": "\n".join(lines), "content": _json("Problem", PROBLEM_TYPE)}
+        response["x-problems"] = members
+        if status in {429, 503}:
+            response["headers"] = {"Retry-After": _header("Seconds to wait before the next try.", "integer")}
+        elif status == 421:
+            response["headers"] = {"Location": _header("The owner's URL, as `url` in the body.", "string")}
+        elif status == 401:
+            response["headers"] = {"WWW-Authenticate": _header("Asks for a bearer token.", "string")}
+        responses[str(status)] = response
+    return responses
+
+
+def _header(description: str, kind: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": kind}}
+
+
+def _describe_operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    responses: dict[str, Any] = {
+        "200": {
+            "description": _first_sentence(operation.answer.__doc__),
+            "content": _json(operation.answer.__name__),
+        }
+    }
+    if operation.waits:
+        responses["202"] = {
+            "description": "Nothing happened yet: send the same request again to go on waiting.",
+            "content": _json(m.WaitingAnswer.__name__),
+        }
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": ["topics" if "/topics" in operation.path else "groups"],
+        "parameters": _path_parameters(operation) + _query_parameters(operation, schemas),
+        "responses": responses | _problem_responses(problems_of(operation)),
+    }
+    if _takes_body(operation):
+        assert operation.request is not None
+        described["requestBody"] = {"required": True, "content": _json(operation.request.__name__)}
+    return described
+
+
+def _first_sentence(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n", maxsplit=1)[0].split())
+
+
+def _probe_paths() -> dict[str, Any]:
+    """What is not an operation of groups: health, readiness, metrics."""
+    ok = {"description": "It is so.", "content": _json("HealthAnswer")}
+    not_ready = _problem_responses(_OF_SERVICE)["503"]
+    page = {"description": "Metrics in Prometheus' text format.", "content": {"text/plain": {"schema": {}}}}
+    return {
+        "/healthz": {"get": _probe("health", "Whether the process answers", {"200": ok})},
+        "/readyz": {
+            "get": _probe("readiness", "Whether groups can be served", {"200": ok, "503": not_ready}),
+        },
+        "/metrics": {"get": _probe("metrics", "Metrics for Prometheus", {"200": page})},
+    }
+
+
+def _probe(name: str, summary: str, responses: dict[str, Any]) -> dict[str, Any]:
+    return {"operationId": name, "summary": summary, "tags": ["running it"], "responses": responses}
+
+
+def openapi_document(version: str) -> dict[str, Any]:
+    """The whole document, JSON-ready. `version` is the service's."""
+    schemas = _schemas()
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe_operation(operation, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Rallypoint",
+            "version": version,
+            "summary": "Consumer groups over HTTP",
+            "description": "Durations are milliseconds. Requests refuse unknown fields; readers of answers ignore "
+            "them. Every failure is a problem document (RFC 9457) with Kafka's code and name of the error; its `type` "
+            "is a page of this service that says what to do.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{}, {"token": []}],
+        "tags": [
+            {"name": "groups", "description": "Membership, assignment and offsets of groups."},
+            {"name": "topics", "description": "The registry of topics and their partitions."},
+            {"name": "running it", "description": "Probes and metrics."},
+        ],
+        "paths": paths | _probe_paths(),
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Asked for where the service has the setting `tokens`.",
+                }
+            },
+        },
+    }

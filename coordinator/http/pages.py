@@ -1,0 +1,76 @@
+"""Paths outside the contract of groups: the pages for people, the OpenAPI document, probes, metrics."""
+
+import json
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from coordinator.core.effects import Failure
+from coordinator.http import html
+from coordinator.http.contract import Figures, GroupService
+from coordinator.http.errors import ERROR_PAGES, refuse_http
+from coordinator.http.handlers import JSON_HEADERS
+from coordinator.http.openapi import openapi_document
+from coordinator.http.routes import Answer, Handler
+from protocol import messages as m
+from protocol.errors import ErrorCode
+
+READY = "ready"
+"""The phase in which groups are served."""
+
+
+class Pages:
+    """Handlers by path. `public`: no token needed; `probes`: nor an allowed `Host`. All texts are made once."""
+
+    def __init__(self, service: GroupService, figures: Figures, version: str) -> None:
+        self._service = service
+        self._figures = figures
+        document = openapi_document(version)
+        self._openapi = json.dumps(document, ensure_ascii=False).encode()
+        self.public: Mapping[str, Handler] = {
+            "/": _html(html.front_page(version)),
+            "/docs": _html(html.docs_page(document)),
+            "/errors": _html(html.errors_page(ERROR_PAGES.values())),
+            "/errors/{slug}": self.error,
+            "/openapi.json": self.openapi,
+        }
+        self.probes: Mapping[str, Handler] = {"/healthz": self.health, "/readyz": self.readiness}
+        self._errors = {slug: html.error_page(page).encode() for slug, page in ERROR_PAGES.items()}
+
+    async def error(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """What an error means: where a problem's `type` leads."""
+        page = self._errors.get(ids["slug"])
+        if page is None:
+            raise refuse_http(404, "There is no error of this name; `/errors` lists all.")
+        return web.Response(body=page, headers=html.HTML_HEADERS)
+
+    async def openapi(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """The OpenAPI document."""
+        return web.Response(body=self._openapi, headers=JSON_HEADERS)
+
+    async def health(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """The process answers; that is all a liveness probe may ask."""
+        return m.HealthAnswer(status="ok")
+
+    async def readiness(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Whether groups are served; not while they load, nor once the service stops."""
+        phase = self._service.phase
+        if phase == READY:
+            return m.HealthAnswer(status="ok")
+        if phase in {"starting", "loading"}:
+            return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The service is loading its groups.")
+        return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The service is {phase}.")
+
+    async def metrics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Everything that is counted."""
+        body, content_type = self._figures.expose(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type, "Server": "rallypoint"})
+
+
+def _html(text: str) -> Handler:
+    body = text.encode()
+
+    async def handle(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        return web.Response(body=body, headers=html.HTML_HEADERS)
+
+    return handle

@@ -1,0 +1,107 @@
+"""Who may call: the `Host` and `Origin` of a request, and its bearer token.
+
+Without tokens a service on loopback is open to the programs of its machine, but not to the pages of its browsers. A
+page of another site can reach a port of this machine in two ways. It can send a cross-origin request: the browser then
+names the page in `Origin`, and `inputs.check_media_type` takes care of what it may send without. Or it can point a
+name of its own at 127.0.0.1 and be of the same origin: then the `Host` is that name.
+
+A token is kept as its SHA-256: tokens are drawn with 256 random bits, so a slow hash would add nothing.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from aiohttp import web
+
+from coordinator.http.errors import Refused, refuse, refuse_http
+from coordinator.http.hosts import host_of_authority, is_loopback
+from protocol.errors import ErrorCode
+
+TOKEN_HASH_PREFIX = "sha256:"
+ANY_HOST = "*"
+
+
+def hash_token(token: str) -> str:
+    """How a token stands in the settings: `sha256:` and 64 hex digits."""
+    return TOKEN_HASH_PREFIX + hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityPolicy:
+    """Whom to let in. `own_origins` and `hosts` come from the advertised URL and the settings, in lower case.
+
+    `token_hashes` are those of `hash_token`; without any no token is asked for. `hosts` may hold `*`.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    token_hashes: tuple[str, ...] = ()
+
+
+class Guard:
+    """Checks requests against a policy. The order: host, origin, and, where the route is not public, the token."""
+
+    def __init__(self, policy: SecurityPolicy) -> None:
+        self._policy = policy
+        self._hashes = tuple(entry.encode() for entry in policy.token_hashes)
+        # The same few authorities come with every request. The bound keeps invented ones from growing the cache.
+        self._is_allowed_authority: Callable[[str], bool] = lru_cache(maxsize=256)(self._allows_authority)
+
+    def check_host(self, request: web.BaseRequest, target_authority: str) -> None:
+        """Refuse (403) a request that calls the service by a name that is not its own.
+
+        `target_authority`: the host and port in the request's target, where it has them.
+        """
+        authorities = request.headers.getall("Host", [])
+        if len(authorities) > 1:
+            raise refuse(ErrorCode.INVALID_REQUEST, "There is more than one `Host`.", field="Host", close=True)
+        if target_authority:
+            authorities.append(target_authority)
+        if not authorities or not all(map(self._is_allowed_authority, authorities)):
+            raise refuse(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                "The service does not go by the name in `Host`; the setting `allowed_hosts` adds one.",
+                field="Host",
+            )
+
+    def check_origin(self, request: web.BaseRequest) -> None:
+        """Refuse (403) the pages of other sites. A request without `Origin` is not from a page that could do harm."""
+        for origin in request.headers.getall("Origin", ()):
+            lowered = origin.lower()
+            if lowered in self._policy.origins:
+                continue
+            scheme, _, authority = lowered.partition("://")
+            own = request.headers.get("Host", "").lower()
+            if scheme in {"http", "https"} and authority == own and self._is_allowed_authority(own):
+                continue
+            raise refuse(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                "Pages of this origin may not call the service; the setting `allowed_origins` adds one.",
+                field="Origin",
+            )
+
+    def check_token(self, request: web.BaseRequest) -> None:
+        """Refuse (401) a request without a token that is known. Every hash is compared, in constant time."""
+        if not self._hashes:
+            return
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise _unauthenticated("The request carries no bearer token.", "")
+        given = hash_token(token).encode()
+        matches = [hmac.compare_digest(given, known) for known in self._hashes]
+        if not any(matches):
+            raise _unauthenticated("The service does not know this token.", ', error="invalid_token"')
+
+    def _allows_authority(self, authority: str) -> bool:
+        host = host_of_authority(authority)
+        if host is None:
+            return False
+        return is_loopback(host) or host in self._policy.hosts or ANY_HOST in self._policy.hosts
+
+
+def _unauthenticated(detail: str, challenge: str) -> Refused:
+    return refuse_http(401, detail, headers={"WWW-Authenticate": f'Bearer realm="rallypoint"{challenge}'})
