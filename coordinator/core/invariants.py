@@ -1,0 +1,81 @@
+"""What holds of a group between any two steps. Tests and simulations ask; the service does not.
+
+Each check raises AssertionError with the group's id and what is wrong. Costs a look at everything in the group.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from coordinator.core.group import Box, Group, Member, State
+
+
+def check(group: Group) -> None:
+    """Counts are what a recount gives, letter-boxes and their index agree, and the state fits who is there."""
+    _check_counts(group)
+    _check_boxes(group)
+    _check_state(group)
+    _check_identities(group)
+
+
+def _check_counts(group: Group) -> None:
+    members = group.members.values()
+    assert group.joined_count == sum(member.joined for member in members), group.group_id
+    assert group.supporters == _supporters(members), group.group_id
+    assert group.subscribers == Counter(topic for member in members for topic in member.topics or ()), group.group_id
+    assert group.unreadable_count == sum(member.topics is None for member in members), group.group_id
+    assert group.pending_sync <= group.members.keys(), group.group_id
+
+
+def _supporters(members: Iterable[Member]) -> Counter[str]:
+    count: Counter[str] = Counter()
+    for member in members:
+        count.update({offered.name for offered in member.terms.protocols})
+    return count
+
+
+def _check_boxes(group: Group) -> None:
+    in_boxes = {}
+    for member in group.members.values():
+        for box, call_id in (
+            (Box.JOIN, member.join_call),
+            (Box.SYNC, member.sync_call),
+            (Box.HEARTBEAT, member.heartbeat_call),
+        ):
+            if call_id is not None:
+                assert call_id not in in_boxes, f"{group.group_id}: call {call_id} is in two letter-boxes"
+                in_boxes[call_id] = (member.member_id, box)
+    assert in_boxes == {call_id: (p.member_id, p.box) for call_id, p in group.parked.items()}, group.group_id
+
+
+def _check_state(group: Group) -> None:
+    where = f"{group.group_id} is {group.state}"
+    if group.state in (State.EMPTY, State.DEAD):
+        assert not group.members, where
+        assert group.leader is None, where
+        assert group.protocol_name is None, where
+    if group.is_active:
+        assert group.leader in group.members, where
+        assert group.protocol_name, where
+        assert not group.joined_count, where
+        assert group.header is not None, where
+        assert group.highest_generation_id >= group.generation_id, where
+    if group.state is State.STABLE:
+        assert group.stored_members.keys() == group.members.keys(), where
+    for member in group.members.values():
+        if member.join_call is not None:
+            assert member.joined, f"{where}: {member.member_id} waits for a phase that it has not joined"
+            assert group.state is State.PREPARING_REBALANCE, where
+        if member.sync_call is not None:
+            assert group.state is State.COMPLETING_REBALANCE, where
+    if group.state is State.PREPARING_REBALANCE and group.initial_window_ms is None:
+        assert not group.all_joined, f"{where}, but everyone has joined"
+
+
+def _check_identities(group: Group) -> None:
+    seats = {x.group_instance_id: x.member_id for x in group.members.values() if x.group_instance_id is not None}
+    assert group.static_members == seats, group.group_id
+    assert not group.pending.keys() & group.members.keys(), group.group_id
+    known = group.pending.keys() | group.members.keys()
+    assert set(group.requests.values()) <= known, group.group_id
+    seniorities = [member.seniority for member in group.members.values()]
+    assert len(set(seniorities)) == len(seniorities), group.group_id

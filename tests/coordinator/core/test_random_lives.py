@@ -1,0 +1,177 @@
+"""Groups that live at random: whatever is said, in whatever order, the invariants hold and no call is forgotten.
+
+Each example is a script of clients' words, time, hang-ups and crashes. After each the group is checked, every call is
+answered or waits with a timer, and what a crash would bring back is what was stored.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core import invariants
+from coordinator.core.commands import Rules, TimerKind
+from coordinator.core.effects import Failure
+from coordinator.core.group import State
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from tests.conformance.desk import Desk, consumer
+
+RULES = Rules(
+    group_min_session_timeout_ms=1, group_max_size=4, group_initial_rebalance_delay_ms=0, parked_call_max_wait_ms=4_000
+)
+NAMES = ("a", "b", "c", "d", "e")
+Word = tuple[str, int, int]
+
+
+class Clients:
+    """Five clients who remember their ids and generations, and sometimes say what is not true."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.ids = dict.fromkeys(range(5), "")
+        self.joins: dict[int, int] = {}
+        self.committed: dict[str, dict[int, int]] = {}
+
+    def join(self, who: int, how: int) -> None:
+        static = f"i{who}" if who >= 3 else None
+        call = self.desk.join(
+            "" if how == 7 else self.ids[who],
+            instance=static,
+            protocols=(("range", consumer("t" if how < 5 else "u")),),
+            rebalance_ms=5_000,
+            session_ms=3_000,
+            request_id=f"{who}-{how}" if how % 2 else None,
+            max_wait_ms=(None, 0, 1_000)[how % 3],
+        )
+        self.joins[who] = call
+
+    def look(self) -> None:
+        """Read the answers that came."""
+        for who, call in self.joins.items():
+            if self.desk.waits(call):
+                continue
+            answer = self.desk.answer(call)
+            if isinstance(answer, m.JoinAnswer | m.WaitingAnswer) or (
+                isinstance(answer, Failure) and answer.code is ErrorCode.MEMBER_ID_REQUIRED
+            ):
+                self.ids[who] = answer.member_id or self.ids[who]
+            elif answer.code is ErrorCode.UNKNOWN_MEMBER_ID:
+                self.ids[who] = ""
+
+    def sync(self, who: int, how: int) -> None:
+        everyone = {member: {"partitions": {"t": [how]}} for member in self.desk.group.members}
+        self.desk.sync(
+            self.ids[who],
+            self.desk.group.generation_id - (how == 7),
+            instance=f"i{who}" if who >= 3 else None,
+            assignments=everyone,
+            max_wait_ms=(None, 0, 1_000)[how % 3],
+        )
+
+    def heartbeat(self, who: int, how: int) -> None:
+        self.desk.heartbeat(self.ids[who], self.desk.group.generation_id - (how == 7), wait_ms=(0, 900)[how % 2])
+
+    def leave(self, who: int, how: int) -> None:
+        self.desk.leave(self.ids[who], self.ids[how % 5])
+
+    def commit(self, who: int, how: int) -> None:
+        before = self.desk.fetch()
+        generation = -1 if how == 6 else self.desk.group.generation_id - (how == 7)
+        call = self.desk.commit("" if how == 6 else self.ids[who], generation, offset=how, partition=who)
+        taken = self.desk.code(call) is ErrorCode.NONE
+        expected = {"t": {**before.get("t", {}), who: how}} if taken else before
+        assert self.desk.fetch() == expected
+        self.committed = expected
+
+    def time(self, _: int, how: int) -> None:
+        self.desk.advance((1, 100, 800, 1_500, 3_000, 5_000, 20_000, 10)[how])
+
+    def hang_up(self, who: int, _: int) -> None:
+        if who in self.joins:
+            self.desk.hang_up(self.joins[who])
+
+    def topic(self, _: int, how: int) -> None:
+        self.desk.topics(t=5 + how)
+
+    def crash(self, _: int, how: int) -> None:
+        if how:
+            return
+        # The waiting calls of a process that died are nobody's any more.
+        self.desk.answers.update(dict.fromkeys(range(1, self.desk.calls + 1), m.HeartbeatAnswer()))
+        self.joins.clear()
+        self.desk.crash()
+
+
+WORDS = ("join", "join", "join", "sync", "sync", "heartbeat", "leave", "commit", "time", "hang_up", "topic", "crash")
+
+
+def check(clients: Clients, hung_up: set[int]) -> None:
+    desk = clients.desk
+    invariants.check(desk.group)
+    waiting = {call for call in range(1, desk.calls + 1) if desk.waits(call)} - hung_up
+    assert waiting == desk.group.parked.keys(), "a call was forgotten"
+    timed = {int(key.subject) for key in desk.timers if key.kind is TimerKind.CALL}
+    assert waiting <= timed, "a call waits without a deadline"
+    sessions = {key.subject for key in desk.timers if key.kind is TimerKind.SESSION}
+    assert sessions == desk.group.members.keys(), "a session has no timer, or a timer no member"
+    pendings = {key.subject for key in desk.timers if key.kind is TimerKind.PENDING}
+    assert pendings == desk.group.pending.keys()
+    phases = [key for key in desk.timers if key.kind is TimerKind.JOIN]
+    assert [key.phase for key in phases] == (
+        [desk.group.phase] if desk.group.state is State.PREPARING_REBALANCE else []
+    )
+    assert desk.fetch().get("t", {}) == clients.committed.get("t", {})
+
+
+def live(script: list[Word]) -> Clients:
+    clients = Clients(Desk(rules=RULES))
+    hung_up: set[int] = set()
+    highest = 0
+    for word, who, how in script:
+        say: Callable[[int, int], Any] = getattr(clients, word)
+        if word == "hang_up" and who in clients.joins and clients.desk.waits(clients.joins[who]):
+            hung_up.add(clients.joins[who])
+        say(who, how)
+        clients.look()
+        check(clients, hung_up)
+        durable = clients.desk.group.highest_generation_id
+        assert durable >= highest, "a generation went back"
+        highest = durable
+    return clients
+
+
+SCRIPTS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 4), st.integers(0, 7)), max_size=60)
+
+
+@settings(max_examples=300)
+@given(SCRIPTS)
+def test_whatever_is_said_the_invariants_hold(script: list[Word]) -> None:
+    live(script)
+
+
+@settings(max_examples=100)
+@given(SCRIPTS)
+def test_when_everyone_behaves_the_group_becomes_stable(script: list[Word]) -> None:
+    """Liveness: after any past, clients that do as they are told have a stable group soon."""
+    clients = live(script)
+    desk = clients.desk
+    for _ in range(20):
+        for who in range(3):
+            if clients.ids[who] not in desk.group.members or desk.group.state is State.PREPARING_REBALANCE:
+                clients.join(who, 0)
+                clients.look()
+        for who in range(3):
+            if clients.ids[who] in desk.group.pending_sync:
+                clients.sync(who, 0)
+            clients.heartbeat(who, 0)
+        desk.advance(1_000)
+        clients.look()
+    assert desk.group.state is State.STABLE
+    quiet = desk.group.generation_id
+    for _ in range(20):
+        for who in range(3):
+            clients.heartbeat(who, 0)
+        desk.advance(1_000)
+    assert (desk.group.state, desk.group.generation_id) == (State.STABLE, quiet)
