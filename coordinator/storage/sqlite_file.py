@@ -202,33 +202,41 @@ class SqliteFile:
         self, batches: Sequence[Batch], fates: list[StorageError | None], error: sqlite3.Error
     ) -> list[StorageError | None]:
         """Find out whether the transaction whose COMMIT failed is in the file after all."""
-        wanted = self._sequence + 1
+        failure = AppendFailed(f"cannot commit to {self.path}: {error}")
+        connection = self._connected()
+        if _code_of(error) == sqlite3.SQLITE_FULL and self._roll_back(connection, error):
+            # The frame that ends the transaction is the last to be written, so it is not there.
+            return [fate or failure for fate in fates]
         logger.error("COMMIT failed in %s (%s); opening it anew to see whether it went in", self.path, error)
+        wanted = self._sequence + 1
         self._abandon_connection(error)
         try:
             connection = self._connected()
+            if self._sequence != wanted:
+                return [fate or failure for fate in fates]
+            # It is there to be read; only a checkpoint proves that it also is on disk.
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except (sqlite3.Error, StorageError) as second:
-            busy, reason = True, str(second)
-        else:
+            if not busy:
+                return fates
             reason = "another program has it open"
-        if busy:
-            self._abandon_connection(error)
-            for batch in (batch for batch, fate in zip(batches, fates, strict=True) if fate is None):
+        except (sqlite3.Error, StorageError) as second:
+            reason = str(second)
+        self._abandon_connection(error)
+        doubt = AppendDoubtful(f"COMMIT failed in {self.path} ({error}), and then: {reason}")
+        for batch, fate in zip(batches, fates, strict=True):
+            if fate is None:
                 self._doubtful_epochs[batch.space] = batch.epoch
-            doubt = AppendDoubtful(f"COMMIT failed in {self.path} ({error}), and then: {reason}")
-            return [doubt if fate is None else fate for fate in fates]
-        if self._sequence == wanted:
-            return fates
-        return [AppendFailed(f"cannot commit to {self.path}: {error}") if fate is None else fate for fate in fates]
+        return [fate or doubt for fate in fates]
 
-    def _roll_back(self, connection: sqlite3.Connection, error: Exception) -> None:
+    def _roll_back(self, connection: sqlite3.Connection, error: sqlite3.Error) -> bool:
+        """Undo what was not committed. False where that failed too: then the connection is gone."""
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         except sqlite3.Error:
-            # Nothing was committed, and closing the connection forgets the rest.
             self._abandon_connection(error)
+            return False
+        return True
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
@@ -249,7 +257,7 @@ class SqliteFile:
             self._prepare(connection)
         except sqlite3.Error as error:
             connection.close()
-            if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            if _code_of(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise StoredDataInvalid(f"{self.path} is no SQLite file, or is damaged: {error}") from error
             raise StorageUnavailable(f"cannot open {self.path}: {error}") from error
         except StorageError:
@@ -308,3 +316,8 @@ class SqliteFile:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _code_of(error: sqlite3.Error) -> int | None:
+    """SQLite's own number of the error; None where the error is the driver's."""
+    return getattr(error, "sqlite_errorcode", None)
