@@ -26,6 +26,7 @@ from pydantic_settings import (
 )
 
 from coordinator.http.hosts import is_loopback
+from coordinator.storage.engines import StorageUrlInvalid, check_url
 
 ENV_PREFIX = "RALLYPOINT_"
 CONFIG_VARIABLE = "RALLYPOINT_CONFIG"
@@ -296,9 +297,11 @@ class Settings(BaseSettings):
     @field_validator("storage")
     @classmethod
     def _check_storage(cls, value: str) -> str:
-        if value == "memory:" or (value.startswith("sqlite:///") and len(value) > len("sqlite:///")):
-            return value
-        raise ValueError("is neither `sqlite:///PATH` nor `memory:`")
+        try:
+            check_url(value)
+        except StorageUrlInvalid as error:
+            raise ValueError(str(error)) from error
+        return value
 
     @field_validator("advertised_url")
     @classmethod

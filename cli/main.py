@@ -1,0 +1,106 @@
+"""The `rallypoint` command's entry point. Exit status: 0 done, 1 it failed, 2 it was called or set up wrongly.
+
+Each failure is one sentence on standard error; a traceback is a fault of the program.
+"""
+
+import argparse
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from cli.flags import add_settings, given_settings
+from coordinator.http.security import hash_token
+from coordinator.settings import Settings, SettingsError, load_settings, unknown_variables, variable_of
+
+TOKEN_BYTES = 32
+TOKEN_PREFIX = "rp_"
+"""Lets programs that look for leaked secrets know one."""
+
+EPILOG = (
+    "Every setting can also be given in the environment, as RALLYPOINT_ and its name in capitals "
+    "(RALLYPOINT_GROUP_MAX_SIZE), or in a TOML file (group_max_size = 500). A flag goes before the environment, and "
+    "the environment before the file."
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line. No abbreviations: a flag added later must not change what a script means."""
+    parser = argparse.ArgumentParser(
+        prog="rallypoint", description="Consumer groups over HTTP: a group coordinator.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"rallypoint {version('rallypoint')}")
+    commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
+    serve = commands.add_parser(
+        "serve",
+        help="run the service",
+        description="Run the service until SIGTERM or SIGINT. Prints `listening on URL` once it answers.",
+        epilog=EPILOG,
+        usage="rallypoint serve [-h] [--config PATH] [--SETTING VALUE ...]",
+        allow_abbrev=False,
+    )
+    serve.add_argument(
+        "--config", type=Path, metavar="PATH", help="TOML file with settings. In the environment: RALLYPOINT_CONFIG."
+    )
+    add_settings(serve)
+    commands.add_parser(
+        "token",
+        help="draw a bearer token",
+        description="Draw a new bearer token. Prints it, and the line with its hash for the settings; nothing keeps "
+        "the token itself.",
+        allow_abbrev=False,
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command. Returns its exit status; argparse exits by itself with 2, or 0 for --help."""
+    given = make_parser().parse_args(arguments)
+    if given.command == "token":
+        return print_token()
+    return run_service(given)
+
+
+def run_service(given: argparse.Namespace) -> int:
+    """Read the settings and serve."""
+    try:
+        settings = load_settings(given_settings(given), given.config)
+    except SettingsError as error:
+        return _fail(error, 2)
+    for name in unknown_variables(os.environ):
+        print(f"rallypoint: {name} in the environment is no setting; is it misspelt?", file=sys.stderr)
+    return start(settings)
+
+
+def start(settings: Settings) -> int:
+    """Serve until a signal. The service's libraries are imported now: --help and `token` do without them."""
+    from coordinator.main import StartError, run  # noqa: PLC0415 - see above
+
+    try:
+        run(settings, version("rallypoint"))
+    except SettingsError as error:
+        return _fail(error, 2)
+    except StartError as error:
+        return _fail(error, 1)
+    return 0
+
+
+def print_token() -> int:
+    """Draw a token; print it, and how the settings name it."""
+    token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+    hashed = hash_token(token)
+    print(f"The token, for the client (Authorization: Bearer …); it is shown once:\n  {token}")
+    print(f'Its hash, for the settings file:\n  tokens = ["{hashed}"]')
+    print(f"or for the environment:\n  {variable_of('tokens')}={hashed}")
+    return 0
+
+
+def _fail(error: Exception, status: int) -> int:
+    print(f"rallypoint: {error}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

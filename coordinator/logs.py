@@ -1,0 +1,96 @@
+"""The service's log: its two forms, and which events of groups it tells.
+
+Lines go to standard error. What clients send (ids, reasons) can stand in them, so control characters are escaped: one
+event is one line.
+"""
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Literal
+
+from coordinator.core.effects import Event, JoinPhaseEnded, RebalanceBegan, SessionExpired, SyncPhaseEnded
+from coordinator.storage.contract import AppendFigures
+
+log = logging.getLogger("rallypoint.groups")
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _escape(text: str) -> str:
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.000Z INFO rallypoint.groups: …`; a traceback follows on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record."""
+        line = f"{_time_of(record)} {record.levelname} {record.name}: {_escape(record.getMessage())}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: `time`, `level`, `logger`, `message`, and `exception` where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record."""
+        values = {
+            "time": _time_of(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            values["exception"] = self.formatException(record.exc_info)
+        return json.dumps(values, ensure_ascii=False)
+
+
+def write_log(level: str, form: Literal["text", "json"]) -> None:
+    """Send everything from `level` up to standard error; libraries from WARNING up. Replaces what was set up before."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for library in ("aiohttp", "asyncio"):
+        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+class EventLog:
+    """An observer that answers "why did it rebalance?" with a line for each step of it."""
+
+    def event(self, event: Event) -> None:
+        """Something happened to a group, and is durable. Commits and changes of state are too many to tell."""
+        if isinstance(event, RebalanceBegan):
+            log.info(
+                "group %s: rebalance of generation %d begins: %s", event.group_id, event.generation_id, event.reason
+            )
+        elif isinstance(event, JoinPhaseEnded):
+            log.info(
+                "group %s: generation %d has %d members, after a join phase of %d ms",
+                event.group_id,
+                event.generation_id,
+                event.member_count,
+                event.duration_ms,
+            )
+        elif isinstance(event, SyncPhaseEnded):
+            log.info(
+                "group %s: generation %d is assigned, after a sync phase of %d ms",
+                event.group_id,
+                event.generation_id,
+                event.duration_ms,
+            )
+        elif isinstance(event, SessionExpired):
+            kind = "the id handed out was not used in time" if event.pending else "the member was not heard of in time"
+            log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, kind)
+
+    def appended(self, figures: AppendFigures) -> None:
+        """Not told: metrics have it."""
+
+    def parked(self, delta: int) -> None:
+        """Not told: metrics have it."""

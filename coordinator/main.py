@@ -1,0 +1,264 @@
+"""The service as a process: settings → store → service → door, and the way back.
+
+The start: the store is opened, the port is bound, and calls are answered (with COORDINATOR_LOAD_IN_PROGRESS) while
+the groups load; when they are there, the one line `listening on URL` goes to standard output.
+
+The stop (SIGTERM or SIGINT): readiness is false and new calls are refused, calls that wait are answered, appends under
+way finish, the listener and the connections close, the store closes. A second signal ends the process at once.
+
+Garbage collection: connections and groups live long and are many, and none of them is a cycle in normal work, so what
+is alive after the start is frozen and the collector looks less often than Python's default. A full collection under
+ten thousand connections stops the service for a tenth of a second.
+"""
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import prometheus_client
+import uvloop
+from aiohttp import web
+
+from coordinator.core.commands import Rules
+from coordinator.core.effects import Event
+from coordinator.http.app import Door, DoorServer
+from coordinator.http.hosts import host_of_authority
+from coordinator.http.inputs import BodyLimits
+from coordinator.http.security import SecurityPolicy
+from coordinator.logs import EventLog, write_log
+from coordinator.metrics import Metrics
+from coordinator.runtime.clock import SystemClock
+from coordinator.runtime.ownership import NodeAddress, SoleOwner
+from coordinator.runtime.service import Observer, Service
+from coordinator.settings import Settings
+from coordinator.storage.contract import AppendFigures, StorageError
+from coordinator.storage.engines import open_store
+
+LISTEN_BACKLOG = 4096
+"""Connections that may wait to be taken; the system may cut it lower. A deploy reconnects every member at once."""
+GC_THRESHOLDS = (10_000, 20, 50)
+
+log = logging.getLogger("rallypoint")
+
+
+class StartError(Exception):
+    """The service cannot start. The text is one sentence for the person who starts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Tells each of several observers."""
+
+    members: tuple[Observer, ...]
+
+    def event(self, event: Event) -> None:
+        """Something happened to a group."""
+        for member in self.members:
+            member.event(event)
+
+    def appended(self, figures: AppendFigures) -> None:
+        """The store wrote something."""
+        for member in self.members:
+            member.appended(figures)
+
+    def parked(self, delta: int) -> None:
+        """So many more calls wait."""
+        for member in self.members:
+            member.parked(delta)
+
+
+def run(settings: Settings, version: str) -> None:
+    """Serve until a signal comes. Raises StartError, and SettingsError for a token file that cannot be used."""
+    write_log(settings.log_level, settings.log_format)
+    raise_file_limit()
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody asks for
+    uvloop.run(serve(settings, version, lambda url: print(f"listening on {url}", flush=True)))
+
+
+async def serve(settings: Settings, version: str, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `announce` gets the URL once groups are served."""
+    stop = watch_signals()
+    token_hashes = settings.token_hashes()
+    async with AsyncExitStack() as open_parts:
+        metrics = Metrics(version, settings.metrics_groups_max)
+        observers = Observers((metrics, EventLog()))
+        try:
+            store = await open_store(settings.storage, observers.appended)
+        except StorageError as error:
+            raise StartError(f"The storage {settings.storage} cannot be opened: {error}.") from error
+        open_parts.push_async_callback(store.close)
+        listeners = bind(settings.host, settings.port)
+        port = listeners[0].getsockname()[1]
+        local_url = f"http://{bracketed(settings.host)}:{port}"
+        url = settings.advertised_url or advertised_url(settings.host, port)
+        address = NodeAddress(settings.node_id, url)
+        service = Service(
+            store,
+            clock=SystemClock(),
+            ownership=SoleOwner(address),
+            address=address,
+            rules=rules_of(settings),
+            shards=settings.shards,
+            draw_id=lambda: secrets.token_hex(16),
+            observer=observers,
+        )
+        metrics.watch(service)
+        door = Door(
+            service,
+            metrics,
+            policy=policy_of(settings, url, token_hashes),
+            limits=BodyLimits(settings.max_body_bytes, settings.max_sync_bytes, settings.body_timeout_ms),
+            version=version,
+            metrics_need_token=settings.metrics_need_token,
+        )
+        runner = web.ServerRunner(DoorServer(door), shutdown_timeout=max(1.0, settings.drain_timeout_ms / 1000))
+        await runner.setup()
+        open_parts.push_async_callback(runner.cleanup)
+        for listener in listeners:
+            await web.SockSite(runner, listener, backlog=LISTEN_BACKLOG).start()
+        if await started(service, stop):
+            settle_collector()
+            announce(local_url)
+            log.info("serving %s as node %s, advertised as %s", settings.storage, settings.node_id, url)
+            await stop.wait()
+        await drain(service, settings.drain_timeout_ms)
+    log.info("stopped")
+
+
+async def started(service: Service, stop: asyncio.Event) -> bool:
+    """Load the groups; False if a signal came first. Raises StartError."""
+    loading = asyncio.create_task(service.start())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not loading.done():
+        loading.cancel()
+        await asyncio.wait((loading,))
+        return False
+    stopping.cancel()
+    try:
+        loading.result()
+    except StorageError as error:
+        raise StartError(f"The groups cannot be loaded: {error}.") from error
+    return True
+
+
+async def drain(service: Service, timeout_ms: int) -> None:
+    """Let the service finish, for so long; what is not answered by then is cut off with its connection."""
+    log.info("stopping: new calls are refused, %d waiting calls are answered", service.parked_calls)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await service.drain()
+    except TimeoutError:
+        log.error("the service did not drain within %d ms; what was not acknowledged may be lost", timeout_ms)
+
+
+# --- what the parts need
+
+
+def rules_of(settings: Settings) -> Rules:
+    """The settings that the rules of groups ask for."""
+    return Rules(
+        group_min_session_timeout_ms=settings.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=settings.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        group_max_size=settings.group_max_size,
+        new_member_join_timeout_ms=settings.new_member_join_timeout_ms,
+        offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+        parked_call_max_wait_ms=settings.parked_call_max_wait_ms,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+    )
+
+
+def policy_of(settings: Settings, url: str, token_hashes: tuple[str, ...]) -> SecurityPolicy:
+    """Whom to let in: by the advertised URL and the address listened on besides what the settings name."""
+    names = {host_of_authority(url.partition("://")[2]), host_of_authority(bracketed(settings.host))}
+    return SecurityPolicy(
+        hosts=frozenset(name for name in names if name) | frozenset(settings.allowed_hosts),
+        origins=frozenset({url, *settings.allowed_origins}),
+        token_hashes=token_hashes,
+    )
+
+
+def advertised_url(host: str, port: int) -> str:
+    """The URL to tell where none is set: that of the address listened on, or of the machine where it is all of them."""
+    return f"http://{bracketed(socket.gethostname().lower() if host in {'0.0.0.0', '::'} else host)}:{port}"
+
+
+def bracketed(host: str) -> str:
+    """An IPv6 address as it stands in a URL."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets bound to every address of the host; to the first alone where the port is left to the system.
+
+    Raises StartError.
+    """
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise StartError(f"The host {host} cannot be resolved: {error.strerror}.") from error
+    sockets: list[socket.socket] = []
+    for family, _, _, _, address in found if port else found[:1]:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        sockets.append(listener)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            listener.bind(address)
+            listener.listen(LISTEN_BACKLOG)
+        except OSError as error:
+            for opened in sockets:
+                opened.close()
+            raise StartError(_why_not_bound(host, port, error)) from error
+    return sockets
+
+
+def _why_not_bound(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"The port {port} of {host} is in use by another program; choose another with --port."
+    if error.errno == errno.EACCES:
+        return f"The port {port} is one that only privileged programs may use; choose one from 1024 with --port."
+    return f"The address {host}, port {port}, cannot be listened on: {os.strerror(error.errno or 0)}."
+
+
+# --- the process
+
+
+def watch_signals() -> asyncio.Event:
+    """An event that the first SIGTERM or SIGINT sets. The second ends the process, with status 1."""
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            log.warning("a second signal: stopping at once")
+            os._exit(1)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    return stop
+
+
+def settle_collector() -> None:
+    """See the module's docstring."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def raise_file_limit() -> None:
+    """Allow as many open files as the system lets this process have: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
