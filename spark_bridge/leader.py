@@ -1,0 +1,182 @@
+"""What the group's leader does besides reading: it notices that a topic has grown, and tells where topics end.
+
+A thread of its own, since both must go on while a batch runs for minutes. The service's registry of topics is only
+told; the partition counts that the assignor uses come from the source itself. Nothing here is needed to read
+correctly: what fails is logged and tried again at the next turn.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+from member.errors import MemberError
+from spark_bridge.errors import SourceError
+from spark_bridge.membership import Membership
+from spark_bridge.options import BridgeOptions
+from spark_bridge.sources.contract import Source
+
+log = logging.getLogger("rallypoint.spark")
+
+TURN_SECONDS = 1.0
+REQUEST_SECONDS = 5.0
+REDIRECTS_MAX = 3
+
+
+class Registry(Protocol):
+    """Takes what is known of a topic."""
+
+    def put(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
+        """Store it. Raises `NotReported`."""
+
+
+class NotReported(Exception):  # noqa: N818
+    """The service did not take a report. `final`: it never will, for want of a right or because it disagrees."""
+
+    def __init__(self, detail: str, *, final: bool) -> None:
+        self.final = final
+        super().__init__(detail)
+
+
+class HttpRegistry:
+    """`PUT /v1/topics/{topic}` at the first coordinator that answers."""
+
+    def __init__(self, coordinators: tuple[str, ...], token: str | None) -> None:
+        self._urls = coordinators
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def put(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
+        """Report a topic. Raises `NotReported`."""
+        ends = {str(partition): offset for partition, offset in sorted(end_offsets.items())}
+        body = json.dumps({"partitions": partitions, "end_offsets": ends}).encode()
+        path = f"/v1/topics/{quote(topic, safe='')}"
+        failure = NotReported("no coordinator is named", final=True)
+        for base in self._urls:
+            try:
+                return self._put(base.rstrip("/") + path, body)
+            except NotReported as error:
+                failure = error
+        raise failure
+
+    def _put(self, url: str, body: bytes) -> None:
+        for _ in range(REDIRECTS_MAX + 1):
+            try:
+                with urlopen(Request(url, body, self._headers, method="PUT"), timeout=REQUEST_SECONDS) as answer:
+                    answer.read()
+                    return
+            except HTTPError as error:
+                with error:
+                    target = error.headers.get("Location")
+                    if error.code != 421 or target is None or urlsplit(target).scheme != urlsplit(url).scheme:
+                        raise NotReported(f"{url}: {_detail(error)}", final=400 <= error.code < 500) from error
+                    url = target
+            except (URLError, TimeoutError, OSError) as error:
+                raise NotReported(f"{url}: {error}", final=False) from error
+        raise NotReported(f"{url}: nodes point at each other", final=False)
+
+
+def _detail(error: HTTPError) -> str:
+    """The sentence of a problem document, or the bare status where the answer is none."""
+    try:
+        return f"HTTP {error.code}: {json.loads(error.read())['detail']}"
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {error.code}"
+
+
+class LeaderDuties:
+    """Runs from `start` to `stop`, and acts while this member leads."""
+
+    def __init__(
+        self,
+        options: BridgeOptions,
+        source: Source,
+        registry: Registry,
+        *,
+        now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._registry = registry
+        self._now_ms = now_ms
+        self._reporting = options.report_end_offsets
+        self._assigned_counts: dict[str, int] | None = None
+        self._checked_at_ms = self._reported_at_ms = now_ms()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def partition_counts(self, topics: frozenset[str]) -> dict[str, int]:
+        """What the assignor of this member works with when it leads; remembered, to notice growth later."""
+        counts = self._source.partitions(sorted(topics))
+        self._assigned_counts = counts
+        return counts
+
+    def introduce(self) -> None:
+        """Report the topics before joining, so that their first registration changes nothing for a running group."""
+        self._report(self._source.partitions(self._options.topics))
+
+    def start(self, membership: Membership) -> None:
+        """Take turns in a thread of its own until `stop`."""
+        self._thread = threading.Thread(target=self._run, args=(membership,), name="rallypoint-leader", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a request in flight is not waited for."""
+        self._ended.set()
+
+    def take_turn(self, membership: Membership) -> None:
+        """Do what is due. Raises SourceError, MemberError."""
+        present = membership.present
+        if present is None or not present.leader:
+            return
+        now = self._now_ms()
+        if now - self._checked_at_ms >= self._options.partition_check_interval_ms:
+            self._checked_at_ms = now
+            self._check_growth(membership)
+        if self._reporting and now - self._reported_at_ms >= self._options.report_interval_ms:
+            self._reported_at_ms = now
+            self._report(self._source.partitions(self._options.topics))
+
+    def _run(self, membership: Membership) -> None:
+        while not self._ended.wait(TURN_SECONDS):
+            try:
+                self.take_turn(membership)
+            except (SourceError, MemberError) as error:
+                log.warning("group %s: the leader's turn failed: %s", self._options.group_id, error)
+
+    def _check_growth(self, membership: Membership) -> None:
+        assigned = self._assigned_counts
+        topics = set(self._options.topics) if assigned is None else {*self._options.topics, *assigned}
+        counts = self._source.partitions(sorted(topics))
+        self._assigned_counts = counts
+        if assigned is None or assigned == counts:
+            return
+        changes = [
+            f"{topic} from {assigned.get(topic, 0)} to {counts.get(topic, 0)}"
+            for topic in sorted(topics)
+            if assigned.get(topic, 0) != counts.get(topic, 0)
+        ]
+        membership.request_rejoin(f"the number of partitions changed: {', '.join(changes)}")
+
+    def _report(self, counts: Mapping[str, int]) -> None:
+        for topic, count in counts.items():
+            ends = self._source.latest([(topic, partition) for partition in range(count)])
+            if not self._reporting:
+                return
+            try:
+                self._registry.put(topic, count, {partition: offset for (_, partition), offset in ends.items()})
+            except NotReported as error:
+                self._reporting = not error.final
+                log.warning(
+                    "group %s: the coordinator does not take where %s ends, so lag is unknown there%s: %s",
+                    self._options.group_id,
+                    topic,
+                    "; it is not tried again" if error.final else "",
+                    error,
+                )

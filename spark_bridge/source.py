@@ -1,0 +1,251 @@
+"""The data source "rallypoint" as Spark sees it. All that is known about PySpark's calls is in this file and in
+`registration`.
+
+Where the objects live, as PySpark 4.3 runs them:
+
+- `load()`: a short-lived process makes the `RallypointDataSource`, which checks the options.
+- Query start: a second short-lived process makes a reader, only to pickle it for the executors.
+- The query: one long-lived process beside the driver makes the reader that plans. Spark calls it on its main thread,
+  and ends it with SIGTERM when the query stops, mostly without calling `stop`.
+- Executors unpickle the reader and call `read`.
+
+So nothing starts before the first planning call, and only what `read` needs is pickled: no coordinator, no token.
+"""
+
+import json
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from member import BlockingGroupMember, MemberOptions
+from spark_bridge.control import ReaderControl
+from spark_bridge.errors import QueryRefused
+from spark_bridge.leader import HttpRegistry, LeaderDuties
+from spark_bridge.membership import Gate, Member, Membership
+from spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
+from spark_bridge.options import BridgeOptions, SourceOptions
+from spark_bridge.planner import Planner
+from spark_bridge.sources.registry import find_source, parse_for_source
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+NAME = "rallypoint"
+
+ASYNCHRONOUS = (
+    "asyncProgressTrackingEnabled cannot be used: with it Spark asks for the next batch before the last one is known to"
+    " be complete, and the group would be told of records that may never be written"
+)
+
+
+def spark_schema(include_headers: bool) -> StructType:
+    """The columns of Spark's own Kafka source."""
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    columns = [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+    return StructType([*columns, StructField("headers", ArrayType(header))] if include_headers else columns)
+
+
+class RangePartition(InputPartition):
+    """One Spark task: a range of one partition of a topic."""
+
+    def __init__(self, records: Range) -> None:
+        super().__init__(tuple(records))
+
+
+class RallypointDataSource(DataSource):
+    """What `format("rallypoint")` finds. `register` makes a subclass that knows a control directory."""
+
+    control_directory: ClassVar[str | None] = None
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._bridge: BridgeOptions | None = parse_for_source(options)[0]
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Fixed but for the headers."""
+        return spark_schema(self._take_options().source.include_headers)
+
+    def streamReader(self, schema: StructType) -> "RallypointReader":  # noqa: N802
+        """Called once in each process. This object travels to the executors behind the reader, so it forgets all."""
+        reader = RallypointReader(self._take_options(), self.control_directory)
+        self._bridge = None
+        self.options = {}
+        return reader
+
+    def _take_options(self) -> BridgeOptions:
+        assert self._bridge is not None, "streamReader is called once"
+        return self._bridge
+
+
+class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans in one process, reads in others. The methods are Spark's."""
+
+    def __init__(self, options: BridgeOptions, control_directory: str | None) -> None:
+        self._source_options: SourceOptions = options.source
+        self._options: BridgeOptions | None = options
+        self._control_directory = control_directory
+        self._planner: Planner | None = None
+        self._order = CallOrder()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_source_options": self._source_options}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """The same for every query: all starts live in the offsets."""
+        return dict(INITIAL)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """From `maxOffsetsPerTrigger`."""
+        assert self._options is not None
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Called before anything else of an `availableNow` query."""
+        self._live().prepare_available_now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Commit what is complete, keep or take partitions, plan."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = dict(self._live().latest_offset(start, most))
+        self._order.planned(end)
+        return end
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Shown in the query's progress; `register`'s listener and `stop` read it."""
+        return None if self._planner is None else self._planner.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
+        """Depends on the two offsets alone. Raises QueryRefused under asynchronous progress tracking."""
+        self._order.check(start, end)
+        return [
+            RangePartition(one) for one in ranges_between(StreamOffset.from_dict(start), StreamOffset.from_dict(end))
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
+        """On an executor: a source of its own for one range."""
+        with find_source(self._source_options.name)(self._source_options) as source:
+            yield from source.read(Range(*partition.value))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Comes once the next batch is planned, hence too late to be of use; only its place in the order counts."""
+        self._order.committed(end)
+
+    def stop(self) -> None:
+        """Leave, commit nothing."""
+        if self._planner is not None:
+            self._planner.close()
+
+    def _live(self) -> Planner:
+        if self._planner is None:
+            assert self._options is not None, "a pickled reader only reads"
+            self._planner = start_planner(self._options, self._control_directory)
+            _leave_when_terminated()
+        return self._planner
+
+
+class CallOrder:
+    """Notices from the order of Spark's calls that the commit log is written asynchronously.
+
+    In the plain engine the commit of a batch's start comes before the batch is partitioned. A batch that was planned by
+    an earlier process is replayed without either.
+    """
+
+    def __init__(self) -> None:
+        self._planned: str | None = None
+        self._committed: str | None = None
+
+    def planned(self, end: Mapping[str, Any]) -> None:
+        """`latestOffset` returned this."""
+        self._planned = json.dumps(end)
+
+    def committed(self, end: Mapping[str, Any]) -> None:
+        """`commit` was called with this."""
+        self._committed = json.dumps(end)
+
+    def check(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> None:
+        """`partitions` is called with these. Raises QueryRefused."""
+        first = not start or start == end
+        if not first and json.dumps(end) == self._planned and json.dumps(start) != self._committed:
+            raise QueryRefused(ASYNCHRONOUS)
+
+
+def start_planner(options: BridgeOptions, control_directory: str | None) -> Planner:
+    """Join the group and be ready to plan."""
+    source = find_source(options.source.name)(options.source)
+    duties = LeaderDuties(options, source, HttpRegistry(options.coordinators, options.token))
+    membership = Membership(
+        lambda on_revoked, on_lost: connect(options, duties, on_revoked, on_lost),
+        rebalance_timeout_ms=options.rebalance_timeout_ms,
+        static=options.group_instance_id is not None,
+    )
+    if options.report_end_offsets:
+        duties.introduce()
+    membership.start()
+    duties.start(membership)
+    control = ReaderControl(control_directory, secrets.token_hex(8))
+    return Planner(options, source, membership, control, at_end=duties.stop)
+
+
+def connect(options: BridgeOptions, duties: LeaderDuties, on_revoked: Gate, on_lost: Gate) -> Member:
+    """The member of one query, not yet started."""
+    return BlockingGroupMember(
+        MemberOptions(
+            coordinator=options.coordinators,
+            group_id=options.group_id,
+            topics=options.topics,
+            client_id=options.client_id,
+            group_instance_id=options.group_instance_id,
+            assignors=options.assignors,
+            session_timeout_ms=options.session_timeout_ms,
+            rebalance_timeout_ms=options.rebalance_timeout_ms,
+            token=options.token,
+        ),
+        partition_counts=duties.partition_counts,
+        on_revoked=on_revoked,
+        on_lost=on_lost,
+    )
+
+
+def _leave_when_terminated() -> None:
+    """Turn Spark's SIGTERM into an orderly end, which runs `stop`: partitions are free at once, not after a session.
+
+    Spark signals more than once and waits for nothing, so the first signal counts.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _end(signum: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signum)

@@ -1,0 +1,90 @@
+"""What a source of records must do. Plug-ins implement `Source` and are found by `sources.registry`.
+
+A source knows topics, their partitions, and offsets that grow by one or more from record to record. It knows nothing
+of groups, members or Spark. The methods of one instance may be called from several threads at once; `read` runs in
+other processes, on instances of their own.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar, Self
+
+import pyarrow as pa
+
+from spark_bridge.offsets import Range, TopicPartition
+from spark_bridge.options import OptionSpec, SourceOptions
+
+TIMESTAMP_CREATED = 0
+"""`timestampType` of a record whose time its producer gave, as in Kafka; -1 where there is none."""
+TIMESTAMP_ABSENT = -1
+
+HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+_FIELDS = (
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("timestampType", pa.int32()),
+)
+
+
+def record_schema(include_headers: bool) -> pa.Schema:
+    """The columns of every batch that `read` yields: those of Spark's Kafka source, in its order.
+
+    Spark compares this schema to its own field by field, nullability included.
+    """
+    fields = (*_FIELDS, pa.field("headers", HEADERS_TYPE)) if include_headers else _FIELDS
+    return pa.schema(fields)
+
+
+class Source(ABC):
+    """One source, made from the options of a query. `name` is what the option `source` says.
+
+    `options`: what it can be told besides the options that every source has. `option_prefix`: names that begin so are
+    all accepted (lower case, with its dot).
+    Errors: OptionError from the constructor, SourceError from everything else, in words for whoever runs the query.
+    """
+
+    name: ClassVar[str]
+    options: ClassVar[tuple[OptionSpec, ...]] = ()
+    option_prefix: ClassVar[str | None] = None
+
+    @abstractmethod
+    def __init__(self, options: SourceOptions) -> None:
+        """Check the options; connect to nothing yet, since instances are also made where nothing will be read."""
+
+    @abstractmethod
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """The number of partitions of each of the topics that exist."""
+
+    @abstractmethod
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of the first record of each partition that can still be read; `latest` if it is empty."""
+
+    @abstractmethod
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last complete record of each partition."""
+
+    @abstractmethod
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first offset whose record is not older than the time given, in milliseconds since 1970; else `latest`."""
+
+    @abstractmethod
+    def read(self, records: Range) -> Iterator[pa.RecordBatch]:
+        """All records of a range, in order, in batches with `record_schema`. The same range gives the same records.
+
+        Offsets may be missing inside the range (compaction); DataLost if its beginning is gone, unless the user
+        accepts a loss.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of connections. The instance is not used afterwards."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
