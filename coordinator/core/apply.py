@@ -207,9 +207,6 @@ def _unseat(group: Group, member: Member) -> None:
     for request_id in (member.pending_request_id, member.terms.request_id):
         if request_id is not None and group.requests.get(request_id) == member.member_id:
             del group.requests[request_id]
-    for call_id in (member.join_call, member.sync_call, member.heartbeat_call):
-        if call_id is not None:
-            group.parked.pop(call_id, None)
     group.pending_sync.discard(member.member_id)
     if member.joined:
         group.joined_count -= 1

@@ -53,8 +53,9 @@ def _check_state(group: Group) -> None:
         assert not group.members, where
         assert group.leader is None, where
         assert group.protocol_name is None, where
+    assert (group.leader is None) == (not group.members), where
+    assert group.leader is None or group.leader in group.members, where
     if group.is_active:
-        assert group.leader in group.members, where
         assert group.protocol_name, where
         assert not group.joined_count, where
         assert group.header is not None, where

@@ -351,6 +351,18 @@ def test_a_hang_up_takes_the_letter_box_not_the_fact() -> None:
     assert d.answer(d.join(follower, protocols=(("range", consumer("u")),))).generation_id == 2
 
 
+def test_a_newcomer_that_hung_up_lives_by_its_session_from_then_on() -> None:
+    d = desk()
+    leader, follower = d.stable(session_ms=60_000, rebalance_ms=60_000)
+    newcomer, call = d.join_new(session_ms=2_000, rebalance_ms=60_000)
+    d.advance(5_000)
+    d.hang_up(call)
+    d.advance(1_999)
+    assert newcomer in d.group.members
+    d.advance(1)
+    assert d.group.members.keys() == {leader, follower}
+
+
 def test_a_repeated_request_id_gets_the_same_id_and_moves_nothing() -> None:
     d = desk()
     first = d.answer(d.join(request_id="a"))

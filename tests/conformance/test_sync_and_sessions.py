@@ -152,6 +152,16 @@ def test_c46_one_of_two_leaves() -> None:
     assert d.answer(d.join(leader)).generation_id == 2
 
 
+def test_who_left_is_not_back_after_the_next_assignment_and_a_crash() -> None:
+    d = Desk()
+    leader, follower = d.stable()
+    d.leave(follower)
+    d.join(leader)
+    d.settle_generation(leader)
+    d.crash()
+    assert d.group.members.keys() == {leader}
+
+
 def test_c47_the_last_one_leaves() -> None:
     d = Desk()
     leader, _ = d.join_new()
