@@ -1,0 +1,34 @@
+"""What every problem document must be, whatever led to it."""
+
+from typing import Any
+
+from coordinator.http.errors import ERROR_PAGES
+from coordinator.http.openapi import problems_of
+from protocol.errors import ErrorCode
+from protocol.operations import Operation
+from tests.fakes.door_server import Answer
+
+
+def check_problem(answer: Answer) -> dict[str, Any]:
+    """Assert that the answer is a coded problem whose words agree with each other; return it."""
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json
+    assert problem["status"] == answer.status
+    assert problem["error_name"] == ErrorCode(problem["error_code"]).name
+    page = ERROR_PAGES[problem["type"].removeprefix("/errors/")]
+    assert (page.status, page.code, page.retriable, page.title) == (
+        answer.status,
+        problem["error_code"],
+        problem["retriable"],
+        problem["title"],
+    )
+    assert problem["detail"].endswith(".")
+    assert "input" not in problem
+    if answer.status in {429, 503}:
+        assert int(answer.headers["Retry-After"]) >= 1
+    return problem
+
+
+def check_documented(operation: Operation, problem: dict[str, Any]) -> None:
+    """Assert that the OpenAPI document says that the operation can answer this problem."""
+    assert problem["type"].removeprefix("/errors/") in problems_of(operation)

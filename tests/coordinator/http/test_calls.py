@@ -1,0 +1,202 @@
+"""Each operation reaches the service with what was sent, and its answer comes back in the contract's shape."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coordinator.core.commands import DescribeRequest
+from coordinator.core.effects import Failure
+from protocol import messages as m
+from protocol import operations
+from protocol.errors import ERRORS, ErrorCode
+from protocol.opaque import OpaqueJson
+from tests.coordinator.http.problem_checks import check_documented, check_problem
+from tests.fakes.door_server import DoorClient
+from tests.fakes.fake_service import FakeService
+
+HEARTBEAT = {"generation_id": 1, "member_id": "a"}
+
+
+async def test_join_hands_on_the_request_and_the_answer(door: DoorClient, service: FakeService) -> None:
+    service.answers[m.JoinRequest] = m.JoinAnswer(
+        generation_id=1,
+        protocol_type="consumer",
+        protocol_name="range",
+        leader="a",
+        member_id="a",
+        members=(m.JoinedMember(member_id="a", metadata=OpaqueJson.of({"topics": ["t"]})),),
+    )
+    body = {
+        "member_id": "a",
+        "client_id": "etl-1",
+        "protocol_type": "consumer",
+        "session_timeout_ms": 45000,
+        "rebalance_timeout_ms": 300000,
+        "protocols": [{"name": "range", "metadata": {"topics": ["t"]}}],
+    }
+    answer = await door.request("POST", "/v1/groups/clicks/join", body)
+    assert answer.status == 200
+    assert answer.json == {
+        "generation_id": 1,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "leader": "a",
+        "member_id": "a",
+        "skip_assignment": False,
+        "members": [{"member_id": "a", "group_instance_id": None, "metadata": {"topics": ["t"]}}],
+        "heartbeat_interval_ms": 3000,
+    }
+    assert answer.headers["Content-Type"] == "application/json"
+    [(group_id, request, host)] = service.calls
+    assert (group_id, host) == ("clicks", "127.0.0.1")
+    assert isinstance(request, m.JoinRequest)
+    assert request.protocols[0].metadata == OpaqueJson.of({"topics": ["t"]})
+    assert door.figures.answered == [("join", "NONE")]
+
+
+async def test_a_wait_that_ran_out_is_202(door: DoorClient, service: FakeService) -> None:
+    service.answers[m.SyncRequest] = m.WaitingAnswer()
+    service.answers[m.JoinRequest] = m.WaitingAnswer(member_id="a-1")
+    answer = await door.request("POST", "/v1/groups/g/sync", HEARTBEAT)
+    assert (answer.status, answer.json) == (202, {"waiting": True})
+    join = {"member_id": "", "protocol_type": "c", "protocols": [], "session_timeout_ms": 1, "rebalance_timeout_ms": 1}
+    answer = await door.request("POST", "/v1/groups/g/join", join)
+    assert (answer.status, answer.json) == (202, {"waiting": True, "member_id": "a-1"})
+    assert door.figures.answered == [("sync", "WAITING"), ("join", "WAITING")]
+
+
+async def test_commit_answers_by_partition(door: DoorClient, service: FakeService) -> None:
+    none = m.PartitionResult(error_code=0, error_name="NONE")
+    service.answers[m.CommitRequest] = m.CommitAnswer(offsets={"t": {0: none}})
+    body = {"generation_id": 1, "member_id": "a", "offsets": {"t": {"0": {"offset": 42}}}}
+    answer = await door.request("POST", "/v1/groups/g/offsets", body)
+    assert answer.json == {"offsets": {"t": {"0": {"error_code": 0, "error_name": "NONE"}}}}
+    [(_, request, _)] = service.calls
+    assert isinstance(request, m.CommitRequest)
+    assert request.offsets["t"][0].offset == 42
+
+
+async def test_leave_describe_and_fetch_reach_the_group(door: DoorClient, service: FakeService) -> None:
+    service.answers[m.LeaveRequest] = m.LeaveAnswer(members=())
+    service.answers[m.FetchRequest] = m.FetchAnswer(offsets={})
+    service.answers[DescribeRequest] = Failure(ErrorCode.GROUP_ID_NOT_FOUND, "There is no group g.")
+    assert (await door.request("POST", "/v1/groups/g/leave", {"members": [{"member_id": "a"}]})).status == 200
+    assert (await door.request("GET", "/v1/groups/g/offsets?topic=a&topic=b%2Fc")).json == {"offsets": {}}
+    problem = check_problem(await door.request("GET", "/v1/groups/g"))
+    assert (problem["status"], problem["error_code"]) == (404, 69)
+    check_documented(operations.DESCRIBE, problem)
+    requests = [request for _, request, _ in service.calls]
+    assert requests[1:] == [m.FetchRequest(topics=("a", "b/c")), DescribeRequest()]
+
+
+async def test_lists_take_their_query(door: DoorClient, service: FakeService) -> None:
+    answer = await door.request("GET", "/v1/groups?state=Stable&prefix=a%26b+c&limit=7&cursor=x")
+    assert answer.json == {"groups": [], "next_cursor": None}
+    assert service.calls[0][1] == m.ListGroupsRequest(state="Stable", prefix="a&b c", limit=7, cursor="x")
+    answer = await door.request("GET", "/v1/coordinator?group_id=a&group_id=&group_id=a")
+    assert [entry["group_id"] for entry in answer.json["coordinators"]] == ["a", "", "a"]
+    assert (await door.request("GET", "/v1/topics")).json == {"topics": [], "version": 0}
+
+
+async def test_topics_are_put_and_deleted(door: DoorClient, service: FakeService) -> None:
+    answer = await door.request("PUT", "/v1/topics/a%2Fb", {"partitions": 3, "end_offsets": {"2": 10}})
+    assert answer.json == {"topic": "a/b", "partitions": 3, "version": 1, "end_offsets": {}}
+    assert service.calls[0] == ("a/b", m.PutTopicRequest(partitions=3, end_offsets={2: 10}), "")
+    problem = check_problem(await door.request("DELETE", "/v1/topics/a"))
+    assert (problem["status"], problem["error_name"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+    check_documented(operations.DELETE_TOPIC, problem)
+
+
+@pytest.mark.parametrize(
+    ("segment", "group_id"),
+    [
+        ("plain", "plain"),
+        ("a%2Fb", "a/b"),
+        ("%252F", "%2F"),
+        ("a+b", "a+b"),
+        ("gr%C3%BCppe", "grüppe"),
+        ("%F0%9F%98%80", "😀"),
+        ("...", "..."),
+        ("%00", "\0"),
+        ("", ""),
+        ("join", "join"),
+        ("a%3Fb%23c", "a?b#c"),
+        ("x" * 255, "x" * 255),
+    ],
+)
+async def test_ids_are_decoded_exactly_once(
+    door: DoorClient, service: FakeService, segment: str, group_id: str
+) -> None:
+    service.answers[m.FetchRequest] = m.FetchAnswer(offsets={})
+    service.answers[m.HeartbeatRequest] = m.HeartbeatAnswer()
+    assert (await door.request("GET", f"/v1/groups/{segment}/offsets")).status == 200
+    assert (await door.request("POST", f"/v1/groups/{segment}/heartbeat", HEARTBEAT)).status == 200
+    assert [call[0] for call in service.calls] == [group_id, group_id]
+
+
+async def test_head_is_get_without_a_body(door: DoorClient) -> None:
+    answer = await door.request("HEAD", "/v1/topics")
+    assert (answer.status, answer.body) == (200, b"")
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code is not ErrorCode.NONE])
+async def test_every_failure_has_its_status_and_page(door: DoorClient, service: FakeService, code: ErrorCode) -> None:
+    service.answers[m.HeartbeatRequest] = Failure(code, "It is so.", field="member_id")
+    problem = check_problem(await door.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT))
+    assert (problem["error_code"], problem["status"]) == (code, ERRORS[code].status)
+    assert (problem["detail"], problem["field"], problem["retriable"]) == (
+        "It is so.",
+        "member_id",
+        ERRORS[code].retriable,
+    )
+    page = await door.request("GET", problem["type"])
+    assert page.status == 200
+    assert code.name in page.body.decode()
+    assert door.figures.answered[0] == ("heartbeat", code.name)
+
+
+async def test_failures_carry_what_the_client_needs(door: DoorClient, service: FakeService) -> None:
+    service.answers[m.HeartbeatRequest] = Failure(ErrorCode.MEMBER_ID_REQUIRED, "Join again.", member_id="a-1")
+    assert (await door.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT)).json["member_id"] == "a-1"
+
+    service.answers[m.HeartbeatRequest] = Failure(ErrorCode.GROUP_MAX_SIZE_REACHED, "Full.", member_id="")
+    answer = await door.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT)
+    assert (answer.json["member_id"], answer.headers["Retry-After"]) == ("", "30")
+
+    service.answers[m.HeartbeatRequest] = Failure(
+        ErrorCode.NOT_COORDINATOR, "Elsewhere.", node_id="node-2", url="http://node-2:8000"
+    )
+    answer = await door.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT)
+    assert (answer.status, answer.headers["Location"]) == (421, "http://node-2:8000")
+    assert (answer.json["url"], answer.json["node_id"]) == ("http://node-2:8000", "node-2")
+
+    service.answers[m.HeartbeatRequest] = Failure(
+        ErrorCode.REBALANCE_IN_PROGRESS, "The member called again.", superseded=True, generation_id=4
+    )
+    problem: dict[str, Any] = check_problem(await door.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT))
+    assert (problem["type"], problem["status"], problem["error_code"]) == ("/errors/superseded", 409, 27)
+    assert (problem["retriable"], problem["generation_id"]) == (False, 4)
+    check_documented(operations.HEARTBEAT, problem)
+
+
+async def test_a_client_that_hangs_up_cancels_its_wait(door: DoorClient, service: FakeService) -> None:
+    call = asyncio.create_task(door.request("POST", "/v1/groups/g/sync", HEARTBEAT))
+    await asyncio.wait_for(service.parked.wait(), 5)
+    assert not service.hung_up.is_set()
+    call.cancel()
+    await asyncio.wait_for(service.hung_up.wait(), 5)
+
+
+async def test_a_fault_of_ours_is_a_coded_500_and_is_logged(
+    door: DoorClient, service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.fault = ZeroDivisionError("secret")
+    answer = await door.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT)
+    problem = check_problem(answer)
+    assert (problem["status"], problem["error_code"]) == (500, -1)
+    assert b"secret" not in answer.body
+    assert "ZeroDivisionError" in caplog.text
+    service.fault = None
+    service.answers[m.HeartbeatRequest] = m.HeartbeatAnswer()
+    assert (await door.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT)).status == 200

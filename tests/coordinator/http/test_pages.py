@@ -1,0 +1,153 @@
+"""What people and probes get: pages with a strict policy, the OpenAPI document, health, metrics."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from coordinator.http.errors import ERROR_PAGES
+from coordinator.http.openapi import openapi_document
+from protocol.errors import ERRORS, HTTP_SLUGS, SUPERSEDED, ErrorCode
+from protocol.operations import OPERATIONS
+from tests.coordinator.http.problem_checks import check_problem
+from tests.fakes.door_server import DoorClient
+from tests.fakes.fake_service import FakeService
+
+
+class Links(HTMLParser):
+    """Collects what a page refers to, and what could run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.ids: set[str] = set()
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in {"href", "src"} and value is not None:
+                self.targets.append(value)
+            elif name == "id" and value is not None:
+                assert value not in self.ids, f"{value} stands twice"
+                self.ids.add(value)
+            assert not name.startswith("on"), "the policy forbids scripts"
+
+
+def read(page: bytes) -> Links:
+    links = Links()
+    links.feed(page.decode())
+    return links
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/errors", "/errors/superseded"])
+async def test_pages_fetch_nothing_from_elsewhere(door: DoorClient, path: str) -> None:
+    answer = await door.request("GET", path)
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    links = read(answer.body)
+    assert "script" not in links.tags
+    assert all(target.startswith(("/", "#")) for target in links.targets)
+    assert {target[1:] for target in links.targets if target.startswith("#")} <= links.ids
+
+
+async def test_every_link_of_the_pages_leads_somewhere(door: DoorClient) -> None:
+    targets: set[str] = set()
+    for path in ("/", "/docs", "/errors"):
+        targets.update(read((await door.request("GET", path)).body).targets)
+    for target in sorted(targets):
+        if target.startswith("/"):
+            assert (await door.request("GET", target)).status == 200, target
+
+
+async def test_the_reference_shows_every_operation_and_field(door: DoorClient) -> None:
+    page = (await door.request("GET", "/docs")).body.decode()
+    for operation in OPERATIONS:
+        assert f'id="{operation.name}"' in page
+        assert operation.path in page
+        assert operation.summary.split(";")[0] in page
+        for name in operation.request.model_fields if operation.request else ():
+            assert re.search(rf"<code>{name.removesuffix('s')}s?</code>", page), name
+
+
+def test_every_error_has_a_page_and_nothing_else_has() -> None:
+    slugs = {row.slug for code, row in ERRORS.items() if code is not ErrorCode.NONE}
+    slugs.remove("sasl-authentication-failed")
+    assert set(ERROR_PAGES) == slugs | {SUPERSEDED, *HTTP_SLUGS.values()}
+    for page in ERROR_PAGES.values():
+        assert page.title
+        assert page.action.endswith(".")
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if "$ref" in value:
+            yield value["$ref"]
+        for inner in value.values():
+            yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+def test_the_document_hangs_together() -> None:
+    document = openapi_document("1.2.3")
+    assert (document["openapi"], document["info"]["version"]) == ("3.1.0", "1.2.3")
+    schemas = document["components"]["schemas"]
+    named = {f"#/components/schemas/{name}" for name in schemas}
+    assert set(references(document)) <= named
+    names = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len(names) == len(set(names))
+    for operation in OPERATIONS:
+        described = document["paths"][operation.path][operation.method.lower()]
+        in_path = {parameter["name"] for parameter in described["parameters"] if parameter["in"] == "path"}
+        assert in_path == set(re.findall(r"{(\w+)}", operation.path))
+        assert ("202" in described["responses"]) == operation.waits
+        assert ("requestBody" in described) == (operation.method in {"POST", "PUT"})
+        assert {"400", "401", "403", "500", "503"} <= set(described["responses"])
+
+
+def test_the_shapes_say_what_the_models_say() -> None:
+    shapes = openapi_document("1")["components"]["schemas"]
+    for operation in OPERATIONS:
+        assert operation.answer.__name__ in shapes
+        if operation.request is not None:
+            shape = shapes[operation.request.__name__]
+            assert shape["additionalProperties"] is False, "requests refuse unknown fields"
+            assert set(shape["properties"]) == set(operation.request.model_fields)
+    offsets = shapes["CommitRequest"]["properties"]["offsets"]
+    assert offsets["propertyNames"] == {"maxLength": 255, "minLength": 1}
+    names = offsets["additionalProperties"]["propertyNames"]["pattern"]
+    assert all(re.search(names, text) for text in ("0", "7", "10", "2147483647"))
+    assert not any(re.search(names, text) for text in ("", "00", "-1", "1_0", "a", "99999999999"))
+    assert shapes["PutTopicRequest"]["properties"]["end_offsets"]["propertyNames"] == {"pattern": names}
+    assert shapes["PutTopicRequest"]["properties"]["partitions"]["minimum"] == 1
+
+
+async def test_the_document_is_served(door: DoorClient) -> None:
+    answer = await door.request("GET", "/openapi.json")
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json == openapi_document("0")
+
+
+async def test_readiness_follows_the_phase(door: DoorClient, service: FakeService) -> None:
+    assert (await door.request("GET", "/readyz")).json == {"status": "ok"}
+    for phase, name in (
+        ("starting", "COORDINATOR_LOAD_IN_PROGRESS"),
+        ("loading", "COORDINATOR_LOAD_IN_PROGRESS"),
+        ("draining", "COORDINATOR_NOT_AVAILABLE"),
+        ("stopped", "COORDINATOR_NOT_AVAILABLE"),
+    ):
+        service.phase = phase
+        problem = check_problem(await door.request("GET", "/readyz"))
+        assert (problem["status"], problem["error_name"]) == (503, name)
+        assert (await door.request("GET", "/healthz")).json == {"status": "ok"}
+
+
+async def test_metrics_are_served(door: DoorClient) -> None:
+    answer = await door.request("GET", "/metrics")
+    assert (answer.status, answer.body) == (200, b"# nothing is counted\n")

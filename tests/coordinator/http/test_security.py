@@ -1,0 +1,196 @@
+"""Who is let in: by host, by origin, by token."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from coordinator.http.hosts import host_of_authority, is_loopback
+from coordinator.http.security import SecurityPolicy, hash_token
+from protocol.operations import OPERATIONS, Operation, path_of
+from tests.coordinator.http.problem_checks import check_problem
+from tests.fakes.door_server import DoorClient, open_door, parse_answer
+from tests.fakes.fake_service import FakeService
+
+TOKEN = "rp_something-long-and-random"
+PUBLIC = ("/", "/docs", "/openapi.json", "/errors", "/errors/invalid-request", "/healthz", "/readyz")
+
+
+@pytest.fixture
+async def guarded(service: FakeService) -> AsyncIterator[DoorClient]:
+    policy = SecurityPolicy(
+        hosts=frozenset({"rally.example.org"}),
+        origins=frozenset({"https://console.example.org"}),
+        token_hashes=(hash_token("another"), hash_token(TOKEN)),
+    )
+    async with open_door(service, policy=policy) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "localhost:8000",
+        "LOCALHOST.",
+        "127.0.0.1",
+        "127.1.2.3:80",
+        "[::1]",
+        "[::1]:8000",
+        "rally.example.org",
+    ],
+)
+async def test_own_names_are_hosts(service: FakeService, host: str) -> None:
+    async with open_door(service, policy=SecurityPolicy(hosts=frozenset({"rally.example.org"}))) as door:
+        assert (await door.request("GET", "/v1/topics", headers={"Host": host})).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example.org",
+        "localhost.evil.org",
+        "127.0.0.1.evil.org",
+        "10.0.0.1",
+        "[::2]",
+        "",
+        "localhost:x",
+        "a@localhost",
+        "localhost/",
+        "rally.example.org",
+    ],
+)
+async def test_other_names_are_refused(door: DoorClient, host: str) -> None:
+    for target in ("/v1/topics", "/", "/docs", "/metrics", "/nothing"):
+        problem = check_problem(await door.request("GET", target, headers={"Host": host}))
+        assert (problem["status"], problem["error_name"], problem["field"]) == (
+            403,
+            "CLUSTER_AUTHORIZATION_FAILED",
+            "Host",
+        )
+
+
+async def test_probes_come_by_any_address(door: DoorClient) -> None:
+    for target in ("/healthz", "/readyz"):
+        assert (await door.request("GET", target, headers={"Host": "10.0.0.7:8000"})).status == 200
+
+
+async def test_any_host_can_be_allowed(service: FakeService) -> None:
+    async with open_door(service, policy=SecurityPolicy(hosts=frozenset({"*"}))) as door:
+        assert (await door.request("GET", "/v1/topics", headers={"Host": "what.ever"})).status == 200
+        assert (await door.request("GET", "/v1/topics", headers={"Host": "what ever"})).status == 403
+
+
+async def test_the_host_of_an_absolute_target_counts_too(door: DoorClient) -> None:
+    for target, status in (("http://localhost/v1/topics", 200), ("http://evil.org/v1/topics", 403)):
+        received = await door.send(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert parse_answer(received).status == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://evil.example.org", 403),
+        ("null", 403),
+        ("", 403),
+        ("http://localhost:3000", 403),
+        ("http://localhost:8000", 200),
+        ("HTTP://LOCALHOST:8000", 200),
+        ("https://console.example.org", 200),
+        ("http://console.example.org", 403),
+        ("https://console.example.org:444", 403),
+        ("file://localhost:8000", 403),
+    ],
+)
+async def test_pages_of_other_origins_are_refused(service: FakeService, origin: str, status: int) -> None:
+    policy = SecurityPolicy(origins=frozenset({"https://console.example.org"}))
+    async with open_door(service, policy=policy) as door:
+        for target in ("/v1/topics", "/docs", "/healthz"):
+            answer = await door.request("GET", target, headers={"Host": "localhost:8000", "Origin": origin})
+            assert answer.status == status
+            if status == 403:
+                assert check_problem(answer)["field"] == "Origin"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+async def test_every_operation_needs_the_token(guarded: DoorClient, service: FakeService, operation: Operation) -> None:
+    target = path_of(operation, **{"topic" if "topic" in operation.path else "group_id": "g"})
+    answer = await guarded.request(operation.method, target, b"{}" if operation.method in {"POST", "PUT"} else None)
+    problem = check_problem(answer)
+    assert (problem["status"], problem["type"], problem["error_code"]) == (401, "/errors/unauthenticated", 58)
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
+    assert not service.calls
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        f"Basic {TOKEN}",
+        TOKEN,
+        f"Bearer {TOKEN}x",
+        f"Bearer {hash_token(TOKEN)}",
+    ],
+)
+async def test_wrong_tokens_are_refused(guarded: DoorClient, value: str) -> None:
+    answer = await guarded.request("GET", "/v1/topics", headers={"Authorization": value})
+    assert answer.status == 401
+    assert TOKEN.encode() not in answer.body
+
+
+@pytest.mark.parametrize("value", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"Bearer   {TOKEN} ", "Bearer another"])
+async def test_known_tokens_are_taken(guarded: DoorClient, value: str) -> None:
+    assert (await guarded.request("GET", "/v1/topics", headers={"Authorization": value})).status == 200
+
+
+async def test_what_says_nothing_of_groups_is_public(guarded: DoorClient) -> None:
+    for target in PUBLIC:
+        assert (await guarded.request("GET", target)).status == 200
+    for target in ("/metrics", "/nothing", "/v1/groups/.."):
+        assert (await guarded.request("GET", target)).status == 401
+    assert (await guarded.request("POST", "/docs")).status == 401
+
+
+async def test_metrics_can_be_opened(service: FakeService) -> None:
+    policy = SecurityPolicy(token_hashes=(hash_token(TOKEN),))
+    async with open_door(service, policy=policy, metrics_need_token=False) as door:
+        assert (await door.request("GET", "/metrics")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("authority", "host"),
+    [
+        ("a", "a"),
+        ("A.b.:80", "a.b"),
+        ("[::1]:80", "[::1]"),
+        ("a:", "a"),
+        ("a:b", None),
+        ("::1", None),
+        ("[::1", None),
+        ("a b", None),
+        ("a:80:80", None),
+        ("", None),
+    ],
+)
+def test_host_of_authority(authority: str, host: str | None) -> None:
+    assert host_of_authority(authority) == host
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("localhost", True),
+        ("127.255.0.1", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("localhost.example.org", False),
+        ("127.1", False),
+    ],
+)
+def test_is_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
