@@ -1,0 +1,217 @@
+"""`BlockingGroupMember`: the same life from threads, and no thread left when it is over."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from member import (
+    Assignment,
+    BlockingGroupMember,
+    CallbackFailed,
+    Fenced,
+    IllegalGeneration,
+    MemberClosed,
+    MemberOptions,
+)
+from member.core.states import State
+from protocol.errors import ErrorCode
+from tests.fakes.fake_coordinator import FakeCoordinator, problem, running_in_thread
+
+
+class Service:
+    """The fake coordinator in its thread."""
+
+    def __init__(self, fake: FakeCoordinator, loop: asyncio.AbstractEventLoop) -> None:
+        self.fake = fake
+        self._loop = loop
+
+    def rebalance(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.fake.rebalance(), self._loop).result(5)
+
+    def options(self, **changes: Any) -> MemberOptions:
+        plain: dict[str, Any] = {"coordinator": self.fake.url, "group_id": "g", "topics": ("clicks",)}
+        return MemberOptions(**(plain | changes))
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    before = set(threading.enumerate())
+    fake = FakeCoordinator()
+    with running_in_thread(fake) as loop:
+        yield Service(fake, loop)
+    deadline = time.monotonic() + 2
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert left == set()
+
+
+def members_threads() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("rallypoint"))
+
+
+def test_a_whole_life_from_a_plain_program(service: Service) -> None:
+    seen: list[tuple[str, int, str]] = []
+
+    def on_assigned(held: Assignment) -> None:
+        seen.append(("assigned", held.generation_id, threading.current_thread().name))
+
+    def on_revoked(held: Assignment) -> None:
+        time.sleep(0.05)
+        member.commit({("clicks", 0): 10 + held.generation_id}, generation_id=held.generation_id)
+        seen.append(("revoked", held.generation_id, threading.current_thread().name))
+
+    with BlockingGroupMember(service.options(), on_assigned=on_assigned, on_revoked=on_revoked) as member:
+        held = member.wait_assigned(5000)
+        assert member.assignment == held
+        assert (member.state, member.rebalance_pending, member.member_id) == (State.STABLE, False, held.member_id)
+        member.commit({("clicks", 1): 5})
+        service.rebalance()
+        assert member.wait_assigned(5000, newer_than=1).generation_id == 2
+        committed = member.committed(["clicks"])
+        assert {key: offset.offset for key, offset in committed.items()} == {("clicks", 0): 11, ("clicks", 1): 5}
+    assert [(what, generation_id) for what, generation_id, _ in seen] == [
+        ("assigned", 1), ("revoked", 1), ("assigned", 2), ("revoked", 2),
+    ]  # fmt: skip
+    assert all(name.startswith("rallypoint-callback") for _, _, name in seen)
+    assert service.fake.group.offsets[("clicks", 0)].offset == 12
+    assert members_threads() == []
+
+
+def test_heartbeats_go_on_while_a_callback_blocks(service: Service) -> None:
+    def on_revoked(held: Assignment) -> None:
+        time.sleep(0.1)
+
+    with BlockingGroupMember(service.options(), on_revoked=on_revoked) as member:
+        member.wait_assigned(5000)
+        service.rebalance()
+        member.wait_assigned(5000, newer_than=1)
+        assert len([beat for beat in service.fake.bodies("heartbeat") if beat.wait_ms == 0]) >= 3
+
+
+def test_partition_counts_may_block_and_the_subscription_may_change(service: Service) -> None:
+    counts = {"clicks": 1, "orders": 2}
+
+    def ask(topics: frozenset[str]) -> dict[str, int]:
+        time.sleep(0.01)
+        return {topic: counts[topic] for topic in topics}
+
+    with BlockingGroupMember(service.options(), partition_counts=ask) as member:
+        assert member.wait_assigned(5000).partitions == {("clicks", 0)}
+        counts["clicks"] = 2
+        member.request_rejoin("clicks grew")
+        assert len(member.wait_assigned(5000, newer_than=1).partitions) == 2
+        member.subscribe(["orders"])
+        assert member.wait_assigned(5000, newer_than=2).partitions == {("orders", 0), ("orders", 1)}
+        with pytest.raises(ValueError, match="at least one"):
+            member.subscribe([])
+
+
+def test_errors_reach_the_calling_thread_and_stay_after_the_end(service: Service) -> None:
+    service.fake.plant("sync", problem(ErrorCode.FENCED_INSTANCE_ID))
+    member = BlockingGroupMember(service.options())
+    member.start()
+    with pytest.raises(Fenced):
+        member.wait_assigned(5000)
+    member.leave()
+    assert members_threads() == []
+    with pytest.raises(Fenced):
+        member.commit({("clicks", 0): 1})
+    assert isinstance(member.error, Fenced)
+
+
+def test_a_callback_that_raises_is_told_with_its_cause(service: Service) -> None:
+    def on_assigned(held: Assignment) -> None:
+        raise OSError("disk full")
+
+    member = BlockingGroupMember(service.options(), on_assigned=on_assigned)
+    member.start()
+    with pytest.raises(CallbackFailed, match="disk full"):
+        member.wait_assigned(5000)
+    member.leave()
+
+
+def test_waits_end_in_time(service: Service) -> None:
+    service.fake.group.pending["somebody"] = "else"
+    with BlockingGroupMember(service.options()) as member:
+        with pytest.raises(TimeoutError, match="Joining"):
+            member.wait_assigned(50)
+        with pytest.raises(IllegalGeneration):
+            member.commit({("clicks", 0): 1})
+
+
+def test_a_callback_cannot_leave(service: Service) -> None:
+    caught: list[BaseException] = []
+
+    def on_assigned(held: Assignment) -> None:
+        try:
+            member.leave()
+        except RuntimeError as error:
+            caught.append(error)
+
+    with BlockingGroupMember(service.options(), on_assigned=on_assigned) as member:
+        member.wait_assigned(5000)
+    assert "callback" in str(caught[0])
+
+
+def test_close_from_another_thread_ends_every_wait(service: Service) -> None:
+    hold = threading.Event()
+
+    def on_assigned(held: Assignment) -> None:
+        hold.wait(5)
+
+    member = BlockingGroupMember(service.options(), on_assigned=on_assigned)
+    member.start()
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            member.wait_assigned(10_000)
+        except MemberClosed as error:
+            ended.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    while member.state is not State.STABLE:
+        time.sleep(0.005)
+    began = time.monotonic()
+    member.close()
+    waiter.join(5)
+    assert time.monotonic() - began < 2
+    assert len(ended) == 1
+    assert service.fake.bodies("leave") == []
+    hold.set()
+    member.close()
+    member.leave()
+
+
+def test_a_member_that_was_never_started_has_nothing_to_end(service: Service) -> None:
+    member = BlockingGroupMember(service.options())
+    with pytest.raises(MemberClosed, match="not started"):
+        member.committed()
+    member.leave()
+    member.close()
+    assert members_threads() == []
+
+
+def test_a_member_is_started_once(service: Service) -> None:
+    with BlockingGroupMember(service.options()) as member, pytest.raises(RuntimeError, match="started once"):
+        member.start()
+    with pytest.raises(RuntimeError, match="started once"):
+        member.start()
+
+
+def test_many_threads_commit_at_once(service: Service) -> None:
+    with BlockingGroupMember(service.options()) as member:
+        member.wait_assigned(5000)
+        threads = [
+            threading.Thread(target=member.commit, args=({("clicks", number % 4): number},)) for number in range(16)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(service.fake.bodies("commit")) == 16

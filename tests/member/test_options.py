@@ -1,0 +1,61 @@
+"""Options are refused in words that name the option."""
+
+from typing import Any
+
+import pytest
+
+from member import MemberOptions
+
+
+def options(**changes: Any) -> MemberOptions:
+    plain: dict[str, Any] = {"coordinator": "http://127.0.0.1:8000", "group_id": "g", "topics": ("clicks",)}
+    return MemberOptions(**(plain | changes))
+
+
+def test_defaults_are_kafkas() -> None:
+    opts = options()
+    assert (opts.session_timeout_ms, opts.rebalance_timeout_ms, opts.assignors) == (45_000, 300_000, ("range",))
+    assert opts.long_poll_ms == 20_000
+
+
+def test_urls_lose_the_slash_at_their_end() -> None:
+    assert options(coordinator=("http://a/", "https://b:1/base")).coordinators == ("http://a", "https://b:1/base")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"coordinator": "127.0.0.1:8000"}, "coordinator: '127.0.0.1:8000' is not a URL"),
+        ({"coordinator": "ftp://a"}, "coordinator: .* is not a URL"),
+        ({"coordinator": ()}, "coordinator: name the URL of at least one node"),
+        ({"coordinator": "http://user:pw@a"}, "coordinator: .* user name"),
+        ({"coordinator": "http://a?x=1"}, "coordinator: .* query"),
+        ({"group_id": ""}, "group_id: .* 1 to 255"),
+        ({"group_id": ".."}, "group_id: .* part of a path"),
+        ({"client_id": "x" * 256}, "client_id: .* 1 to 255"),
+        ({"group_instance_id": ""}, "group_instance_id: .* 1 to 255"),
+        ({"rack_id": ""}, "rack_id: .* 1 to 255"),
+        ({"topics": ()}, "topics: subscribe to at least one"),
+        ({"topics": ("",)}, "topics: .* 1 to 255"),
+        ({"topics": "clicks"}, "topics: a tuple of text, as \\(\"clicks\",\\), not 'clicks'"),
+        ({"assignors": "range"}, "assignors: a tuple of text"),
+        ({"assignors": ()}, "assignors: name 1 to 32"),
+        ({"assignors": ("range", "range")}, "assignors: .* names one twice"),
+        ({"session_timeout_ms": 0}, "session_timeout_ms: 0 is not between 1 and"),
+        ({"rebalance_timeout_ms": 2**31}, "rebalance_timeout_ms: 2147483648 is not between"),
+        ({"rebalance_timeout_ms": -1}, "rebalance_timeout_ms: -1 is not between"),
+        ({"heartbeat_wait_ms": -1}, "heartbeat_wait_ms: -1 is not between 0 and"),
+        ({"heartbeat_interval_ms": 45_000}, "heartbeat_interval_ms: 45000 must be .* below session_timeout_ms"),
+        ({"heartbeat_interval_ms": 0}, "heartbeat_interval_ms: 0 must be at least 1"),
+        ({"retry_backoff_ms": 10, "retry_backoff_max_ms": 9}, "retry_backoff_max_ms: 9 is not between 10"),
+        ({"call_timeout_ms": 1.5}, "call_timeout_ms: a whole number of milliseconds, not 1.5"),
+        ({"leave_timeout_ms": True}, "leave_timeout_ms: a whole number of milliseconds, not True"),
+        ({"park_wait_ms": 0}, "park_wait_ms: 0 is not"),
+        ({"request_timeout_ms": 0}, "request_timeout_ms: 0 is not"),
+        ({"user_data": float("nan")}, "user_data: not a JSON value"),
+        ({"user_data": {1, 2}}, "user_data: not a JSON value"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        options(**changes)
