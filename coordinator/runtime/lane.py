@@ -1,0 +1,359 @@
+"""One group, one thing at a time: step what waits, append what it made, then let it be seen.
+
+What waits in the mailbox is stepped in one go, and the records of all those steps go out as one append. Nothing that
+can be seen from outside (answers, events) leaves before the records it rests on are durable, nor before what was
+decided earlier. While an append is under way, commands wait in the mailbox; a lane without records to store answers
+at once, within the call, without a task.
+
+Timers are set when they are decided, not when effects are released: nobody outside sees them, and one that fires
+while an append is under way waits in the mailbox like everything else.
+
+A lane ends once, and its group with it: after a failure it is made anew from the store. Whatever happens, each call is
+answered exactly once; an answer to a call that is not waiting is a bug, and found here.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from coordinator.core.commands import Call, Command, HangUp, Moment, TimerFired, TimerKey
+from coordinator.core.decide import step
+from coordinator.core.effects import CancelTimer, Effect, Event, Failure, GroupAnswer, Notify, Reply, SetTimer
+from coordinator.core.group import Group
+from coordinator.core.records import GroupFact
+from coordinator.runtime.timers import Timer, Timers
+from coordinator.storage.codec import encode
+from coordinator.storage.contract import BatchLimits, BatchTooLarge, StorageError, Write, size_of
+from protocol import messages as m
+from protocol.errors import ErrorCode
+
+STEPS_MAX = 1_000
+"""Steps in one go, and so in one append. More than that waits for the next turn of the event loop."""
+
+logger = logging.getLogger(__name__)
+
+Answer = GroupAnswer | Failure
+
+
+class LaneHost(Protocol):
+    """What a lane needs of the shard around it."""
+
+    @property
+    def limits(self) -> BatchLimits:
+        """What one append may hold."""
+
+    @property
+    def timers(self) -> Timers:
+        """Where its timers are set."""
+
+    def moment(self) -> Moment:
+        """When, and under what, a step is decided."""
+
+    def append(self, batch: "LaneBatch") -> None:
+        """Store the batch, and settle it."""
+
+    def observe(self, event: Event) -> None:
+        """Something happened, and may be known."""
+
+    def parked(self, delta: int) -> None:
+        """So many more calls are held back."""
+
+    def lane_failed(self, lane: "Lane") -> None:
+        """The lane has ended by a failure: the group is to be loaded anew."""
+
+    def lane_forgettable(self, lane: "Lane") -> None:
+        """The lane is idle, and there is nothing in its group."""
+
+
+class Waiting:
+    """A call that is not answered yet. `answer` stands here once it is; `future` is for whoever has to wait."""
+
+    __slots__ = ("answer", "future", "is_parked")
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+        self.future: asyncio.Future[Answer] | None = None
+        self.is_parked = False
+
+    def give(self, answer: Answer) -> None:
+        """Hand over the one answer."""
+        self.answer = answer
+        if self.future is not None and not self.future.done():
+            self.future.set_result(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stepped:
+    """What one command made."""
+
+    command: Command
+    writes: Sequence[Write]
+    size_bytes: int
+    effects: Sequence[Effect]
+
+
+class LaneBatch:
+    """The steps of a lane that become durable, and are released, together."""
+
+    __slots__ = ("_lane", "size_bytes", "steps", "writes")
+
+    def __init__(self, lane: "Lane") -> None:
+        self._lane = lane
+        self.steps: list[_Stepped] = []
+        self.writes: list[Write] = []
+        self.size_bytes = 0
+
+    def has_room_for(self, stepped: _Stepped, limits: BatchLimits) -> bool:
+        """Whether it can be stored together with what is here already. A step of its own is taken whatever its size."""
+        return not self.writes or (
+            len(self.writes) + len(stepped.writes) <= limits.writes_max
+            and self.size_bytes + stepped.size_bytes <= limits.bytes_max
+        )
+
+    def add(self, stepped: _Stepped) -> None:
+        """Take the step in."""
+        self.steps.append(stepped)
+        self.writes.extend(stepped.writes)
+        self.size_bytes += stepped.size_bytes
+
+    def settle(self, error: StorageError | None) -> None:
+        """The batch is durable, or it definitely is not."""
+        self._lane.settled(self, error)
+
+
+class Lane:
+    """A loaded group with its mailbox, its timers and its waiting calls."""
+
+    def __init__(self, group: Group, host: LaneHost, *, first: Command | None = None) -> None:
+        """`first` is stepped before anything else, as soon as something is told or asked."""
+        self.group_id = group.group_id
+        self._group = group
+        self._host = host
+        self._mailbox: deque[Command] = deque(() if first is None else (first,))
+        self._waiting: dict[int, Waiting] = {}
+        self._timers: dict[TimerKey, Timer] = {}
+        self._under_way: LaneBatch | None = None
+        self._carried: _Stepped | None = None
+        self._is_busy = False
+        self._is_closing = False
+        self._is_over = False
+
+    def __len__(self) -> int:
+        """Commands that wait."""
+        return len(self._mailbox)
+
+    @property
+    def takes_calls(self) -> bool:
+        """It has not ended, and is not about to."""
+        return not (self._is_over or self._is_closing)
+
+    # --- from outside ------------------------------------------------------------------------------------------------
+
+    def call(self, call: Call) -> Waiting:
+        """Ask; the answer may be there on return. Not to be used after the end."""
+        assert self.takes_calls, f"the lane of {self.group_id!r} takes no calls any more"
+        waiting = self._waiting[call.call_id] = Waiting()
+        self.tell(call)
+        return waiting
+
+    def tell(self, command: Command) -> None:
+        """Give the group a command; after the end nothing happens."""
+        if self.takes_calls:
+            self._mailbox.append(command)
+            self.go_on()
+
+    def hang_up(self, call_id: int) -> None:
+        """Nobody waits for the call any more. What it did stays done."""
+        if call_id in self._waiting:
+            self.tell(HangUp(call_id))
+
+    def go_on(self) -> None:
+        """Do what waits, unless it is being done."""
+        if self.takes_calls and not self._is_busy:
+            self._turn(None)
+
+    def end(self, failure: Failure, instead: dict[int, Failure] | None = None) -> None:
+        """Forget the group: every call that waits gets the failure, or its own one; no timer of it fires any more."""
+        self._is_over = True
+        self._mailbox.clear()
+        self._cancel_timers()
+        while self._waiting:
+            call_id, waiting = self._waiting.popitem()
+            self._give(waiting, (instead or {}).get(call_id, failure))
+
+    def close(self, failure: Failure) -> None:
+        """Take nothing more. Every call gets the failure, but those whose answers hang on an append under way."""
+        under_way = [] if self._under_way is None else self._under_way.steps
+        decided = {effect.call_id for step in under_way for effect in step.effects if isinstance(effect, Reply)}
+        self._is_closing = True
+        self._is_over = self._under_way is None
+        self._mailbox.clear()
+        self._carried = None
+        self._cancel_timers()
+        for call_id in [call_id for call_id in self._waiting if call_id not in decided]:
+            self._give(self._waiting.pop(call_id), failure)
+
+    # --- the turn ----------------------------------------------------------------------------------------------------
+
+    def _turn(self, durable: LaneBatch | None) -> None:
+        """Release what has become durable, then do what waits. A fault of ours ends the lane, not the process."""
+        self._is_busy = True
+        try:
+            if durable is not None:
+                self._release(durable)
+            if self._is_closing:
+                self._is_over = True
+            else:
+                self._run()
+        except Exception:
+            logger.exception("group %r failed; it is loaded anew", self.group_id)
+            self._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service failed; see its log."))
+
+    def _run(self) -> None:
+        """Step, append, release, until nothing waits or an append is under way."""
+        while self._mailbox or self._carried is not None:
+            batch = self._step_what_waits()
+            if batch.writes:
+                self._under_way = batch
+                self._host.append(batch)
+                return
+            self._release(batch)
+            if self._mailbox and len(batch.steps) >= STEPS_MAX:
+                asyncio.get_running_loop().call_soon(self._resume)
+                return
+        self._is_busy = False
+        if self._group.forgettable and not self._waiting:
+            self._is_over = True
+            self._cancel_timers()
+            self._host.lane_forgettable(self)
+
+    def _resume(self) -> None:
+        self._is_busy = False
+        self.go_on()
+
+    def _step_what_waits(self) -> LaneBatch:
+        batch = LaneBatch(self)
+        if self._carried is not None:
+            batch.add(self._carried)
+            self._carried = None
+        while self._mailbox and len(batch.steps) < STEPS_MAX:
+            stepped = self._step(self._mailbox.popleft())
+            if not batch.has_room_for(stepped, self._host.limits):
+                # It has happened to the group already, but nothing of it is released before its own append.
+                self._carried = stepped
+                break
+            batch.add(stepped)
+        return batch
+
+    def _step(self, command: Command) -> _Stepped:
+        decision = step(self._group, command, self._host.moment())
+        seen: list[Effect] = []
+        for effect in decision.effects:
+            match effect:
+                case SetTimer(key=key, deadline_ms=deadline_ms):
+                    self._set_timer(key, deadline_ms)
+                case CancelTimer(key=key):
+                    self._cancel_timer(key)
+                case _:
+                    seen.append(effect)
+        writes = _encode_all(decision.records) if decision.records else ()
+        return _Stepped(command, writes, size_of(writes) if writes else 0, seen)
+
+    def settled(self, batch: LaneBatch, error: StorageError | None) -> None:
+        """The append under way has ended, one way or the other."""
+        if self._is_over:
+            return
+        assert batch is self._under_way, f"an append of {self.group_id!r} was settled twice"
+        self._under_way = None
+        if error is None:
+            self._turn(batch)
+            return
+        logger.warning("group %r: %s (%s); it is loaded anew", self.group_id, error, type(error).__name__)
+        instead = _too_large(batch) if isinstance(error, BatchTooLarge) else {}
+        self._fail(Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The change could not be stored; try again."), instead)
+
+    def _fail(self, failure: Failure, instead: dict[int, Failure] | None = None) -> None:
+        self.end(failure, instead)
+        if not self._is_closing:
+            self._host.lane_failed(self)
+
+    # --- release -----------------------------------------------------------------------------------------------------
+
+    def _release(self, batch: LaneBatch) -> None:
+        for stepped in batch.steps:
+            for effect in stepped.effects:
+                if isinstance(effect, Reply):
+                    self._answer(effect.call_id, effect.answer)
+                elif isinstance(effect, Notify):
+                    self._host.observe(effect.event)
+            command = stepped.command
+            if isinstance(command, Call):
+                self._park(command.call_id)
+            elif isinstance(command, HangUp):
+                self._drop(command.call_id)
+
+    def _answer(self, call_id: int, answer: Answer) -> None:
+        waiting = self._waiting.pop(call_id, None)
+        if waiting is None:
+            raise AssertionError(f"call {call_id} does not wait, and yet it is answered: {answer!r}")
+        self._give(waiting, answer)
+
+    def _give(self, waiting: Waiting, answer: Answer) -> None:
+        if waiting.is_parked:
+            self._host.parked(-1)
+        waiting.give(answer)
+
+    def _park(self, call_id: int) -> None:
+        waiting = self._waiting.get(call_id)
+        if waiting is not None:
+            waiting.is_parked = True
+            self._host.parked(+1)
+
+    def _drop(self, call_id: int) -> None:
+        """After its hang-up a call gets no answer."""
+        waiting = self._waiting.pop(call_id, None)
+        if waiting is not None and waiting.is_parked:
+            self._host.parked(-1)
+
+    # --- timers ------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self, key: TimerKey, deadline_ms: int) -> None:
+        self._cancel_timer(key)
+        self._timers[key] = self._host.timers.set(deadline_ms, partial(self._fire, key))
+
+    def _cancel_timer(self, key: TimerKey) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            self._host.timers.cancel(timer)
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers.values():
+            self._host.timers.cancel(timer)
+        self._timers.clear()
+
+    def _fire(self, key: TimerKey) -> None:
+        del self._timers[key]
+        self.tell(TimerFired(key))
+
+
+def _encode_all(records: Iterable[GroupFact]) -> list[Write]:
+    return [encode(record) for record in records]
+
+
+def _too_large(batch: LaneBatch) -> dict[int, Failure]:
+    """Who asked for more than the store takes in one piece is told so; to send it again would be of no use."""
+    return {
+        stepped.command.call_id: Failure(
+            ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            if isinstance(stepped.command.request, m.CommitRequest)
+            else ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"The change has {len(batch.writes)} parts of {batch.size_bytes} bytes; the store takes no more than its"
+            " limit in one piece.",
+        )
+        for stepped in batch.steps
+        if isinstance(stepped.command, Call)
+    }

@@ -1,0 +1,277 @@
+"""The service as the door knows it: every call comes in here, and goes to the lane of its group or to no lane at all.
+
+What is answered here is only what needs no group: that the node is starting or stopping, that the shard is another
+node's, that it is loading, and the lists. Everything else is the core's answer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from functools import lru_cache
+from itertools import count
+
+from coordinator.core.commands import Call, DescribeRequest, GroupRequest, Moment, Rules, TopicsChanged
+from coordinator.core.decide import step
+from coordinator.core.effects import Failure, GroupAnswer, Reply
+from coordinator.core.group import Group
+from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
+from coordinator.runtime.clock import Clock
+from coordinator.runtime.observer import Observer
+from coordinator.runtime.ownership import NodeAddress, Ownership
+from coordinator.runtime.registry import RegistryKeeper
+from coordinator.runtime.shard import SLICE, Shard, ShardState, Workshop
+from coordinator.runtime.timers import Timers
+from coordinator.runtime.view import GroupView
+from coordinator.storage.contract import Store
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.group_hash import shard_of_group
+
+MAILBOX_MAX = 10_000
+"""Commands that may wait for one group. They wait only while a write of the group is under way."""
+
+logger = logging.getLogger(__name__)
+
+_STATELESS = frozenset({ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT})
+"""Refusals that the protocol places before the question whether the group is loaded."""
+
+
+class Phase(StrEnum):
+    """Of the node's life."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class Service:
+    """The groups of this node. Belongs to one event loop. Whoever opened the store closes it, after `drain`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        ownership: Ownership,
+        address: NodeAddress,
+        rules: Rules,
+        shards: int,
+        draw_id: Callable[[], str],
+        observer: Observer,
+        mailbox_max: int = MAILBOX_MAX,
+    ) -> None:
+        """`shards` must be what it was when the store was made. `draw_id` gives a text that was never given before."""
+        self.phase = Phase.STARTING
+        self.parked_calls = 0
+        self._clock = clock
+        self._ownership = ownership
+        self._address = address
+        self._rules = rules
+        self._draw_id = draw_id
+        self._observer = observer
+        self._mailbox_max = mailbox_max
+        self._call_ids = count(1)
+        self._timers = Timers(clock)
+        self._registry = RegistryKeeper(store, clock, self._topics_changed)
+        self._telling: set[asyncio.Task[None]] = set()
+        self.view = GroupView(lambda: self._registry.registry.topics)
+        workshop = Workshop(
+            store=store,
+            clock=clock,
+            timers=self._timers,
+            view=self.view,
+            observer=observer,
+            moment=self._moment,
+            parked=self._parked,
+        )
+        self._shards = [Shard(number, workshop) for number in range(shards)]
+        self._shard_of = lru_cache(maxsize=65_536)(lambda group_id: shard_of_group(group_id, shards))
+
+    # --- its life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take the registry and every shard that is ours, and load them; calls are answered meanwhile.
+
+        Returns when each was tried: a shard that cannot be loaded answers so, and is tried again. Raises
+        StoredDataInvalid where the registry cannot be read.
+        """
+        self.phase = Phase.LOADING
+        await self._registry.open()
+        ours = [shard for shard in self._shards if self._ownership.owner_of(shard.number) == self._address]
+        await asyncio.gather(*(shard.open() for shard in ours if self.phase is Phase.LOADING))
+        if self.phase is Phase.LOADING:
+            self.phase = Phase.READY
+        failed = sum(shard.state is ShardState.FAILED for shard in ours)
+        logger.info("%d shards and %d groups loaded, %d shards failed", len(ours), len(self.view.summaries), failed)
+
+    async def drain(self) -> None:
+        """Stop: refuse new calls, answer those that wait, finish the appends under way, give everything up."""
+        if self.phase in (Phase.DRAINING, Phase.STOPPED):
+            return
+        self.phase = Phase.DRAINING
+        for task in self._telling:
+            task.cancel()
+        await asyncio.gather(self._registry.close(), *(shard.close(_stopping()) for shard in self._shards))
+        self._timers.close()
+        self.phase = Phase.STOPPED
+
+    # --- groups ------------------------------------------------------------------------------------------------------
+
+    async def call(self, group_id: str, request: GroupRequest | DescribeRequest, *, host: str) -> GroupAnswer | Failure:
+        """Do what the request asks of the group. Cancelling the waiting task hangs up; what was begun is finished.
+
+        An answer that rests on a write comes when the write is durable; one that has to wait for other members comes
+        at the latest when the longest wait is over.
+        """
+        if self.phase in _NOT_SERVING:
+            return _not_serving(self.phase)
+        shard = self._shards[self._shard_of(group_id)]
+        lane = shard.lane(group_id)
+        if lane is None:
+            return self._answer_unloaded(shard, group_id, request)
+        if len(lane) >= self._mailbox_max:
+            return Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "Too many calls wait for this group.")
+        random_part = self._draw_id() if isinstance(request, m.JoinRequest) else ""
+        call = Call(next(self._call_ids), request, host, random_part)
+        waiting = lane.call(call)
+        answer = waiting.answer
+        if answer is None:
+            waiting.future = asyncio.get_running_loop().create_future()
+            try:
+                answer = await waiting.future
+            except asyncio.CancelledError:
+                lane.hang_up(call.call_id)
+                raise
+        return self.view.with_lag(answer) if isinstance(answer, m.DescribeAnswer) else answer
+
+    def _answer_unloaded(
+        self, shard: Shard, group_id: str, request: GroupRequest | DescribeRequest
+    ) -> GroupAnswer | Failure:
+        refusal = self._stateless_refusal(group_id, request)
+        if refusal is not None:
+            return refusal
+        owner = self._ownership.owner_of(shard.number)
+        if owner is None:
+            return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's shard has no owner now; try again.")
+        if owner != self._address:
+            detail = f"The group is coordinated by node {owner.node_id!r}."
+            return Failure(ErrorCode.NOT_COORDINATOR, detail, node_id=owner.node_id, url=owner.url)
+        if shard.state is ShardState.FAILED:
+            return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's shard cannot be loaded now; try again.")
+        if isinstance(request, m.HeartbeatRequest):
+            # Nobody can say yet whether the member is right; to say it is not would cost a rebalance.
+            return m.HeartbeatAnswer()
+        return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is being loaded; try again.")
+
+    def _stateless_refusal(self, group_id: str, request: GroupRequest | DescribeRequest) -> Failure | None:
+        """What the rules refuse whatever there is in the group; asked of one that is empty, and thrown away."""
+        decision = step(Group(group_id), Call(0, request), self._moment())
+        for effect in decision.effects:
+            if isinstance(effect, Reply) and isinstance(effect.answer, Failure) and effect.answer.code in _STATELESS:
+                return effect.answer
+        return None
+
+    # --- lists -------------------------------------------------------------------------------------------------------
+
+    def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
+        """One entry for each group asked for, in order; each has its own error."""
+        return m.CoordinatorAnswer(coordinators=tuple(map(self._find_coordinator, request.group_ids)))
+
+    def _find_coordinator(self, group_id: str) -> m.CoordinatorEntry:
+        shard = self._shard_of(group_id)
+        owner = None if self.phase in _NOT_SERVING else self._ownership.owner_of(shard)
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if owner is None else ErrorCode.NONE
+        return m.CoordinatorEntry(
+            group_id=group_id,
+            shard=shard,
+            node_id=None if owner is None else owner.node_id,
+            url=None if owner is None else owner.url,
+            error_code=code,
+            error_name=code.name,
+        )
+
+    def list_groups(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer | Failure:
+        """One page of the groups of this node. A list that would not be complete is refused."""
+        if self.phase in _NOT_SERVING:
+            return _not_serving(self.phase)
+        for shard in self._shards:
+            if shard.state is ShardState.FAILED:
+                detail = f"Shard {shard.number} cannot be loaded: {shard.error}."
+                return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
+        if self.phase is Phase.LOADING or any(shard.state is ShardState.LOADING for shard in self._shards):
+            return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The groups are being loaded; try again.")
+        return self.view.page(request)
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def list_topics(self) -> m.ListTopicsAnswer | Failure:
+        """All registered topics, in the order of their names."""
+        failure = self._registry_failure()
+        if failure is not None:
+            return failure
+        registry = self._registry.registry
+        topics = tuple(topic_answer(registry.topics[topic]) for topic in sorted(registry.topics))
+        return m.ListTopicsAnswer(topics=topics, version=registry.version)
+
+    async def put_topic(self, topic: str, request: m.PutTopicRequest) -> m.Topic | Failure:
+        """Register a topic, let it grow, or report its end offsets. Answered when it is durable."""
+        failure = self._registry_failure()
+        if failure is not None:
+            return failure
+        answer = await self._registry.change(PutTopic(topic, request))
+        assert not isinstance(answer, m.DeletedTopic)
+        return answer
+
+    async def delete_topic(self, topic: str) -> m.DeletedTopic | Failure:
+        """Take a topic out of the registry. Answered when it is durable."""
+        failure = self._registry_failure()
+        if failure is not None:
+            return failure
+        answer = await self._registry.change(DeleteTopic(topic))
+        assert not isinstance(answer, m.Topic)
+        return answer
+
+    def _registry_failure(self) -> Failure | None:
+        if self.phase in _NOT_SERVING:
+            return _not_serving(self.phase)
+        if not self._registry.is_loaded:
+            return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The topic registry is being loaded; try again.")
+        return None
+
+    def _topics_changed(self, topics: frozenset[str]) -> None:
+        task = asyncio.get_running_loop().create_task(self._tell_subscribers(topics))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell_subscribers(self, topics: frozenset[str]) -> None:
+        """Groups that are loaded later compare the counts themselves, so those that are here now are enough."""
+        lanes = [lane for shard in self._shards for lane in shard.lanes.values()]
+        for number, lane in enumerate(lanes, start=1):
+            summary = self.view.summaries.get(lane.group_id)
+            if summary is None or summary.topics is None or summary.topics & topics:
+                lane.tell(TopicsChanged())
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+
+    # --- for the shards ----------------------------------------------------------------------------------------------
+
+    def _moment(self) -> Moment:
+        return Moment(self._clock.now_ms(), self._rules, self._registry.registry.partition_counts)
+
+    def _parked(self, delta: int) -> None:
+        self.parked_calls += delta
+        self._observer.parked(delta)
+
+
+_NOT_SERVING = frozenset({Phase.STARTING, Phase.DRAINING, Phase.STOPPED})
+
+
+def _not_serving(phase: Phase) -> Failure:
+    return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The node is {phase}.")
+
+
+def _stopping() -> Failure:
+    return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The node is stopping; find the coordinator and try again.")

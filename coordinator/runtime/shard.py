@@ -1,0 +1,263 @@
+"""A shard on this node: its space, its writer, and the lanes of its groups.
+
+Absent — not ours, or not yet taken. Calls: NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, by who owns it.
+    Leaves by: `open` → Loading.
+Loading — the space is being acquired and its groups read. Calls: COORDINATOR_LOAD_IN_PROGRESS, heartbeats NONE.
+    Leaves by: all groups are there → Active; an error of the store → Failed.
+Active — groups are served. A group whose append failed is read anew on its own, and is Loading meanwhile.
+    Leaves by: the space is lost, or in doubt → Failed; `close` → Absent.
+Failed — waits to try again, longer each time. Calls: COORDINATOR_NOT_AVAILABLE. Leaves by: → Loading.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coordinator.core.commands import GroupLoaded, Moment
+from coordinator.core.effects import Event, Failure
+from coordinator.core.group import Group
+from coordinator.runtime.clock import Backoff, Clock, sleep
+from coordinator.runtime.lane import Lane, LaneBatch
+from coordinator.runtime.loading import StoredGroup, stored_groups
+from coordinator.runtime.observer import Observer
+from coordinator.runtime.timers import Timers
+from coordinator.runtime.view import GroupView
+from coordinator.runtime.writer import Writer
+from coordinator.storage.codec import GROUPS_PREFIX, encode, group_prefix
+from coordinator.storage.contract import BatchLimits, Fenced, Space, StorageError, Store, Write, shard_space
+from protocol.errors import ErrorCode
+
+SLICE = 50
+"""Groups that are started in one go after a load, before others have their turn."""
+
+logger = logging.getLogger(__name__)
+
+
+class ShardState(StrEnum):
+    """See the module's docstring."""
+
+    ABSENT = "Absent"
+    LOADING = "Loading"
+    ACTIVE = "Active"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What all shards of a node share."""
+
+    store: Store
+    clock: Clock
+    timers: Timers
+    view: GroupView
+    observer: Observer
+    moment: Callable[[], Moment]
+    parked: Callable[[int], None]
+
+
+class Shard:
+    """One shard. It is what its lanes know as their host."""
+
+    def __init__(self, number: int, workshop: Workshop) -> None:
+        self.number = number
+        self.state = ShardState.ABSENT
+        self.error: str | None = None
+        self.lanes: dict[str, Lane] = {}
+        self._workshop = workshop
+        self._is_closed = False
+        self._space: Space | None = None
+        self._writer: Writer | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        self._open_backoff = Backoff()
+        self._reloads: dict[str, asyncio.Task[None]] = {}
+        self._reload_backoff = Backoff()
+
+    # --- its life ----------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Take the shard and load it. Returns when it is Active or has Failed once; then it goes on trying."""
+        self._tried.clear()
+        self._begin_opening(wait_ms=0)
+        await self._tried.wait()
+
+    async def close(self, failure: Failure) -> None:
+        """Answer what waits, finish the append under way, give the space up. It is not opened again."""
+        self.state = ShardState.ABSENT
+        self._is_closed = True
+        tasks = [task for task in (self._opening, *self._reloads.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._reloads.clear()
+        self._tried.set()
+        for lane in self.lanes.values():
+            lane.close(failure)
+        if self._writer is not None:
+            await self._writer.finish()
+        self._forget_lanes()
+        await self._release()
+
+    async def _release(self) -> None:
+        space, self._space = self._space, None
+        if space is not None:
+            try:
+                await space.release()
+            except StorageError as error:
+                # It was lost already, or nobody can be told; either way it is not ours any more.
+                logger.warning("shard %d was not released: %s", self.number, error)
+
+    def lane(self, group_id: str) -> Lane | None:
+        """The group's lane, made where the group is not there yet; None while the group is being loaded."""
+        lane = self.lanes.get(group_id)
+        if lane is None and self.state is ShardState.ACTIVE and group_id not in self._reloads:
+            lane = self.lanes[group_id] = Lane(Group(group_id), self)
+        return lane if self.state is ShardState.ACTIVE else None
+
+    # --- loading -----------------------------------------------------------------------------------------------------
+
+    def _begin_opening(self, wait_ms: int) -> None:
+        self._opening = asyncio.get_running_loop().create_task(self._open(wait_ms))
+
+    async def _open(self, wait_ms: int) -> None:
+        clock = self._workshop.clock
+        while self.state is not ShardState.ACTIVE:
+            if wait_ms:
+                await sleep(clock, wait_ms)
+            self.state = ShardState.LOADING
+            try:
+                await self._load()
+            except Exception as error:
+                # What the store reports is said in a line; anything else is our own fault, and said in full.
+                logger.error(
+                    "shard %d cannot be loaded: %s", self.number, error, exc_info=not isinstance(error, StorageError)
+                )
+                self._forget_lanes()
+                self.state = ShardState.FAILED
+                self.error = str(error) or type(error).__name__
+                wait_ms = self._open_backoff.wait_ms(clock.now_ms())
+            self._tried.set()
+
+    async def _load(self) -> None:
+        await self._release()
+        space = self._space = await self._workshop.store.acquire(shard_space(self.number))
+        leftovers: list[Write] = []
+        async for groups in stored_groups(space, GROUPS_PREFIX):
+            for stored in groups:
+                self._add_lane(stored)
+                leftovers.extend(encode(record) for record in stored.leftovers)
+            # An engine that never waits must not keep the others from their turn.
+            await asyncio.sleep(0)
+        count = max(1, space.limits.writes_max)
+        for start in range(0, len(leftovers), count):
+            await space.append(leftovers[start : start + count])
+        self._writer = Writer(space, self._lose)
+        self.error = None
+        self.state = ShardState.ACTIVE
+        await self._start_lanes()
+
+    def _add_lane(self, stored: StoredGroup) -> Lane:
+        lane = self.lanes[stored.group_id] = Lane(stored.restore(), self, first=GroupLoaded())
+        return lane
+
+    async def _start_lanes(self) -> None:
+        """Let each group go on from its records. A call that comes first starts its group itself."""
+        for number, lane in enumerate(list(self.lanes.values()), start=1):
+            lane.go_on()
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _forget_lanes(self) -> None:
+        for group_id in self.lanes:
+            self._workshop.view.forget(group_id)
+        self.lanes.clear()
+
+    # --- losing it ---------------------------------------------------------------------------------------------------
+
+    def _lose(self, error: StorageError) -> None:
+        """Nothing can be written any more under this epoch: drop everything, and take the shard anew."""
+        logger.error("shard %d is dropped: %s (%s)", self.number, error, type(error).__name__)
+        code = ErrorCode.NOT_COORDINATOR if isinstance(error, Fenced) else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        failure = Failure(code, "The shard was lost and is loaded anew; find the coordinator and try again.")
+        for lane in list(self.lanes.values()):
+            lane.end(failure)
+        self._forget_lanes()
+        for task in self._reloads.values():
+            task.cancel()
+        self._reloads.clear()
+        if self._is_closed:
+            return
+        self.state = ShardState.FAILED
+        self.error = str(error)
+        if self._opening is not None:
+            self._opening.cancel()
+        self._begin_opening(self._open_backoff.wait_ms(self._workshop.clock.now_ms()))
+
+    # --- host of its lanes -------------------------------------------------------------------------------------------
+
+    @property
+    def limits(self) -> BatchLimits:
+        """What one append may hold."""
+        assert self._writer is not None
+        return self._writer.limits
+
+    @property
+    def timers(self) -> Timers:
+        """Where lanes set their timers."""
+        return self._workshop.timers
+
+    def moment(self) -> Moment:
+        """When, and under what, a step is decided."""
+        return self._workshop.moment()
+
+    def append(self, batch: LaneBatch) -> None:
+        """Store the batch, and settle it."""
+        assert self._writer is not None
+        self._writer.submit(batch)
+
+    def observe(self, event: Event) -> None:
+        """Something happened, and may be known."""
+        self._workshop.view.event(event)
+        self._workshop.observer.event(event)
+
+    def parked(self, delta: int) -> None:
+        """So many more calls are held back."""
+        self._workshop.parked(delta)
+
+    def lane_forgettable(self, lane: Lane) -> None:
+        """Nothing is in the group: it is made anew if somebody asks for it."""
+        if self.lanes.get(lane.group_id) is lane:
+            del self.lanes[lane.group_id]
+            self._workshop.view.forget(lane.group_id)
+
+    def lane_failed(self, lane: Lane) -> None:
+        """The group is ahead of the store, or in disorder: read it anew, whether somebody asks for it or not.
+
+        Its members must be able to expire, so this does not wait for a call.
+        """
+        if self.state is ShardState.ACTIVE and self.lanes.get(lane.group_id) is lane:
+            del self.lanes[lane.group_id]
+            wait_ms = self._reload_backoff.wait_ms(self._workshop.clock.now_ms())
+            self._reloads[lane.group_id] = asyncio.get_running_loop().create_task(self._reload(lane.group_id, wait_ms))
+
+    async def _reload(self, group_id: str, wait_ms: int) -> None:
+        assert self._space is not None
+        while True:
+            await sleep(self._workshop.clock, wait_ms)
+            try:
+                found = [
+                    stored async for groups in stored_groups(self._space, group_prefix(group_id)) for stored in groups
+                ]
+                break
+            except Fenced as error:
+                self._lose(error)
+                return
+            except StorageError as error:
+                logger.error("group %r cannot be loaded anew: %s", group_id, error)
+                wait_ms = self._reload_backoff.wait_ms(self._workshop.clock.now_ms())
+        del self._reloads[group_id]
+        self._workshop.view.forget(group_id)
+        for stored in found:
+            self._add_lane(stored).go_on()

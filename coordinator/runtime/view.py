@@ -1,0 +1,115 @@
+"""What may be seen of the groups from outside: only what has been released, so only what is durable.
+
+Lists, gauges and lag are made from it, and never from a group itself, which may be ahead of the store.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from heapq import nsmallest
+
+from coordinator.core.effects import Event, GroupChanged, GroupSummary, OffsetsCommitted, OffsetsLoaded
+from coordinator.core.records import TopicRecord
+from protocol import messages as m
+
+
+class GroupView:
+    """Summaries and committed offsets of all loaded groups."""
+
+    def __init__(self, topics: Callable[[], Mapping[str, TopicRecord]]) -> None:
+        """`topics` gives the registered topics as they stand."""
+        self.summaries: dict[str, GroupSummary] = {}
+        self._offsets: dict[str, dict[str, dict[int, int]]] = {}
+        self._topics = topics
+
+    # --- written by the lanes ----------------------------------------------------------------------------------------
+
+    def event(self, event: Event) -> None:
+        """Take in what happened to a group."""
+        if isinstance(event, OffsetsCommitted):
+            self._add(event.group_id, event.offsets)
+        elif isinstance(event, GroupChanged):
+            self.summaries[event.summary.group_id] = event.summary
+        elif isinstance(event, OffsetsLoaded):
+            self._offsets.pop(event.group_id, None)
+            self._add(event.group_id, event.offsets)
+
+    def forget(self, group_id: str) -> None:
+        """The group is gone, or is no longer here."""
+        self.summaries.pop(group_id, None)
+        self._offsets.pop(group_id, None)
+
+    def _add(self, group_id: str, offsets: tuple[tuple[str, int, int], ...]) -> None:
+        of_group = self._offsets.setdefault(group_id, {})
+        for topic, partition, offset in offsets:
+            of_group.setdefault(topic, {})[partition] = offset
+
+    # --- read --------------------------------------------------------------------------------------------------------
+
+    def lag(self, group_id: str) -> int | None:
+        """End offsets minus committed offsets, summed; None where no end offset of a committed partition is known."""
+        lags = [
+            lag_of(end_offset, offset)
+            for topic, partitions in self._offsets.get(group_id, {}).items()
+            if (record := self._topics().get(topic)) is not None
+            for partition, offset in partitions.items()
+            if (end_offset := record.end_offsets.get(partition)) is not None
+        ]
+        return sum(lags) if lags else None
+
+    def with_lag(self, answer: m.DescribeAnswer) -> m.DescribeAnswer:
+        """The description with the end and the lag of each partition whose end is known."""
+        return answer.model_copy(
+            update={
+                "offsets": {
+                    topic: self._with_ends(self._topics().get(topic), partitions)
+                    for topic, partitions in answer.offsets.items()
+                }
+            }
+        )
+
+    def _with_ends(
+        self, record: TopicRecord | None, partitions: dict[int, m.CommittedOffset]
+    ) -> dict[int, m.CommittedOffset]:
+        if record is None:
+            return partitions
+        ends = record.end_offsets
+        return {
+            partition: committed.model_copy(
+                update={"end_offset": ends[partition], "lag": lag_of(ends[partition], committed.offset)}
+            )
+            if partition in ends
+            else committed
+            for partition, committed in partitions.items()
+        }
+
+    def page(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer:
+        """One page of the list, in the order of group ids. Costs a look at each group."""
+        found = nsmallest(request.limit + 1, self._matching(request), key=lambda summary: summary.group_id)
+        shown = found[: request.limit]
+        return m.ListGroupsAnswer(
+            groups=tuple(
+                m.GroupListing(
+                    group_id=summary.group_id,
+                    state=summary.state,
+                    protocol_type=summary.protocol_type,
+                    member_count=summary.member_count,
+                    generation_id=summary.generation_id,
+                )
+                for summary in shown
+            ),
+            next_cursor=shown[-1].group_id if len(found) > len(shown) else None,
+        )
+
+    def _matching(self, request: m.ListGroupsRequest) -> Iterator[GroupSummary]:
+        state = None if request.state is None else request.state.casefold()
+        for group_id, summary in self.summaries.items():
+            if (
+                group_id.startswith(request.prefix)
+                and (request.cursor is None or group_id > request.cursor)
+                and (state is None or summary.state.casefold() == state)
+            ):
+                yield summary
+
+
+def lag_of(end_offset: int, offset: int) -> int:
+    """How far the committed offset is behind the end; an end reported before the last commit counts as no lag."""
+    return max(end_offset - offset, 0)
