@@ -1,0 +1,103 @@
+"""The service as a process of its own, to be killed and started again on the same store."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.real.parts import free_port
+
+START_TIMEOUT_SECONDS = 30
+STOP_TIMEOUT_SECONDS = 20
+
+
+@dataclass
+class ServiceProcess:
+    """`rallypoint serve` on a free port and a store in `folder`; both stay the same over restarts."""
+
+    folder: Path
+    options: tuple[str, ...] = ()
+    port: int = field(default_factory=free_port)
+    process: "subprocess.Popen[str] | None" = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What it wrote to stderr, over all its lives."""
+        return (self.folder / "service.log").read_text()
+
+    def start(self) -> None:
+        """Start it and wait for its one line."""
+        command = [
+            *(sys.executable, "-m", "cli.main", "serve", "--port", str(self.port)),
+            *("--storage", f"sqlite:///{self.folder / 'rallypoint.db'}", *self.options),
+        ]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
+        with (self.folder / "service.log").open("a") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+        alarm = threading.Timer(START_TIMEOUT_SECONDS, self.process.kill)
+        alarm.start()
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        alarm.cancel()
+        assert line == f"listening on {self.url}\n", f"it said {line!r}; its log:\n{self.log}"
+
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to tidy up."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        assert self.process.wait(STOP_TIMEOUT_SECONDS) == -signal.SIGKILL
+        self._close()
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        code = self.process.wait(STOP_TIMEOUT_SECONDS)
+        self._close()
+        return code
+
+    def _close(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+
+    def send(self, method: str, path: str, body: Any = None, timeout_seconds: float = 30) -> tuple[int, Any]:
+        """One request without any of our own client code: (status, parsed answer)."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url + path, data=data, method=method, headers={"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_seconds) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+
+@contextmanager
+def running_service(folder: Path, *options: str) -> Iterator[ServiceProcess]:
+    """Started, and gone at the end whatever happens."""
+    service = ServiceProcess(folder, options)
+    try:
+        service.start()
+        yield service
+    finally:
+        if service.process is not None:
+            service.process.kill()
+            service.process.wait(STOP_TIMEOUT_SECONDS)
+            service._close()
