@@ -24,7 +24,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-import prometheus_client
 import uvloop
 from aiohttp import web
 
@@ -37,14 +36,17 @@ from coordinator.http.security import SecurityPolicy
 from coordinator.logs import EventLog, write_log
 from coordinator.metrics import Metrics
 from coordinator.runtime.clock import SystemClock
+from coordinator.runtime.observer import Observer
 from coordinator.runtime.ownership import NodeAddress, SoleOwner
-from coordinator.runtime.service import Observer, Service
+from coordinator.runtime.service import Service
 from coordinator.settings import Settings
 from coordinator.storage.contract import AppendFigures, StorageError
 from coordinator.storage.engines import open_store
 
 LISTEN_BACKLOG = 4096
 """Connections that may wait to be taken; the system may cut it lower. A deploy reconnects every member at once."""
+CLOSE_SECONDS = 1.0
+"""How long connections may take to send their last answers, once the service has answered everything."""
 GC_THRESHOLDS = (10_000, 20, 50)
 
 log = logging.getLogger("rallypoint")
@@ -80,7 +82,6 @@ def run(settings: Settings, version: str) -> None:
     """Serve until a signal comes. Raises StartError, and SettingsError for a token file that cannot be used."""
     write_log(settings.log_level, settings.log_format)
     raise_file_limit()
-    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody asks for
     uvloop.run(serve(settings, version, lambda url: print(f"listening on {url}", flush=True)))
 
 
@@ -120,7 +121,7 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             version=version,
             metrics_need_token=settings.metrics_need_token,
         )
-        runner = web.ServerRunner(DoorServer(door), shutdown_timeout=max(1.0, settings.drain_timeout_ms / 1000))
+        runner = web.ServerRunner(DoorServer(door), shutdown_timeout=CLOSE_SECONDS)
         await runner.setup()
         open_parts.push_async_callback(runner.cleanup)
         for listener in listeners:

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
@@ -65,6 +73,8 @@ class Metrics:
 
     def __init__(self, version: str, groups_max: int) -> None:
         """`groups_max`: how many groups get series of their own."""
+        # The library would add a second series to each counter, which nobody asks for. It has one switch for all.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)

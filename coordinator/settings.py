@@ -267,10 +267,10 @@ class Settings(BaseSettings):
         "Form of the log lines on standard error: `text` for people, `json` for collectors, one object a line.",
     )
     drain_timeout_ms: int = _setting(
-        10_000,
+        8_000,
         "Running it",
         "How long, in milliseconds, a stop may take to answer waiting calls and finish appends before connections "
-        "are cut. The default fits within the 30 seconds that Kubernetes and Docker Compose's users commonly allow.",
+        "are cut. The default ends before the 10 seconds after which `docker stop` kills.",
         ge=0,
         le=3_600_000,
     )

@@ -24,7 +24,7 @@ REF = "#/components/schemas/"
 _EVERYWHERE = ("invalid-request", HTTP_SLUGS[401], "cluster-authorization-failed", "unknown-server-error")
 _WITH_BODY = (HTTP_SLUGS[413], HTTP_SLUGS[415])
 _OF_SERVICE = ("coordinator-load-in-progress", "coordinator-not-available")
-_OF_GROUP = ("invalid-group-id", "not-coordinator")
+_OF_GROUP = ("invalid-group-id", "not-coordinator", "throttling-quota-exceeded")
 _OF_MEMBER = ("unknown-member-id", "fenced-instance-id", "rebalance-in-progress", "illegal-generation")
 
 PROBLEMS: dict[str, tuple[str, ...]] = {

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
 from aiohttp import web
 
@@ -19,34 +21,56 @@ READY = "ready"
 """The phase in which groups are served."""
 
 
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What never changes while the process lives."""
+
+    front: bytes
+    docs: bytes
+    errors: bytes
+    error: Mapping[str, bytes]
+    openapi: bytes
+
+
+@lru_cache(maxsize=1)
+def texts_of(version: str) -> Texts:
+    """Make the texts. Cost: some 20 ms."""
+    document = openapi_document(version)
+    return Texts(
+        front=html.front_page(version).encode(),
+        docs=html.docs_page(document).encode(),
+        errors=html.errors_page(ERROR_PAGES.values()).encode(),
+        error={slug: html.error_page(page).encode() for slug, page in ERROR_PAGES.items()},
+        openapi=json.dumps(document, ensure_ascii=False).encode(),
+    )
+
+
 class Pages:
-    """Handlers by path. `public`: no token needed; `probes`: nor an allowed `Host`. All texts are made once."""
+    """Handlers by path. `public`: no token needed; `probes`: nor an allowed `Host`."""
 
     def __init__(self, service: GroupService, figures: Figures, version: str) -> None:
         self._service = service
         self._figures = figures
-        document = openapi_document(version)
-        self._openapi = json.dumps(document, ensure_ascii=False).encode()
+        self._texts = texts_of(version)
         self.public: Mapping[str, Handler] = {
-            "/": _html(html.front_page(version)),
-            "/docs": _html(html.docs_page(document)),
-            "/errors": _html(html.errors_page(ERROR_PAGES.values())),
+            "/": _html(self._texts.front),
+            "/docs": _html(self._texts.docs),
+            "/errors": _html(self._texts.errors),
             "/errors/{slug}": self.error,
             "/openapi.json": self.openapi,
         }
         self.probes: Mapping[str, Handler] = {"/healthz": self.health, "/readyz": self.readiness}
-        self._errors = {slug: html.error_page(page).encode() for slug, page in ERROR_PAGES.items()}
 
     async def error(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """What an error means: where a problem's `type` leads."""
-        page = self._errors.get(ids["slug"])
+        page = self._texts.error.get(ids["slug"])
         if page is None:
             raise refuse_http(404, "There is no error of this name; `/errors` lists all.")
         return web.Response(body=page, headers=html.HTML_HEADERS)
 
     async def openapi(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """The OpenAPI document."""
-        return web.Response(body=self._openapi, headers=JSON_HEADERS)
+        return web.Response(body=self._texts.openapi, headers=JSON_HEADERS)
 
     async def health(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """The process answers; that is all a liveness probe may ask."""
@@ -67,9 +91,7 @@ class Pages:
         return web.Response(body=body, headers={"Content-Type": content_type, "Server": "rallypoint"})
 
 
-def _html(text: str) -> Handler:
-    body = text.encode()
-
+def _html(body: bytes) -> Handler:
     async def handle(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         return web.Response(body=body, headers=html.HTML_HEADERS)
 

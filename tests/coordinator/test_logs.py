@@ -1,0 +1,58 @@
+"""One event is one line, whatever a client put into it."""
+
+import json
+import logging
+
+import pytest
+
+from coordinator.core.commands import Trigger
+from coordinator.core.effects import JoinPhaseEnded, OffsetsCommitted, RebalanceBegan, SessionExpired, SyncPhaseEnded
+from coordinator.logs import EventLog, JsonFormatter, TextFormatter
+
+
+def record(message: str, *, fault: bool = False) -> logging.LogRecord:
+    made = logging.LogRecord("rallypoint.groups", logging.INFO, "", 0, message, (), None)
+    made.created = 0.5
+    if fault:
+        try:
+            raise ValueError("deep")
+        except ValueError as error:
+            made.exc_info = (ValueError, error, error.__traceback__)
+    return made
+
+
+def test_a_line_cannot_be_forged() -> None:
+    line = TextFormatter().format(record("reason: a\nERROR b\x1b[31m\u2028é"))
+    assert line == "1970-01-01T00:00:00.500Z INFO rallypoint.groups: reason: a\\u000aERROR b\\u001b[31m\\u2028é"
+    assert "ValueError: deep" in TextFormatter().format(record("x", fault=True))
+
+
+def test_json_lines_are_objects() -> None:
+    line = JsonFormatter().format(record("a\nb é", fault=True))
+    assert "\n" not in line
+    values = json.loads(line)
+    assert (values["time"], values["level"], values["logger"], values["message"]) == (
+        "1970-01-01T00:00:00.500Z",
+        "info",
+        "rallypoint.groups",
+        "a\nb é",
+    )
+    assert "ValueError: deep" in values["exception"]
+
+
+def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture) -> None:
+    told = EventLog()
+    with caplog.at_level(logging.INFO, "rallypoint.groups"):
+        told.event(RebalanceBegan("g", Trigger.MEMBER_LEFT, "a-1", 4, "member a-1 left: shutdown"))
+        told.event(JoinPhaseEnded("g", 5, 120, 2))
+        told.event(SyncPhaseEnded("g", 5, 7))
+        told.event(SessionExpired("g", "b-1"))
+        told.event(SessionExpired("g", "c-1", pending=True))
+        told.event(OffsetsCommitted("g", (("t", 0, 1),)))
+    assert caplog.messages == [
+        "group g: rebalance of generation 4 begins: member a-1 left: shutdown",
+        "group g: generation 5 has 2 members, after a join phase of 120 ms",
+        "group g: generation 5 is assigned, after a sync phase of 7 ms",
+        "group g: b-1 is dropped: the member was not heard of in time",
+        "group g: c-1 is dropped: the id handed out was not used in time",
+    ]

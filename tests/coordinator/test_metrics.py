@@ -1,0 +1,159 @@
+"""What is counted, and that the page is one Prometheus reads without complaint."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from coordinator.core.commands import Trigger
+from coordinator.core.effects import (
+    GroupSummary,
+    JoinPhaseEnded,
+    OffsetsCommitted,
+    RebalanceBegan,
+    SessionExpired,
+    SyncPhaseEnded,
+)
+from coordinator.metrics import GROUP_STATES, Metrics
+from coordinator.storage.contract import AppendFigures
+from tests.real.prometheus import promtool_check_metrics
+
+
+@dataclass(slots=True)
+class View:
+    summaries: dict[str, GroupSummary] = field(default_factory=dict)
+    lags: dict[str, int] = field(default_factory=dict)
+
+    def lag(self, group_id: str) -> int | None:
+        return self.lags.get(group_id)
+
+    def add(self, group_id: str, state: str = "Stable", members: int = 2, generation: int = 5) -> None:
+        self.summaries[group_id] = GroupSummary(group_id, state, "consumer", members, generation)
+
+
+@dataclass(slots=True)
+class Watched:
+    phase: str = "ready"
+    view: View = field(default_factory=View)
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """Each series by its name with its labels' values, in the order of the labels."""
+    page, _ = metrics.expose("")
+    return {
+        ",".join([sample.name, *(value for _, value in sorted(sample.labels.items()))]): sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+    }
+
+
+def test_events_are_counted() -> None:
+    metrics = Metrics("1.0", 10)
+    for trigger in Trigger:
+        metrics.event(RebalanceBegan("g", trigger, "a", 1, "because"))
+    metrics.event(RebalanceBegan("h", Trigger.MEMBER_LEFT, "a", 1, "because"))
+    metrics.event(JoinPhaseEnded("g", 2, 3200, 4))
+    metrics.event(SyncPhaseEnded("g", 2, 40))
+    metrics.event(SessionExpired("g", "a"))
+    metrics.event(SessionExpired("g", "b", pending=True))
+    metrics.event(SessionExpired("g", "c", pending=True))
+    metrics.event(OffsetsCommitted("g", (("t", 0, 1), ("t", 1, 1))))
+    metrics.event(OffsetsCommitted("g", (("t", 0, 2),)))
+    found = samples(metrics)
+    for trigger in Trigger:
+        expected = 2 if trigger is Trigger.MEMBER_LEFT else 1
+        assert found[f"rallypoint_rebalances_total,{trigger.value}"] == expected
+    assert found["rallypoint_join_phase_seconds_sum"] == pytest.approx(3.2)
+    assert found["rallypoint_sync_phase_seconds_sum"] == pytest.approx(0.04)
+    assert found["rallypoint_sessions_expired_total,member"] == 1
+    assert found["rallypoint_sessions_expired_total,pending"] == 2
+    assert found["rallypoint_commits_total"] == 2
+    assert found["rallypoint_committed_partitions_total"] == 3
+
+
+def test_requests_appends_and_parked_calls_are_counted() -> None:
+    metrics = Metrics("1.0", 10)
+    metrics.request_answered("join", "WAITING", 50.0)
+    metrics.request_answered("join", "NONE", 0.002)
+    metrics.request_answered("join", "NONE", 0.002)
+    metrics.request_answered("commit", "NONE", 0.002)
+    metrics.appended(AppendFigures(batches=3, writes=40, seconds=0.003))
+    metrics.parked(3)
+    metrics.parked(-1)
+    found = samples(metrics)
+    assert found["rallypoint_requests_total,join,NONE"] == 2
+    assert found["rallypoint_requests_total,join,WAITING"] == 1
+    assert found["rallypoint_request_seconds_count,join"] == 3
+    assert found["rallypoint_request_seconds_bucket,0.0025,join"] == 2
+    assert found["rallypoint_append_seconds_sum"] == 0.003
+    assert found["rallypoint_append_batches_sum"] == 3
+    assert found["rallypoint_append_writes_sum"] == 40
+    assert found["rallypoint_parked_calls"] == 2
+    assert "rallypoint_commits_created" not in found
+
+
+def test_groups_are_read_at_the_scrape() -> None:
+    service = Watched()
+    metrics = Metrics("1.0", 10)
+    metrics.watch(service)
+    service.view.add("a", members=3, generation=7)
+    service.view.add("b", state="Empty", members=0)
+    service.view.lags = {"a": 12}
+    found = samples(metrics)
+    assert found["rallypoint_ready"] == 1
+    assert {state: found[f"rallypoint_groups,{state}"] for state in GROUP_STATES} == {
+        "Empty": 1,
+        "PreparingRebalance": 0,
+        "CompletingRebalance": 0,
+        "Stable": 1,
+        "Dead": 0,
+    }
+    assert found["rallypoint_group_members,a"] == 3
+    assert found["rallypoint_group_generation,a"] == 7
+    assert found["rallypoint_group_lag,a"] == 12
+    assert "rallypoint_group_lag,b" not in found, "an unknown lag is not 0"
+    del service.view.summaries["a"]
+    service.phase = "draining"
+    found = samples(metrics)
+    assert "rallypoint_group_members,a" not in found
+    assert found["rallypoint_ready"] == 0
+
+
+def test_only_so_many_groups_get_series_of_their_own() -> None:
+    service = Watched()
+    metrics = Metrics("1.0", 2)
+    metrics.watch(service)
+    for group_id in ("c", "a", "d", "b"):
+        service.view.add(group_id)
+    found = samples(metrics)
+    assert [name for name in found if name.startswith("rallypoint_group_members")] == [
+        "rallypoint_group_members,a",
+        "rallypoint_group_members,b",
+    ]
+    assert found["rallypoint_groups_without_series"] == 2
+    assert found["rallypoint_groups,Stable"] == 4
+
+
+def test_two_services_in_one_process_do_not_meet() -> None:
+    first, second = Metrics("1.0", 1), Metrics("1.0", 1)
+    first.parked(1)
+    assert samples(second)["rallypoint_parked_calls"] == 0
+
+
+def test_a_scraper_gets_the_format_it_asks_for() -> None:
+    metrics = Metrics("1.0", 1)
+    assert metrics.expose("")[1].startswith("text/plain; version=0.0.4")
+    page, content_type = metrics.expose("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    assert page.endswith(b"# EOF\n")
+
+
+@pytest.mark.prometheus
+def test_promtool_has_no_complaint() -> None:
+    service = Watched()
+    service.view.add('a "quoted"\n\\group')
+    service.view.lags = {'a "quoted"\n\\group': 1}
+    metrics = Metrics("1.0", 10)
+    metrics.watch(service)
+    metrics.request_answered("join", "NONE", 0.1)
+    assert promtool_check_metrics(metrics.expose("")[0].decode()) == ""

@@ -1,0 +1,181 @@
+"""Where settings come from, which goes before which, and what is said about wrong ones."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.http.security import hash_token
+from coordinator.settings import (
+    CONFIG_VARIABLE,
+    Settings,
+    SettingsError,
+    flag_of,
+    load_settings,
+    unknown_variables,
+    variable_of,
+)
+
+HASH = hash_token("a token")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [CONFIG_VARIABLE, *map(variable_of, Settings.model_fields)]:
+        monkeypatch.delenv(name, raising=False)
+
+
+def toml(directory: Path, text: str) -> Path:
+    path = directory / "rallypoint.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    settings = load_settings({})
+    expected = {
+        "host": "127.0.0.1",
+        "port": 8000,
+        "shards": 50,
+        "group_min_session_timeout_ms": 6000,
+        "group_max_session_timeout_ms": 1800000,
+        "group_initial_rebalance_delay_ms": 3000,
+        "new_member_join_timeout_ms": 300000,
+        "offset_metadata_max_bytes": 4096,
+        "parked_call_max_wait_ms": 55000,
+        "max_body_bytes": 1048576,
+        "max_sync_bytes": 33554432,
+    }
+    assert settings.model_dump(include=set(expected)) == expected
+    assert settings.storage.startswith("sqlite:///")
+
+
+def test_a_flag_goes_before_the_environment_and_that_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = toml(tmp_path, 'port = 1\nshards = 1\nnode_id = "file"\nallowed_hosts = ["A", "b"]\n')
+    monkeypatch.setenv("RALLYPOINT_PORT", "2")
+    monkeypatch.setenv("RALLYPOINT_SHARDS", "2")
+    settings = load_settings({"port": "3"}, path)
+    assert (settings.port, settings.shards, settings.node_id, settings.max_body_bytes) == (3, 2, "file", 1048576)
+    assert settings.allowed_hosts == ("a", "b")
+
+
+def test_the_environment_can_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONFIG_VARIABLE, str(toml(tmp_path, "port = 7")))
+    assert load_settings({}).port == 7
+    other = tmp_path / "other.toml"
+    other.write_text("port = 8")
+    assert load_settings({}, other).port == 8
+
+
+def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RALLYPOINT_ALLOWED_ORIGINS", "https://A.example.org/, http://b:81 ,")
+    assert load_settings({}).allowed_origins == ("https://a.example.org", "http://b:81")
+    assert load_settings({"allowed_origins": ""}).allowed_origins == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"port": "65536"}, ["--port", "65535"]),
+        ({"port": "eight"}, ["--port", "integer"]),
+        ({"port": "1", "shards": "0", "log_level": "loud"}, ["--shards", "--log-level"]),
+        ({"group_min_session_timeout_ms": "2000000"}, ["group_min_session_timeout_ms (2000000)", "(1800000)"]),
+        ({"max_body_bytes": "40000000"}, ["max_body_bytes (40000000)", "max_sync_bytes (33554432)"]),
+        ({"storage": "postgres://x"}, ["--storage", "memory:"]),
+        ({"storage": "sqlite:///"}, ["--storage"]),
+        ({"advertised_url": "rally.example.org"}, ["--advertised-url", "http://host:port"]),
+        ({"advertised_url": "http://a/b"}, ["--advertised-url"]),
+        ({"advertised_url": "http://user@a"}, ["--advertised-url"]),
+        ({"advertised_url": "http://[::1"}, ["--advertised-url"]),
+        ({"allowed_origins": "*"}, ["--allowed-origins"]),
+        ({"allowed_hosts": "http://a"}, ["--allowed-hosts", "bare host name"]),
+        ({"allowed_hosts": "a:80"}, ["--allowed-hosts", "bare host name"]),
+        ({"insecure": "perhaps"}, ["--insecure"]),
+        ({"host": "0.0.0.0"}, ["0.0.0.0", "rallypoint token", "--insecure"]),
+        ({"host": "rally.example.org"}, ["rally.example.org", "rallypoint token", "--insecure"]),
+        ({"host": "::"}, ["--insecure"]),
+        ({"host": ""}, ["--host"]),
+    ],
+)
+def test_wrong_settings_are_named(flags: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(flags)
+    for word in words:
+        assert word in str(caught.value)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_place_of_a_wrong_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="port in the settings file: "):
+        load_settings({}, toml(tmp_path, "port = -1"))
+    monkeypatch.setenv("RALLYPOINT_PORT", "x")
+    with pytest.raises(SettingsError, match="RALLYPOINT_PORT: "):
+        load_settings({})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])
+def test_loopback_needs_no_token(host: str) -> None:
+    assert load_settings({"host": host}).host == host
+
+
+def test_a_token_or_a_word_opens_the_service(tmp_path: Path) -> None:
+    assert load_settings({"host": "0.0.0.0", "tokens": HASH}).token_hashes() == (HASH,)
+    assert load_settings({"host": "0.0.0.0", "insecure": True}).insecure
+    file = tmp_path / "tokens"
+    file.write_text(f"# etl\n{HASH}\n\n  {hash_token('b')}  \n")
+    settings = load_settings({"host": "0.0.0.0", "token_file": str(file), "tokens": hash_token("c")})
+    assert settings.token_hashes() == (hash_token("c"), HASH, hash_token("b"))
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "rp_plain-token\n", HASH.upper(), HASH[:-1]])
+def test_a_token_file_without_hashes_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"token_file": file}).token_hashes()
+    assert "rallypoint token" in str(caught.value)
+    assert "rp_plain" not in str(caught.value)
+
+
+def test_a_token_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        load_settings({"token_file": tmp_path / "none"}).token_hashes()
+
+
+def test_a_plain_token_is_refused_and_not_repeated() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"tokens": "rp_secret"})
+    assert "rallypoint token" in str(caught.value)
+    assert "rp_secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("prot = 1", "no setting of the name prot"), ("port = ", "is not TOML"), ("[port]\na = 1", "port in")],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        load_settings({}, toml(tmp_path, text))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        load_settings({}, tmp_path / "none.toml")
+
+
+def test_misspelt_variables_are_found() -> None:
+    environ = {"RALLYPOINT_PROT": "1", "RALLYPOINT_PORT": "1", CONFIG_VARIABLE: "x", "PATH": "/bin"}
+    assert unknown_variables(environ) == ["RALLYPOINT_PROT"]
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
+        assert isinstance(field.json_schema_extra, dict), name
+        if name.endswith("_ms"):
+            assert "milliseconds" in field.description, name
+        assert flag_of(name) == "--" + name.replace("_", "-")
