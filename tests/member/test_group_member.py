@@ -4,10 +4,12 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+import member as member_package
 from assignors.registry import UnknownAssignor
 from member import (
     Assignment,
@@ -40,13 +42,18 @@ async def fake() -> AsyncIterator[FakeCoordinator]:
         yield coordinator
 
 
+def _is_ours(task: asyncio.Task[object]) -> bool:
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and Path(code.co_filename).parent == Path(member_package.__file__).parent
+
+
 @pytest.fixture(autouse=True)
 async def _nothing_is_left_behind() -> AsyncIterator[None]:
     """Every task that a test's members started is gone with them."""
     before = asyncio.all_tasks()
     yield
     async with asyncio.timeout(2):
-        while left := {task for task in asyncio.all_tasks() - before if "member" in repr(task.get_coro())}:
+        while left := {task for task in asyncio.all_tasks() - before if _is_ours(task)}:
             await asyncio.wait(left)
     gc.collect()  # an unclosed session warns when it is collected, and warnings are errors
 
@@ -437,6 +444,25 @@ async def test_a_failure_in_on_revoked_is_logged_and_does_not_stop_the_member(
         await fake.rebalance()
         await member.wait_assigned(2000, newer_than=1)
     assert "could not flush" in caplog.text
+
+
+async def test_an_assignment_counts_once_on_assigned_has_returned(fake: FakeCoordinator) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def on_assigned(held: Assignment) -> None:
+        began.set()
+        await member.commit({("clicks", 0): 1})
+        await go_on.wait()
+
+    member = GroupMember(options(fake), on_assigned=on_assigned)
+    async with member:
+        waiting = asyncio.create_task(member.wait_assigned(2000))
+        await began.wait()
+        await asyncio.sleep(0.02)
+        assert member.assignment is not None
+        assert not waiting.done()
+        go_on.set()
+        assert await waiting is member.assignment
 
 
 async def test_a_callback_that_is_cancelled_from_within_counts_as_failed(fake: FakeCoordinator) -> None:

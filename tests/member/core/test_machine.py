@@ -1,11 +1,13 @@
 """The life of a member, rule by rule, in virtual time."""
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import pytest
 
+from assignors.range import RangeAssignor
 from member import errors
 from member.core import events as ev
+from member.core import requests
 from member.core.actions import Assign, Done, Send
 from member.core.events import Callback
 from member.core.outcomes import Answered, Outcome, Refused, Unreachable
@@ -25,6 +27,7 @@ from tests.member.core.player import (
     Player,
     joined,
     located,
+    options,
     refused,
     synced,
     waiting,
@@ -94,6 +97,24 @@ def test_waiting_answers_that_come_at_once_are_not_repeated_at_once() -> None:
     assert "join" not in player.open
     player.wait(1)
     assert "join" in player.open
+
+
+def test_a_cooperative_assignor_is_told_that_nothing_is_owned() -> None:
+    class Cooperative(RangeAssignor):
+        name: ClassVar[str] = "cooperative"
+        protocol: ClassVar[Literal["eager", "cooperative"]] = "cooperative"
+
+    held = (frozenset({("clicks", 0)}), 3)
+    intent = requests.join(
+        options(), (RangeAssignor(), Cooperative()), member_id="m", topics=("clicks",), user_data=None, held=held,
+        reason=None, request_id="r",
+    )  # fmt: skip
+    assert isinstance(intent.body, m.JoinRequest)
+    eager, cooperative = (protocol.metadata.text for protocol in intent.body.protocols)
+    assert '"owned_partitions":{"clicks":[0]}' in eager
+    assert '"generation_id":3' in eager
+    assert '"owned_partitions":{}' in cooperative
+    assert '"generation_id":-1' in cooperative
 
 
 def test_a_coordinator_that_is_gone_is_looked_up_again_before_the_join_goes_on() -> None:
@@ -437,6 +458,14 @@ def test_a_member_dropped_while_on_revoked_runs_waits_for_it_and_is_not_told_twi
     player.callback_ended()
     assert player.body("join").member_id == member_id
     assert '"owned_partitions":{}' in player.body("join").protocols[0].metadata.text
+    assert player.called() == [(ASSIGNED, 1), (REVOKED, 1)]
+
+
+def test_a_fatal_answer_while_on_revoked_runs_is_not_told_twice() -> None:
+    player = Player().to_revoking()
+    player.wait(3_000)
+    player.answer("heartbeat", refused(ErrorCode.FENCED_INSTANCE_ID))
+    assert player.state() is State.FAILED
     assert player.called() == [(ASSIGNED, 1), (REVOKED, 1)]
 
 

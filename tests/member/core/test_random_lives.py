@@ -1,0 +1,204 @@
+"""Lives at random: any answer to any call at any time, in virtual time. What must hold after every step is in `check`.
+
+A failure names its seed; `live(seed)` plays it again.
+"""
+
+import random
+
+import pytest
+
+from member.core import events as ev
+from member.core.actions import Assign
+from member.core.events import Callback
+from member.core.outcomes import Answered, Outcome
+from member.core.states import ENDED, State
+from protocol import messages as m
+from protocol import operations as ops
+from protocol.errors import ErrorCode
+from protocol.opaque import EMPTY, OpaqueJson
+from tests.member.core.player import (
+    BEATEN,
+    COMMIT,
+    GONE,
+    LEFT,
+    SUPERSEDED,
+    Player,
+    joined,
+    located,
+    refused,
+    synced,
+    waiting,
+)
+
+STEPS = 120
+REFUSALS = [code for code in ErrorCode if code is not ErrorCode.NONE]
+MILD = [
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+]
+
+
+class Life:
+    """A player, chance, and what the callbacks and the generation were so far."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.player = Player(group_instance_id=self.chance.choice([None, "i"]), jitter=self.chance.random())
+        self.generation_id = 0
+        self.running = 0  # callbacks that have ended
+        self.ticket = 0
+
+    def step(self) -> None:
+        chance, player = self.chance, self.player
+        choice = chance.random()
+        if choice < 0.6 and player.open:
+            self.answer(chance.choice(sorted(player.open)))
+        elif choice < 0.75 and self.running < len(player.callbacks):
+            self.end_callback()
+        elif choice < 0.95:
+            player.wait(chance.choice([1, 100, 3_000, 20_000, 50_000]))
+        else:
+            self.wish()
+
+    def answer(self, name: str) -> None:
+        call = self.player.open[name]
+        if isinstance(call, Assign):
+            made = (m.SyncAssignment(member_id="m-1", assignment=EMPTY),)
+            del self.player.open[name]
+            self.player.feed(
+                ev.AssignmentMade(call.call_id, made)
+                if self.chance.random() < 0.8
+                else ev.AssignmentFailed(call.call_id, OSError("down"), retriable=self.chance.random() < 0.9)
+            )
+        else:
+            self.player.answer(name, self.outcome(name))
+
+    def outcome(self, name: str) -> Outcome:
+        choice = self.chance.random()
+        if choice < 0.1:
+            return GONE
+        if choice < 0.15:
+            return SUPERSEDED
+        if choice < 0.3:
+            return refused(self.chance.choice(MILD), url=self.chance.choice([None, "http://node-2"]))
+        if choice < 0.305:
+            return refused(self.chance.choice(REFUSALS), member_id=self.chance.choice([None, "m-2"]))
+        return self.success(name)
+
+    def success(self, name: str) -> Outcome:
+        match name:
+            case "coordinator":
+                return located(self.chance.choice(["http://node-1", "http://node-2"]))
+            case "join":
+                body = self.player.sends[-1].body if self.player.sends else None
+                if isinstance(body, m.JoinRequest) and not body.member_id and body.group_instance_id is None:
+                    return refused(ErrorCode.MEMBER_ID_REQUIRED, member_id="m-1")
+                if self.chance.random() < 0.3:
+                    return waiting("m-1")
+                self.generation_id += 1
+                return joined(self.generation_id, leader=self.chance.choice(["m-1", "other"]))
+            case "sync":
+                junk = OpaqueJson.of("junk") if self.chance.random() < 0.01 else EMPTY
+                return waiting() if self.chance.random() < 0.3 else synced(junk)
+            case "heartbeat":
+                return BEATEN
+            case "leave":
+                return LEFT
+            case _:
+                return Answered(m.CommitAnswer(offsets={}))
+
+    def end_callback(self) -> None:
+        call = self.player.callbacks[self.running]
+        self.running += 1
+        error = OSError("disk full") if self.chance.random() < 0.02 else None
+        self.player.feed(ev.CallbackEnded(call.callback, call.assignment.generation_id, error))
+
+    def wish(self) -> None:
+        chance, player = self.chance, self.player
+        match chance.randrange(12):
+            case 0:
+                player.feed(ev.LeaveRequested("enough", stay=chance.random() < 0.3))
+            case 1 | 2 | 3:
+                player.feed(ev.RejoinRequested("again"))
+            case 4 | 5 | 6:
+                player.feed(ev.SubscriptionChanged((chance.choice(["clicks", "orders"]),), None))
+            case 7 | 8:
+                player.feed(ev.MembershipDoubted(player.machine.generation_id))
+            case 9 | 10 if player.state() not in ENDED and "commit" not in player.open:
+                self.ticket += 1
+                player.ask(self.ticket, ops.COMMIT, COMMIT)
+            case _:
+                player.feed(ev.Started())
+
+    def check(self) -> None:
+        player, machine = self.player, self.player.machine
+        state = player.state()
+        if state in ENDED:
+            assert (player.open, player.timers) == ({}, {}), "nothing outlives the member"
+            assert player.done is not None
+            assert (player.done.error is not None) == (state is State.FAILED)
+        elif state is not State.UNJOINED:
+            wanted = self.running < len(player.callbacks)
+            assert player.open or player.timers or wanted, f"{state} waits for nothing, so it is stuck for ever"
+        if state in {State.STABLE, State.REVOKING}:
+            assert machine.assignment is not None
+            assert machine.assignment.generation_id >= 1
+            assert machine.generation_id == machine.assignment.generation_id or "heartbeat" not in player.open
+        else:
+            assert machine.assignment is None
+        for said in (*player.bodies("sync"), *player.bodies("heartbeat")):
+            assert said.generation_id >= 1
+            assert said.member_id
+        ends: list[Callback] = [call.callback for call in player.callbacks]
+        assert all(callback is Callback.ASSIGNED for callback in ends[::2]), ends
+        assert all(callback is not Callback.ASSIGNED for callback in ends[1::2]), ends
+
+
+def live(seed: int) -> Life:
+    life = Life(seed)
+    life.player.feed(ev.Started())
+    for _ in range(STEPS):
+        life.step()
+        life.check()
+    return life
+
+
+def settle(life: Life) -> None:
+    """From now on everything goes well."""
+    player = life.player
+    for _ in range(200):
+        if player.state() in {State.STABLE, *ENDED} and life.running == len(player.callbacks):
+            return
+        if life.running < len(player.callbacks):
+            call = player.callbacks[life.running]
+            life.running += 1
+            player.feed(ev.CallbackEnded(call.callback, call.assignment.generation_id))
+        elif player.open:
+            name = sorted(player.open)[0]
+            call_now = player.open[name]
+            if isinstance(call_now, Assign):
+                life.answer(name)
+            else:
+                player.answer(name, life.success(name))
+        else:
+            player.wait(5_000)
+        life.check()
+    raise AssertionError(f"never settled: {player.state()}, open {sorted(player.open)}, timers {player.timers}")
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_whatever_happens_the_member_stays_sound_and_settles(block: int) -> None:
+    ends = set()
+    for seed in range(block * 40, block * 40 + 40):
+        try:
+            life = live(seed)
+            settle(life)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        ends.add(life.player.state())
+    assert State.STABLE in ends
+    assert len(ends) > 1, "chance also finds the ways out"
