@@ -1,0 +1,84 @@
+"""The command line: what it prints, and how it ends."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+from coordinator.http.security import hash_token
+from coordinator.settings import Settings, flag_of, load_settings
+
+
+def test_help_lists_every_setting_with_its_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--help"])
+    assert ended.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for name, field in Settings.model_fields.items():
+        assert f"{flag_of(name)} " in text or f"{flag_of(name)}, " in text, name
+        assert " ".join((field.description or "?").split()) in text, name
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert re.fullmatch(r"rallypoint \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["run"],
+        ["serve", "--prot", "1"],
+        ["serve", "--por", "1"],
+        ["serve", "--port"],
+        ["serve", "now"],
+        ["token", "x"],
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: rallypoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--port", "x"], "--port: "),
+        (["--host", "0.0.0.0"], "--insecure"),
+        (["--config", "/no/such/file.toml"], "cannot be read: No such file"),
+        (["--storage", "memory:", "--token-file", "/no/such/tokens"], "token_file /no/such/tokens cannot be read"),
+    ],
+)
+def test_wrong_settings_end_with_2_and_a_sentence(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--port", "0", *flags]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
+    assert printed.err.startswith("rallypoint: ")
+    assert printed.err.count("\n") == 1
+
+
+def test_a_drawn_token_fits_the_line_that_is_printed_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["token"]) == 0
+    first = capsys.readouterr().out
+    token = re.search(r"^  (rp_\S{43})$", first, re.MULTILINE)
+    line = re.search(r"^  (tokens = .*)$", first, re.MULTILINE)
+    assert token
+    assert line
+    config = tmp_path / "rallypoint.toml"
+    config.write_text(line[1])
+    assert load_settings({}, config).tokens == (hash_token(token[1]),)
+    assert f"RALLYPOINT_TOKENS={hash_token(token[1])}" in first
+    assert main(["token"]) == 0
+    assert token[1] not in capsys.readouterr().out
