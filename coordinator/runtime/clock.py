@@ -65,7 +65,7 @@ class Backoff:
 
     def wait_ms(self, now_ms: int) -> int:
         """How long to wait after a failure now."""
-        if self._until_ms is not None and now_ms <= self._until_ms:
+        if self._until_ms is not None and now_ms < self._until_ms:
             return self._until_ms - now_ms
         if self._until_ms is None or now_ms - self._until_ms > 2 * self._longest_ms:
             self._next_ms = 0

@@ -1,0 +1,349 @@
+"""Nothing is seen before it is durable; and what failed is forgotten, by everyone who could have seen it."""
+
+import asyncio
+import logging
+
+import pytest
+
+from coordinator.core.effects import Failure, GroupChanged, OffsetsCommitted
+from coordinator.storage.contract import BatchLimits, StorageUnavailable
+from coordinator.storage.memory import MemoryContents, MemoryStore
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from tests.fakes.faulty_store import Fault
+from tests.fakes.manual_clock import settle
+from tests.fakes.room import DESCRIBE, Room, code, commit, committed, heartbeat, join, sync
+
+
+@pytest.fixture
+async def room() -> Room:
+    return await Room().start()
+
+
+async def test_an_answer_never_leaves_before_its_append_returned(room: Room) -> None:
+    room.store.append_gate.shut()
+    task = room.ask("g", commit(7))
+    await room.clock.run(60_000)
+    assert room.store.append_gate.waiting == 1
+    assert not task.done()
+    assert room.watcher.events == []
+    assert room.service.view.summaries == {}
+    room.store.append_gate.let_go()
+    await settle()
+    assert isinstance(task.result(), m.CommitAnswer)
+    assert {type(event) for event in room.watcher.events} == {GroupChanged, OffsetsCommitted}
+    assert set(room.service.view.summaries) == {"g"}
+
+
+async def test_a_read_waits_for_the_write_before_it(room: Room) -> None:
+    await room.now("g", commit(1))
+    room.store.append_gate.shut()
+    writing = room.ask("g", commit(2))
+    await settle()
+    reading = room.ask("g", m.FetchRequest())
+    await settle()
+    assert not writing.done()
+    assert not reading.done(), "it would show the old offset, or one that may never be stored"
+    room.store.append_gate.let_go()
+    await settle()
+    answer = reading.result()
+    assert isinstance(answer, m.FetchAnswer)
+    assert answer.offsets["clicks"][0].offset == 2
+
+
+async def test_what_waits_while_an_append_is_under_way_goes_out_as_one(room: Room) -> None:
+    room.store.append_gate.shut()
+    first = room.ask("g", commit(0))
+    await settle()
+    others = [room.ask("g", commit(number, partition=number)) for number in range(1, 21)]
+    await settle()
+    assert room.store.append_gate.waiting == 1
+    room.store.append_gate.let_go()
+    await settle()
+    assert all(isinstance(task.result(), m.CommitAnswer) for task in (first, *others))
+    assert [len(writes) for _, writes in room.store.appends] == [2, 20], "a header and an offset, then all the others"
+
+
+async def test_appends_of_many_groups_are_joined_by_their_shards_writer(room: Room) -> None:
+    shard_of = room.service.find_coordinators(m.CoordinatorRequest(group_ids=tuple(f"g{n}" for n in range(80))))
+    ours = [entry.group_id for entry in shard_of.coordinators if entry.shard == 1]
+    assert len(ours) >= 10
+    tasks = [room.ask(group_id, commit(1)) for group_id in ours]
+    await settle()
+    assert all(isinstance(task.result(), m.CommitAnswer) for task in tasks)
+    assert [len(writes) for _, writes in room.store.appends] == [2 * len(ours)]
+
+
+async def test_heartbeats_write_nothing_and_are_answered_at_once(room: Room) -> None:
+    ids = await room.form("g", "a", "b")
+    before = len(room.store.appends)
+    room.store.append_gate.shut()
+    for member_id in ids.values():
+        assert isinstance(await room.now("g", heartbeat(member_id, 1)), m.HeartbeatAnswer)
+    assert len(room.store.appends) == before
+
+
+# --- a definite failure ----------------------------------------------------------------------------------------------
+
+
+async def test_after_a_definite_failure_everyone_is_told_to_retry_and_the_stored_state_stands(room: Room) -> None:
+    ids = await room.form("g", "a", "b")
+    await room.now("g", commit(5, ids["a"], 1))
+    parked = room.ask("g", heartbeat(ids["b"], 1, wait_ms=4_000))
+    await settle()
+    assert room.service.parked_calls == 1
+    room.store.append_gate.shut()
+    room.store.faults.append(Fault.NOT_STORED)
+    failing = room.ask("g", commit(6, ids["a"], 1))
+    await settle()
+    queued = room.ask("g", commit(7, ids["a"], 1))
+    await settle()
+    assert not parked.done()
+    room.store.append_gate.let_go()
+    await settle()
+    assert [code(task.result()) for task in (parked, failing, queued)] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
+    assert await committed(room, "g") == {0: 5}
+    assert isinstance(await room.now("g", heartbeat(ids["b"], 1)), m.HeartbeatAnswer)
+    assert isinstance(await room.now("g", commit(8, ids["a"], 1)), m.CommitAnswer)
+    assert await committed(room, "g") == {0: 8}
+    room.assert_nothing_waits()
+
+
+async def test_a_failed_group_is_loaded_anew_though_nobody_asks_and_its_members_can_expire(room: Room) -> None:
+    ids = await room.form("g", "a", "b")
+    room.store.faults.append(Fault.NOT_STORED)
+    await room.now("g", commit(6, ids["a"], 1))
+    assert len(room.service._timers) == 2, "one session each"
+    await room.clock.run(10_100)
+    summary = room.service.view.summaries["g"]
+    assert (summary.state, summary.member_count) == ("Empty", 0)
+    assert len(room.service._timers) == 0
+
+
+async def test_the_failure_of_one_groups_append_leaves_other_groups_alone(room: Room) -> None:
+    ids = await room.form("g", "a")
+    others = await room.form("other", "b")
+    parked = room.ask("other", heartbeat(others["b"], 1, wait_ms=4_000))
+    room.store.faults.append(Fault.NOT_STORED)
+    assert code(await room.now("g", commit(1, ids["a"], 1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not parked.done()
+    await room.clock.run(4_000)
+    assert isinstance(parked.result(), m.HeartbeatAnswer)
+
+
+async def test_a_group_that_was_never_stored_is_gone_after_the_failure(room: Room) -> None:
+    room.store.faults.append(Fault.NOT_STORED)
+    assert code(await room.now("g", join("a", ""))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert code(await room.now("g", DESCRIBE)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert room.service.view.summaries == {}
+    assert len(room.service._timers) == 0
+    ids = await room.form("g", "a")
+    assert ids
+
+
+async def test_a_lost_generation_is_not_used_again(room: Room) -> None:
+    ids = await room.form("g", "a")
+    joining = room.ask("g", join("a", ids["a"]))
+    await settle()
+    answer = joining.result()
+    assert isinstance(answer, m.JoinAnswer)
+    assert answer.generation_id == 2
+    room.store.faults.append(Fault.NOT_STORED)
+    share = m.SyncAssignment(member_id=ids["a"])
+    assert code(await room.now("g", sync(ids["a"], 2, (share,)))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert code(await room.now("g", heartbeat(ids["a"], 2))) is ErrorCode.ILLEGAL_GENERATION
+    assert isinstance(await room.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
+    again = await room.now("g", join("a", ids["a"]))
+    assert isinstance(again, m.JoinAnswer)
+    assert again.generation_id == 3
+
+
+async def test_a_store_that_goes_on_failing_is_not_asked_in_a_hurry(room: Room) -> None:
+    await room.now("g", commit(1))
+    room.store.scan_errors.extend(StorageUnavailable("planted") for _ in range(5))
+    room.store.faults.append(Fault.NOT_STORED)
+    await room.now("g", commit(2))
+    assert code(await room.now("g", DESCRIBE)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert isinstance(await room.now("g", heartbeat("x", 1)), m.HeartbeatAnswer), "nobody can say yet"
+    assert len(room.store.scan_errors) >= 3
+    await room.clock.run(5_000)
+    assert not room.store.scan_errors
+    assert await committed(room, "g") == {0: 1}
+
+
+# --- doubt and fencing -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "wanted", "offset"),
+    [
+        (Fault.STORED_UNSURE, ErrorCode.COORDINATOR_NOT_AVAILABLE, 6),
+        (Fault.NOT_STORED_UNSURE, ErrorCode.COORDINATOR_NOT_AVAILABLE, 5),
+        (Fault.FENCED, ErrorCode.NOT_COORDINATOR, 5),
+    ],
+)
+async def test_a_shard_in_doubt_is_dropped_and_taken_anew(
+    room: Room, fault: Fault, wanted: ErrorCode, offset: int
+) -> None:
+    ids = await room.form("g", "a")
+    await room.now("g", commit(5, ids["a"], 1))
+    parked = room.ask("g", heartbeat(ids["a"], 1, wait_ms=4_000))
+    await settle()
+    acquired = len(room.store.acquired)
+    room.store.append_gate.shut()
+    room.store.faults.append(fault)
+    unsure = room.ask("g", commit(6, ids["a"], 1))
+    await settle()
+    queued = room.ask("g", commit(7, ids["a"], 1))
+    await settle()
+    room.store.append_gate.let_go()
+    await settle()
+    assert [code(task.result()) for task in (parked, unsure, queued)] == [wanted] * 3
+    assert len(room.store.acquired) == acquired + 1
+    assert await committed(room, "g") == {0: offset}
+    assert isinstance(await room.now("g", commit(9, ids["a"], 1)), m.CommitAnswer)
+    room.assert_nothing_waits()
+
+
+async def test_a_shard_that_cannot_be_taken_again_says_so_and_goes_on_trying(room: Room) -> None:
+    await room.now("g", commit(5))
+    room.store.acquire_errors.extend(StorageUnavailable("planted") for _ in range(4))
+    room.store.faults.append(Fault.NOT_STORED_UNSURE)
+    await room.now("g", commit(6))
+    assert code(await room.now("g", commit(7))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert code(await room.now("g", heartbeat("x", 1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    refused = room.service.list_groups(m.ListGroupsRequest())
+    assert isinstance(refused, Failure)
+    assert "planted" in refused.detail
+    await room.clock.run(5_000)
+    assert await committed(room, "g") == {0: 5}
+
+
+async def test_two_services_over_one_store_never_both_write(room: Room) -> None:
+    ids = await room.form("g", "a")
+    latter = await Room(room.contents, clock=room.clock).start()
+    assert code(await room.now("g", commit(1, ids["a"], 1))) is ErrorCode.NOT_COORDINATOR
+    assert isinstance(latter, Room)
+
+
+# --- too large -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_commit_over_the_limit_is_refused_for_good_and_nothing_of_it_is_kept() -> None:
+    room = await Room(store=MemoryStore(limits=BatchLimits(writes_max=10, bytes_max=100_000))).start()
+    await room.now("g", commit(1))
+    many = m.CommitRequest(
+        generation_id=-1, offsets={"clicks": {number: m.OffsetCommit(offset=9) for number in range(11)}}
+    )
+    assert code(await room.now("g", many)) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert await committed(room, "g") == {0: 1}
+    assert isinstance(await room.now("g", commit(2)), m.CommitAnswer)
+
+
+async def test_small_commits_that_are_too_many_for_one_append_are_stored_in_several() -> None:
+    room = await Room(store=MemoryStore(limits=BatchLimits(writes_max=10, bytes_max=100_000))).start()
+    room.store.append_gate.shut()
+    tasks = [room.ask("g", commit(number, partition=number)) for number in range(40)]
+    others = [room.ask("h", commit(number, partition=number)) for number in range(40)]
+    await settle()
+    room.store.append_gate.let_go()
+    await settle()
+    assert all(isinstance(task.result(), m.CommitAnswer) for task in (*tasks, *others))
+    assert all(len(writes) <= 10 for _, writes in room.store.appends)
+    assert await committed(room, "g") == {number: number for number in range(40)}
+
+
+async def test_when_a_later_part_fails_the_parts_before_it_stand_and_their_answers_too() -> None:
+    room = await Room(store=MemoryStore(limits=BatchLimits(writes_max=10, bytes_max=100_000))).start()
+    room.store.faults.extend([Fault.NONE, Fault.NONE, Fault.NOT_STORED])
+    room.store.append_gate.shut()
+    tasks = [room.ask("g", commit(number, partition=number)) for number in range(30)]
+    await settle()
+    room.store.append_gate.let_go()
+    await settle()
+    stored = {number for number, task in enumerate(tasks) if isinstance(task.result(), m.CommitAnswer)}
+    refused = {number for number, task in enumerate(tasks) if isinstance(task.result(), Failure)}
+    assert stored
+    assert refused
+    assert stored | refused == set(range(30))
+    assert set(await committed(room, "g")) == stored
+
+
+# --- faults of ours --------------------------------------------------------------------------------------------------
+
+
+class PlantedBug(Exception):  # noqa: N818
+    pass
+
+
+async def test_a_fault_of_the_rules_is_logged_once_and_the_group_loaded_anew(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = await room.form("g", "a", "b")
+    parked = room.ask("g", heartbeat(ids["b"], 1, wait_ms=4_000))
+    await settle()
+    lane = next(shard.lanes["g"] for shard in room.service._shards if "g" in shard.lanes)
+    lane._group.members[ids["a"]].terms = None  # type: ignore[assignment]
+    with caplog.at_level(logging.ERROR):
+        assert code(await room.now("g", heartbeat(ids["a"], 1))) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert code(parked.result()) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+    assert isinstance(await room.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
+    room.assert_nothing_waits()
+
+
+async def test_an_engine_that_breaks_its_contract_leaves_the_shard_in_doubt(room: Room) -> None:
+    await room.now("g", commit(1))
+
+    async def broken(writes: object) -> None:
+        raise ZeroDivisionError
+
+    shard = next(shard for shard in room.service._shards if "g" in shard.lanes)
+    assert shard._space is not None
+    shard._space.append = broken  # type: ignore[method-assign]
+    assert code(await room.now("g", commit(2))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await committed(room, "g") == {0: 1}
+
+
+# --- restarts --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_restart_keeps_commits_assignments_and_generations() -> None:
+    contents = MemoryContents()
+    before = await Room(contents).start()
+    ids = await before.form("g", "a", "b")
+    await before.now("g", commit(5, ids["a"], 1))
+    after = await Room(contents, clock=before.clock).start()
+    for name, member_id in ids.items():
+        assert isinstance(await after.now("g", heartbeat(member_id, 1)), m.HeartbeatAnswer)
+        answer = await after.now("g", sync(member_id, 1))
+        assert isinstance(answer, m.SyncAnswer)
+        assert answer.assignment.value == name
+    assert await committed(after, "g") == {0: 5}
+    assert after.service.view.summaries["g"].state == "Stable"
+    assert not any(isinstance(event, OffsetsCommitted) for event in after.watcher.events)
+
+
+async def test_after_a_restart_each_member_has_one_full_session() -> None:
+    before = await Room().start()
+    ids = await before.form("g", "a", "b")
+    await before.clock.run(9_000)
+    after = await Room(before.contents, clock=before.clock).start()
+    await after.clock.run(9_000)
+    assert isinstance(await after.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
+    await after.clock.run(1_100)
+    assert code(await after.now("g", heartbeat(ids["a"], 1))) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert code(await after.now("g", heartbeat(ids["b"], 1))) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_waiting_is_cancelled_but_the_step_is_not(room: Room) -> None:
+    room.store.append_gate.shut()
+    task = room.ask("g", commit(7))
+    await settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    room.store.append_gate.let_go()
+    await settle()
+    assert await committed(room, "g") == {0: 7}
+    room.assert_nothing_waits()
