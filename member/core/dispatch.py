@@ -2,7 +2,8 @@
 not known here.
 
 Each lane holds one intent at a time and keeps it, byte for byte, until it is settled or replaced: a repeat of a join
-carries the same `request_id`. Whatever `reactions.SAME_REQUEST` covers is dealt with here; the rest is settled.
+carries the same `request_id`. (Only a heartbeat says in advance what else to say at a repeat.) Whatever
+`reactions.SAME_REQUEST` covers is dealt with here; the rest is settled.
 """
 
 from dataclasses import dataclass
@@ -34,13 +35,14 @@ RETRY_AFTER_MAX_MS = 60_000
 class Intent:
     """What is to be said. `held_ms`: how long the service is asked to hold the answer back.
 
-    `timeout_ms`: for the answer, beyond `held_ms`.
+    `timeout_ms`: for the answer, beyond `held_ms`. `again`: what to say instead once this was late or failed.
     """
 
     operation: Operation
     body: BaseModel | None
     timeout_ms: int
     held_ms: int = 0
+    again: "Intent | None" = None
 
 
 @dataclass(slots=True)
@@ -220,7 +222,9 @@ class Dispatcher:
         return self._next_call - 1
 
     def _backoff_ms(self, failures: int, jitter: float) -> int:
-        return backoff_ms(failures, self._options.retry_backoff_ms, self._options.retry_backoff_max_ms, jitter)
+        # One wait may not use up the session in which the request should get through.
+        most_ms = min(self._options.retry_backoff_max_ms, max(1, self._options.session_timeout_ms // 6))
+        return backoff_ms(failures, min(self._options.retry_backoff_ms, most_ms), most_ms, jitter)
 
     def _stop(self, lane: Lane) -> None:
         if lane.call_id is not None:
@@ -247,8 +251,10 @@ class Dispatcher:
             lane.blocked = True
             self._look_up(now_ms)
             return
+        assert lane.intent is not None
+        if lane.intent.again is not None and (lane.sent or lane.blocked):
+            lane.intent = lane.intent.again
         intent = lane.intent
-        assert intent is not None
         lane.blocked = False
         lane.call_id = self._new_call_id()
         lane.url = url

@@ -76,6 +76,7 @@ class Membership:
         self._heartbeat_interval_ms = options.heartbeat_interval_ms or 3_000
         self._assigning: m.JoinAnswer | None = None
         self._subscription_stale = False
+        self._reason = ""
         self._disowned = False
         self._ending: Ending | None = None
         self.state = State.UNJOINED
@@ -303,7 +304,7 @@ class Membership:
         match reaction_to(problem):
             case Reaction.TAKE_ID if problem.member_id and joining and not self.member_id:
                 self.member_id = problem.member_id
-                self._join("the group gave a member id", now_ms, draw)
+                self._join(self._reason, now_ms, draw)
             case Reaction.TAKE_ID:
                 self._fail(ServiceFailed("MEMBER_ID_REQUIRED came without a member id, or where there is one"))
             case Reaction.REJOIN:
@@ -337,8 +338,9 @@ class Membership:
     # --- joining again -----------------------------------------------------------------------------------------------
 
     def _join(self, reason: str, now_ms: int, draw: Draw, delay_ms: int = 0) -> None:
-        """A new attempt, with a new request id."""
+        """A new attempt, with a new request id. The group's history shows `reason`."""
         self._stop_beating()
+        self._reason = reason
         self._net.cancel_timer(ASSIGN)
         self._assigning = None
         self._subscription_stale = False
@@ -379,6 +381,7 @@ class Membership:
 
     def _revoke(self, reason: str, now_ms: int) -> None:
         assert self.assignment is not None
+        self._reason = reason
         self._move(State.REVOKING, reason)
         self._net.actions.append(CallBack(Callback.REVOKED, self.assignment))
         limit_ms = self._options.rebalance_timeout_ms
@@ -407,7 +410,7 @@ class Membership:
         if self._ending is not None:
             self._say_leave(now_ms)
         else:
-            self._join("the partitions were given up", now_ms, draw)
+            self._join(self._reason, now_ms, draw)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,11 @@ def sync(
 
 
 def heartbeat(options: MemberOptions, member_id: str, generation_id: int, wait_ms: int) -> Intent:
-    """A sign of life. An answer that is late by a quarter of the session is given up, while there is time to repeat."""
+    """A sign of life, held back by the service for `wait_ms` at the most.
+
+    An answer that is late by a quarter of the session is given up, while there is time to repeat. A repeat does not
+    wait: two waits in a row would be the whole session.
+    """
     body = m.HeartbeatRequest(
         generation_id=generation_id,
         member_id=member_id,
@@ -84,7 +88,8 @@ def heartbeat(options: MemberOptions, member_id: str, generation_id: int, wait_m
         wait_ms=wait_ms,
     )
     timeout_ms = min(options.request_timeout_ms, max(500, options.session_timeout_ms // 4))
-    return Intent(ops.HEARTBEAT, body, timeout_ms, held_ms=wait_ms)
+    again = None if wait_ms == 0 else heartbeat(options, member_id, generation_id, 0)
+    return Intent(ops.HEARTBEAT, body, timeout_ms, held_ms=wait_ms, again=again)
 
 
 def leave(options: MemberOptions, member_id: str, reason: str | None) -> Intent:

@@ -373,6 +373,47 @@ def test_a_heartbeat_hiccup_is_no_loss(hiccup: Outcome) -> None:
     player.answer("heartbeat", BEATEN)
 
 
+def test_a_repeated_heartbeat_does_not_wait_for_two_waits_would_be_the_session() -> None:
+    player = Player().to_stable()
+    player.wait(20_000)
+    player.answer("heartbeat", refused(ErrorCode.NOT_COORDINATOR, url="http://node-2"))
+    assert player.body("heartbeat").wait_ms == 0
+    player.answer("heartbeat", BEATEN)
+    player.wait(3_000)
+    assert player.body("heartbeat").wait_ms == 20_000
+    player.answer("heartbeat", GONE)
+    player.answer("coordinator", located())
+    assert player.body("heartbeat").wait_ms == 0
+
+
+def test_a_heartbeat_that_waited_for_the_coordinator_does_not_wait_on() -> None:
+    player = Player().to_stable()
+    player.ask(1, ops.COMMIT, COMMIT)
+    player.answer("commit", GONE)
+    player.wait(3_000)
+    player.answer("heartbeat", BEATEN)
+    assert set(player.open) == {"coordinator"}
+    player.answer("coordinator", located())
+    assert player.body("heartbeat").wait_ms == 0
+
+
+def test_back_off_leaves_time_within_a_short_session() -> None:
+    player = Player(session_timeout_ms=600).to_stable()
+    loading = refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    for _ in range(3):
+        player.answer("heartbeat", loading)
+        player.wait(100)
+        assert "heartbeat" in player.open
+
+
+def test_the_users_reason_reaches_the_groups_history() -> None:
+    player = Player().to_stable()
+    assert {join.reason for join in player.bodies("join")} == {"started"}
+    player.feed(ev.RejoinRequested("clicks grew"))
+    player.callback_ended()
+    assert player.body("join").reason == "clicks grew"
+
+
 def test_a_session_without_a_heartbeat_loses_the_assignment_but_not_the_id() -> None:
     player = Player().to_stable()
     player.wait(20_000)

@@ -72,7 +72,7 @@ class Life:
             self.player.feed(
                 ev.AssignmentMade(call.call_id, made)
                 if self.chance.random() < 0.8
-                else ev.AssignmentFailed(call.call_id, OSError("down"), retriable=self.chance.random() < 0.9)
+                else ev.AssignmentFailed(call.call_id, OSError("down"), retriable=self.chance.random() < 0.98)
             )
         else:
             self.player.answer(name, self.outcome(name))
@@ -84,8 +84,9 @@ class Life:
         if choice < 0.15:
             return SUPERSEDED
         if choice < 0.3:
-            return refused(self.chance.choice(MILD), url=self.chance.choice([None, "http://node-2"]))
-        if choice < 0.305:
+            codes = MILD[:3] if name == "coordinator" else MILD
+            return refused(self.chance.choice(codes), url=self.chance.choice([None, "http://node-2"]))
+        if choice < 0.301:
             return refused(self.chance.choice(REFUSALS), member_id=self.chance.choice([None, "m-2"]))
         return self.success(name)
 
@@ -94,8 +95,8 @@ class Life:
             case "coordinator":
                 return located(self.chance.choice(["http://node-1", "http://node-2"]))
             case "join":
-                body = self.player.sends[-1].body if self.player.sends else None
-                if isinstance(body, m.JoinRequest) and not body.member_id and body.group_instance_id is None:
+                body = self.player.body(name)
+                if not body.member_id and body.group_instance_id is None:
                     return refused(ErrorCode.MEMBER_ID_REQUIRED, member_id="m-1")
                 if self.chance.random() < 0.3:
                     return waiting("m-1")
