@@ -75,7 +75,10 @@ def _claim(
     if held is not None:
         return Claim.KEEP if note.epoch == held.epoch else Claim.TAKE
     position = start.partitions.get(tp)
-    return Claim.RESUME if position is not None and note.epoch == position.epoch else Claim.TAKE
+    if position is None or note.epoch != position.epoch:
+        return Claim.TAKE
+    # Behind the group: another driver on this checkpoint has gone on since this one read it.
+    return Claim.RESUME if position.end >= committed.offset else Claim.TAKE
 
 
 def position_of(start: StreamOffset, tp: TopicPartition, held: Held) -> int:

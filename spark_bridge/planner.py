@@ -42,20 +42,27 @@ class Place(Protocol):
     """What is used of `membership.Membership`, which says what each does."""
 
     @property
-    def revocation(self) -> Assignment | None: ...
+    def revocation(self) -> Assignment | None:
+        """The assignment that the group wants back."""
 
     @property
-    def present(self) -> Assignment | None: ...
+    def present(self) -> Assignment | None:
+        """The assignment at this moment."""
 
-    def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None: ...
+    def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None:
+        """The assignment to plan under, None if there is none in time."""
 
-    def acknowledge(self) -> None: ...
+    def acknowledge(self) -> None:
+        """Give up what the group wants back."""
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> bool: ...
+    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> bool:
+        """Store offsets; False if the assignment is lost."""
 
-    def committed(self) -> dict[TopicPartition, Committed]: ...
+    def committed(self) -> dict[TopicPartition, Committed]:
+        """What the group has."""
 
-    def leave(self, reason: str) -> None: ...
+    def leave(self, reason: str) -> None:
+        """Leave without committing."""
 
 
 class Planner:

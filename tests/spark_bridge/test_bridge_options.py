@@ -1,0 +1,117 @@
+"""Options: what is taken, and that what is wrong is named in one sentence."""
+
+import pickle
+
+import pytest
+
+from spark_bridge.errors import OptionError
+from spark_bridge.options import EARLIEST, LATEST, OptionSpec, parse_options
+from spark_bridge.sources.registry import find_source, parse_for_source
+
+NEEDED = {"coordinator": "http://127.0.0.1:8000", "group": "clicks", "source": "files", "subscribe": "a"}
+FILES = {**NEEDED, "path": "/data"}
+
+
+def test_the_defaults() -> None:
+    options = parse_options(NEEDED)
+    assert options.coordinators == ("http://127.0.0.1:8000",)
+    assert options.assignors == ("range",)
+    assert options.starting.of(("a", 0)) == LATEST
+    assert options.max_offsets_per_trigger is None
+    assert (options.session_timeout_ms, options.rebalance_timeout_ms) == (45_000, 300_000)
+    assert options.source.fail_on_data_loss
+    assert not options.allow_stateful
+
+
+def test_names_are_compared_without_regard_to_case_as_spark_sends_them_in_lower_case() -> None:
+    raw = {**NEEDED, "startingoffsets": "Earliest", "MAXOFFSETSPERTRIGGER": "7", "includeHeaders": "TRUE"}
+    options = parse_options(raw)
+    assert options.starting.of(("a", 3)) == EARLIEST
+    assert options.max_offsets_per_trigger == 7
+    assert options.source.include_headers
+
+
+def test_lists_lose_their_spaces_and_repeats() -> None:
+    options = parse_options({**NEEDED, "subscribe": "b, a,b", "assignor": "roundrobin , range"})
+    assert options.topics == ("b", "a")
+    assert options.assignors == ("roundrobin", "range")
+
+
+def test_starting_offsets_of_single_partitions() -> None:
+    options = parse_options({**NEEDED, "startingOffsets": '{"a":{"0":23,"1":-2,"2":-1}}'})
+    assert [options.starting.of(("a", p)) for p in range(4)] == [23, EARLIEST, LATEST, EARLIEST]
+
+
+def test_a_timestamp_instead_of_offsets() -> None:
+    assert parse_options({**NEEDED, "startingTimestamp": "1767225600000"}).starting.timestamp_ms == 1767225600000
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("coordinator", "localhost:8000", "is not a URL"),
+        ("coordinator", " ", "is empty"),
+        ("subscribe", "a,,b", "empty name"),
+        ("maxOffsetsPerTrigger", "0", "whole number from 1"),
+        ("maxOffsetsPerTrigger", "many", "whole number from 1"),
+        ("sessionTimeoutMs", "9999999999", "whole number from 1"),
+        ("includeHeaders", "yes", "neither true nor false"),
+        ("startingOffsets", "newest", "neither earliest"),
+        ("startingOffsets", "[1]", "is not a JSON object"),
+        ("startingOffsets", '{"a":{"x":1}}', "is not a partition of a"),
+        ("startingOffsets", '{"a":{"0":-3}}', "is not an offset of a-0"),
+        ("startingOffsets", '{"a":{"0":true}}', "is not an offset of a-0"),
+        ("startingOffsets", '{"a":{"0":1,"0":2}}', "twice"),
+        ("startingOffsets", '{"b":{"0":1}}', "not subscribed to"),
+        ("startingTimestamp", "yesterday", "milliseconds since 1970"),
+    ],
+)
+def test_a_wrong_value_is_named(name: str, value: str, says: str) -> None:
+    with pytest.raises(OptionError, match=says) as caught:
+        parse_options({**NEEDED, name: value})
+    assert caught.value.option == name
+    assert str(caught.value).startswith(f"option {name}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["coordinator", "group", "source", "subscribe"])
+def test_what_is_required_is_named(name: str) -> None:
+    with pytest.raises(OptionError, match=f"^option {name}: is required$"):
+        parse_options({key: value for key, value in NEEDED.items() if key != name})
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(OptionError, match=r"^option grup: is not known to the source 'files'; did you mean group\?$"):
+        parse_options({**NEEDED, "grup": "x"})
+
+
+def test_two_ways_to_say_where_to_start_are_one_too_many() -> None:
+    with pytest.raises(OptionError, match="stands beside startingOffsets"):
+        parse_options({**NEEDED, "startingOffsets": "earliest", "startingTimestamp": "5"})
+
+
+def test_a_source_brings_options_of_its_own() -> None:
+    own = (OptionSpec("pathTo", "somewhere"),)
+    options = parse_options({**NEEDED, "pathto": "/x", "k.a": "1"}, source_options=own, source_prefix="k.")
+    assert options.source.own == {"pathTo": "/x", "k.a": "1"}
+    with pytest.raises(OptionError, match=r"^option k\.: is not known"):
+        parse_options({**NEEDED, "k.": "1"}, source_prefix="k.")
+
+
+def test_the_source_decides_which_options_exist() -> None:
+    options, found = parse_for_source(FILES)
+    assert found.name == "files"
+    assert options.source.own == {"path": "/data"}
+    with pytest.raises(OptionError, match=r"^option kafka\.x: is not known to the source 'files'"):
+        parse_for_source({**FILES, "kafka.x": "1"})
+
+
+def test_an_unknown_source_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(OptionError, match=r"'kinesis' is none of the known sources: .*files, kafka"):
+        find_source("kinesis")
+
+
+def test_the_token_is_not_shown_and_an_error_survives_pickling() -> None:
+    assert "s3cret" not in repr(parse_options({**NEEDED, "token": "s3cret"}))
+    error = pickle.loads(pickle.dumps(OptionError("group", "is required")))
+    assert (error.option, str(error)) == ("group", "option group: is required")
