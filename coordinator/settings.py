@@ -235,8 +235,8 @@ class Settings(BaseSettings):
     allowed_origins: TextList = _setting(
         (),
         "Security",
-        "Origins (`https://console.example.org`), besides the service's own, whose pages may call it, separated by "
-        "commas. None by default.",
+        "Origins (`https://console.example.org`), besides the service's own, whose pages may call it and read its "
+        "answers, separated by commas. None by default.",
     )
     metrics_need_token: bool = _setting(
         True,

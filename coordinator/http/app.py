@@ -8,6 +8,7 @@ The law: whatever bytes arrive, the answer is a coded one. A 500 is a fault of o
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -21,7 +22,7 @@ from coordinator.http.handlers import Handlers, outcome_of, respond
 from coordinator.http.inputs import BodyLimits
 from coordinator.http.pages import Pages
 from coordinator.http.routes import Answer, Route, Routes
-from coordinator.http.security import Guard, SecurityPolicy
+from coordinator.http.security import PREFLIGHT_HEADERS, Guard, SecurityPolicy, is_preflight, show_to_origin
 from protocol.errors import ErrorCode
 from protocol.operations import OPERATIONS
 
@@ -67,9 +68,15 @@ class Door:
         """Answer one request. Raises only what ends a connection: cancellation, and ConnectionError."""
         started = perf_counter()
         operation = UNROUTED
+        origin = ""
         try:
+            origin = self._guard.check_origin(request)
             authority, path, query = _split_target(request.raw_path)
-            route, ids = self._find(request, authority, path)
+            if origin and is_preflight(request):
+                self._guard.check_host(request, authority)
+                route, ids = PREFLIGHT, dict[str, str]()
+            else:
+                route, ids = self._find(request, authority, path)
             operation = route.name
             answer = await route.handler(request, ids, query)
             outcome = outcome_of(answer)
@@ -83,13 +90,14 @@ class Door:
             log.exception("a fault of the service, in %s", operation)
             outcome = ErrorCode.UNKNOWN_SERVER_ERROR.name
             response = _respond(FAULT)
+        if origin:
+            show_to_origin(response, origin)
         self._figures.request_answered(operation, outcome, perf_counter() - started)
         return response
 
     def _find(self, request: web.BaseRequest, authority: str, path: str) -> tuple[Route, dict[str, str]]:
         """The route of a request that may take it. Raises Refused; nobody without a token learns which paths exist."""
         guard = self._guard
-        guard.check_origin(request)
         try:
             route, ids = self._routes.find(request.method, path)
         except Refused:
@@ -108,6 +116,13 @@ class Door:
         problem = problem_of(Failure(ErrorCode.INVALID_REQUEST, detail))
         return respond_problem(problem, close=True)
 
+
+async def _allow_request(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+    """The answer to a preflight. A browser sends no token with one."""
+    return web.Response(status=204, headers=PREFLIGHT_HEADERS)
+
+
+PREFLIGHT = Route("preflight", _allow_request, public=True)
 
 FAULT = Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service met a fault of its own; its log says more.")
 

@@ -23,6 +23,13 @@ from protocol.errors import ErrorCode
 TOKEN_HASH_PREFIX = "sha256:"
 ANY_HOST = "*"
 
+PREFLIGHT_HEADERS = {
+    "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Max-Age": "600",
+}
+"""What a browser is told that asks before it sends a page's request."""
+
 
 def hash_token(token: str) -> str:
     """How a token stands in the settings: `sha256:` and 64 hex digits."""
@@ -67,21 +74,26 @@ class Guard:
                 field="Host",
             )
 
-    def check_origin(self, request: web.BaseRequest) -> None:
-        """Refuse (403) the pages of other sites. A request without `Origin` is not from a page that could do harm."""
-        for origin in request.headers.getall("Origin", ()):
-            lowered = origin.lower()
-            if lowered in self._policy.origins:
-                continue
-            scheme, _, authority = lowered.partition("://")
-            own = request.headers.get("Host", "").lower()
-            if scheme in {"http", "https"} and authority == own and self._is_allowed_authority(own):
-                continue
-            raise refuse(
-                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                "Pages of this origin may not call the service; the setting `allowed_origins` adds one.",
-                field="Origin",
-            )
+    def check_origin(self, request: web.BaseRequest) -> str:
+        """Refuse (403) the pages of other sites. A request without `Origin` is not from a page that could do harm.
+
+        Returns the origin, as the browser wrote it, where it is an allowed one; else "".
+        """
+        origins = request.headers.getall("Origin", None)
+        if origins is None:
+            return ""
+        if len(origins) == 1 and origins[0].lower() in self._policy.origins:
+            return origins[0]
+        own = request.headers.get("Host", "").lower()
+        for origin in origins:
+            scheme, _, authority = origin.lower().partition("://")
+            if scheme not in {"http", "https"} or authority != own or not self._is_allowed_authority(own):
+                raise refuse(
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                    "Pages of this origin may not call the service; the setting `allowed_origins` adds one.",
+                    field="Origin",
+                )
+        return ""
 
     def check_token(self, request: web.BaseRequest) -> None:
         """Refuse (401) a request without a token that is known. Every hash is compared, in constant time."""
@@ -101,6 +113,18 @@ class Guard:
         if host is None:
             return False
         return is_loopback(host) or host in self._policy.hosts or ANY_HOST in self._policy.hosts
+
+
+def is_preflight(request: web.BaseRequest) -> bool:
+    """Whether a browser asks if a page of an allowed origin may send a request."""
+    return request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers
+
+
+def show_to_origin(response: web.StreamResponse, origin: str) -> None:
+    """Let the pages of an allowed origin read the response."""
+    response.headers["Access-Control-Allow-Origin"] = origin
+    response.headers["Access-Control-Expose-Headers"] = "Allow, Location, Retry-After, WWW-Authenticate"
+    response.headers["Vary"] = "Origin"
 
 
 def _unauthenticated(detail: str, challenge: str) -> Refused:

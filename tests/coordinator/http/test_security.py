@@ -111,6 +111,31 @@ async def test_pages_of_other_origins_are_refused(service: FakeService, origin: 
                 assert check_problem(answer)["field"] == "Origin"
 
 
+async def test_pages_of_an_allowed_origin_can_ask_and_read(guarded: DoorClient) -> None:
+    page = {"Origin": "https://console.example.org", "Host": "rally.example.org"}
+    asked = page | {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    answer = await guarded.request("OPTIONS", "/v1/groups/g/heartbeat", headers=asked)
+    assert (answer.status, answer.body) == (204, b"")
+    assert "POST" in answer.headers["Access-Control-Allow-Methods"]
+    assert "Content-Type" in answer.headers["Access-Control-Allow-Headers"]
+    refused = await guarded.request("GET", "/v1/topics", headers=page)
+    taken = await guarded.request("GET", "/v1/topics", headers=page | {"Authorization": f"Bearer {TOKEN}"})
+    assert (refused.status, taken.status) == (401, 200)
+    for shown in (answer, refused, taken):
+        assert shown.headers["Access-Control-Allow-Origin"] == "https://console.example.org"
+        assert shown.headers["Vary"] == "Origin"
+    assert guarded.figures.answered[0] == ("preflight", "NONE")
+
+
+async def test_nobody_else_is_told_how_to_ask(guarded: DoorClient) -> None:
+    asked = {"Origin": "https://evil.example.org", "Access-Control-Request-Method": "POST", "Host": "localhost"}
+    answer = await guarded.request("OPTIONS", "/v1/groups/g/heartbeat", headers=asked)
+    assert answer.status == 403
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    asked = {"Origin": "https://console.example.org", "Access-Control-Request-Method": "POST", "Host": "evil.org"}
+    assert (await guarded.request("OPTIONS", "/v1/groups/g/heartbeat", headers=asked)).status == 403
+
+
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 async def test_every_operation_needs_the_token(guarded: DoorClient, service: FakeService, operation: Operation) -> None:
     target = path_of(operation, **{"topic" if "topic" in operation.path else "group_id": "g"})
