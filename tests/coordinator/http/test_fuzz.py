@@ -2,12 +2,21 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.commands import DescribeRequest
+from coordinator.core.commands import DescribeRequest, Rules
 from coordinator.core.effects import Failure
+from coordinator.http.contract import GroupService
+from coordinator.runtime.clock import SystemClock
+from coordinator.runtime.observer import NullObserver
+from coordinator.runtime.ownership import NodeAddress, SoleOwner
+from coordinator.runtime.service import Service
+from coordinator.storage.memory import MemoryStore
 from protocol import messages as m
 from protocol.errors import ErrorCode
 from protocol.operations import OPERATIONS
@@ -16,7 +25,10 @@ from tests.fakes.door_server import open_door, parse_answer
 from tests.fakes.fake_service import FakeService
 
 PATHS = [operation.path for operation in OPERATIONS] + ["/", "/docs", "/errors/{slug}", "/metrics", "/nothing"]
-SEGMENT = st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="/?# {}"), max_size=12)
+# Few short ids, so that calls meet in one group.
+SEGMENT = st.sampled_from(["g", "g", "h", ""]) | st.text(
+    alphabet=st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="/?# {}"), max_size=12
+)
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -34,8 +46,43 @@ def targets(draw: st.DrawFn) -> bytes:
     return (path if query is None else f"{path}?{query}").encode()
 
 
+JOIN = {"protocol_type": "consumer", "session_timeout_ms": 9000, "rebalance_timeout_ms": 9000}
+NAMED = st.sampled_from(["a", "b"])
+GOOD_BODIES = st.one_of(
+    st.builds(
+        lambda instance, metadata: (
+            JOIN
+            | {"member_id": "", "group_instance_id": instance, "protocols": [{"name": "range", "metadata": metadata}]}
+        ),
+        NAMED,
+        JSON_VALUES,
+    ),
+    st.builds(
+        lambda member_id, generation, value: {
+            "member_id": member_id,
+            "generation_id": generation,
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+            "assignments": [{"member_id": member_id, "assignment": value}],
+        },
+        NAMED | st.just("a-0"),
+        st.integers(-1, 2),
+        JSON_VALUES,
+    ),
+    st.builds(
+        lambda offset, metadata: {
+            "generation_id": -1,
+            "offsets": {"t": {"0": {"offset": offset, "metadata": metadata}}},
+        },
+        st.integers(-(2**63), 2**63 - 1),
+        st.text(max_size=8),
+    ),
+    st.builds(lambda member_id: {"members": [{"member_id": member_id, "group_instance_id": "a"}]}, NAMED | st.just("")),
+    st.builds(lambda partitions: {"partitions": partitions}, st.integers(1, 9)),
+).map(lambda value: json.dumps(value).encode())
 BODIES = (
-    st.binary(max_size=64)
+    GOOD_BODIES
+    | st.binary(max_size=64)
     | JSON_VALUES.map(lambda value: json.dumps(value).encode())
     | st.dictionaries(st.sampled_from(FIELDS), JSON_VALUES, max_size=8).map(lambda value: json.dumps(value).encode())
 )
@@ -71,8 +118,30 @@ def answering_service() -> FakeService:
     return service
 
 
-async def exchange(sent: bytes) -> None:
-    async with open_door(answering_service()) as door:
+@asynccontextmanager
+async def real_service() -> AsyncIterator[Service]:
+    """The real groups in memory; no call is held."""
+    address = NodeAddress("node-1", "http://127.0.0.1:1")
+    ids = count()
+    store = MemoryStore()
+    service = Service(
+        store,
+        clock=SystemClock(),
+        ownership=SoleOwner(address),
+        address=address,
+        rules=Rules(parked_call_max_wait_ms=0, group_min_session_timeout_ms=1),
+        shards=2,
+        draw_id=lambda: str(next(ids)),
+        observer=NullObserver(),
+    )
+    await service.start()
+    yield service
+    await service.drain()
+    await store.close()
+
+
+async def exchange(service: GroupService, sent: bytes) -> None:
+    async with open_door(service) as door:
         # What ends early may leave the server waiting for the rest of a head; the close tells it that none comes.
         try:
             received = await asyncio.wait_for(door.send(sent, pause=0), 0.5)
@@ -86,7 +155,18 @@ async def exchange(sent: bytes) -> None:
             check_problem(answer)
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(requests())
 def test_whatever_arrives_is_answered_in_code(sent: bytes) -> None:
-    asyncio.run(exchange(sent))
+    asyncio.run(exchange(answering_service(), sent))
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(requests(), min_size=1, max_size=3))
+def test_whatever_arrives_at_real_groups_is_answered_in_code(sent: list[bytes]) -> None:
+    async def exchange_all() -> None:
+        async with real_service() as service:
+            for one in sent:
+                await exchange(service, one)
+
+    asyncio.run(exchange_all())
