@@ -25,7 +25,7 @@ from coordinator.runtime.observer import Observer
 from coordinator.runtime.timers import Timers
 from coordinator.runtime.view import GroupView
 from coordinator.runtime.writer import Writer
-from coordinator.storage.codec import GROUPS_PREFIX, encode, group_prefix
+from coordinator.storage.codec import encode, group_prefix
 from coordinator.storage.contract import BatchLimits, Fenced, Space, StorageError, Store, Write, shard_space
 from protocol.errors import ErrorCode
 
@@ -144,7 +144,7 @@ class Shard:
         await self._release()
         space = self._space = await self._workshop.store.acquire(shard_space(self.number))
         leftovers: list[Write] = []
-        async for groups in stored_groups(space, GROUPS_PREFIX):
+        async for groups in stored_groups(space, b""):
             for stored in groups:
                 self._add_lane(stored)
                 leftovers.extend(encode(record) for record in stored.leftovers)

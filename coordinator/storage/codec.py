@@ -26,9 +26,6 @@ from protocol.opaque import OpaqueJson
 VERSION = 1
 """Of the values. It grows when a program that knows only the older form could misread the newer one."""
 
-GROUPS_PREFIX = b"g/"
-"""Of every key in a shard's space."""
-
 _ESCAPES = {ord(char): f"%{ord(char):02X}" for char in ("/", "%", "\x7f", *map(chr, range(0x20)))}
 _NUMBER = re.compile("0|[1-9][0-9]*")
 

@@ -77,6 +77,10 @@ class Room:
         await self.service.start()
         return self
 
+    @property
+    def phase(self) -> str:
+        return str(self.service.phase)
+
     # --- asking ------------------------------------------------------------------------------------------------------
 
     def begin(self, coroutine: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:

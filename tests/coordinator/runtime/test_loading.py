@@ -2,7 +2,7 @@
 
 from coordinator.core.records import GroupRecord, MemberForgotten, MemberRecord, OffsetRecord
 from coordinator.runtime.loading import sort_out, stored_groups
-from coordinator.storage.codec import GROUPS_PREFIX, encode, group_prefix
+from coordinator.storage.codec import encode, group_prefix
 from coordinator.storage.contract import BatchLimits
 from coordinator.storage.memory import MemoryStore
 from protocol.opaque import OpaqueJson
@@ -60,13 +60,13 @@ def test_without_a_header_there_are_no_members() -> None:
 async def test_groups_come_whole_however_the_pages_fall() -> None:
     store = MemoryStore(limits=BatchLimits(10_000, 10_000_000))
     space = await store.acquire("s")
-    records = []
+    records: list[GroupRecord | MemberRecord | OffsetRecord] = []
     for number in range(7):
         group_id = f"g{number}/%"
         records += [header(group_id, 5), offset(group_id)]
         records += [member(f"m{of}", 5, group_id) for of in range(170 * (number % 2) + 1)]
     await space.append([encode(record) for record in records])
-    found = [stored async for groups in stored_groups(space, GROUPS_PREFIX) for stored in groups]
+    found = [stored async for groups in stored_groups(space, b"") for stored in groups]
     assert sorted(stored.group_id for stored in found) == [f"g{number}/%" for number in range(7)]
     assert {record for stored in found for record in stored.records if isinstance(record, MemberRecord)} == {
         record for record in records if isinstance(record, MemberRecord)

@@ -149,8 +149,8 @@ def test_timers_do_what_a_plain_list_would(script: list[tuple[str, int]]) -> Non
             clock.move(amount)
         due = {number for number, (deadline_ms, _) in wanted.items() if deadline_ms + BUCKET_MS <= clock.now_ms()}
         assert due <= fired
-        for number in fired & wanted.keys():
-            del wanted[number]
+        for name in fired & wanted.keys():
+            del wanted[name]
         assert len(timers) == len(wanted)
     clock.move(1_000)
     assert fired >= wanted.keys()
