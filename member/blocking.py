@@ -105,6 +105,11 @@ class BlockingGroupMember:
         """As `GroupMember.rebalance_pending`."""
         return self._member.rebalance_pending
 
+    @property
+    def revoking(self) -> bool:
+        """As `GroupMember.revoking`."""
+        return self._member.revoking
+
     def wait_assigned(self, timeout_ms: int | None = None, *, newer_than: int | None = None) -> Assignment:
         """As `GroupMember.wait_assigned`. Not from a callback that it would wait for."""
         return self._wait(lambda: self._member.wait_assigned(timeout_ms, newer_than=newer_than))

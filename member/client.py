@@ -118,6 +118,13 @@ class GroupMember:
         """Whether the group waits for this member to give up its assignment, which `on_revoked` is about."""
         return self._machine.rebalance_pending
 
+    @property
+    def revoking(self) -> bool:
+        """Whether the assignment is being given up, for a rebalance or a leave: from before `on_revoked` is called
+        until it has returned. A worker stops when it sees this.
+        """
+        return self._machine.state is State.REVOKING
+
     async def wait_assigned(self, timeout_ms: int | None = None, *, newer_than: int | None = None) -> Assignment:
         """Wait for an assignment whose `on_assigned` has returned, and of a generation above `newer_than`.
 

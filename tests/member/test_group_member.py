@@ -126,7 +126,7 @@ async def test_commits_pass_while_on_revoked_runs_and_the_group_waits(fake: Fake
 
     async def on_revoked(held: Assignment) -> None:
         await asyncio.sleep(0.05)  # several heartbeats of 20 ms
-        seen.append((member.rebalance_pending, fake.group.state))
+        seen.append((member.rebalance_pending and member.revoking, fake.group.state))
         await member.commit({("clicks", 0): 42}, generation_id=held.generation_id)
 
     member = GroupMember(options(fake), on_revoked=on_revoked)
@@ -527,7 +527,7 @@ async def test_close_ends_a_leave_that_waits_for_a_callback(fake: FakeCoordinato
     leaving = asyncio.create_task(member.leave())
     await asyncio.sleep(0.02)
     assert not leaving.done()
-    assert not member.rebalance_pending
+    assert (member.revoking, member.rebalance_pending) == (True, False)
     await member.close()
     await leaving
 

@@ -1,0 +1,76 @@
+"""docs/member.md: its examples run, and it names every option and every error."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from member import MemberOptions, errors
+from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs" / "member.md").read_text(encoding="utf-8")
+FIRST, WORKER = re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
+
+
+def run(code: str, fake: FakeCoordinator) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code.replace("http://127.0.0.1:8000", fake.url)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_the_first_example_is_five_lines_and_prints_what_it_holds() -> None:
+    assert len([line for line in FIRST.splitlines() if line]) <= 5
+    fake = FakeCoordinator()
+    with running_in_thread(fake):
+        done = run(FIRST, fake)
+    assert (done.stdout, done.stderr) == ("1 [('clicks', 0), ('clicks', 1), ('clicks', 2), ('clicks', 3)]\n", "")
+
+
+def test_the_worker_commits_through_a_rebalance_and_leaves() -> None:
+    fake = FakeCoordinator()
+    code = WORKER.replace("asyncio.sleep(3600)", "asyncio.sleep(1.5)").replace(
+        "asyncio.sleep(0.1)", "asyncio.sleep(0.02)"
+    )
+    with running_in_thread(fake) as loop:
+        timer = loop.call_soon_threadsafe(lambda: loop.create_task(later(fake)))
+        done = run(code, fake)
+        assert not timer.cancelled()
+    assert (done.returncode, done.stderr) == (0, "")
+    generations = [commit.generation_id for commit in fake.bodies("commit")]
+    assert set(generations) == {1, 2}
+    assert generations == sorted(generations)
+    assert fake.group.offsets[("clicks", 3)].offset > 10
+    assert fake.group.members == {}
+
+
+async def later(fake: FakeCoordinator) -> None:
+    await fake.asked("commit")
+    await fake.rebalance()
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(MemberOptions)])
+def test_every_option_is_in_the_table(name: str) -> None:
+    table = DOC.split("## Options")[1].split("## Errors")[0]
+    assert f"`{name}`" in table
+
+
+ERRORS = [thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, errors.MemberError)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ERRORS if kind is not errors.MemberError])
+def test_every_error_is_in_the_table_and_in_the_tree(kind: type[errors.MemberError]) -> None:
+    assert f"| `{kind.__name__}` |" in DOC.split("## Errors")[1]
+    assert errors.__doc__ is not None
+    (line,) = [line for line in errors.__doc__.splitlines() if line.split()[:1] == [kind.__name__]]
+    depth = len(kind.mro()) - len(errors.MemberError.mro())
+    assert len(line) - len(line.lstrip()) == 2 * depth
