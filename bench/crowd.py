@@ -1,0 +1,249 @@
+"""The members of a group over HTTP: they join, the leader shares partitions out, they sync, and wait for the next time.
+
+Each has a connection of its own and keeps alive by long polls, as a member does that wants to learn of a rebalance at
+once. Answers that the protocol provides for (an id handed out, 202, a rebalance) are followed; any other ends the run.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from bench.connection import Answer, Connection, Frames
+from bench.figures import Round
+from protocol.errors import ErrorCode
+from protocol.operations import HEARTBEAT, JOIN, LEAVE, SYNC, Operation
+
+PARTITIONS_PER_MEMBER = 4
+TOPIC = "bench"
+PROTOCOL = "bench"
+SESSION_TIMEOUT_MS = 120_000
+LONG_POLL_MS = 25_000
+
+
+class WrongAnswerError(Exception):
+    """An answer that the benchmark has no use for; it ends with it."""
+
+
+@dataclass(slots=True)
+class _Generation:
+    """What is known of a generation: what the leader gave whom, and when each member had it."""
+
+    assignments: dict[str, Any] = field(default_factory=dict)
+    synced: set[str] = field(default_factory=set)
+
+
+class Crowd:
+    """The members of one group, on the address that `frames` is made for."""
+
+    def __init__(self, host: str, port: int, group_id: str) -> None:
+        self.group_id = group_id
+        self.frames = Frames(host, port)
+        self.members: list[Member] = []
+        self.generations: dict[int, _Generation] = {}
+        self._address = (host, port)
+        self._watches: set[asyncio.Task[None]] = set()
+        self._awaited_count = 0
+        self._all_synced: asyncio.Future[float] | None = None
+
+    async def connect(self) -> Connection:
+        """A new connection to the service."""
+        return await Connection.open(*self._address)
+
+    # --- rebalances --------------------------------------------------------------------------------------------------
+
+    async def grow(self, count: int) -> Round:
+        """So many members come, and all watch. Ends when every member of the group has its part of one generation."""
+        requests_before, generation_before = self._request_count(), self.generation_id
+        began = perf_counter()
+        self._awaited_count = len(self.members) + count
+        self._all_synced = asyncio.get_running_loop().create_future()
+        for _ in range(count):
+            member = Member(self, len(self.members))
+            self.members.append(member)
+            watch = asyncio.create_task(member.watch())
+            self._watches.add(watch)
+            watch.add_done_callback(self._watch_ended)
+        ended = await self._all_synced
+        self._all_synced = None
+        return Round(
+            ended - began, self.generation_id - max(generation_before, 0), self._request_count() - requests_before
+        )
+
+    async def rejoin(self, subscription_version: int) -> Round:
+        """All come again at once, each with a changed subscription. Nobody may be watching.
+
+        The change makes the first join that arrives begin the rebalance, whoever's it is.
+        """
+        assert not self._watches, "members that watch would join twice"
+        requests_before, generation_before = self._request_count(), self.generation_id
+        began = perf_counter()
+        outcomes = await asyncio.gather(*(member.join_and_sync(subscription_version) for member in self.members))
+        seconds = perf_counter() - began
+        if not all(outcomes) or {member.generation_id for member in self.members} != {self.generation_id}:
+            raise WrongAnswerError("the members that came again are not all in one generation")
+        return Round(seconds, self.generation_id - generation_before, self._request_count() - requests_before)
+
+    @property
+    def generation_id(self) -> int:
+        """The newest generation that a leader was told of; -1 before the first."""
+        return max(self.generations, default=-1)
+
+    def synced(self, member: "Member") -> None:
+        """The member has its assignment."""
+        generation = self.generations[member.generation_id]
+        generation.synced.add(member.member_id)
+        waiting = self._all_synced
+        complete = len(generation.synced) == len(generation.assignments) == self._awaited_count
+        if waiting is not None and not waiting.done() and complete:
+            waiting.set_result(perf_counter())
+
+    def _watch_ended(self, watch: asyncio.Task[None]) -> None:
+        self._watches.discard(watch)
+        error = None if watch.cancelled() else watch.exception()
+        if error is not None and self._all_synced is not None and not self._all_synced.done():
+            self._all_synced.set_exception(error)
+
+    def _request_count(self) -> int:
+        return sum(member.request_count for member in self.members)
+
+    # --- between them ------------------------------------------------------------------------------------------------
+
+    async def rest(self) -> None:
+        """Stop watching, and give each member a fresh connection. The group stays as it is."""
+        await self._stop_watching()
+        for member in self.members:
+            await member.reconnect()
+
+    async def disband(self) -> None:
+        """All leave at once, and hang up."""
+        await self._stop_watching()
+        connection = await self.connect()
+        body = {"members": [{"member_id": member.member_id} for member in self.members]}
+        answer = await connection.exchange(self.frames.post(LEAVE, self.group_id, body))
+        connection.close()
+        left = answer.json()["members"] if answer.status == 200 else []
+        if len(left) != len(self.members) or any(each["error_code"] for each in left):
+            raise _wrong("leave", answer)
+        for member in self.members:
+            member.hang_up()
+
+    async def _stop_watching(self) -> None:
+        watches = list(self._watches)
+        for watch in watches:
+            watch.cancel()
+        for outcome in await asyncio.gather(*watches, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+                raise outcome
+
+
+class Member:
+    """One member with its connection."""
+
+    def __init__(self, crowd: Crowd, number: int) -> None:
+        self.member_id = ""
+        self.generation_id = -1
+        self.connection: Connection | None = None
+        self._crowd = crowd
+        self._client_id = f"bench-{number}"
+        self._join_count = 0
+        self._requests_before = 0
+
+    @property
+    def request_count(self) -> int:
+        """Requests it has sent."""
+        return self._requests_before + (0 if self.connection is None else self.connection.request_count)
+
+    async def watch(self) -> None:
+        """Be a member until cancelled."""
+        if self.connection is None:
+            self.connection = await self._crowd.connect()
+        while True:
+            if await self.join_and_sync(0):
+                await self._wait_for_rebalance()
+
+    async def join_and_sync(self, subscription_version: int) -> bool:
+        """Join, and get the assignment; False where the group had begun to rebalance again before that."""
+        joined = await self._join(subscription_version)
+        self.generation_id = joined["generation_id"]
+        generation = self._crowd.generations.setdefault(self.generation_id, _Generation())
+        given = []
+        if joined["leader"] == self.member_id:
+            generation.assignments = share_out(member["member_id"] for member in joined["members"])
+            given = [
+                {"member_id": member_id, "assignment": assignment}
+                for member_id, assignment in generation.assignments.items()
+            ]
+        body = {
+            "generation_id": self.generation_id, "member_id": self.member_id, "protocol_type": "consumer",
+            "protocol_name": PROTOCOL, "assignments": given,
+        }  # fmt: skip
+        while (answer := await self._post(SYNC, body)).status == 202:
+            pass
+        if is_rebalancing(answer):
+            return False
+        if answer.status != 200 or answer.json()["assignment"] != generation.assignments[self.member_id]:
+            raise _wrong("sync", answer)
+        self._crowd.synced(self)
+        return True
+
+    async def reconnect(self) -> None:
+        """Hang up, and connect anew."""
+        self.hang_up()
+        self.connection = await self._crowd.connect()
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        if self.connection is not None:
+            self._requests_before += self.connection.request_count
+            self.connection.close()
+            self.connection = None
+
+    async def _join(self, subscription_version: int) -> Any:
+        self._join_count += 1
+        body = {
+            "member_id": self.member_id, "client_id": self._client_id, "protocol_type": "consumer",
+            "protocols": [{"name": PROTOCOL, "metadata": {"topics": [TOPIC], "user_data": subscription_version}}],
+            "session_timeout_ms": SESSION_TIMEOUT_MS, "rebalance_timeout_ms": SESSION_TIMEOUT_MS,
+            "request_id": f"{self._client_id}-{self._join_count}",
+        }  # fmt: skip
+        while (answer := await self._post(JOIN, body)).status != 200:
+            content = answer.json()
+            if answer.status != 202 and content.get("error_code") != ErrorCode.MEMBER_ID_REQUIRED:
+                raise _wrong("join", answer)
+            self.member_id = body["member_id"] = content.get("member_id") or self.member_id
+        joined = answer.json()
+        if joined["member_id"] != self.member_id:
+            raise _wrong("join", answer)
+        return joined
+
+    async def _wait_for_rebalance(self) -> None:
+        body = {"generation_id": self.generation_id, "member_id": self.member_id, "wait_ms": LONG_POLL_MS}
+        while not is_rebalancing(answer := await self._post(HEARTBEAT, body)):
+            if answer != (200, b"{}"):
+                raise _wrong("heartbeat", answer)
+
+    async def _post(self, operation: Operation, body: Any) -> Answer:
+        assert self.connection is not None
+        return await self.connection.exchange(self._crowd.frames.post(operation, self._crowd.group_id, body))
+
+
+def share_out(member_ids: Iterable[str]) -> dict[str, Any]:
+    """So many partitions to each member, in the order given: the cost of an assignor is not what is measured."""
+    return {
+        member_id: {"partitions": {TOPIC: list(range(first, first + PARTITIONS_PER_MEMBER))}}
+        for first, member_id in zip(range(0, 10**9, PARTITIONS_PER_MEMBER), member_ids, strict=False)
+    }
+
+
+def is_rebalancing(answer: Answer) -> bool:
+    """Whether the group has begun to rebalance, so that the member has to join again."""
+    if answer.status != 409:
+        return False
+    problem = answer.json()
+    return bool(problem["error_code"] == ErrorCode.REBALANCE_IN_PROGRESS and problem["retriable"])
+
+
+def _wrong(what: str, answer: Answer) -> WrongAnswerError:
+    return WrongAnswerError(f"{what}: {answer.status} {answer.body[:300].decode(errors='replace')}")

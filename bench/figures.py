@@ -1,0 +1,161 @@
+"""The arithmetic: from counts and times to what is reported. Pure; no clock and no process is looked at here.
+
+Times that were measured are in seconds, as the clocks give them; what is reported says its unit in its name.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that at least `percent` % of the values do not exceed (nearest rank: always one of them).
+
+    Raises ValueError for no values, or a percentage outside 0 < percent <= 100.
+    """
+    if not values:
+        raise ValueError("there is no percentile of no values")
+    if not 0 < percent <= 100:
+        raise ValueError(f"a percentile is above 0 and at most 100, not {percent}")
+    return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
+
+
+def per_1000(amount: float, count: int) -> float:
+    """The share of the amount that falls on 1,000 of `count`; NaN where nothing was counted."""
+    return amount * 1000 / count if count else math.nan
+
+
+def ratio(value: float, base: float) -> float:
+    """How many times the base the value is; NaN for a base of nothing."""
+    return value / base if base else math.nan
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a load saw: a latency for each right answer, and the wrong answers. `errors` keeps the first few texts."""
+
+    latencies_s: list[float] = field(default_factory=list)
+    error_count: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    def right(self, latency_s: float) -> None:
+        """One answer was as it must be."""
+        self.latencies_s.append(latency_s)
+
+    def wrong(self, error: str) -> None:
+        """One answer was not."""
+        self.error_count += 1
+        if len(self.errors) < 5:
+            self.errors.append(error)
+
+    @property
+    def count(self) -> int:
+        """All answers."""
+        return len(self.latencies_s) + self.error_count
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a stretch of time cost. `others_cores`: processors that anything but the service and its load kept busy."""
+
+    seconds: float
+    cpu_seconds: float
+    rss_before_bytes: int
+    rss_bytes: int
+    others_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """Many requests, measured together. Latencies of a paced load count from when a request was due."""
+
+    name: str
+    connections: int
+    members: int
+    requests: int
+    errors: int
+    seconds: float
+    requests_per_second: float
+    cpu_seconds: float
+    cpu_seconds_per_1000: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    rss_before_bytes: int
+    rss_bytes: int
+    others_cores: float
+    first_errors: tuple[str, ...] = ()
+
+
+def load_result(name: str, tally: Tally, cost: Cost, *, connections: int, members: int) -> LoadResult:
+    """The figures of a load. Those of latency are NaN where no answer was right."""
+    latencies_s = tally.latencies_s or [math.nan]
+    return LoadResult(
+        name=name,
+        connections=connections,
+        members=members,
+        requests=tally.count,
+        errors=tally.error_count,
+        seconds=cost.seconds,
+        requests_per_second=tally.count / cost.seconds,
+        cpu_seconds=cost.cpu_seconds,
+        cpu_seconds_per_1000=per_1000(cost.cpu_seconds, tally.count),
+        p50_ms=percentile(latencies_s, 50) * 1000,
+        p99_ms=percentile(latencies_s, 99) * 1000,
+        max_ms=max(latencies_s) * 1000,
+        rss_before_bytes=cost.rss_before_bytes,
+        rss_bytes=cost.rss_bytes,
+        others_cores=cost.others_cores,
+        first_errors=tuple(tally.errors),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One rebalance. `generations` are those it went through, `requests` what the members sent for it."""
+
+    seconds: float
+    generations: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceResult:
+    """The same rebalance, several times. `cpu_seconds` and `requests` are a round's share."""
+
+    name: str
+    members: int
+    rounds: int
+    median_ms: float
+    min_ms: float
+    max_ms: float
+    generations_max: int
+    requests: float
+    cpu_seconds: float
+    rss_before_bytes: int
+    rss_bytes: int
+    others_cores: float
+
+
+def rebalance_result(name: str, rounds: Sequence[Round], cost: Cost, *, members: int) -> RebalanceResult:
+    """The figures of at least one round."""
+    seconds = [each.seconds for each in rounds]
+    return RebalanceResult(
+        name=name,
+        members=members,
+        rounds=len(rounds),
+        median_ms=percentile(seconds, 50) * 1000,
+        min_ms=min(seconds) * 1000,
+        max_ms=max(seconds) * 1000,
+        generations_max=max(each.generations for each in rounds),
+        requests=sum(each.requests for each in rounds) / len(rounds),
+        cpu_seconds=cost.cpu_seconds / len(rounds),
+        rss_before_bytes=cost.rss_before_bytes,
+        rss_bytes=cost.rss_bytes,
+        others_cores=cost.others_cores,
+    )
+
+
+def is_right(result: "LoadResult | RebalanceResult") -> bool:
+    """Whether something was measured and every answer was right. A rebalance with a wrong answer has no result."""
+    return isinstance(result, RebalanceResult) or (result.errors == 0 and result.requests > 0)

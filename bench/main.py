@@ -1,0 +1,149 @@
+"""The command: read the options, run the benchmarks one after the other, print a table, write the JSON.
+
+Exit status: 0 all measured, 1 an answer was wrong or a benchmark failed (what was measured is still reported),
+2 called wrongly.
+"""
+
+import argparse
+import asyncio
+import gc
+import resource
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from bench import report
+from bench.connection import ConnectionBrokenError
+from bench.crowd import WrongAnswerError
+from bench.figures import is_right
+from bench.machine import Surroundings, look_around
+from bench.process import ProcessError
+from bench.scenarios import BENCHMARKS, Plan
+
+TIMEOUT_S = 300.0
+"""For one benchmark, besides the seconds that were asked for: one that hangs must not hang the run."""
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure the service over HTTP on this machine, each benchmark with a process and a SQLite file of "
+        "its own. The processors should have nothing else to do.",
+        epilog="benchmarks:\n"
+        + "\n".join(f"  {name:<22}{benchmark.summary}" for name, benchmark in BENCHMARKS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--only", action="append", choices=tuple(BENCHMARKS), metavar="NAME",
+        help="run this benchmark alone; can be given more than once",
+    )  # fmt: skip
+    parser.add_argument(
+        "--quick", action="store_true",
+        help="short loads, one round, groups of 100: to see that all runs, not for figures",
+    )  # fmt: skip
+    parser.add_argument(
+        "--members", type=_positive_int, metavar="N",
+        help="size of the groups of the rebalances and of at-rest (default: rebalances with 100 and 1,000, at-rest "
+        "with 1,000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=_positive_float, metavar="S",
+        help="length of each load (default: 10; at-rest takes half as long again)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--output", type=Path, metavar="PATH",
+        help="file for the results as JSON (default: bench/results/DATE-COMMIT.json)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data", type=Path, default=Path(tempfile.gettempdir()), metavar="DIRECTORY",
+        help="where the SQLite files are made, and removed again: on the disk that counts (default: %(default)s)",
+    )  # fmt: skip
+    return parser
+
+
+def _positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError("it must be from 0.1 to 3600")
+    return value
+
+
+def plan_of(given: argparse.Namespace) -> Plan:
+    """The plan that the options ask for."""
+    sizes = (given.members,) if given.members else (100,) if given.quick else (100, 1_000)
+    return Plan(
+        seconds=given.seconds or (2.0 if given.quick else 10.0),
+        sizes=sizes,
+        at_rest=sizes[-1],
+        rounds=1 if given.quick else 5,
+        directory=given.data,
+    )
+
+
+async def run(names: Sequence[str], plan: Plan) -> tuple[list[report.Result], list[str]]:
+    """Run the benchmarks; what one of them fails by is a text, and the others go on."""
+    results: list[report.Result] = []
+    failures: list[str] = []
+    for name in names:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        try:
+            async with asyncio.timeout(TIMEOUT_S + 3 * plan.seconds):
+                results += await BENCHMARKS[name].run(plan)
+        except (WrongAnswerError, ConnectionBrokenError, ProcessError, OSError) as error:
+            failures.append(f"{name} failed: {type(error).__name__}: {error}")
+        except TimeoutError:
+            failures.append(f"{name} failed: it did not end in time")
+    return results, failures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = make_parser()
+    given = parser.parse_args(arguments)
+    if not given.data.is_dir():
+        parser.error(f"--data: {given.data} is no directory")
+    plan = plan_of(given)
+    names = [name for name in BENCHMARKS if not given.only or name in given.only]
+    _prepare_process()
+    surroundings = look_around(plan.directory)
+    output = given.output or RESULTS / f"{surroundings.at[:10]}-{surroundings.commit}.json"
+    try:
+        results, failures = uvloop.run(run(names, plan))
+    except KeyboardInterrupt:
+        print("interrupted; nothing is reported", file=sys.stderr)
+        return 130
+    print(report.text(surroundings, results, failures))
+    _write(output, surroundings, plan, results, failures)
+    return 0 if not failures and all(map(is_right, results)) else 1
+
+
+def _write(
+    path: Path, found: Surroundings, plan: Plan, results: Sequence[report.Result], failures: Sequence[str]
+) -> None:
+    options: dict[str, Any] = {"seconds": plan.seconds, "rounds": plan.rounds, "sizes": plan.sizes}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(report.document(found, options, results, failures), "utf-8")
+    print(f"\nwritten to {path}", file=sys.stderr)
+
+
+def _prepare_process() -> None:
+    """Allow as many connections as the system does. Collect no garbage: a pause here would look like the service's."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    gc.disable()

@@ -1,0 +1,125 @@
+"""How results look: tables for people, JSON for programs."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bench.figures import LoadResult, RebalanceResult, ratio
+from bench.machine import Surroundings
+
+Result = LoadResult | RebalanceResult
+
+MIB = 1024 * 1024
+FLOORS = {"at-rest": "floor-at-rest", "floor-at-rest": "floor-at-rest"}
+"""The load as multiples of whose cost another is shown, where that is not `floor`."""
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they need; the first to the left, the others to the right."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if not place else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def load_table(results: Sequence[LoadResult]) -> str:
+    """The loads. `x floor`: CPU time a request, in multiples of the floor's where that was measured too."""
+    costs = {result.name: result.cpu_seconds_per_1000 for result in results}
+    header = (
+        "load", "connections", "requests", "errors", "requests/s", "CPU-s/1,000", "x floor", "p50 ms", "p99 ms",
+        "max ms", "RSS MiB", "other cores",
+    )  # fmt: skip
+    rows = [
+        (
+            result.name, f"{result.connections:,}", f"{result.requests:,}", f"{result.errors:,}",
+            f"{result.requests_per_second:,.0f}", number(result.cpu_seconds_per_1000, 4),
+            number(times_floor(result, costs), 2), number(result.p50_ms, 1), number(result.p99_ms, 1),
+            number(result.max_ms, 1), f"{result.rss_bytes / MIB:.0f}", f"{result.others_cores:.2f}",
+        )
+        for result in results
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def times_floor(result: LoadResult, costs: Mapping[str, float]) -> float:
+    """The load's cost in multiples of its floor's; NaN where that was not measured. `costs` are those by name."""
+    return ratio(result.cpu_seconds_per_1000, costs.get(FLOORS.get(result.name, "floor"), math.nan))
+
+
+def rebalance_table(results: Sequence[RebalanceResult]) -> str:
+    """The rebalances. Generations: the most that one round went through."""
+    header = (
+        "rebalance", "members", "rounds", "median ms", "min ms", "max ms", "generations", "requests", "CPU-s",
+        "RSS MiB", "other cores",
+    )  # fmt: skip
+    rows = [
+        (
+            result.name, f"{result.members:,}", str(result.rounds), number(result.median_ms, 0),
+            number(result.min_ms, 0), number(result.max_ms, 0), str(result.generations_max), f"{result.requests:,.0f}",
+            number(result.cpu_seconds, 2), f"{result.rss_bytes / MIB:.0f}", f"{result.others_cores:.2f}",
+        )
+        for result in results
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def number(value: float, digits: int) -> str:
+    """A number with its thousands marked; a dash for one that is not known."""
+    return f"{value:,.{digits}f}" if math.isfinite(value) else "-"
+
+
+def surroundings_text(found: Surroundings) -> str:
+    """The surroundings in a few lines."""
+    versions = ", ".join(f"{name} {text}" for name, text in found.versions.items())
+    one, five, fifteen = found.load_average
+    return (
+        f"{found.at}, commit {found.commit}\n"
+        f"{found.cpu_model}, {found.cores} cores, {found.memory_bytes / 1024 / MIB:.0f} GiB; {found.kernel}\n"
+        f"{versions}\n"
+        f"stores on {found.file_system}, a flush of 4 KiB takes {found.flush_p50_ms:.2f} ms; "
+        f"load average at the start {one:.2f} {five:.2f} {fifteen:.2f}"
+    )
+
+
+def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]) -> str:
+    """All of a run."""
+    loads = [result for result in results if isinstance(result, LoadResult)]
+    rebalances = [result for result in results if isinstance(result, RebalanceResult)]
+    parts = [surroundings_text(found)]
+    if loads:
+        parts.append(load_table(loads))
+    if rebalances:
+        parts.append(rebalance_table(rebalances))
+    parts += [f"{result.name}: {error}" for result in loads for error in result.first_errors]
+    parts += failures
+    return "\n\n".join(parts)
+
+
+def document(found: Surroundings, options: dict[str, Any], results: Sequence[Result], failures: Sequence[str]) -> str:
+    """The same as JSON. What is not known is null: NaN is not JSON."""
+    content = {
+        "surroundings": asdict(found),
+        "options": options,
+        "results": [
+            {"kind": "load" if isinstance(result, LoadResult) else "rebalance", **asdict(result)} for result in results
+        ],
+        "failures": list(failures),
+    }
+    return json.dumps(_known(content), indent=1, allow_nan=False) + "\n"
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _known(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(item) for item in value]
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None
+    return value

@@ -1,0 +1,55 @@
+"""The options of the command, and what surrounds the numbers."""
+
+from pathlib import Path
+
+import pytest
+
+from bench import machine, process
+from bench.main import main, make_parser, plan_of
+from bench.scenarios import BENCHMARKS, Plan
+
+
+def plan(*arguments: str) -> Plan:
+    return plan_of(make_parser().parse_args(["--data", "/", *arguments]))
+
+
+def test_plans() -> None:
+    assert plan() == Plan(10.0, (100, 1000), 1000, 5, Path("/"))
+    assert plan("--quick") == Plan(2.0, (100,), 100, 1, Path("/"))
+    assert plan("--quick", "--members", "7", "--seconds", "0.5") == Plan(0.5, (7,), 7, 1, Path("/"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--members", "0"], ["--seconds", "0"], ["--only", "nothing"], ["--data", "/no/such/place"]]
+)
+def test_wrong_options_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_help_names_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in BENCHMARKS)
+
+
+def test_the_process_under_measurement_sees_no_setting_of_ours() -> None:
+    given = {"RALLYPOINT_SHARDS": "1", "PATH": "/bin", "PYTHONPATH": "/elsewhere"}
+    environment = process.environment(given)
+    assert environment["PATH"] == "/bin"
+    assert "RALLYPOINT_SHARDS" not in environment
+    assert environment["PYTHONPATH"].endswith(":/elsewhere")
+
+
+def test_the_surroundings_say_what_there_is(tmp_path: Path) -> None:
+    found = machine.look_around(tmp_path)
+    assert found.cores >= 1
+    assert found.memory_bytes > 0
+    assert found.flush_p50_ms > 0
+    assert found.cpu_model
+    assert found.file_system != "unknown"
+    assert {"python", "aiohttp", "uvloop", "pydantic", "sqlite", "rallypoint"} == set(found.versions)
+    assert list(tmp_path.iterdir()) == []
