@@ -106,6 +106,7 @@ class LeaderDuties:
         self._registry = registry
         self._now_ms = now_ms
         self._reporting = options.report_end_offsets
+        self._watched = frozenset(options.topics)
         self._assigned_counts: dict[str, int] | None = None
         self._checked_at_ms = self._reported_at_ms = now_ms()
         self._ended = threading.Event()
@@ -114,7 +115,7 @@ class LeaderDuties:
     def partition_counts(self, topics: frozenset[str]) -> dict[str, int]:
         """What the assignor of this member works with when it leads; remembered, to notice growth later."""
         counts = self._source.partitions(sorted(topics))
-        self._assigned_counts = counts
+        self._watched, self._assigned_counts = topics, counts
         return counts
 
     def introduce(self) -> None:
@@ -152,14 +153,13 @@ class LeaderDuties:
 
     def _check_growth(self, membership: Membership) -> None:
         assigned = self._assigned_counts
-        topics = set(self._options.topics) if assigned is None else {*self._options.topics, *assigned}
-        counts = self._source.partitions(sorted(topics))
+        counts = self._source.partitions(sorted(self._watched))
         self._assigned_counts = counts
         if assigned is None or assigned == counts:
             return
         changes = [
             f"{topic} from {assigned.get(topic, 0)} to {counts.get(topic, 0)}"
-            for topic in sorted(topics)
+            for topic in sorted(self._watched)
             if assigned.get(topic, 0) != counts.get(topic, 0)
         ]
         membership.request_rejoin(f"the number of partitions changed: {', '.join(changes)}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rallypoint.spark")
 
-NEEDED = ("pyarrow", "aiohttp", "pydantic", "member", "spark_bridge.source")
+NEEDED = ("pyarrow", "spark_bridge.planner", "spark_bridge.sources.contract")
 """What the Python that Spark starts must be able to import."""
 
 CHECK_SECONDS = 60.0
