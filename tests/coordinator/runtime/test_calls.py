@@ -1,4 +1,4 @@
-"""How a call travels: answered at once, parked with a deadline, superseded, hung up, drained; and calls without a lane."""
+"""How a call travels: answered at once, parked with a deadline, superseded, hung up, drained; and what has no lane."""
 
 import asyncio
 

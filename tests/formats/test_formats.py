@@ -1,0 +1,141 @@
+"""What older releases wrote is still read. A file here is never changed: a new format gets a new file beside it."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from coordinator.core import records as r
+from coordinator.storage.codec import decode, encode
+from coordinator.storage.contract import Write
+from coordinator.storage.sqlite import SqliteStore
+from coordinator.storage.sqlite_file import SCHEMA_VERSION
+from protocol.opaque import OpaqueJson
+
+HERE = Path(__file__).parent
+GROUP = "clicks/eu 😀"
+
+RECORDS_V1: list[r.Record] = [
+    r.RegistryRecord(version=7),
+    r.TopicRecord(topic="clicks", partitions=12, version=7, end_offsets={0: 120, 11: 0}),
+    r.GroupRecord(
+        group_id=GROUP,
+        protocol_type="consumer",
+        protocol_name="cooperative-sticky",
+        generation_id=4,
+        highest_generation_id=5,
+        leader="etl-1-5f0c",
+        state_at_ms=1763722800000,
+        partition_counts={"clicks": 12},
+    ),
+    r.GroupRecord(
+        group_id="simple",
+        protocol_type=None,
+        protocol_name=None,
+        generation_id=0,
+        highest_generation_id=0,
+        leader=None,
+        state_at_ms=1763722800000,
+    ),
+    r.MemberRecord(
+        group_id=GROUP,
+        member_id="etl-1-5f0c",
+        generation_id=4,
+        seniority=0,
+        group_instance_id=None,
+        client_id="etl-1",
+        host="198.51.100.7",
+        session_timeout_ms=45000,
+        rebalance_timeout_ms=300000,
+        disconnect_grace_ms=None,
+        metadata=OpaqueJson.of({"topics": ["clicks"]}),
+        assignment=OpaqueJson.of({"partitions": {"clicks": [0, 1, 2]}}),
+        request_id="req-1",
+    ),
+    r.MemberRecord(
+        group_id=GROUP,
+        member_id="seat%2-9a1b",
+        generation_id=3,
+        seniority=1,
+        group_instance_id="seat%2",
+        client_id="seat",
+        host="198.51.100.8",
+        session_timeout_ms=45000,
+        rebalance_timeout_ms=300000,
+        disconnect_grace_ms=2000,
+        metadata=OpaqueJson.of({"topics": ["clicks"]}),
+        assignment=OpaqueJson.of(None),
+    ),
+    r.OffsetRecord(
+        group_id=GROUP,
+        topic="clicks",
+        partition=3,
+        offset=42,
+        leader_epoch=7,
+        metadata="até aqui",
+        commit_at_ms=1763722800123,
+    ),
+    r.OffsetRecord(
+        group_id="simple",
+        topic="a/b",
+        partition=0,
+        offset=-1,
+        leader_epoch=None,
+        metadata="",
+        commit_at_ms=1763722800123,
+    ),
+]
+
+
+def samples(name: str) -> list[Write]:
+    lines = (HERE / name).read_text("utf-8").splitlines()
+    return [Write(sample["key"].encode(), sample["value"].encode()) for sample in map(json.loads, lines)]
+
+
+PAIRS_V1 = list(zip(samples("records-v1.jsonl"), RECORDS_V1, strict=True))
+
+
+@pytest.mark.parametrize(("sample", "record"), PAIRS_V1)
+def test_records_of_version_1_are_read(sample: Write, record: r.Record) -> None:
+    assert sample.value is not None
+    assert decode(sample.key, sample.value) == record
+
+
+@pytest.mark.parametrize(("sample", "record"), PAIRS_V1)
+def test_records_are_written_in_version_1(sample: Write, record: r.Record) -> None:
+    assert encode(record) == sample
+
+
+def test_every_kind_of_record_has_a_sample() -> None:
+    stored = {kind for kind in r.Record.__args__ if not kind.__name__.endswith("Forgotten")}
+    assert {type(record) for record in RECORDS_V1} == stored
+
+
+async def test_a_store_file_of_schema_1_is_read_and_written(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "store.db")
+    connection.executescript((HERE / "sqlite-v1.sql").read_text("utf-8"))
+    connection.close()
+    store = await SqliteStore.open(tmp_path / "store.db")
+    space = await store.acquire("shard-3")
+    assert space.epoch == 5
+    found = [decode(key, value) async for page in space.scan(b"") for key, value in page]
+    assert found == [r.OffsetRecord("simple", "clicks", 3, 42, None, "", 1763722800123)]
+    await space.append([encode(r.OffsetForgotten("simple", "clicks", 3))])
+    assert [page async for page in space.scan(b"")] == []
+    await store.close()
+    connection = sqlite3.connect(tmp_path / "store.db")
+    assert connection.execute("SELECT sequence FROM last_commit").fetchone() == (10,)
+    connection.close()
+
+
+async def test_a_new_store_file_has_the_schema_of_its_sample(tmp_path: Path) -> None:
+    await (await SqliteStore.open(tmp_path / "new.db")).close()
+    sample = sqlite3.connect(":memory:")
+    sample.executescript((HERE / f"sqlite-v{SCHEMA_VERSION}.sql").read_text("utf-8"))
+    new = sqlite3.connect(tmp_path / "new.db")
+    questions = ("SELECT name, sql FROM sqlite_schema ORDER BY name", "PRAGMA application_id", "PRAGMA user_version")
+    for question in questions:
+        assert new.execute(question).fetchall() == sample.execute(question).fetchall()
+    new.close()
+    sample.close()
