@@ -1,0 +1,1 @@
+"""Programs that show Rallypoint at work. Nothing of the product imports them."""

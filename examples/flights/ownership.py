@@ -1,0 +1,90 @@
+"""Who owned which partition over time: from what the service answered now and then to spans of time. Pure.
+
+A span begins when its owner was first seen and ends when another answer was seen, so it is as exact as the polls are
+frequent. While a group rebalances nobody is seen as owner: those who were finish their batch and commit.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from protocol.messages import ConsumerAssignment, DescribeAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One look at the group. `members` and `owners` are client ids; `committed` counts records, all partitions."""
+
+    at_ms: int
+    generation_id: int = -1
+    members: frozenset[str] = frozenset()
+    owners: Mapping[int, str] = field(default_factory=dict)
+    committed: int = 0
+
+
+def sighting_of(answer: DescribeAnswer | None, topic: str, at_ms: int) -> Sighting:
+    """What a description says of one topic; None (there is no group yet) is a look at nothing."""
+    if answer is None:
+        return Sighting(at_ms)
+    owners: dict[int, str] = {}
+    for member in answer.members:
+        if member.assignment.value is not None:
+            assignment = ConsumerAssignment.model_validate(member.assignment.value)
+            owners |= dict.fromkeys(assignment.partitions.get(topic, ()), member.client_id)
+    return Sighting(
+        at_ms=at_ms,
+        generation_id=answer.generation_id,
+        members=frozenset(member.client_id for member in answer.members),
+        owners=owners,
+        committed=sum(entry.offset for entry in answer.offsets.get(topic, {}).values()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`partition` belonged to `owner` from `start_ms` up to `end_ms`. Not `alive`: the owner was dead, which the group
+    did not know yet.
+    """
+
+    partition: int
+    owner: str
+    start_ms: int
+    end_ms: int
+    alive: bool = True
+
+
+def spans_of(sightings: Sequence[Sighting], end_ms: int, deaths: Mapping[str, int] | None = None) -> tuple[Span, ...]:
+    """Spans by partition and time; where nobody was the owner there is none. `deaths`: when which owner was killed.
+
+    The last sighting holds until `end_ms`.
+    """
+    spans: list[Span] = []
+    for partition in sorted({partition for one in sightings for partition in one.owners}):
+        owner, since = "", 0
+        for at_ms, now in [(one.at_ms, one.owners.get(partition, "")) for one in sightings] + [(end_ms, "")]:
+            if now != owner:
+                if owner:
+                    spans += _cut(Span(partition, owner, since, at_ms), (deaths or {}).get(owner))
+                owner, since = now, at_ms
+    return tuple(spans)
+
+
+def _cut(span: Span, died_ms: int | None) -> Iterable[Span]:
+    """The part in which the owner lived, and the part in which it did not."""
+    if died_ms is None or died_ms >= span.end_ms:
+        return (span,)
+    if died_ms <= span.start_ms:
+        return (Span(span.partition, span.owner, span.start_ms, span.end_ms, alive=False),)
+    return (
+        Span(span.partition, span.owner, span.start_ms, died_ms),
+        Span(span.partition, span.owner, died_ms, span.end_ms, alive=False),
+    )
+
+
+def span_at(spans: Iterable[Span], partition: int, at_ms: int) -> Span | None:
+    """The span of a partition that covers an instant."""
+    return next((one for one in spans if one.partition == partition and one.start_ms <= at_ms < one.end_ms), None)
+
+
+def is_sole(sighting: Sighting, member: str, partitions: int) -> bool:
+    """Whether one member owns all the partitions."""
+    return len(sighting.owners) == partitions and set(sighting.owners.values()) == {member}

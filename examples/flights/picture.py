@@ -1,0 +1,183 @@
+"""The picture of a run as SVG: who owned which partition, and how many records were left. Pure: text from figures.
+
+It stands alone: no script, no font and no file from elsewhere. It takes the reader's light or dark colours, and tells
+the drivers apart by lightness too.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from examples.flights.ownership import Sighting, Span
+
+WIDTH = 960
+LEFT, RIGHT = 64, 24
+ROW, BAR = 22, 14
+LEFT_PANEL_HEIGHT = 90
+LABEL_ROW = 16
+LABEL_WIDTH_PER_CHARACTER = 6.6
+
+STYLE = """
+  svg { color-scheme: light dark; --ground: #ffffff; --ink: #1f2430; --faint: #6b7280; --line: #e3e6eb;
+        --first: #2563a8; --second: #f0a13a; --alarm: #c2352b }
+  @media (prefers-color-scheme: dark) {
+    svg { --ground: #14171d; --ink: #e8eaee; --faint: #9aa3b0; --line: #2b303a;
+          --first: #4f8fd6; --second: #f4b964; --alarm: #ff7a6b }
+  }
+  text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: var(--ink) }
+  .title { font-size: 17px; font-weight: 600 }
+  .faint { fill: var(--faint) }
+  .number { font-variant-numeric: tabular-nums }
+  .ground { fill: var(--ground) }
+  .grid { stroke: var(--line) }
+  .owner0 { fill: var(--first) }
+  .owner1 { fill: var(--second) }
+  .dead { fill: url(#dead) }
+  .hatch { stroke: var(--alarm); stroke-width: 2 }
+  .event { stroke: var(--faint); stroke-dasharray: 2 3 }
+  .alarm { stroke: var(--alarm); stroke-dasharray: none }
+  .alarm-text { fill: var(--alarm); font-weight: 600 }
+  .curve { fill: none; stroke: var(--ink); stroke-width: 1.5 }
+  .area { fill: var(--faint); opacity: .15 }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something to mark in time; an `alarm` stands out."""
+
+    at_ms: int
+    text: str
+    alarm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All that the picture shows. `drivers`: the first two, in the order of their colours."""
+
+    spans: Sequence[Span]
+    sightings: Sequence[Sighting]
+    events: Sequence[Event]
+    drivers: Sequence[str]
+    partitions: int
+    records: int
+    end_ms: int
+    summary: str
+
+
+def draw(picture: Picture) -> str:
+    """The SVG document."""
+    scale = (WIDTH - LEFT - RIGHT) / max(picture.end_ms, 1)
+    labels, rows_of_labels = _labels(picture.events, scale)
+    top = 96 + rows_of_labels * LABEL_ROW
+    bottom = top + picture.partitions * ROW
+    panel = bottom + 44
+    height = panel + LEFT_PANEL_HEIGHT + 44
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+        ' role="img" aria-labelledby="title summary">',
+        '<title id="title">Who owned which partition of the topic flights</title>',
+        f'<desc id="summary">{escape(picture.summary)}</desc>',
+        f"<style>{STYLE}</style>",
+        '<defs><pattern id="dead" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        '<line class="hatch" x1="0" y1="0" x2="0" y2="6"/></pattern></defs>',
+        f'<rect class="ground" width="{WIDTH}" height="{height}"/>',
+        f'<text class="title" x="{LEFT}" y="32">Who owned which partition of flights</text>',
+        f'<text class="faint" x="{LEFT}" y="52">{escape(picture.summary)}</text>',
+        *_legend(picture.drivers),
+        *_grid(picture.end_ms, scale, top, panel + LEFT_PANEL_HEIGHT),
+        *(_row_name(partition, top) for partition in range(picture.partitions)),
+        *(_bar(span, scale, top, picture.drivers) for span in picture.spans),
+        *_left_panel(picture, scale, panel),
+        *_marks(picture.events, labels, scale, top, panel + LEFT_PANEL_HEIGHT),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _x(at_ms: float, scale: float) -> float:
+    return round(LEFT + at_ms * scale, 1)
+
+
+def _legend(drivers: Sequence[str]) -> Iterable[str]:
+    x = float(LEFT)
+    entries = [(f"owner{number}", f"driver {driver}") for number, driver in enumerate(drivers)]
+    for style, text in [*entries, ("dead", "its owner was dead, not noticed yet")]:
+        yield f'<rect class="{style}" x="{x:.1f}" y="66" width="18" height="12" rx="2"/>'
+        yield f'<text x="{x + 24:.1f}" y="76">{escape(text)}</text>'
+        x += 48 + len(text) * LABEL_WIDTH_PER_CHARACTER
+    yield f'<text class="faint" x="{x:.1f}" y="76">empty: between two owners</text>'
+
+
+def _labels(events: Sequence[Event], scale: float) -> tuple[list[int], int]:
+    """For each event the row of its label, so that none covers another, and how many rows there are."""
+    ends: list[float] = []
+    rows = []
+    for event in events:
+        start = _label_start(event, scale)
+        row = next((number for number, end in enumerate(ends) if end <= start), len(ends))
+        if row == len(ends):
+            ends.append(0.0)
+        ends[row] = start + _label_width(event) + 10
+        rows.append(row)
+    return rows, len(ends)
+
+
+def _label_width(event: Event) -> float:
+    return len(event.text) * LABEL_WIDTH_PER_CHARACTER
+
+
+def _label_start(event: Event, scale: float) -> float:
+    """Right of its line, or where there is no room left of it, as far left as needed."""
+    return min(_x(event.at_ms, scale) + 4, WIDTH - RIGHT - _label_width(event))
+
+
+def _marks(events: Sequence[Event], rows: Sequence[int], scale: float, top: int, bottom: int) -> Iterable[str]:
+    for event, row in zip(events, rows, strict=True):
+        x, y = _x(event.at_ms, scale), 96 + row * LABEL_ROW
+        kind, text_kind = (" alarm", ' class="alarm-text"') if event.alarm else ("", ' class="faint"')
+        yield f'<line class="event{kind}" x1="{x}" y1="{y}" x2="{x}" y2="{bottom}"/>'
+        yield f'<text{text_kind} x="{_label_start(event, scale):.1f}" y="{y + 10}">{escape(event.text)}</text>'
+
+
+def _grid(end_ms: int, scale: float, top: int, bottom: int) -> Iterable[str]:
+    step_ms = next((step for step in (1_000, 2_000, 5_000, 10_000, 20_000, 30_000) if end_ms / step <= 10), 60_000)
+    for at_ms in range(0, end_ms + 1, step_ms):
+        x = _x(at_ms, scale)
+        yield f'<line class="grid" x1="{x}" y1="{top}" x2="{x}" y2="{bottom}"/>'
+        yield f'<text class="faint number" x="{x}" y="{bottom + 18}" text-anchor="middle">{at_ms // 1000} s</text>'
+
+
+def _row_name(partition: int, top: int) -> str:
+    y = top + partition * ROW + ROW / 2 + 4
+    return f'<text class="faint number" x="{LEFT - 10}" y="{y}" text-anchor="end">{partition}</text>'
+
+
+def _bar(span: Span, scale: float, top: int, drivers: Sequence[str]) -> str:
+    style = f"owner{drivers.index(span.owner)}" if span.alive else "dead"
+    x, end = _x(span.start_ms, scale), _x(span.end_ms, scale)
+    y = top + span.partition * ROW + (ROW - BAR) / 2
+    words = f"partition {span.partition}: driver {span.owner}{'' if span.alive else ', dead'}"
+    return (
+        f'<rect class="{style}" x="{x}" y="{y}" width="{max(end - x - 1, 1):.1f}" height="{BAR}" rx="2">'
+        f"<title>{escape(words)}, {span.start_ms / 1000:.1f} to {span.end_ms / 1000:.1f} s</title></rect>"
+    )
+
+
+def _left_panel(picture: Picture, scale: float, top: int) -> Iterable[str]:
+    """How many records the group had not committed, over time."""
+    bottom = top + LEFT_PANEL_HEIGHT
+    lefts = [(0, picture.records), *((one.at_ms, picture.records - one.committed) for one in picture.sightings)]
+    corners = [lefts[0]]
+    for at_ms, left in [*lefts[1:], (picture.end_ms, lefts[-1][1])]:
+        corners += [(at_ms, corners[-1][1]), (at_ms, left)]
+    line = " ".join(
+        f"{_x(at_ms, scale)},{bottom - left / max(picture.records, 1) * LEFT_PANEL_HEIGHT:.1f}"
+        for at_ms, left in dict.fromkeys(corners)
+    )
+    most = f"{picture.records // 1000} k"
+    yield f'<text class="faint" x="{LEFT}" y="{top - 8}">records not committed yet</text>'
+    yield f'<text class="faint number" x="{LEFT - 10}" y="{top + 10}" text-anchor="end">{most}</text>'
+    yield f'<text class="faint number" x="{LEFT - 10}" y="{bottom}" text-anchor="end">0</text>'
+    yield f'<polygon class="area" points="{LEFT},{bottom} {line} {_x(picture.end_ms, scale)},{bottom}"/>'
+    yield f'<polyline class="curve" points="{line}"/>'

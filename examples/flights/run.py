@@ -1,0 +1,253 @@
+"""One run of the demo: start the service and the drivers, look a few times a second, act when `story` says so.
+
+It ends with everything committed and every process gone; what came of it is told by `report`.
+"""
+
+import os
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from examples.flights import ownership, story
+from examples.flights.batches import Batch, BatchesSeen, Layout, look_at_batches
+from examples.flights.dataset import TOPIC
+from examples.flights.ownership import Sighting, Span
+from examples.flights.picture import Event
+from examples.flights.processes import Child, Children
+from examples.flights.screen import LiveScreen, PlainScreen
+from examples.flights.service import describe_group, url_in
+from examples.flights.story import KillWhen, Scene, Step
+from examples.flights.terminal import View
+
+GROUP = "delays"
+DRIVERS = ("A", "B")
+LOOK_SECONDS = 0.02
+POLL_MS = 250
+SERVICE_START_SECONDS = 30.0
+STOP_SECONDS = 60.0
+STARTS_MAX = 3
+"""On a busy machine a Spark driver may fail to start, because its Python did not connect back in time."""
+
+
+class Failed(Exception):  # noqa: N818
+    """The run cannot go on; the text is for the reader."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """Everything that was noticed during a run; times in milliseconds since its start."""
+
+    sightings: list[Sighting] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    killed: Batch | None = None
+    killed_batch: BatchesSeen = field(default_factory=BatchesSeen)
+    killed_at_ms: int | None = None
+    missed_at_ms: int | None = None
+    taken_over_at_ms: int | None = None
+    moved_at_ms: int = 0
+    end_ms: int = 0
+
+    @property
+    def last(self) -> Sighting:
+        """The newest look at the group."""
+        return self.sightings[-1] if self.sightings else Sighting(0)
+
+    def spans(self, now_ms: int) -> tuple[Span, ...]:
+        """Who owned what until now."""
+        deaths = {} if self.killed_at_ms is None else {"B": self.killed_at_ms}
+        return ownership.spans_of(self.sightings, now_ms, deaths)
+
+
+class Run:
+    """The service, two drivers, and what is seen of them. `clock`: milliseconds since the start of the run."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        partitions: int,
+        records: int,
+        kill_when: KillWhen,
+        screen: PlainScreen | LiveScreen,
+        clock: Callable[[], int],
+    ) -> None:
+        self._layout = layout
+        self._partitions = partitions
+        self._records = records
+        self._kill_when: KillWhen = kill_when
+        self._screen = screen
+        self._clock = clock
+        self._seen = Seen()
+        self._living: dict[str, Child] = {}
+        self._starts = dict.fromkeys(DRIVERS, 0)
+
+    def play(self) -> Seen:
+        """All of it. Raises Failed, and `story.Stuck`; every process has ended in any case."""
+        with Children() as children:
+            url = self._start_service(children)
+            self._start_driver("A", url, children)
+            self._follow(url, children)
+        return self._seen
+
+    # --- acting ------------------------------------------------------------------------------------------------------
+
+    def _start_service(self, children: Children) -> str:
+        """Start `rallypoint serve` on SQLite; its URL."""
+        program = Path(sysconfig.get_path("scripts")) / "rallypoint"
+        storage = f"sqlite:///{self._layout.root / 'rallypoint.db'}"
+        log = self._layout.log("service")
+        command = [str(program), "serve", "--port", "0", "--storage", storage]
+        service = self._living["service"] = children.start("the service", command, log, child_environment())
+        deadline = time.monotonic() + SERVICE_START_SECONDS
+        while (url := url_in(log)) is None:
+            if service.exit_status is not None or time.monotonic() > deadline:
+                raise Failed(f"the service did not start; the end of its log:\n{service.log_tail()}")
+            time.sleep(LOOK_SECONDS)
+        self._say(f"The service listens on {url}, and keeps its data in SQLite.")
+        return url
+
+    def _start_driver(self, name: str, url: str, children: Children) -> None:
+        layout = self._layout
+        command = [
+            sys.executable, "-m", "examples.flights.driver", "--name", name, "--coordinator", url,
+            "--topics", str(layout.topics), "--output", str(layout.output / name),
+            "--checkpoint", str(layout.checkpoint(name)),
+        ]  # fmt: skip
+        self._starts[name] += 1
+        self._living[name] = children.start(
+            f"driver {name}", command, layout.log(f"driver-{name}"), child_environment()
+        )
+        self._mark(f"{name} starts")
+        self._say(f"Spark driver {name} starts, a process of its own.")
+
+    def _kill_b(self) -> None:
+        self._living.pop("B").kill()
+        seen = self._seen
+        seen.killed_at_ms = self._clock()
+        seen.killed_batch = look_at_batches(self._layout, "B")
+        assert seen.killed_batch.last is not None, "B is killed after it has completed batches"
+        seen.killed = Batch("B", seen.killed_batch.last)
+        self._mark("B is killed", alarm=True)
+        state = "written and not committed" if seen.killed_batch.written else "in flight"
+        self._say(
+            f"Driver B is killed (SIGKILL to all its processes), its batch {seen.killed.batch_id} {state}."
+            " It says no goodbye, so its session of 6 s must run out."
+        )
+
+    def _stop_a(self) -> None:
+        self._seen.end_ms = self._clock()
+        self._say("Everything is committed. Driver A is asked to stop.")
+        driver = self._living.pop("A")
+        if not driver.end(STOP_SECONDS):
+            raise Failed(f"driver A did not end in good order; the end of its log:\n{driver.log_tail()}")
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def _follow(self, url: str, children: Children) -> None:
+        """Look, and act, until driver A has been stopped."""
+        actions: dict[Step, Callable[[], None]] = {
+            Step.START_B: lambda: self._start_driver("B", url, children),
+            Step.KILL_B: self._kill_b,
+            Step.STOP_A: self._stop_a,
+        }
+        done: frozenset[Step] = frozenset()
+        polled_at_ms = -POLL_MS
+        while Step.STOP_A not in done:
+            self._check_living(url, children)
+            if self._clock() - polled_at_ms >= POLL_MS:
+                polled_at_ms = self._clock()
+                self._look_at_group(url)
+            step = story.next_step(done, self._scene(), self._kill_when)
+            if step is None:
+                time.sleep(LOOK_SECONDS)
+            else:
+                actions[step]()
+                done |= {step}
+
+    def _check_living(self, url: str, children: Children) -> None:
+        """Raises Failed if something has ended. A driver that ended before it owned anything is started again."""
+        for name, child in list(self._living.items()):
+            if child.exit_status is None:
+                continue
+            owned = any(name in one.owners.values() for one in self._seen.sightings)
+            if name in DRIVERS and not owned and self._starts[name] < STARTS_MAX:
+                self._say(f"Driver {name} has failed to start; {child.log.name} says why. Once more:")
+                child.kill()
+                self._start_driver(name, url, children)
+            else:
+                raise Failed(
+                    f"{child.name} ended by itself, with status {child.exit_status}; the end of its log:\n"
+                    f"{child.log_tail()}"
+                )
+
+    def _look_at_group(self, url: str) -> None:
+        try:
+            answer = describe_group(url, GROUP)
+        except OSError as error:
+            raise Failed(f"the service does not answer: {error}") from error
+        sighting = ownership.sighting_of(answer, TOPIC, self._clock())
+        before = self._seen.last
+        if (sighting.committed, sighting.owners) != (before.committed, before.owners):
+            self._seen.moved_at_ms = sighting.at_ms
+        newly = set(sighting.owners.values()) - {owner for one in self._seen.sightings for owner in one.owners.values()}
+        self._seen.sightings.append(sighting)
+        for name in sorted(newly):
+            share = sum(owner == name for owner in sighting.owners.values())
+            self._mark(f"{name} owns {share}")
+            self._say(f"Driver {name} owns {share} of {self._partitions} partitions.")
+        if self._seen.killed_at_ms is not None:
+            self._look_for_take_over(sighting, self._seen.killed_at_ms)
+        self._screen.show(self._view())
+
+    def _look_for_take_over(self, sighting: Sighting, killed_at_ms: int) -> None:
+        seen = self._seen
+        after = (sighting.at_ms - killed_at_ms) / 1000
+        if seen.missed_at_ms is None and "B" not in sighting.members:
+            seen.missed_at_ms = sighting.at_ms
+            self._say(f"B's session has run out, {after:.1f} s after its death.")
+        if seen.taken_over_at_ms is None and ownership.is_sole(sighting, "A", self._partitions):
+            seen.taken_over_at_ms = sighting.at_ms
+            self._mark("A owns all")
+            self._say(f"Driver A owns all partitions, {after:.1f} s after B's death, from the committed offsets on.")
+
+    def _scene(self) -> Scene:
+        seen = self._seen
+        acted_at_ms = seen.events[-1].at_ms if seen.events else 0
+        return Scene(
+            records=self._records,
+            committed=seen.last.committed,
+            batches_b=look_at_batches(self._layout, "B"),
+            b_owns="B" in seen.last.owners.values(),
+            still_ms=self._clock() - max(seen.moved_at_ms, acted_at_ms),
+        )
+
+    def _view(self) -> View:
+        now_ms = self._clock()
+        return View(
+            now_ms=now_ms,
+            records=self._records,
+            committed=self._seen.last.committed,
+            generation_id=self._seen.last.generation_id,
+            spans=self._seen.spans(now_ms),
+            partitions=self._partitions,
+            drivers=DRIVERS,
+            batches=[look_at_batches(self._layout, name).complete for name in DRIVERS],
+        )
+
+    def _mark(self, text: str, *, alarm: bool = False) -> None:
+        self._seen.events.append(Event(self._clock(), text, alarm))
+
+    def _say(self, text: str) -> None:
+        self._screen.say(self._clock(), text)
+
+
+def child_environment() -> dict[str, str]:
+    """This process's environment, without the service's own settings, which are not meant for the demo.
+
+    Spark takes this Python for its workers, and the loopback address whatever the machine is called.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
+    return kept | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}

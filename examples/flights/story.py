@@ -1,0 +1,69 @@
+"""What the demo does next, decided from what is seen. Pure: `demo` looks, waits and acts.
+
+A starts ─ A has committed something ─▶ START_B ─ B has committed batches and one is in flight ─▶ KILL_B
+         ─ everything is committed ─▶ STOP_A
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from examples.flights.batches import BatchesSeen
+
+COMPLETE_BEFORE_KILL = 3
+"""Batches that B completes before it is killed: enough to see it at work, few enough that much is left to take over."""
+
+STALL_MS = 90_000
+"""Longest time without any progress; a Spark driver on a busy machine takes a third of it to start."""
+
+KillWhen = Literal["running", "written"]
+"""`running`: B's tasks are at work. `written`: the batch's output is there and its end not committed, the worst moment
+to die, because the next owner must read the batch again.
+"""
+
+
+class Step(Enum):
+    """What `demo` can do to the drivers."""
+
+    START_B = "start driver B"
+    KILL_B = "kill driver B"
+    STOP_A = "stop driver A"
+
+
+class Stuck(Exception):  # noqa: N818
+    """The story cannot go on; the text says why, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`still_ms`: how long nothing has moved."""
+
+    records: int
+    committed: int
+    batches_b: BatchesSeen
+    b_owns: bool
+    still_ms: int
+
+
+def next_step(done: frozenset[Step], scene: Scene, kill_when: KillWhen) -> Step | None:
+    """The step to take now, None: keep looking. Raises Stuck."""
+    finished = scene.committed >= scene.records
+    if Step.KILL_B not in done and finished:
+        raise Stuck(
+            "Driver A had read everything before driver B could be killed: this machine starts Spark too slowly."
+        )
+    if scene.still_ms > STALL_MS:
+        raise Stuck(f"Nothing has moved for {STALL_MS // 1000} seconds.")
+    if Step.START_B not in done:
+        return Step.START_B if scene.committed > 0 else None
+    if Step.KILL_B not in done:
+        return Step.KILL_B if scene.b_owns and _is_moment(scene.batches_b, kill_when) else None
+    return Step.STOP_A if finished and Step.STOP_A not in done else None
+
+
+def _is_moment(seen: BatchesSeen, kill_when: KillWhen) -> bool:
+    if seen.complete < COMPLETE_BEFORE_KILL:
+        return False
+    if kill_when == "running":
+        return seen.in_flight and seen.writing and not seen.written
+    return seen.written

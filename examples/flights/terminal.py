@@ -1,0 +1,100 @@
+"""Drawings for a terminal: who owned which partition, in colours or in letters, and the table of carriers. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from examples.flights.carriers import Carrier
+from examples.flights.ownership import Span, span_at
+
+STYLES = ("bright_blue", "orange1")
+DEAD_STYLE = "red"
+BAR_CELL, DEAD_CELL, EMPTY_CELL = "▆", "×", "·"
+CELLS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The state of a run, enough to draw it."""
+
+    now_ms: int
+    records: int
+    committed: int
+    generation_id: int
+    spans: Sequence[Span]
+    partitions: int
+    drivers: Sequence[str]
+    batches: Sequence[int]
+
+
+def owners_by_cell(view: View, cells: int) -> list[list[Span | None]]:
+    """For each partition who owned it in the middle of each of `cells` equal pieces of the time so far."""
+    width_ms = max(view.now_ms, 1) / cells
+    return [
+        [span_at(view.spans, partition, int((cell + 0.5) * width_ms)) for cell in range(cells)]
+        for partition in range(view.partitions)
+    ]
+
+
+def draw_timeline(view: View, width: int) -> Group:
+    """The picture in colours."""
+    cells = max(min(width - 6, CELLS_MAX), 10)
+    lines = []
+    for partition, owners in enumerate(owners_by_cell(view, cells)):
+        line = Text(f"{partition:>3} ", style="dim")
+        for span in owners:
+            if span is None:
+                line.append(EMPTY_CELL, style="dim")
+            elif span.alive:
+                line.append(BAR_CELL, style=STYLES[view.drivers.index(span.owner)])
+            else:
+                line.append(DEAD_CELL, style=DEAD_STYLE)
+        lines.append(line)
+    legend = Text("    ")
+    for number, driver in enumerate(view.drivers):
+        legend.append(BAR_CELL * 2, style=STYLES[number]).append(f" driver {driver}   ")
+    legend.append(DEAD_CELL * 2, style=DEAD_STYLE).append(" its owner was dead, not noticed yet   ")
+    legend.append(EMPTY_CELL * 2, style="dim").append(" between two owners")
+    axis = Text("    0 s" + f"{view.now_ms / 1000:.0f} s".rjust(cells - 3), style="dim")
+    return Group(*lines, axis, legend)
+
+
+def draw_letters(view: View, cells: int = 72) -> str:
+    """The same picture for logs."""
+    rows = [
+        f"{partition:>3} " + "".join("." if span is None else span.owner if span.alive else "x" for span in owners)
+        for partition, owners in enumerate(owners_by_cell(view, cells))
+    ]
+    axis = "    0 s" + f"{view.now_ms / 1000:.0f} s".rjust(cells - 3)
+    return "\n".join([*rows, axis, "    x: its owner was dead, not noticed yet   .: between two owners"])
+
+
+def draw_carriers(found: Sequence[Carrier], expected: Sequence[Carrier], names: Mapping[str, str]) -> Table:
+    """What the drivers wrote beside what the file says."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("carrier", no_wrap=True, max_width=28)
+    for heading in ("drivers", "mean", "file", "mean"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    left = {one.carrier: one for one in found}
+    right = {one.carrier: one for one in expected}
+    for code in sorted(left | right):
+        a, b = left.get(code), right.get(code)
+        equal = a == b
+        table.add_row(
+            f"{code} {names.get(code, '')}",
+            *_figures(a),
+            *_figures(b),
+            Text("✓" if equal else "differs", style="green" if equal else "bold red"),
+        )
+    return table
+
+
+def _figures(carrier: Carrier | None) -> tuple[str, str]:
+    if carrier is None:
+        return "-", "-"
+    return f"{carrier.flights:,}", "-" if carrier.mean_delay is None else f"{carrier.mean_delay:.3f}"

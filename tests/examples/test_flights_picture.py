@@ -1,0 +1,94 @@
+"""The SVG: well-formed, complete, to scale, and nothing from elsewhere in it."""
+
+import re
+from xml.etree import ElementTree
+
+from examples.flights.ownership import Sighting, Span
+from examples.flights.picture import LEFT, RIGHT, WIDTH, Event, Picture, draw
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+SPANS = (
+    Span(0, "A", 10_000, 100_000),
+    Span(1, "A", 10_000, 30_000),
+    Span(1, "B", 40_000, 60_000),
+    Span(1, "B", 60_000, 70_000, alive=False),
+    Span(1, "A", 70_000, 100_000),
+)
+EVENTS = (
+    Event(10_000, "A owns 2"),
+    Event(11_000, "a second mark beside it"),
+    Event(60_000, "B is killed", alarm=True),
+    Event(99_500, "a label at the end that has no room to its right"),
+)
+
+
+def picture(summary: str = "all read") -> Picture:
+    """A small run of 100 seconds."""
+    return Picture(
+        spans=SPANS,
+        sightings=[Sighting(20_000, committed=0), Sighting(50_000, committed=600), Sighting(90_000, committed=1000)],
+        events=EVENTS,
+        drivers=("A", "B"),
+        partitions=2,
+        records=1000,
+        end_ms=100_000,
+        summary=summary,
+    )
+
+
+def bars(root: ElementTree.Element) -> list[ElementTree.Element]:
+    """The rectangles that stand for a span: those with words."""
+    return [one for one in root.iter(f"{SVG}rect") if one.find(f"{SVG}title") is not None]
+
+
+def test_it_is_well_formed_with_one_bar_for_each_span() -> None:
+    root = ElementTree.fromstring(draw(picture()))
+    assert root.tag == f"{SVG}svg"
+    assert [one.get("class") for one in bars(root)] == ["owner0", "owner0", "owner1", "dead", "owner0"]
+
+
+def test_bars_are_to_scale() -> None:
+    root = ElementTree.fromstring(draw(picture()))
+    per_ms = (WIDTH - LEFT - RIGHT) / 100_000
+    for bar, span in zip(bars(root), SPANS, strict=True):
+        assert abs(float(bar.get("x", "")) - (LEFT + span.start_ms * per_ms)) < 0.1
+        assert abs(float(bar.get("width", "")) + 1 - (span.end_ms - span.start_ms) * per_ms) < 0.2
+
+
+def test_every_event_is_named_and_no_label_covers_another_or_leaves_the_picture() -> None:
+    root = ElementTree.fromstring(draw(picture()))
+    labels = {one.text: one for one in root.iter(f"{SVG}text")}
+    places = []
+    for event in EVENTS:
+        label = labels[event.text]
+        start = float(label.get("x", ""))
+        end = start + len(event.text) * 6.6
+        assert end <= WIDTH - RIGHT + 0.1
+        places.append((float(label.get("y", "")), start, end))
+    for number, (y, start, end) in enumerate(places):
+        for other_y, other_start, other_end in places[number + 1 :]:
+            assert y != other_y or end <= other_start or other_end <= start
+
+
+def test_the_curve_begins_at_all_records_and_ends_at_none() -> None:
+    root = ElementTree.fromstring(draw(picture()))
+    curve = root.find(f".//{SVG}polyline")
+    assert curve is not None
+    corners = [tuple(map(float, corner.split(","))) for corner in curve.get("points", "").split()]
+    assert corners == sorted(corners, key=lambda corner: corner[0])
+    heights = [y for _, y in corners]
+    assert heights == sorted(heights)
+    assert heights[-1] - heights[0] == 90
+
+
+def test_it_stands_alone() -> None:
+    text = draw(picture())
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"<script|@import|<image|@font-face|href", text)
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_words_are_escaped() -> None:
+    root = ElementTree.fromstring(draw(picture(summary="a < b & c")))
+    assert "a < b & c" in [one.text for one in root.iter(f"{SVG}text")]

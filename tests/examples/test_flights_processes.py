@@ -1,0 +1,86 @@
+"""Children of the demo: real processes, for a moment each."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from examples.flights.processes import Child, Children
+
+WAITS = "import time; print('ready', flush=True); time.sleep(60)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + WAITS
+# As Spark's Python daemon: a grandchild that leads a process group of its own.
+FAMILY = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {WAITS!r}], process_group=0)
+print("grandchild", child.pid, flush=True)
+child.wait()
+"""
+
+
+def start(tmp_path: Path, program: str, name: str = "a program") -> Child:
+    """A Python with a program, once it has printed something."""
+    child = Child(name, [sys.executable, "-c", program], tmp_path / f"{name}.log", os.environ)
+    wait_for_output(child)
+    return child
+
+
+def wait_for_output(child: Child) -> None:
+    deadline = time.monotonic() + 20
+    while not child.log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_a_kill_takes_the_whole_family(tmp_path: Path) -> None:
+    child = start(tmp_path, FAMILY)
+    grandchild = psutil.Process(int(child.log_tail().split()[1]))
+    child.kill()
+    assert child.exit_status == -signal.SIGKILL
+    psutil.wait_procs([grandchild], timeout=10)
+    assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_end_in_good_order(tmp_path: Path) -> None:
+    child = start(tmp_path, WAITS)
+    assert child.end(20)
+    assert child.exit_status == -signal.SIGTERM
+    assert child.end(0), "ending it again does no harm"
+
+
+def test_what_does_not_listen_is_killed(tmp_path: Path) -> None:
+    child = start(tmp_path, DEAF)
+    assert not child.end(0.05)
+    assert child.exit_status == -signal.SIGKILL
+
+
+def test_a_failure_is_no_good_order_and_the_log_says_why(tmp_path: Path) -> None:
+    child = Child("fails", [sys.executable, "-c", "raise SystemExit('no luck')"], tmp_path / "log", os.environ)
+    while child.exit_status is None:
+        time.sleep(0.01)
+    assert not child.end(20)
+    assert child.log_tail() == "no luck"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, None])
+def test_no_child_outlives_the_run(tmp_path: Path, error: type[BaseException] | None) -> None:
+    started: list[Child] = []
+
+    def run() -> None:
+        with Children() as children:
+            for name in ("service", "driver"):
+                command = [sys.executable, "-c", WAITS]
+                started.append(children.start(name, command, tmp_path / name, os.environ))
+                wait_for_output(started[-1])
+            if error is not None:
+                raise error
+
+    if error is None:
+        run()
+    else:
+        with pytest.raises(error):
+            run()
+    assert [child.exit_status for child in started] == [-signal.SIGTERM] * 2
