@@ -253,6 +253,19 @@ async def test_small_commits_that_are_too_many_for_one_append_are_stored_in_seve
     assert await committed(room, "g") == {number: number for number in range(40)}
 
 
+@pytest.mark.parametrize("limits", [BatchLimits(10, 1_000_000), BatchLimits(10_000, 1_000)])
+async def test_batches_of_several_groups_are_joined_only_as_far_as_one_append_takes_them(limits: BatchLimits) -> None:
+    room = await Room(store=MemoryStore(limits=limits)).start()
+    entries = room.service.find_coordinators(m.CoordinatorRequest(group_ids=tuple(f"g{n}" for n in range(80))))
+    neighbours = [entry.group_id for entry in entries.coordinators if entry.shard == 1]
+    tasks = [room.ask(group_id, commit(1)) for group_id in neighbours]
+    await settle()
+    assert all(isinstance(task.result(), m.CommitAnswer) for task in tasks)
+    sizes = [len(writes) for _, writes in room.store.appends]
+    assert sum(sizes) == 2 * len(neighbours)
+    assert 1 < len(sizes) < len(neighbours)
+
+
 async def test_when_a_later_part_fails_the_parts_before_it_stand_and_their_answers_too() -> None:
     room = await Room(store=MemoryStore(limits=BatchLimits(writes_max=10, bytes_max=100_000))).start()
     room.store.faults.extend([Fault.NONE, Fault.NONE, Fault.NOT_STORED])
