@@ -7,8 +7,8 @@ The stop (SIGTERM or SIGINT): readiness is false and new calls are refused, call
 way finish, the listener and the connections close, the store closes. A second signal ends the process at once.
 
 Garbage collection: connections and groups live long and are many, and none of them is a cycle in normal work, so what
-is alive after the start is frozen and the collector looks less often than Python's default. A full collection under
-ten thousand connections stops the service for a tenth of a second.
+is alive after the start is frozen and the collector looks less often than Python's default: a full collection visits
+every connection and every member, and nothing is answered meanwhile.
 """
 
 import asyncio

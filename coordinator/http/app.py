@@ -1,7 +1,7 @@
 """The door as a whole: every request that a connection parses, and every one that it cannot parse, gets its answer.
 
 It stands on aiohttp's low-level server, not on its `Application`: that one decodes and normalises paths before they
-are routed, and costs a heartbeat more than everything else here together.
+are routed.
 
 The law: whatever bytes arrive, the answer is a coded one. A 500 is a fault of ours, and is logged.
 """

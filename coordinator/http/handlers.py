@@ -11,6 +11,7 @@ from coordinator.core.effects import Failure
 from coordinator.http.contract import GroupService
 from coordinator.http.errors import refuse
 from coordinator.http.inputs import BodyLimits, parse_body, parse_query, read_body, refuse_body, refuse_query
+from coordinator.http.json_response import JsonResponse
 from coordinator.http.routes import Answer, Handler
 from protocol import limits, operations
 from protocol import messages as m
@@ -107,21 +108,17 @@ def _check_topic(topic: str) -> None:
         )
 
 
-JSON_HEADERS = {
-    "Content-Type": "application/json",
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Server": "rallypoint",
-}
-
-
 def respond(answer: BaseModel) -> web.Response:
     """The HTTP response of a success: 200, or 202 for `WaitingAnswer`."""
     if isinstance(answer, m.HeartbeatAnswer):
-        return web.Response(body=b"{}", headers=JSON_HEADERS)
+        return JsonResponse(b"{}")
     if isinstance(answer, m.WaitingAnswer):
-        return web.Response(status=202, body=answer.model_dump_json(exclude_none=True).encode(), headers=JSON_HEADERS)
-    return web.Response(body=answer.model_dump_json().encode(), headers=JSON_HEADERS)
+        return JsonResponse(answer.model_dump_json(exclude_none=True).encode(), 202)
+    if isinstance(answer, m.FetchAnswer):
+        body = answer.model_dump_json(exclude=NOT_FETCHED)
+    else:
+        body = answer.model_dump_json()
+    return web.Response(body=body.encode(), headers=JSON_HEADERS)
 
 
 def outcome_of(answer: BaseModel | Failure | web.Response) -> str:

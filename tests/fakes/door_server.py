@@ -19,6 +19,7 @@ from tests.fakes.fake_service import FakeFigures
 
 JSON = {"Content-Type": "application/json"}
 ANSWER_SECONDS = 5.0
+TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ async def open_door(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with aiohttp.ClientSession(auto_decompress=False) as session:
+        async with aiohttp.ClientSession(auto_decompress=False, timeout=TIMEOUT) as session:
             yield DoorClient(session, runner.addresses[0][1], figures)
     finally:
         await runner.cleanup()

@@ -77,6 +77,13 @@ async def test_commit_answers_by_partition(door: DoorClient, service: FakeServic
     assert request.offsets["t"][0].offset == 42
 
 
+async def test_a_fetch_answers_in_the_shape_of_the_contract(door: DoorClient, service: FakeService) -> None:
+    committed = m.CommittedOffset(offset=42, metadata="", commit_at_ms=7)
+    service.answers[m.FetchRequest] = m.FetchAnswer(offsets={"clicks": {0: committed}})
+    answer = await door.request("GET", "/v1/groups/clicks/offsets?topic=clicks")
+    assert answer.json == {"offsets": {"clicks": {"0": {"offset": 42, "leader_epoch": None, "metadata": ""}}}}
+
+
 async def test_leave_describe_and_fetch_reach_the_group(door: DoorClient, service: FakeService) -> None:
     service.answers[m.LeaveRequest] = m.LeaveAnswer(members=())
     service.answers[m.FetchRequest] = m.FetchAnswer(offsets={})
