@@ -1,7 +1,7 @@
 """A running service over a store that can be made to fail, on a clock that a test moves."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -180,4 +180,3 @@ def code(answer: Any) -> ErrorCode:
 
 
 DESCRIBE = DescribeRequest()
-Waiter = Callable[[], Any]
