@@ -108,6 +108,10 @@ def _check_topic(topic: str) -> None:
         )
 
 
+NOT_FETCHED = {"offsets": {"__all__": {"__all__": {"commit_at_ms", "end_offset", "lag"}}}}
+"""Fields of a committed offset that only a description shows."""
+
+
 def respond(answer: BaseModel) -> web.Response:
     """The HTTP response of a success: 200, or 202 for `WaitingAnswer`."""
     if isinstance(answer, m.HeartbeatAnswer):
@@ -118,7 +122,7 @@ def respond(answer: BaseModel) -> web.Response:
         body = answer.model_dump_json(exclude=NOT_FETCHED)
     else:
         body = answer.model_dump_json()
-    return web.Response(body=body.encode(), headers=JSON_HEADERS)
+    return JsonResponse(body.encode())
 
 
 def outcome_of(answer: BaseModel | Failure | web.Response) -> str:

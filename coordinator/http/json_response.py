@@ -2,7 +2,8 @@
 
 aiohttp makes a head from a dictionary of headers, looks each one up and adds what is missing. That is right for any
 response, and costs a sixth of a heartbeat; the heads here differ only in their status, length and date. What is not
-the ordinary case (HEAD, HTTP/1.0, a connection that is to end) still goes aiohttp's way, with the same headers.
+the ordinary case (HEAD, HTTP/1.0, a connection that is to end, a header that was added) still goes aiohttp's way, with
+the same headers.
 """
 
 from email.utils import formatdate
@@ -42,7 +43,7 @@ class JsonResponse(web.Response):
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         """Called by aiohttp before anything is sent; here nothing is yet, unless it is for aiohttp to do."""
         is_ordinary = request.method != "HEAD" and request.version == HttpVersion11 and request.keep_alive
-        if not is_ordinary or super().keep_alive is False:
+        if not is_ordinary or self.headers or super().keep_alive is False:
             self.headers.update(JSON_HEADERS)
             return await super().prepare(request)
         self._writer = request.writer

@@ -11,7 +11,7 @@ from coordinator.core.effects import Failure
 from coordinator.http import html
 from coordinator.http.contract import Figures, GroupService
 from coordinator.http.errors import ERROR_PAGES, refuse_http
-from coordinator.http.handlers import JSON_HEADERS
+from coordinator.http.json_response import JSON_HEADERS
 from coordinator.http.openapi import openapi_document
 from coordinator.http.routes import Answer, Handler
 from protocol import messages as m
