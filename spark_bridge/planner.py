@@ -102,6 +102,7 @@ class Planner:
         self._handovers = 0
         self._planned_at_ms: float | None = None
         self._stopped = False
+        self._refused = ""
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
 
@@ -157,9 +158,19 @@ class Planner:
                 "leader": under is not None and under.leader,
                 "member_id": "" if under is None else under.member_id,
                 "reader_id": self._control.reader_id,
+                "refused": self._refused,
             },
             "end_offsets": ends,
         }
+
+    def withdraw(self, reason: str) -> None:
+        """Leave the group and plan nothing more, without an error: under asynchronous progress tracking a reader that
+        fails makes Spark's own thread die and the query look alive for ever. `report` carries the reason.
+        """
+        if not self._stopped:
+            self._refused = reason
+            log.error("group %s: %s", self._options.group_id, reason)
+            self._end("the query cannot be kept right")
 
     def close(self) -> None:
         """Leave the group. Commits nothing: whether the batch in flight is complete cannot be known here."""

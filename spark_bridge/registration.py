@@ -5,6 +5,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -165,7 +166,11 @@ def control_directory() -> ControlDirectory:
 
 
 class Watch(StreamingQueryListener):
-    """Sees what the reader cannot see: the plan and the engine. It has the reader fail the query with a sentence."""
+    """Sees what the reader cannot see: the plan and the engine.
+
+    A stateful query fails with a sentence, which its reader raises. A query under asynchronous progress tracking is
+    stopped and the sentence logged: if its reader failed, Spark's thread would die and leave the query in limbo.
+    """
 
     def __init__(self, spark: SparkSession, control: ControlDirectory) -> None:
         self._spark = spark
@@ -178,19 +183,20 @@ class Watch(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A first batch is over at the latest here."""
         progress = event.progress
+        reports = list(_reports(progress))
+        if any(report["refused"] for report in reports):
+            self._stop(str(progress.id))
         run = str(progress.runId)
-        if run in self._checked:
+        if run in self._checked or not reports:
             return
-        for report in _reports(progress):
-            self._checked.add(run)
-            reason = None
-            if progress.stateOperators and not report["allow_stateful"]:
-                operators = ", ".join(sorted({one.operatorName for one in progress.stateOperators}))
-                reason = STATEFUL.format(operators=operators)
-            elif self._is_asynchronous(str(progress.id)):
-                reason = ASYNCHRONOUS
-            if reason is not None:
-                self._control.ask(report["reader_id"], Request("refuse", reason))
+        self._checked.add(run)
+        operators = ", ".join(sorted({one.operatorName for one in progress.stateOperators}))
+        for report in reports:
+            if operators and not report["allow_stateful"]:
+                self._control.ask(report["reader_id"], Request("refuse", STATEFUL.format(operators=operators)))
+        if self._is_asynchronous(str(progress.id)):
+            log.error("query %s: %s", progress.id, ASYNCHRONOUS)
+            self._stop(str(progress.id))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing happened."""
@@ -198,6 +204,12 @@ class Watch(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """The run will not be heard of again."""
         self._checked.discard(str(event.runId))
+
+    def _stop(self, query_id: str) -> None:
+        """In a thread of its own, for stopping waits for events that this listener's thread delivers."""
+        query = self._spark.streams.get(query_id)
+        if query is not None:
+            threading.Thread(target=query.stop, name="rallypoint-stop", daemon=True).start()
 
     def _is_asynchronous(self, query_id: str) -> bool:
         """From the name of the engine's class; the reader notices from the order of calls, too, but a batch later."""

@@ -36,7 +36,6 @@ from pyspark.sql.types import (
 
 from member import BlockingGroupMember, MemberOptions
 from spark_bridge.control import ReaderControl
-from spark_bridge.errors import QueryRefused
 from spark_bridge.leader import HttpRegistry, LeaderDuties
 from spark_bridge.membership import Gate, Member, Membership
 from spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
@@ -146,8 +145,11 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._planner is None else self._planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
-        """Depends on the two offsets alone. Raises QueryRefused under asynchronous progress tracking."""
-        self._order.check(start, end)
+        """Depends on the two offsets alone. Where the order of calls shows that batches may not be complete when they
+        are taken for complete, the query withdraws from its group.
+        """
+        if self._planner is not None and self._order.is_asynchronous(start, end):
+            self._planner.withdraw(ASYNCHRONOUS)
         return [
             RangePartition(one) for one in ranges_between(StreamOffset.from_dict(start), StreamOffset.from_dict(end))
         ]
@@ -193,11 +195,10 @@ class CallOrder:
         """`commit` was called with this."""
         self._committed = json.dumps(end)
 
-    def check(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> None:
-        """`partitions` is called with these. Raises QueryRefused."""
+    def is_asynchronous(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
+        """Whether `partitions`, called with these, shows it."""
         first = not start or start == end
-        if not first and json.dumps(end) == self._planned and json.dumps(start) != self._committed:
-            raise QueryRefused(ASYNCHRONOUS)
+        return not first and json.dumps(end) == self._planned and json.dumps(start) != self._committed
 
 
 def start_planner(options: BridgeOptions, control_directory: str | None) -> Planner:

@@ -1,0 +1,197 @@
+"""The Kafka source against a real broker: ends, exact ranges, gaps, losses, and what it says when it cannot."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from spark_bridge.errors import DataLost, OptionError, SourceError
+from spark_bridge.offsets import Range
+from spark_bridge.options import SourceOptions
+from spark_bridge.sources.contract import record_schema
+from spark_bridge.sources.kafka import KafkaSource
+from tests.real.kafka import create_topic
+
+
+def source(bootstrap_servers: str, *, own: dict[str, str] | None = None, **options: Any) -> KafkaSource:
+    given = {"kafka.bootstrap.servers": bootstrap_servers, "kafka.log_level": "0", **(own or {})}
+    return KafkaSource(SourceOptions("kafka", (), own=given, **options))
+
+
+def rows(found: KafkaSource, topic: str, partition: int, start: int, end: int) -> list[dict[str, Any]]:
+    batches = list(found.read(Range(topic, partition, start, end)))
+    rows: list[dict[str, Any]] = pa.Table.from_batches(batches, batches[0].schema).to_pylist() if batches else []
+    return rows
+
+
+def offsets(found: KafkaSource, topic: str, start: int, end: int) -> list[int]:
+    return [row["offset"] for row in rows(found, topic, 0, start, end)]
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({}, r"^option kafka\.bootstrap\.servers: is required"),
+        ({"kafka.bootstrap.servers": "x", "kafka.group.id": "g"}, r"^option kafka\.group\.id: cannot be set"),
+        ({"kafka.bootstrap.servers": "x", "kafka.auto.offset.reset": "g"}, "use startingOffsets"),
+        ({"kafka.bootstrap.servers": "x", "kafka.isolation.level": "all"}, "neither read_committed nor"),
+        ({"kafka.bootstrap.servers": "x", "kafkaRequestTimeoutMs": "soon"}, r"^option kafkaRequestTimeoutMs: 'soon'"),
+    ],
+)
+def test_a_wrong_option_is_named(own: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        KafkaSource(SourceOptions("kafka", (), own=own))
+
+
+def test_what_librdkafka_does_not_know_is_an_option_error() -> None:
+    with pytest.raises(OptionError, match=r'No such configuration property: "colour"'):
+        source("127.0.0.1:9", own={"kafka.colour": "red"}).partitions(["x"])
+
+
+def test_a_broker_that_does_not_answer_is_a_source_error() -> None:
+    with pytest.raises(SourceError, match="Kafka says nothing about the topic 'x'"):
+        source("127.0.0.1:9", own={"kafkaRequestTimeoutMs": "200"}).partitions(["x"])
+
+
+@pytest.fixture
+def topic(kafka_bootstrap_servers: str) -> str:
+    name = f"source-{uuid.uuid4().hex[:8]}"
+    create_topic(kafka_bootstrap_servers, name, partitions=2)
+    return name
+
+
+def produce(bootstrap_servers: str, topic: str, values: Sequence[str], **settings: Any) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0, **settings})
+    for value in values:
+        producer.produce(topic, value.encode(), b"key", partition=0)
+    assert producer.flush(30) == 0
+
+
+def produce_in_transactions(bootstrap_servers: str, topic: str, *, commits: Sequence[bool]) -> None:
+    """One record and one marker for each transaction, so every other offset is a gap."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    for number, commit in enumerate(commits):
+        producer.begin_transaction()
+        producer.produce(topic, str(number).encode(), partition=0)
+        producer.flush(30)
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+
+def delete_before(bootstrap_servers: str, topic: str, offset: int) -> None:
+    client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for future in client.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(30)
+
+
+@pytest.mark.kafka
+def test_partitions_and_their_ends(kafka_bootstrap_servers: str, topic: str) -> None:
+    produce(kafka_bootstrap_servers, topic, ["a", "b", "c"])
+    found = source(kafka_bootstrap_servers)
+    both = [(topic, 0), (topic, 1)]
+    assert found.partitions([topic, "no-such-topic"]) == {topic: 2}
+    assert found.earliest(both) == {(topic, 0): 0, (topic, 1): 0}
+    assert found.latest(both) == {(topic, 0): 3, (topic, 1): 0}
+    assert found.latest([]) == {}
+    delete_before(kafka_bootstrap_servers, topic, 2)
+    assert found.earliest(both) == {(topic, 0): 2, (topic, 1): 0}
+    with pytest.raises(SourceError, match=f"{topic}-7"):
+        found.latest([(topic, 7)])
+
+
+@pytest.mark.kafka
+def test_a_range_is_read_exactly_with_all_its_fields(kafka_bootstrap_servers: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
+    headers = [("h", b"\xff"), ("h", b"")]
+    producer.produce(topic, b"v", b"k", partition=1, timestamp=1767225600123, headers=list(headers))
+    producer.produce(topic, None, None, partition=1, timestamp=1767225600124)
+    producer.produce(topic, b"beyond", partition=1)
+    assert producer.flush(30) == 0
+    found = source(kafka_bootstrap_servers, include_headers=True)
+    batches = list(found.read(Range(topic, 1, 0, 2)))
+    assert all(batch.schema.equals(record_schema(True)) for batch in batches)
+    first, second = rows(found, topic, 1, 0, 2)
+    assert (first["key"], first["value"], first["topic"], first["partition"]) == (b"k", b"v", topic, 1)
+    assert (first["offset"], first["timestampType"]) == (0, 0)
+    assert first["timestamp"].timestamp() == pytest.approx(1767225600.123)
+    assert [(header["key"], header["value"]) for header in first["headers"]] == headers
+    assert (second["key"], second["value"], second["headers"]) == (None, None, None)
+
+
+@pytest.mark.kafka
+def test_many_records_come_in_batches_and_in_order(kafka_bootstrap_servers: str, topic: str) -> None:
+    produce(kafka_bootstrap_servers, topic, [str(n) for n in range(25_000)])
+    found = source(kafka_bootstrap_servers)
+    assert offsets(found, topic, 3, 24_000) == list(range(3, 24_000))
+
+
+@pytest.mark.kafka
+def test_a_range_that_ends_in_a_gap_ends(kafka_bootstrap_servers: str, topic: str) -> None:
+    """The last offset of the range is a transaction marker, and nothing follows it."""
+    produce_in_transactions(kafka_bootstrap_servers, topic, commits=[True, True, False])
+    found = source(kafka_bootstrap_servers)
+    end = found.latest([(topic, 0)])[topic, 0]
+    assert end == 6
+    began = time.monotonic()
+    assert offsets(found, topic, 0, end) == [0, 2]
+    assert offsets(found, topic, 3, 4) == []
+    assert time.monotonic() - began < 10
+    uncommitted = source(kafka_bootstrap_servers, own={"kafka.isolation.level": "read_uncommitted"})
+    assert offsets(uncommitted, topic, 0, end) == [0, 2, 4]
+
+
+@pytest.mark.kafka
+def test_an_open_transaction_is_beyond_the_end(kafka_bootstrap_servers: str, topic: str) -> None:
+    produce(kafka_bootstrap_servers, topic, ["a"])
+    producer = Producer(
+        {"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0, "transactional.id": uuid.uuid4().hex}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"pending", partition=0)
+    producer.flush(30)
+    try:
+        assert source(kafka_bootstrap_servers).latest([(topic, 0)]) == {(topic, 0): 1}
+        uncommitted = source(kafka_bootstrap_servers, own={"kafka.isolation.level": "read_uncommitted"})
+        assert uncommitted.latest([(topic, 0)]) == {(topic, 0): 2}
+    finally:
+        producer.abort_transaction(30)
+
+
+@pytest.mark.kafka
+def test_what_is_gone_is_a_loss_or_is_skipped(kafka_bootstrap_servers: str, topic: str) -> None:
+    produce(kafka_bootstrap_servers, topic, [str(n) for n in range(10)])
+    delete_before(kafka_bootstrap_servers, topic, 6)
+    with pytest.raises(DataLost, match=f"{topic}-0 no longer holds the offset 2 .*failOnDataLoss=false"):
+        offsets(source(kafka_bootstrap_servers), topic, 2, 8)
+    lenient = source(kafka_bootstrap_servers, fail_on_data_loss=False)
+    assert offsets(lenient, topic, 2, 8) == [6, 7]
+    assert offsets(lenient, topic, 2, 5) == []
+
+
+@pytest.mark.kafka
+def test_a_range_beyond_the_end_is_given_up_in_time(kafka_bootstrap_servers: str, topic: str) -> None:
+    produce(kafka_bootstrap_servers, topic, ["a"])
+    impatient = source(kafka_bootstrap_servers, own={"kafkaConsumer.pollTimeoutMs": "1000"})
+    with pytest.raises(SourceError, match=f"Kafka sent nothing of {topic}-0 from 1 to 2 within 1 s"):
+        offsets(impatient, topic, 1, 2)
+
+
+@pytest.mark.kafka
+def test_offsets_for_times(kafka_bootstrap_servers: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
+    for number in range(5):
+        producer.produce(topic, b"v", partition=0, timestamp=1767225600000 + number * 1000)
+    assert producer.flush(30) == 0
+    found = source(kafka_bootstrap_servers)
+    times = {(topic, 0): 1767225600000 + 2500, (topic, 1): 0}
+    assert found.offsets_for_times(times) == {(topic, 0): 3, (topic, 1): 0}
+    assert found.offsets_for_times({(topic, 0): 1767225700000}) == {(topic, 0): 5}

@@ -1,0 +1,258 @@
+"""Whole queries on a real Spark and a real service: restart, hand-over, refusal, and a stop in good order.
+
+One session serves all tests; each has a group, a directory and checkpoints of its own.
+"""
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from tests.real.parts import find_java_home, require
+
+pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_bridge import register, stop
+from spark_bridge.registration import choose_python, problem_of_python
+from spark_bridge.source import spark_schema
+from spark_bridge.sources.contract import record_schema
+from spark_bridge.sources.files import FilesWriter, Record
+from tests.spark_bridge.spark_run import Sink, describe, running_service, running_spark, wait_until
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # PySpark leaves sockets to the collector, and calls what Python 3.12 will drop.
+    pytest.mark.filterwarnings("default"),
+]
+
+PARTITIONS = 4
+FORTY = {"maxOffsetsPerTrigger": "40"}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_service(tmp_path_factory.mktemp("service")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    require(find_java_home(), "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        with running_spark() as session:
+            register(session)
+            register(session)
+            yield session
+
+
+class Stage:
+    """A directory with one topic, a group, and queries that read the one in the other."""
+
+    def __init__(self, spark: SparkSession, url: str, path: Path) -> None:
+        self._spark = spark
+        self.url = url
+        self.path = path
+        self.group = path.name
+        self.writer = FilesWriter(path, "clicks", PARTITIONS)
+        self.records = 0
+        self.sink = Sink()
+
+    def produce(self, records: int) -> None:
+        for partition in range(PARTITIONS):
+            self.writer.append(partition, [Record(value=b"v") for _ in range(records)])
+        self.records += records
+
+    def load(self, **options: str) -> DataFrame:
+        reader = self._spark.readStream.format("rallypoint").option("coordinator", self.url)
+        reader = reader.option("group", self.group).option("source", "files").option("subscribe", "clicks")
+        reader = reader.option("startingOffsets", "earliest").options(**options)
+        return reader.load(str(self.path))
+
+    def start(
+        self,
+        name: str,
+        *,
+        available_now: bool = False,
+        before: Callable[[int], None] = lambda batch: None,
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> StreamingQuery:
+        writer = self.load(**options).writeStream.foreachBatch(self.sink.of(name, before))
+        writer = writer.option("checkpointLocation", str(self.path / f"checkpoint-{name}"))
+        if available_now:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime="200 milliseconds").start()
+
+    def run(self, name: str, **options: str) -> None:
+        query = self.start(name, available_now=True, options=options)
+        assert query.awaitTermination(90)
+
+    def wait_for_all(self, *queries: StreamingQuery) -> None:
+        wanted = PARTITIONS * self.records
+        wait_until(lambda: len(self.sink.written) >= wanted, f"{wanted} records", *queries)
+
+    def committed(self) -> list[int]:
+        offsets = describe(self.url, self.group)["offsets"]["clicks"]
+        return [offsets[str(partition)]["offset"] for partition in range(PARTITIONS)]
+
+    def members(self) -> int:
+        return len(describe(self.url, self.group)["members"])
+
+    def check_exactly(self) -> None:
+        self.sink.check_exactly("clicks", PARTITIONS, self.records)
+
+
+@pytest.fixture
+def stage(spark: SparkSession, service: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    name = re.sub(r"\W", "-", request.node.name)
+    yield Stage(spark, service, tmp_path / name)
+    for query in spark.streams.active:
+        query.stop()
+
+
+def test_the_columns_are_what_the_sources_yield(spark: SparkSession) -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - Spark's own check, needs its session
+
+    for include_headers in (False, True):
+        wanted = to_arrow_schema(spark_schema(include_headers), timezone="UTC")
+        assert wanted.equals(record_schema(include_headers))
+
+
+def test_a_wrong_option_fails_with_the_sentence(stage: Stage) -> None:
+    with pytest.raises(Exception, match=r"option grup: is not known to the source 'files'; did you mean group\?"):
+        stage.load(grup="x")
+    with pytest.raises(Exception, match="option maxOffsetsPerTrigger: 'many' is not a whole number"):
+        stage.load(maxOffsetsPerTrigger="many")
+
+
+def test_a_restart_goes_on_where_the_checkpoint_is(stage: Stage) -> None:
+    stage.produce(25)
+    stage.run("a", **FORTY)
+    assert stage.committed() == [25] * PARTITIONS
+    stage.produce(10)
+    stage.run("a", **FORTY)
+    stage.check_exactly()
+    assert stage.committed() == [35] * PARTITIONS
+
+
+def test_a_batch_that_failed_is_replayed_as_it_was(stage: Stage) -> None:
+    stage.produce(25)
+
+    def fail_in_the_second(batch: int) -> None:
+        if batch == 1:
+            raise RuntimeError("the sink fails after it has written")
+
+    query = stage.start("a", before=fail_in_the_second, options=FORTY)
+    wait_until(lambda: not query.isActive, "the failure")
+    assert stage.committed() == [10] * PARTITIONS
+    first_try = {row for row, batches in stage.sink.written.items() if ("a", 1) in batches}
+    stage.produce(5)
+    stage.run("a", **FORTY)
+    stage.check_exactly()
+    assert {row for row, batches in stage.sink.written.items() if ("a", 1) in batches} == first_try
+
+
+def test_partitions_move_between_batches_and_no_record_is_lost_or_read_twice(stage: Stage) -> None:
+    stage.produce(20)
+    one = stage.start("one", options=FORTY)
+    stage.wait_for_all(one)
+    stopped = threading.Event()
+
+    def keep_producing() -> None:
+        while not stopped.wait(0.1):
+            stage.produce(3)
+
+    producer = threading.Thread(target=keep_producing)
+    producer.start()
+    try:
+        two = stage.start("two", options=FORTY)
+        both = [one, two]
+        shared = stage.sink.partitions
+        wait_until(lambda: len(shared.get("two", ())) == len(shared["one"]) == 2, "a share for each", *both)
+        assert shared["one"].isdisjoint(shared["two"])
+        assert stop(two)
+        wait_until(lambda: len(shared["one"]) == PARTITIONS, "the first takes over", one)
+    finally:
+        stopped.set()
+        producer.join()
+    stage.wait_for_all(one)
+    assert stop(one)
+    stage.check_exactly()
+    assert stage.committed() == [stage.records] * PARTITIONS
+    assert stage.members() == 0
+    assert two.exception() is None
+    assert one.exception() is None
+
+
+def test_a_bare_stop_frees_the_partitions_long_before_the_session_ends(stage: Stage) -> None:
+    stage.produce(5)
+    query = stage.start("a")
+    stage.wait_for_all(query)
+    wait_until(lambda: stage.committed() == [5] * PARTITIONS, "the commit of the batch", query)
+    stage.produce(5)
+    stage.wait_for_all(query)
+    query.stop()
+    stopped_at = time.monotonic()
+    wait_until(lambda: stage.members() == 0, "the member leaves")
+    assert time.monotonic() - stopped_at < 20
+    stage.run("a")
+    stage.check_exactly()
+
+
+def test_a_stateful_query_is_refused_unless_it_is_allowed(stage: Stage) -> None:
+    stage.produce(5)
+
+    def count(name: str, **options: str) -> StreamingQuery:
+        counts = stage.load(**options).groupBy("partition").count()
+        writer = counts.writeStream.format("noop").outputMode("update")
+        return (
+            writer.option("checkpointLocation", str(stage.path / name))
+            .trigger(processingTime="200 milliseconds")
+            .start()
+        )
+
+    refused = count("refused")
+    wait_until(lambda: not refused.isActive, "the refusal")
+    assert "the query keeps state (stateStoreSave)" in str(refused.exception())
+    assert "allowStateful=true" in str(refused.exception())
+    allowed = count("allowed", group=f"{stage.group}-allowed", allowStateful="true")
+    wait_until(lambda: allowed.lastProgress is not None and allowed.lastProgress.batchId >= 0, "a batch", allowed)
+    stage.produce(5)
+    wait_until(lambda: allowed.lastProgress.batchId >= 1, "another batch", allowed)  # type: ignore[union-attr]
+    assert stop(allowed)
+
+
+def test_asynchronous_progress_tracking_ends_the_query(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.produce(300)
+    writer = stage.load(maxOffsetsPerTrigger="8").writeStream.format("noop")
+    writer = writer.option("checkpointLocation", str(stage.path / "checkpoint"))
+    query = writer.option("asyncProgressTrackingEnabled", "true").trigger(processingTime="200 milliseconds").start()
+    wait_until(lambda: not query.isActive, "the end")
+    assert "asyncProgressTrackingEnabled cannot be used" in caplog.text
+    wait_until(lambda: stage.members() == 0, "the member leaves")
+    assert max(stage.committed()) < 300
+
+
+def test_a_python_that_cannot_run_the_bridge_is_replaced_or_named(spark: SparkSession, tmp_path: Path) -> None:
+    broken = tmp_path / "python3"
+    broken.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named pyarrow' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    assert problem_of_python(str(broken)) == "ModuleNotFoundError: No module named pyarrow"
+    assert "cannot be started" in str(problem_of_python(str(tmp_path / "none")))
+    chosen = spark.sparkContext.pythonExec
+    spark.sparkContext.pythonExec = str(broken)
+    try:
+        choose_python(spark)
+        assert spark.sparkContext.pythonExec == sys.executable
+    finally:
+        spark.sparkContext.pythonExec = chosen
