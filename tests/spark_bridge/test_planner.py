@@ -1,0 +1,260 @@
+"""Single situations of the planner, on the model of group_model.py; crashes are in test_planner_crashes.py."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from member import Assignment
+from member.errors import CoordinatorUnavailable
+from spark_bridge.control import Answer, ControlDirectory, ReaderControl, Request
+from spark_bridge.errors import DataLost, NotAssigned, QueryRefused
+from spark_bridge.offsets import INITIAL, TopicPartition
+from spark_bridge.options import LATEST, BridgeOptions, SourceOptions
+from spark_bridge.plan import Committed
+from spark_bridge.planner import Planner
+from tests.spark_bridge.group_model import TOPIC, Checkpoint, CountedSource, ModelPlace, Query, World
+
+
+class Unreachable(ModelPlace):
+    """A place whose coordinator is away while the test says so."""
+
+    away = False
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> bool:
+        if self.away:
+            raise CoordinatorUnavailable("nobody answers")
+        return super().commit(offsets, assignment)
+
+
+class Nowhere(ModelPlace):
+    """A place that never gets an assignment."""
+
+    def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None:
+        return None
+
+
+def planner(
+    world: World,
+    place: ModelPlace | None = None,
+    *,
+    options: BridgeOptions | None = None,
+    control: ReaderControl | None = None,
+    now_ms: Callable[[], float] = lambda: 0.0,
+) -> Planner:
+    return Planner(
+        options or world.options,
+        CountedSource(world),
+        place or ModelPlace(world, "q"),
+        control or ReaderControl(None, "r"),
+        draw_lineage=world.draw_lineage,
+        now_ms=now_ms,
+    )
+
+
+def ends(offset: Mapping[str, Any]) -> dict[str, int]:
+    return {partition: entry["end"] for partition, entry in offset["partitions"][TOPIC].items()}
+
+
+def write_all(world: World) -> None:
+    """As if a batch had written every record."""
+    for partition in world.written:
+        for batches in partition:
+            batches.add(("c", 0))
+
+
+def full_world() -> World:
+    world = World(2)
+    world.produce(0, 10)
+    world.produce(1, 20)
+    return world
+
+
+def test_a_limit_is_kept_and_the_same_offset_comes_back_when_nothing_is_new() -> None:
+    world = full_world()
+    one = planner(world)
+    offset = one.latest_offset(INITIAL, 9)
+    assert ends(offset) == {"0": 3, "1": 6}
+    for partition, end in ((0, 3), (1, 6)):
+        for batches in world.written[partition][:end]:
+            batches.add(("c", 0))
+    assert sum(ends(one.latest_offset(offset, None)).values()) == 30
+    world.ends = [3, 6]
+    assert one.latest_offset(offset, None) is offset
+
+
+def test_an_idle_query_commits_nothing() -> None:
+    world = World(2)
+    place = ModelPlace(world, "q")
+    one = planner(world, place)
+    one.latest_offset(INITIAL, None)
+    calls: list[object] = []
+    place.commit = lambda offsets, assignment: calls.append(offsets) or True  # type: ignore[method-assign, func-returns-value]
+    one.latest_offset(INITIAL, None)
+    assert calls == [{}]
+
+
+def test_a_partition_that_was_added_later_starts_at_its_earliest_record() -> None:
+    world = World(2, starting=LATEST)
+    world.produce(0, 5)
+    world.produce(1, 5)
+    write_all(world)
+    one = planner(world)
+    one.latest_offset(INITIAL, None)
+    world.ends.append(0)
+    world.written.append([])
+    world.produce(2, 4)
+    world.group.remove("q-1")
+    offset = one.latest_offset(INITIAL, None)
+    assert offset["taken"] == {TOPIC: {"0": 5, "1": 5, "2": 0}}
+    assert ends(offset) == {"0": 5, "1": 5, "2": 4}
+
+
+def test_an_available_now_run_ends_at_what_there_was_when_it_began() -> None:
+    world = full_world()
+    one = planner(world)
+    one.prepare_available_now()
+    world.produce(0, 100)
+    assert ends(one.latest_offset(INITIAL, None)) == {"0": 10, "1": 20}
+
+
+def test_without_an_assignment_there_is_nothing_new_but_an_available_now_run_fails() -> None:
+    world = full_world()
+    start = dict(INITIAL)
+    assert planner(world, Nowhere(world, "q")).latest_offset(start, None) is start
+    run = planner(world, Nowhere(world, "q"))
+    run.prepare_available_now()
+    with pytest.raises(NotAssigned, match="assigned nothing within 360000 ms"):
+        run.latest_offset(start, None)
+
+
+def test_without_a_coordinator_the_query_idles_but_an_available_now_run_fails(caplog: pytest.LogCaptureFixture) -> None:
+    world = full_world()
+    place = Unreachable(world, "q")
+    one = planner(world, place)
+    start = dict(INITIAL)
+    place.away = True
+    assert one.latest_offset(start, None) is start
+    assert "no coordinator answers, so nothing is planned" in caplog.text
+    place.away = False
+    assert ends(one.latest_offset(start, None)) == {"0": 10, "1": 20}
+    run = planner(world, Unreachable(world, "run"))
+    run.prepare_available_now()
+    world.group.remove("q-1")
+    Unreachable.away = True
+    try:
+        with pytest.raises(CoordinatorUnavailable):
+            run.latest_offset(start, None)
+    finally:
+        Unreachable.away = False
+
+
+def test_records_that_are_gone_end_the_query_or_are_skipped() -> None:
+    world = full_world()
+    strict = planner(world)
+    offset = strict.latest_offset(INITIAL, None)
+    write_all(world)
+    world.ends = [4, 20]
+    with pytest.raises(DataLost, match="clicks-0 is to go on at 10, but holds the offsets 0 to 4"):
+        strict.latest_offset(offset, None)
+    world = full_world()
+    lenient = replace(world.options, source=SourceOptions("model", (TOPIC,), fail_on_data_loss=False))
+    one = planner(world, options=lenient)
+    offset = one.latest_offset(INITIAL, None)
+    write_all(world)
+    world.ends = [4, 20]
+    again = one.latest_offset(offset, None)
+    assert again["taken"] == {TOPIC: {"0": 0}}
+    assert ends(again) == {"0": 4, "1": 20}
+
+
+def test_a_refusal_fails_the_query_and_commits_nothing(tmp_path: Path) -> None:
+    world = full_world()
+    one = planner(world, control=ReaderControl(str(tmp_path), "r"))
+    offset = one.latest_offset(INITIAL, None)
+    ControlDirectory(tmp_path).ask("r", Request("refuse", "it keeps state"))
+    with pytest.raises(QueryRefused, match=r"^it keeps state$"):
+        one.latest_offset(offset, None)
+    assert {entry.offset for entry in world.group.committed.values()} == {0}
+
+
+def test_a_stop_commits_leaves_and_answers(tmp_path: Path) -> None:
+    world = full_world()
+    directory = ControlDirectory(tmp_path)
+    one = planner(world, control=ReaderControl(str(tmp_path), "r"))
+    offset = one.latest_offset(INITIAL, None)
+    write_all(world)
+    directory.ask("r", Request("stop"))
+    assert one.latest_offset(offset, None) is offset
+    assert directory.answer("r") == Answer(committed=True)
+    assert [world.group.committed[TOPIC, p].offset for p in (0, 1)] == [10, 20]
+    assert world.group.members == {}
+    world.produce(0, 5)
+    assert one.latest_offset(offset, None) is offset
+
+
+def test_a_stop_without_an_assignment_says_that_it_could_not_commit(tmp_path: Path) -> None:
+    world = full_world()
+    directory = ControlDirectory(tmp_path)
+    one = planner(world, control=ReaderControl(str(tmp_path), "r"))
+    offset = one.latest_offset(INITIAL, None)
+    world.group.remove("q-1")
+    directory.ask("r", Request("stop"))
+    one.latest_offset(offset, None)
+    answer = directory.answer("r")
+    assert answer is not None
+    assert not answer.committed
+    assert {entry.offset for entry in world.group.committed.values()} == {0}
+
+
+def test_closing_commits_nothing() -> None:
+    world = full_world()
+    one = planner(world)
+    one.latest_offset(INITIAL, None)
+    one.close()
+    assert {entry.offset for entry in world.group.committed.values()} == {0}
+    assert world.group.members == {}
+
+
+@pytest.mark.parametrize(("took_ms", "warns"), [(239_999, False), (240_000, True)])
+def test_a_batch_near_the_rebalance_timeout_is_warned_of(
+    took_ms: float, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    world = full_world()
+    one = planner(world, now_ms=lambda: now[0])
+    offset = one.latest_offset(INITIAL, None)
+    write_all(world)
+    now[0] += took_ms
+    with caplog.at_level(logging.WARNING):
+        one.latest_offset(offset, None)
+        now[0] += 10 * took_ms
+        one.latest_offset(offset, None)
+    assert caplog.text.count("of the 300000 ms that the group waits for it") == int(warns)
+
+
+def test_the_report_says_where_the_query_stands() -> None:
+    world = full_world()
+    one = planner(world)
+    one.latest_offset(INITIAL, 9)
+    report = one.report()
+    assert report["end_offsets"] == {TOPIC: {"0": 10, "1": 20}}
+    assert report["rallypoint"]["lag"] == 21
+    assert report["rallypoint"]["generation_id"] == 1
+    assert report["rallypoint"]["reader_id"] == "r"
+
+
+def test_two_queries_share_and_hand_over_through_the_model() -> None:
+    """The model itself: without it doing what a group does, the crash tests would prove nothing."""
+    world = full_world()
+    one, two = (Query(world, name, Checkpoint(name), None) for name in ("a", "b"))
+    assert one.trigger()
+    waiting = []
+    for query in (two, one):
+        query.trigger()
+        waiting.append(world.group.preparing)
+    assert waiting == [True, False]
+    assert [len(member.partitions) for member in world.group.members.values() if member] == [1, 1]
