@@ -100,6 +100,20 @@ async def test_a_wrong_body_is_refused_by_the_name_of_its_field(
     assert len(answer.body) < 1000, "the client's own bytes are not sent back"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("sync", SYNC | {"assignments": [{}] * 1000}),
+        ("join", JOIN | {"protocols": [{}] * 1000}),
+        ("leave", {"members": [{"x": 1}] * 1000}),
+    ],
+)
+async def test_a_list_costs_one_error_however_long_it_is(door: DoorClient, path: str, body: dict[str, Any]) -> None:
+    problem = check_problem(await door.request("POST", f"/v1/groups/g/{path}", body))
+    assert ".0." in problem["field"]
+    assert "more wrong field" not in problem["detail"]
+
+
 BAD_TARGETS: list[tuple[str, str, int, str, str | None]] = [
     ("GET", "/v1/coordinator", 400, "INVALID_REQUEST", "group_id"),
     ("GET", "/v1/coordinator?group=a", 400, "INVALID_REQUEST", "group"),
