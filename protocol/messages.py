@@ -118,7 +118,7 @@ class JoinRequest(RequestModel):
     protocol_type: Id
     protocols: Annotated[tuple[JoinProtocol, ...], Field(max_length=limits.PROTOCOLS_MAX, fail_fast=True)]
     session_timeout_ms: TimeoutMs
-    rebalance_timeout_ms: TimeoutMs
+    rebalance_timeout_ms: Annotated[int, Field(ge=1, le=limits.INT32_MAX)]
     disconnect_grace_ms: TimeoutMs | None = None
     request_id: NamedId | None = None
     reason: str | None = None

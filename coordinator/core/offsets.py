@@ -40,7 +40,8 @@ def commit(group: Group, call: Call, request: m.CommitRequest, moment: Moment, d
                 draft.fact(_record(group, topic, partition, wanted, moment))
                 taken.append((topic, partition, wanted.offset))
     draft.reply(call, m.CommitAnswer(offsets=results))
-    draft.notify(OffsetsCommitted(group.group_id, tuple(taken)))
+    if taken:
+        draft.notify(OffsetsCommitted(group.group_id, tuple(taken)))
 
 
 def _check_committer(group: Group, request: m.CommitRequest) -> Failure | None:

@@ -127,7 +127,8 @@ def complete(group: Group, moment: Moment, draft: Draft) -> None:
     leader = next((member for member in staying if member.joined), None)
     if staying and leader is None:
         # Only static members that have not come back: the generation they know stays theirs.
-        draft.set_timer(join_timer(group), moment.now_ms + max(x.terms.rebalance_timeout_ms for x in staying))
+        wait_ms = max(moment.rules.heartbeat_interval_ms, *(x.terms.rebalance_timeout_ms for x in staying))
+        draft.set_timer(join_timer(group), moment.now_ms + wait_ms)
         return
     gone = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member did not join the rebalance in time.", member_id="")
     for member in absent:

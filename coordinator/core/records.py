@@ -113,7 +113,15 @@ class RegistryRecord:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class LayoutRecord:
+    """How the store is divided, written when it is made: a group is looked for in the shard that this number gives."""
+
+    shards: int
+
+
 GroupFact = GroupRecord | MemberRecord | MemberForgotten | OffsetRecord | OffsetForgotten | GroupForgotten
 RegistryFact = TopicRecord | TopicForgotten | RegistryRecord
-Record = GroupFact | RegistryFact
-"""Everything that the store keeps. A group's records live in the group's shard, the registry's in its own space."""
+Record = GroupFact | RegistryFact | LayoutRecord
+"""Everything that the store keeps. A group's records live in the group's shard, the registry's and the
+layout in a space of their own."""

@@ -1,5 +1,7 @@
 """The topic registry on this node: its space, one change at a time, and who is told of it.
 
+The store's layout stands in the same space, so it is checked here, before any shard is looked into.
+
 A change is decided against what is durable, stored, and only then written into the registry; so a failed one leaves
 nothing to undo. While its space is lost, groups go on with the counts that were known last.
 """
@@ -9,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from coordinator.core.effects import Failure
-from coordinator.core.records import RegistryFact, RegistryRecord, TopicRecord
+from coordinator.core.records import LayoutRecord, RegistryFact, RegistryRecord, TopicRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, Registry, apply_topic, decide_topic
 from coordinator.runtime.clock import Backoff, Clock, sleep
 from coordinator.runtime.writer import DEFINITE
@@ -34,8 +36,12 @@ Changed = m.Topic | m.DeletedTopic | Failure
 class RegistryKeeper:
     """Owns the registry's space. `on_changed` is told which topics have other partitions than before."""
 
-    def __init__(self, store: Store, clock: Clock, on_changed: Callable[[frozenset[str]], None]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, layout: LayoutRecord, on_changed: Callable[[frozenset[str]], None]
+    ) -> None:
+        """`layout` is written into a store that has none, and must be that of one that has."""
         self.registry = Registry()
+        self._layout = layout
         self.is_loaded = False
         self._store = store
         self._clock = clock
@@ -51,7 +57,8 @@ class RegistryKeeper:
     async def open(self) -> None:
         """Take the registry and load it, however long the store cannot be reached.
 
-        Raises StoredDataInvalid: without the registry, groups would be taken for groups whose topics are gone.
+        Raises StoredDataInvalid: without the registry, groups would be taken for groups whose topics are gone, and
+        with another number of shards they would not be found.
         """
         while not self._is_closed:
             try:
@@ -91,17 +98,31 @@ class RegistryKeeper:
         await self._release()
         space = self._space = await self._store.acquire(REGISTRY_SPACE)
         registry = Registry()
+        layout: LayoutRecord | None = None
         async for page in space.scan(b""):
             for key, value in page:
                 record = decode(key, value)
-                if not isinstance(record, TopicRecord | RegistryRecord):
+                if isinstance(record, LayoutRecord):
+                    layout = record
+                elif isinstance(record, TopicRecord | RegistryRecord):
+                    apply_topic(registry, record)
+                else:
                     raise StoredDataInvalid(f"the stored record {key!r} is none of the topic registry")
-                apply_topic(registry, record)
             await asyncio.sleep(0)
+        await self._keep_layout(space, layout)
         before, self.registry = self.registry, registry
         self._is_ours = True
         self.is_loaded = True
         self._tell(before.partition_counts)
+
+    async def _keep_layout(self, space: Space, stored: LayoutRecord | None) -> None:
+        if stored is None:
+            await space.append([encode(self._layout)])
+        elif stored != self._layout:
+            raise StoredDataInvalid(
+                f"the store was made with {stored.shards} shards, and the setting is {self._layout.shards};"
+                " the number of shards never changes"
+            )
 
     async def _change(self, change: Change) -> Changed:
         async with self._turn:

@@ -15,6 +15,7 @@ from coordinator.core.commands import Call, DescribeRequest, GroupRequest, Momen
 from coordinator.core.decide import step
 from coordinator.core.effects import Failure, GroupAnswer, Reply
 from coordinator.core.group import Group
+from coordinator.core.records import LayoutRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
 from coordinator.runtime.clock import Clock
 from coordinator.runtime.observer import Observer
@@ -75,7 +76,7 @@ class Service:
         self._mailbox_max = mailbox_max
         self._call_ids = count(1)
         self._timers = Timers(clock)
-        self._registry = RegistryKeeper(store, clock, self._topics_changed)
+        self._registry = RegistryKeeper(store, clock, LayoutRecord(shards), self._topics_changed)
         self._telling: set[asyncio.Task[None]] = set()
         self.view = GroupView(lambda: self._registry.registry.topics)
         workshop = Workshop(

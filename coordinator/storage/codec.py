@@ -1,5 +1,6 @@
 """How a record looks in the store: a readable key, and a JSON value with a version. No engine and no waiting here.
 
+    l                                     the layout: how many shards there are
     r                                     the registry's header
     t/<topic>                             a topic of the registry
     g/<group>/h                           a group's header
@@ -157,6 +158,7 @@ _ENCODERS: dict[type, Callable[[Any], _Encoded]] = {
     r.MemberRecord: _encode_member,
     r.OffsetRecord: _encode_offset,
     r.TopicRecord: _encode_topic,
+    r.LayoutRecord: lambda record: ("l", {"shards": record.shards}),
     r.RegistryRecord: lambda record: ("r", {"version": record.version}),
     r.GroupForgotten: lambda record: (f"g/{_quote(record.group_id)}/h", None),
     r.MemberForgotten: lambda record: (_member_path(record), None),
@@ -256,6 +258,8 @@ def _decode(path: list[str], fields: _Fields) -> r.Record:
                 version=fields.number("version"),
                 end_offsets={_number(key): value for key, value in fields.numbers("end_offsets").items()},
             )
+        case ["l"]:
+            return r.LayoutRecord(shards=fields.number("shards"))
         case ["r"]:
             return r.RegistryRecord(version=fields.number("version"))
         case _:

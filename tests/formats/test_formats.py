@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 GROUP = "clicks/eu 😀"
 
 RECORDS_V1: list[r.Record] = [
+    r.LayoutRecord(shards=50),
     r.RegistryRecord(version=7),
     r.TopicRecord(topic="clicks", partitions=12, version=7, end_offsets={0: 120, 11: 0}),
     r.GroupRecord(

@@ -8,12 +8,29 @@ from coordinator.core.commands import Rules
 from coordinator.core.effects import Failure, RebalanceBegan
 from coordinator.core.records import RegistryRecord, TopicRecord
 from coordinator.runtime import lane as lanes
+from coordinator.runtime.ownership import SoleOwner
+from coordinator.runtime.service import Service
 from coordinator.storage.codec import encode
+from coordinator.storage.contract import StoredDataInvalid
+from coordinator.storage.memory import MemoryStore
 from protocol import messages as m
 from protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import DESCRIBE, SHARDS, Room, code, commit, committed, heartbeat, join, sync
+from tests.fakes.room import (
+    DESCRIBE,
+    HERE,
+    RULES,
+    SHARDS,
+    Room,
+    Watcher,
+    code,
+    commit,
+    committed,
+    heartbeat,
+    join,
+    sync,
+)
 
 
 @pytest.fixture
@@ -358,6 +375,27 @@ async def test_a_topic_that_grew_just_before_a_crash_is_still_noticed_after_the_
     await space.append([encode(TopicRecord("clicks", 6, 2)), encode(RegistryRecord(2))])
     after = await Room(room.contents, clock=room.clock).start()
     assert code(await after.now("g", heartbeat(ids["a"], 1))) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_a_store_is_refused_to_a_service_with_another_number_of_shards(room: Room) -> None:
+    await room.now("g", commit(5))
+    store = MemoryStore(room.contents)
+    other = Service(
+        store,
+        clock=room.clock,
+        ownership=SoleOwner(HERE),
+        address=HERE,
+        rules=RULES,
+        shards=SHARDS + 1,
+        draw_id=lambda: "x",
+        observer=Watcher(),
+    )
+    with pytest.raises(StoredDataInvalid, match="made with 4 shards, and the setting is 5"):
+        await other.start()
+    after = await Room(room.contents).start()
+    fetched = await after.now("g", m.FetchRequest())
+    assert isinstance(fetched, m.FetchAnswer)
+    assert fetched.offsets["clicks"][0].offset == 5
 
 
 async def test_lag_is_the_end_minus_the_commit_where_both_are_known(room: Room) -> None:

@@ -75,7 +75,8 @@ topics = st.builds(
     end_offsets=st.dictionaries(counts, numbers, max_size=3),
 )
 registries = st.builds(r.RegistryRecord, version=counts)
-records = st.one_of(groups, members, offsets, topics, registries)
+layouts = st.builds(r.LayoutRecord, shards=counts)
+records = st.one_of(groups, members, offsets, topics, registries, layouts)
 
 
 @given(records)

@@ -1,0 +1,63 @@
+"""A successful answer's head: the same, whether it is put together here or by aiohttp, and right for the connection."""
+
+from email.utils import parsedate_to_datetime
+
+import pytest
+
+from tests.fakes.door_server import DoorClient, parse_answer
+
+BODY = b'{"generation_id":1,"member_id":"m"}'
+PATH = "/v1/groups/g/heartbeat"
+
+
+def heartbeat(version: str = "1.1", *headers: str) -> bytes:
+    lines = (
+        f"POST {PATH} HTTP/{version}",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(BODY)}",
+        *headers,
+    )
+    return "\r\n".join((*lines, "", "")).encode() + BODY
+
+
+def lowered(received: bytes) -> dict[str, str]:
+    return {name.lower(): value for name, value in parse_answer(received).headers.items()}
+
+
+async def test_the_head_is_the_same_either_way(door: DoorClient) -> None:
+    ours = lowered(await door.send(heartbeat()))
+    aiohttps = lowered(await door.send(heartbeat("1.1", "Connection: close")))
+    assert aiohttps.pop("connection") == "close"
+    for date in (ours.pop("date"), aiohttps.pop("date")):
+        assert parsedate_to_datetime(date).tzinfo is not None
+    assert ours == aiohttps
+    assert ours == {
+        "content-type": "application/json",
+        "cache-control": "no-store",
+        "x-content-type-options": "nosniff",
+        "server": "rallypoint",
+        "content-length": "2",
+    }
+
+
+@pytest.mark.parametrize(("version", "header", "expected"), [("1.0", "", None), ("1.0", "keep-alive", "keep-alive")])
+async def test_an_old_client_is_told_whether_the_connection_goes_on(
+    door: DoorClient, version: str, header: str, expected: str | None
+) -> None:
+    headers = (f"Connection: {header}",) if header else ()
+    assert lowered(await door.send(heartbeat(version, *headers))).get("connection") == expected
+
+
+async def test_answers_follow_each_other_on_one_connection(door: DoorClient) -> None:
+    received = await door.send(heartbeat() + heartbeat() + heartbeat("1.1", "Connection: close"), pause=0.05)
+    assert received.count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert received.count(b"\r\n\r\n{}") == 3
+
+
+async def test_a_head_alone_has_the_length_of_the_body_it_leaves_out(door: DoorClient) -> None:
+    shown = await door.request("GET", "/v1/groups")
+    head = await door.request("HEAD", "/v1/groups")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["Content-Length"] == str(len(shown.body))
+    assert head.headers["Content-Type"] == "application/json"
