@@ -345,6 +345,7 @@ def _take_over(
         _start_session_of(member_id, request, moment, draft)
         draft.reply(call, rebalance.replacement_answer(group, replaced, moment))
         return
+    rebalance.store_seat(group, old, replaced, draft)
     draft.fact(replaced)
     draft.fact(n.MemberJoined(member_id))
     draft.park(call, member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))

@@ -27,7 +27,8 @@ def start(group: Group, command: Rebalance, moment: Moment, draft: Draft) -> Non
     """Ask everyone to join again. In a state where everyone is asked already, nothing is left to do."""
     if group.state in (State.PREPARING_REBALANCE, State.DEAD):
         return
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.is_active:
+        # Also of a Stable group: some of its members may not have asked for their assignment yet.
         draft.cancel_timer(sync_timer(group))
     delay_ms = moment.rules.group_initial_rebalance_delay_ms
     if group.state is State.EMPTY and delay_ms:
@@ -275,6 +276,34 @@ def store_replacement(group: Group, old: Member, replaced: n.MemberReplaced, dra
     )
     leader = replaced.new_member_id if group.leader == old.member_id else group.leader
     draft.fact(_stable_header(group, group.header.state_at_ms, leader))
+
+
+def store_seat(group: Group, old: Member, replaced: n.MemberReplaced, draft: Draft) -> None:
+    """The seat changes hands in a round that is not stored yet: what is stored of it goes to the new id as it stands.
+
+    Else the old id would come back with a crash, or with an append that fails, and fence the live process for good.
+    The old metadata stays with the old assignment, so that what the new process says is held against it; for the same
+    reason its request id is not kept.
+    """
+    stored = group.stored_members.get(old.member_id)
+    if stored is None or group.header is None:
+        return
+    terms = replaced.terms
+    draft.fact(r.MemberForgotten(group.group_id, old.member_id, stored.generation_id))
+    draft.fact(
+        replace(
+            stored,
+            member_id=replaced.new_member_id,
+            client_id=replaced.client_id,
+            host=replaced.host,
+            session_timeout_ms=terms.session_timeout_ms,
+            rebalance_timeout_ms=terms.rebalance_timeout_ms,
+            disconnect_grace_ms=terms.disconnect_grace_ms,
+            request_id=None,
+        )
+    )
+    if group.header.leader == old.member_id:
+        draft.fact(replace(group.header, leader=replaced.new_member_id))
 
 
 def replacement_answer(group: Group, replaced: n.MemberReplaced, moment: Moment) -> m.JoinAnswer:

@@ -83,6 +83,39 @@ def test_the_new_id_is_the_right_one_after_a_crash() -> None:
     assert d.code(d.heartbeat(old, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_the_new_id_is_the_right_one_after_a_crash_in_the_middle_of_a_rebalance() -> None:
+    """The same failure in a round whose assignment was never stored: the seat is the new id's all the same."""
+    d = Desk()
+    leader, old = d.stable(instance="b")
+    held = d.answer(d.sync(old, instance="b")).assignment
+    d.join_new()
+    assert d.state() is State.PREPARING_REBALANCE
+    waiting = d.join(instance="b", max_wait_ms=0)
+    d.advance(0)
+    new = d.answer(waiting).member_id
+    d.crash()
+    assert d.group.members.keys() == {leader, new}
+    assert d.answer(d.sync(new, instance="b")).assignment == held
+    assert d.answer(d.join(new, instance="b")).generation_id == 1
+    assert d.code(d.heartbeat(old, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_leader_replaced_in_the_middle_of_a_rebalance_leads_after_a_crash() -> None:
+    d = Desk()
+    first = d.join(instance="a")
+    other = d.join(instance="b")
+    d.advance(10_000)
+    d.settle_generation(d.answer(first).member_id, d.answer(other).member_id)
+    d.join_new()
+    waiting = d.join(instance="a", max_wait_ms=0, protocols=(("range", consumer("u")),))
+    d.advance(0)
+    new = d.answer(waiting).member_id
+    d.crash()
+    assert (d.group.leader, d.state()) == (new, State.STABLE)
+    d.join(new, instance="a", protocols=(("range", consumer("u")),))
+    assert d.state() is State.PREPARING_REBALANCE
+
+
 def test_an_absent_static_member_keeps_its_seat_and_the_eldest_present_leads() -> None:
     d = Desk()
     first = d.join(instance="a", rebalance_ms=5_000, session_ms=60_000)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.core.commands import Rules
+from coordinator.core.commands import Rules, TimerKind
 from coordinator.core.group import State
 from protocol import messages as m
 from protocol.errors import ErrorCode
@@ -293,3 +293,13 @@ def test_changed_metadata_is_compared_as_json_not_as_text() -> None:
     same = OpaqueJson.of({"topics": ["t"]})
     assert same == consumer("t")
     assert d.answer(d.join(follower, protocols=(("range", same),))).generation_id == 1
+
+
+def test_a_rebalance_takes_the_timer_of_the_syncs_away_also_from_a_stable_group() -> None:
+    """KAFKA-7196's class: what is set for a phase goes with it. Here the follower has not asked for its assignment."""
+    d, leader, other = completing()
+    d.sync(leader, assignments={})
+    assert (d.state(), d.group.pending_sync) == (State.STABLE, {other})
+    d.join(leader)
+    assert d.state() is State.PREPARING_REBALANCE
+    assert not [key for key in d.timers if key.kind is TimerKind.SYNC]
