@@ -46,6 +46,8 @@ def _group_forgotten(fact: r.GroupForgotten, group: Group) -> None:
 @_apply.register
 def _member_record(fact: r.MemberRecord, group: Group) -> None:
     group.stored_members[fact.member_id] = fact
+    if fact.group_instance_id is not None:
+        group.stored_instances[fact.group_instance_id] = fact.member_id
     member = group.members.get(fact.member_id)
     if member is not None:
         member.assignment = fact.assignment
@@ -57,6 +59,10 @@ def _member_forgotten(fact: r.MemberForgotten, group: Group) -> None:
     # The record of a newer generation may have come first: a batch has no order among its keys.
     if stored is not None and stored.generation_id == fact.generation_id:
         del group.stored_members[fact.member_id]
+        instance = stored.group_instance_id
+        # The seat may be another's already.
+        if instance is not None and group.stored_instances.get(instance) == fact.member_id:
+            del group.stored_instances[instance]
 
 
 @_apply.register
@@ -86,6 +92,7 @@ def _group_restored(fact: n.GroupRestored, group: Group) -> None:
     if header is None:
         # Offsets without a header are a simple group; nothing at all is no group.
         group.stored_members.clear()
+        group.stored_instances.clear()
         if group.offsets:
             _move(group, State.EMPTY, fact.at_ms)
         return

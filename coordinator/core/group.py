@@ -143,7 +143,7 @@ class Group:
     `phase` counts the beginnings and ends of join phases; timers of a phase carry it. `initial_window_ms` is not None
     while the initial delay runs: its present window; `initial_left_ms` is what may still be added.
     `highest_generation_id` is durable before a join of that generation is answered. `stored_members` mirrors what the
-    store holds of members.
+    store holds of members, `stored_instances` the seats among them: instance id to member id.
     """
 
     group_id: str
@@ -177,6 +177,7 @@ class Group:
     offsets: dict[str, dict[int, OffsetRecord]] = field(default_factory=dict)
     header: GroupRecord | None = None
     stored_members: dict[str, MemberRecord] = field(default_factory=dict)
+    stored_instances: dict[str, str] = field(default_factory=dict)
 
     @property
     def forgettable(self) -> bool:

@@ -75,6 +75,10 @@ def _check_state(group: Group) -> None:
 def _check_identities(group: Group) -> None:
     seats = {x.group_instance_id: x.member_id for x in group.members.values() if x.group_instance_id is not None}
     assert group.static_members == seats, group.group_id
+    stored = {
+        x.group_instance_id: x.member_id for x in group.stored_members.values() if x.group_instance_id is not None
+    }
+    assert group.stored_instances == stored, group.group_id
     assert not group.pending.keys() & group.members.keys(), group.group_id
     known = group.pending.keys() | group.members.keys()
     assert set(group.requests.values()) <= known, group.group_id

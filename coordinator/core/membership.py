@@ -218,6 +218,7 @@ def _topics(request: m.JoinRequest) -> frozenset[str] | None:
 
 def _add(group: Group, call: Call, request: m.JoinRequest, member_id: str, moment: Moment, draft: Draft) -> None:
     join_deadline_ms = moment.now_ms + moment.rules.new_member_join_timeout_ms
+    _store_seat(group, call, request, member_id, draft)
     draft.fact(
         n.MemberAdded(
             member_id=member_id,
@@ -345,7 +346,7 @@ def _take_over(
         _start_session_of(member_id, request, moment, draft)
         draft.reply(call, rebalance.replacement_answer(group, replaced, moment))
         return
-    rebalance.store_seat(group, old, replaced, draft)
+    _store_seat(group, call, request, member_id, draft)
     draft.fact(replaced)
     draft.fact(n.MemberJoined(member_id))
     draft.park(call, member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))
@@ -353,6 +354,19 @@ def _take_over(
     if group.state is not State.PREPARING_REBALANCE:
         reason = f"static member {old.group_instance_id} was replaced: {reason_of(request.reason)}"
         draft.then.append(Rebalance(Trigger.STATIC_MEMBER_REPLACED, reason, member_id))
+
+
+def _store_seat(group: Group, call: Call, request: m.JoinRequest, member_id: str, draft: Draft) -> None:
+    if request.group_instance_id is not None:
+        rebalance.store_seat(
+            group,
+            request.group_instance_id,
+            member_id=member_id,
+            client_id=request.client_id,
+            host=call.host,
+            terms=_terms(request),
+            draft=draft,
+        )
 
 
 def _start_session_of(member_id: str, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:

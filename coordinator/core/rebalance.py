@@ -278,32 +278,34 @@ def store_replacement(group: Group, old: Member, replaced: n.MemberReplaced, dra
     draft.fact(_stable_header(group, group.header.state_at_ms, leader))
 
 
-def store_seat(group: Group, old: Member, replaced: n.MemberReplaced, draft: Draft) -> None:
-    """The seat changes hands in a round that is not stored yet: what is stored of it goes to the new id as it stands.
+def store_seat(
+    group: Group, instance: str, *, member_id: str, client_id: str, host: str, terms: MemberTerms, draft: Draft
+) -> None:
+    """The seat is a new id's in a round that is not stored yet: what is stored of the seat goes to it as it stands.
 
-    Else the old id would come back with a crash, or with an append that fails, and fence the live process for good.
-    The old metadata stays with the old assignment, so that what the new process says is held against it; for the same
-    reason its request id is not kept.
+    Else an old id, replaced or gone since, would come back with a crash, or with an append that fails, and fence the
+    live process for good. The old metadata stays with the old assignment, so that what the new process says is held
+    against it; for the same reason its request id is not kept.
     """
-    stored = group.stored_members.get(old.member_id)
-    if stored is None or group.header is None:
+    old_id = group.stored_instances.get(instance)
+    if old_id is None or group.header is None:
         return
-    terms = replaced.terms
-    draft.fact(r.MemberForgotten(group.group_id, old.member_id, stored.generation_id))
+    stored = group.stored_members[old_id]
+    draft.fact(r.MemberForgotten(group.group_id, old_id, stored.generation_id))
     draft.fact(
         replace(
             stored,
-            member_id=replaced.new_member_id,
-            client_id=replaced.client_id,
-            host=replaced.host,
+            member_id=member_id,
+            client_id=client_id,
+            host=host,
             session_timeout_ms=terms.session_timeout_ms,
             rebalance_timeout_ms=terms.rebalance_timeout_ms,
             disconnect_grace_ms=terms.disconnect_grace_ms,
             request_id=None,
         )
     )
-    if group.header.leader == old.member_id:
-        draft.fact(replace(group.header, leader=replaced.new_member_id))
+    if group.header.leader == old_id:
+        draft.fact(replace(group.header, leader=member_id))
 
 
 def replacement_answer(group: Group, replaced: n.MemberReplaced, moment: Moment) -> m.JoinAnswer:

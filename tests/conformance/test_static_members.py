@@ -116,6 +116,20 @@ def test_a_static_leader_replaced_in_the_middle_of_a_rebalance_leads_after_a_cra
     assert d.state() is State.PREPARING_REBALANCE
 
 
+def test_a_static_member_that_joins_anew_after_its_old_id_left_is_not_fenced_by_it_after_a_crash() -> None:
+    """That a member left is stored with the next assignment; until then its stored seat must not come back."""
+    d = Desk()
+    leader, old = d.stable(instance="b")
+    d.leave(old)
+    assert d.group.members.keys() == {leader}
+    waiting = d.join(instance="b", max_wait_ms=0)
+    d.advance(0)
+    new = d.answer(waiting).member_id
+    d.crash()
+    assert d.group.members.keys() == {leader, new}
+    assert d.code(d.join(new, instance="b")) is ErrorCode.NONE
+
+
 def test_an_absent_static_member_keeps_its_seat_and_the_eldest_present_leads() -> None:
     d = Desk()
     first = d.join(instance="a", rebalance_ms=5_000, session_ms=60_000)
