@@ -248,8 +248,9 @@ class Service:
         task.add_done_callback(self._telling.discard)
 
     async def _tell_subscribers(self, topics: frozenset[str]) -> None:
-        """Groups that are loaded later compare the counts themselves, so those that are here now are enough."""
-        lanes = [lane for shard in self._shards for lane in shard.lanes.values()]
+        """Only groups that are here: one that is being loaded, or will be, compares the counts when it begins."""
+        active = [shard for shard in self._shards if shard.state is ShardState.ACTIVE]
+        lanes = [lane for shard in active for lane in shard.lanes.values()]
         for number, lane in enumerate(lanes, start=1):
             summary = self.view.summaries.get(lane.group_id)
             if summary is None or summary.topics is None or summary.topics & topics:

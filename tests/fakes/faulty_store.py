@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 
 from coordinator.storage.contract import (
+    REGISTRY_SPACE,
     AppendDoubtful,
     AppendFailed,
     BatchLimits,
@@ -41,6 +42,11 @@ class Gate:
     def let_go(self) -> None:
         self._open.set()
 
+    def let_one_by(self) -> None:
+        """Whoever waits goes on, and the gate is shut behind them."""
+        self._open.set()
+        self._open.clear()
+
     async def pass_through(self) -> None:
         self.waiting += 1
         try:
@@ -51,7 +57,8 @@ class Gate:
 
 class FaultyStore:
     """`faults` and `acquire_errors` are used up from the left, one for each append and each acquire. `appends` keeps,
-    for every append that reached the engine, its space and its writes. Each gate stands before the engine.
+    for every append that reached the engine, its space and its writes. Each gate stands before the engine, but
+    `page_gate`: with `page_rows` a shard is scanned in smaller pages, and the gate stands between them.
     """
 
     def __init__(self, store: Store) -> None:
@@ -63,6 +70,8 @@ class FaultyStore:
         self.append_gate = Gate()
         self.acquire_gate = Gate()
         self.scan_gate = Gate()
+        self.page_gate = Gate()
+        self.page_rows: int | None = None
         self.acquired: list[str] = []
         self.released: list[str] = []
 
@@ -97,7 +106,11 @@ class FaultySpace:
         if self._store.scan_errors:
             raise self._store.scan_errors.popleft()
         async for page in self._inner.scan(prefix):
-            yield page
+            rows = len(page) if self._store.page_rows is None else self._store.page_rows
+            for start in range(0, len(page), rows):
+                if start and self._name != REGISTRY_SPACE:
+                    await self._store.page_gate.pass_through()
+                yield page[start : start + rows]
 
     async def append(self, writes: Sequence[Write]) -> None:
         fault = self._store.faults.popleft() if self._store.faults else Fault.NONE

@@ -15,6 +15,7 @@ from coordinator.storage.contract import StoredDataInvalid
 from coordinator.storage.memory import MemoryStore
 from protocol import messages as m
 from protocol.errors import ErrorCode
+from protocol.group_hash import shard_of_group
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import (
@@ -375,6 +376,28 @@ async def test_a_topic_that_grew_just_before_a_crash_is_still_noticed_after_the_
     await space.append([encode(TopicRecord("clicks", 6, 2)), encode(RegistryRecord(2))])
     after = await Room(room.contents, clock=room.clock).start()
     assert code(await after.now("g", heartbeat(ids["a"], 1))) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_a_topic_that_grows_while_a_shard_is_loaded_is_noticed_by_its_groups(room: Room) -> None:
+    """Those that are read already cannot be written yet, so they are told nothing: they look when they begin."""
+    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=4))
+    first, second = [name for name in map(str, range(100)) if shard_of_group(name, SHARDS) == 0][:2]
+    ids = {group_id: (await room.form(group_id, "a"))["a"] for group_id in (first, second)}
+    after = Room(room.contents, clock=room.clock)
+    after.store.page_rows = 1
+    after.store.page_gate.shut()
+    starting = after.begin(after.service.start())
+    await settle()
+    # A header and a member each: with the header of the second group the first one is there.
+    for _ in range(2):
+        after.store.page_gate.let_one_by()
+        await settle()
+    await after.service.put_topic("clicks", m.PutTopicRequest(partitions=5))
+    await settle()
+    after.store.page_gate.let_go()
+    await starting
+    for group_id, member_id in ids.items():
+        assert code(await after.now(group_id, heartbeat(member_id, 1))) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 async def test_a_store_is_refused_to_a_service_with_another_number_of_shards(room: Room) -> None:
