@@ -1,0 +1,260 @@
+"""A process with a member in it: the real core, and hands that take virtual time. It may stall, vanish, be cut off."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+from assignors.contract import Assignor
+from member.assignment import Assignment
+from member.core import actions as act
+from member.core import events as ev
+from member.core.events import Draw
+from member.core.machine import Membership
+from member.core.outcomes import Answered, Outcome, Refused
+from member.core.reactions import Reaction, reaction_to
+from member.core.states import ENDED, State
+from member.errors import Fenced
+from member.options import MemberOptions
+from member.subscription import share_out, topics_of
+from protocol import messages as m
+from protocol import operations as ops
+from protocol.errors import ErrorCode
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import Exchange, Network
+from tests.simulation.trace import Trace
+
+_DOUBTS = frozenset({Reaction.FORGET_ID, Reaction.FORGET_GENERATION})
+
+
+class Client:
+    """A process. `on_view` is called whenever what the member believes to hold may have changed."""
+
+    def __init__(
+        self,
+        name: str,
+        options: MemberOptions,
+        assignors: tuple[Assignor, ...],
+        *,
+        loop: VirtualLoop,
+        network: Network,
+        chance: random.Random,
+        trace: Trace,
+        numbers: "count[int]",
+        on_view: Callable[["Client"], None],
+    ) -> None:
+        self.name = name
+        self.options = options
+        self.machine = Membership(options, assignors)
+        self.callback_ms = 1
+        self.is_alive = True
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._loop = loop
+        self._network = network
+        self._chance = chance
+        self._trace = trace
+        self._numbers = numbers
+        self._on_view = on_view
+        self._open: dict[int, Exchange] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tickets: dict[int, Callable[[Outcome], None]] = {}
+        self._assigning: dict[int, int] = {}
+        self._callbacks: deque[act.CallBack] = deque()
+        self._in_callback = False
+        self._stalled: list[Callable[[], None]] | None = None
+
+    # --- what may be asked -------------------------------------------------------------------------------------------
+
+    @property
+    def group_id(self) -> str:
+        return self.options.group_id
+
+    @property
+    def state(self) -> State:
+        return self.machine.state
+
+    @property
+    def runs(self) -> bool:
+        """The process lives, and the member in it has not ended."""
+        return self.is_alive and self.machine.state not in ENDED
+
+    @property
+    def was_fenced(self) -> bool:
+        """It ended because another process has its identity."""
+        return isinstance(self.machine.error, Fenced)
+
+    @property
+    def held(self) -> Assignment | None:
+        return self.machine.assignment if self.is_alive else None
+
+    @property
+    def seat(self) -> str:
+        """Who owns, as the group sees it: the instance, or the member."""
+        return self.options.group_instance_id or self.machine.member_id
+
+    # --- what may be done to it --------------------------------------------------------------------------------------
+
+    def feed(self, event: ev.Event) -> None:
+        """Tell the core, and do what it wants."""
+        if self.machine.state in ENDED or not self.is_alive:
+            return
+        now_ms = round(self._loop.time() * 1000)
+        draw = Draw(f"r{next(self._numbers)}", self._chance.random())
+        for action in self.machine.handle(event, now_ms, draw):
+            self._perform(action)
+        self._on_view(self)
+
+    def vanish(self, *, cut_off: bool = False) -> None:
+        """The process dies. `cut_off`: with the machine or its cable, so that no connection ends."""
+        self.is_alive = False
+        self._trace.note(self._network.now_ms, f"{self.name} is gone")
+        for exchange in self._open.values():
+            exchange.is_cut_off = cut_off
+            self._network.drop(exchange)
+        self._open.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._on_view(self)
+
+    def stall(self, for_ms: int) -> None:
+        """The process stands still; what comes meanwhile it reads afterwards."""
+        if self._stalled is None:
+            self._stalled = []
+            self._loop.call_later(for_ms / 1000, self.go_on)
+
+    def go_on(self) -> None:
+        """The stall is over."""
+        waiting, self._stalled = self._stalled, None
+        for work in waiting or ():
+            work()
+
+    def commit(self, offset: int) -> None:
+        """Commit one offset for everything it holds, as the user would."""
+        held = self.held
+        if held is None or not held.partitions or self.machine.state in ENDED:
+            return
+        offsets: dict[str, dict[int, m.OffsetCommit]] = {}
+        for topic, partition in sorted(held.partitions):
+            offsets.setdefault(topic, {})[partition] = m.OffsetCommit(offset=offset)
+        body = m.CommitRequest(
+            generation_id=held.generation_id,
+            member_id=held.member_id,
+            group_instance_id=self.options.group_instance_id,
+            offsets=offsets,
+        )
+
+        def ended(outcome: Outcome) -> None:
+            if isinstance(outcome, Refused) and _is_doubt(outcome.problem):
+                self.feed(ev.MembershipDoubted(held.generation_id))
+
+        self._request(ops.COMMIT, body, ended)
+
+    # --- hands -------------------------------------------------------------------------------------------------------
+
+    def _later(self, work: Callable[[], None]) -> None:
+        """Now, or when the stall is over."""
+        if not self.is_alive:
+            return
+        if self._stalled is not None:
+            self._stalled.append(work)
+        else:
+            work()
+
+    def _perform(self, action: act.Action) -> None:
+        match action:
+            case act.Send():
+                self._send(action)
+            case act.Assign():
+                self._begin_assigning(action)
+            case act.Drop(call_id):
+                if (exchange := self._open.pop(call_id, None)) is not None:
+                    self._network.drop(exchange)
+                self._assigning.pop(call_id, None)
+            case act.SetTimer(key, at_ms):
+                self._cancel_timer(key)
+                at = max(at_ms / 1000, self._loop.time())
+                self._timers[key] = self._loop.call_at(at, self._timer_due, key)
+            case act.CancelTimer(key):
+                self._cancel_timer(key)
+            case act.CallBack():
+                self._callbacks.append(action)
+                self._next_callback()
+            case act.Settle(ticket, outcome):
+                if (settle := self._tickets.pop(ticket, None)) is not None:
+                    self._loop.call_soon(self._later, lambda: self._settled(ticket, outcome, settle))
+            case act.Moved(old, new, reason):
+                self._trace.note(self._network.now_ms, f"   {self.name} {old.value} -> {new.value}: {reason}")
+            case act.Warn():
+                pass
+            case act.Done():
+                self._tickets.clear()
+
+    def _send(self, send: act.Send) -> None:
+        def ended(outcome: Outcome) -> None:
+            self._open.pop(send.call_id, None)
+            self._later(lambda: self.feed(ev.CallEnded(send.call_id, outcome)))
+
+        exchange = Exchange(self.name, self.group_id, send.operation, send.body, ended)
+        self._open[send.call_id] = exchange
+        self._network.send(exchange, send.timeout_ms)
+
+    def _timer_due(self, key: str) -> None:
+        self._timers.pop(key, None)
+        self._later(lambda: self.feed(ev.TimerDue(key)))
+
+    def _cancel_timer(self, key: str) -> None:
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
+    def _request(self, operation: ops.Operation, body: m.RequestModel | None, ended: Callable[[Outcome], None]) -> None:
+        ticket = next(self._numbers)
+        self._tickets[ticket] = ended
+        self.feed(ev.CallRequested(ticket, operation, body))
+
+    def _settled(self, ticket: int, outcome: Outcome, settle: Callable[[Outcome], None]) -> None:
+        self.feed(ev.CallAbandoned(ticket))
+        settle(outcome)
+
+    # --- leading -----------------------------------------------------------------------------------------------------
+
+    def _begin_assigning(self, assign: act.Assign) -> None:
+        self._assigning[assign.call_id] = 0
+        self._loop.call_soon(self._later, lambda: self._ask_counts(assign))
+
+    def _ask_counts(self, assign: act.Assign) -> None:
+        if assign.call_id in self._assigning:
+            self._request(ops.LIST_TOPICS, None, lambda outcome: self._assign(assign, outcome))
+
+    def _assign(self, assign: act.Assign, outcome: Outcome) -> None:
+        if self._assigning.pop(assign.call_id, None) is None:
+            return
+        if not isinstance(outcome, Answered):
+            self.feed(ev.AssignmentFailed(assign.call_id, OSError("no counts"), retriable=True))
+            return
+        assert isinstance(outcome.answer, m.ListTopicsAnswer)
+        wanted = topics_of(assign.members)
+        counts = {topic.topic: topic.partitions for topic in outcome.answer.topics if topic.topic in wanted}
+        made = share_out(self._assignors[assign.protocol_name], assign.members, counts)
+        self.feed(ev.AssignmentMade(assign.call_id, made))
+
+    # --- the user's callbacks ----------------------------------------------------------------------------------------
+
+    def _next_callback(self) -> None:
+        if self._in_callback or not self._callbacks:
+            return
+        wanted = self._callbacks.popleft()
+        self._in_callback = True
+        text = f"   {self.name} {wanted.callback.value} {wanted.assignment.generation_id}"
+        self._trace.note(self._network.now_ms, f"{text} {sorted(wanted.assignment.partitions)}")
+        self._loop.call_later(self.callback_ms / 1000, self._later, lambda: self._callback_ended(wanted))
+
+    def _callback_ended(self, ended: act.CallBack) -> None:
+        self._in_callback = False
+        self.feed(ev.CallbackEnded(ended.callback, ended.assignment.generation_id))
+        self._next_callback()
+
+
+def _is_doubt(problem: m.Problem) -> bool:
+    return reaction_to(problem) in _DOUBTS or problem.error_code == ErrorCode.FENCED_INSTANCE_ID

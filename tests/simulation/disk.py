@@ -1,0 +1,141 @@
+"""The store of a run: the memory engine behind a drive that is slow, fails, lies, or loses its power.
+
+What it holds outlives the node. Every write that takes effect is reported at that instant, so that checkers fold the
+log by themselves; an append under way when the power goes has either taken effect already or never will.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from coordinator.storage.contract import (
+    AppendDoubtful,
+    AppendFailed,
+    BatchLimits,
+    Fenced,
+    Space,
+    StorageUnavailable,
+    Write,
+)
+from coordinator.storage.memory import MemoryContents, MemoryStore
+from tests.simulation.plan import Plan
+
+SLOW_MS = (300, 1_000, 2_500)
+
+
+class Disk:
+    """Outlives the nodes. `on_stored` is told the space and the writes of each append that takes effect."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        chance: random.Random,
+        on_stored: Callable[[str, Sequence[Write]], None],
+        on_fault: Callable[[str, str], None],
+    ) -> None:
+        self.contents = MemoryContents()
+        self.plan = plan
+        self.chance = chance
+        self.on_stored = on_stored
+        self.on_fault = on_fault
+        self.rates = dict(plan.rates)
+        self.delay_max_ms = plan.store_delay_max_ms
+
+    def heal(self) -> None:
+        """No more faults."""
+        self.rates = dict.fromkeys(self.rates, 0.0)
+        self.delay_max_ms = 0
+
+    def strikes(self, kind: str, text: str) -> bool:
+        """Whether this fault comes now."""
+        rate = self.rates[kind]
+        if rate and self.chance.random() < rate:
+            self.on_fault(kind, text)
+            return True
+        return False
+
+
+class Drive:
+    """The disk as one node has it open; `Store` of the contract."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._store = MemoryStore(disk.contents, limits=disk.plan.limits)
+        self.has_power = True
+
+    async def acquire(self, space: str) -> "DriveSpace":
+        self.check_power()
+        if self._disk.strikes("store_unreadable", f"acquire {space}"):
+            raise StorageUnavailable("planted: cannot be opened")
+        return DriveSpace(self, self._disk, space, await self._store.acquire(space))
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    def cut_power(self) -> None:
+        """Nothing takes effect any more."""
+        self.has_power = False
+
+    def check_power(self) -> None:
+        if not self.has_power:
+            raise StorageUnavailable("planted: no power")
+
+
+class DriveSpace:
+    """An acquired space."""
+
+    def __init__(self, drive: Drive, disk: Disk, name: str, inner: Space) -> None:
+        self._drive = drive
+        self._disk = disk
+        self._name = name
+        self._inner = inner
+
+    @property
+    def epoch(self) -> int:
+        return self._inner.epoch
+
+    @property
+    def limits(self) -> BatchLimits:
+        return self._inner.limits
+
+    async def scan(self, prefix: bytes) -> AsyncIterator[Sequence[tuple[bytes, bytes]]]:
+        self._drive.check_power()
+        async for page in self._inner.scan(prefix):
+            for start in range(0, len(page), self._disk.plan.page_rows):
+                if self._disk.strikes("store_unreadable", f"scan {self._name}"):
+                    raise StorageUnavailable("planted: cannot be read")
+                yield page[start : start + self._disk.plan.page_rows]
+
+    async def append(self, writes: Sequence[Write]) -> None:
+        disk = self._disk
+        self._drive.check_power()
+        if disk.strikes("store_fenced", self._name):
+            raise Fenced("planted: another owner took the space")
+        lost = disk.strikes("store_doubtful_lost", self._name)
+        refused = not lost and disk.strikes("store_refused", self._name)
+        early = disk.strikes("store_applied_early", self._name)
+        takes_effect = not (lost or refused)
+        if takes_effect and early:
+            await self._apply(writes)
+        await self._wait()
+        if takes_effect and not early:
+            await self._apply(writes)
+        if refused:
+            raise AppendFailed("planted: definitely not stored")
+        if lost or disk.strikes("store_doubtful_stored", self._name):
+            raise AppendDoubtful("planted: nobody can say")
+
+    async def _wait(self) -> None:
+        chance = self._disk.chance
+        delay_ms = chance.randint(0, self._disk.delay_max_ms) if self._disk.delay_max_ms else 0
+        if self._disk.strikes("store_slow", self._name):
+            delay_ms += chance.choice(SLOW_MS)
+        await asyncio.sleep(delay_ms / 1000)
+
+    async def _apply(self, writes: Sequence[Write]) -> None:
+        self._drive.check_power()
+        await self._inner.append(writes)
+        self._disk.on_stored(self._name, writes)
+
+    async def release(self) -> None:
+        await self._inner.release()

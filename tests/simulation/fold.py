@@ -1,0 +1,105 @@
+"""What the store's log comes to, folded anew from every write that took effect. Knows records and keys, no rules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from coordinator.core.records import GroupRecord, LayoutRecord, MemberRecord, OffsetRecord, RegistryRecord, TopicRecord
+from coordinator.storage.codec import decode
+from coordinator.storage.contract import Write
+from protocol.opaque import OpaqueJson
+
+OffsetKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What the store says a member has."""
+
+    instance: str | None
+    assignment: OpaqueJson
+
+
+@dataclass(slots=True)
+class FoldedGroup:
+    """A group as its log comes to. `written` keeps every offset that was ever durable, by partition."""
+
+    header: GroupRecord | None = None
+    records: dict[tuple[str, int], MemberRecord] = field(default_factory=dict)
+    offsets: dict[OffsetKey, OffsetRecord] = field(default_factory=dict)
+    written: dict[OffsetKey, set[int]] = field(default_factory=dict)
+
+    @property
+    def members(self) -> dict[str, MemberRecord]:
+        """Of each member the newest record that the header's generation allows; none without a header."""
+        seen: dict[str, MemberRecord] = {}
+        if self.header is not None:
+            for (member_id, generation_id), record in self.records.items():
+                newest = seen.get(member_id)
+                if generation_id <= self.header.generation_id and (
+                    newest is None or newest.generation_id < generation_id
+                ):
+                    seen[member_id] = record
+        return seen
+
+    @property
+    def shares(self) -> dict[str, Share]:
+        """Member id to what the store says it has."""
+        return {
+            member_id: Share(record.group_instance_id, record.assignment) for member_id, record in self.members.items()
+        }
+
+
+@dataclass(slots=True)
+class Fold:
+    """All spaces together; group ids are in one shard each."""
+
+    groups: dict[str, FoldedGroup] = field(default_factory=dict)
+    topics: dict[str, TopicRecord] = field(default_factory=dict)
+    _known: dict[bytes, GroupRecord | MemberRecord | OffsetRecord] = field(default_factory=dict)
+
+    def group(self, group_id: str) -> FoldedGroup:
+        """The group's log; empty where nothing was written."""
+        return self.groups.setdefault(group_id, FoldedGroup())
+
+    def take(self, writes: Sequence[Write]) -> list[str]:
+        """Fold one append. The groups that it touched, each once, in order."""
+        touched: dict[str, None] = {}
+        for key, value in writes:
+            if value is None:
+                gone = self._known.pop(key, None)
+                if gone is not None:
+                    touched[gone.group_id] = None
+                    self._forget(gone)
+                continue
+            record = decode(key, value)
+            match record:
+                case TopicRecord():
+                    self.topics[record.topic] = record
+                case LayoutRecord() | RegistryRecord():
+                    pass
+                case GroupRecord() | MemberRecord() | OffsetRecord():
+                    self._known[key] = record
+                    touched[record.group_id] = None
+                    self._put(record)
+        return list(touched)
+
+    def _put(self, record: GroupRecord | MemberRecord | OffsetRecord) -> None:
+        group = self.group(record.group_id)
+        match record:
+            case GroupRecord():
+                group.header = record
+            case MemberRecord():
+                group.records[record.member_id, record.generation_id] = record
+            case OffsetRecord():
+                group.offsets[record.topic, record.partition] = record
+                group.written.setdefault((record.topic, record.partition), set()).add(record.offset)
+
+    def _forget(self, record: GroupRecord | MemberRecord | OffsetRecord) -> None:
+        group = self.group(record.group_id)
+        match record:
+            case GroupRecord():
+                group.header = None
+            case MemberRecord():
+                del group.records[record.member_id, record.generation_id]
+            case OffsetRecord():
+                del group.offsets[record.topic, record.partition]

@@ -1,0 +1,109 @@
+"""What a seed decides before its run begins: who takes part, under which limits, which faults come and how often.
+
+Most seeds have only some kinds of faults, and a few have none: a fault that is always there hides what others do.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from coordinator.core.commands import Rules
+from coordinator.storage.contract import BatchLimits
+from coordinator.storage.memory import MEMORY_LIMITS
+
+NETWORK_FAULTS = ("request_lost", "answer_lost", "delayed", "doubled", "connection_reset")
+STORE_FAULTS = (
+    "store_slow",
+    "store_refused",
+    "store_doubtful_stored",
+    "store_doubtful_lost",
+    "store_fenced",
+    "store_applied_early",
+    "store_unreadable",
+)
+ACTIONS = {
+    "start": 8,
+    "come_back": 6,
+    "leave": 3,
+    "stop_static": 2,
+    "commit": 12,
+    "fetch": 5,
+    "rejoin": 2,
+    "resubscribe": 2,
+    "nothing": 6,
+}
+"""What happens in a normal life, with its weight."""
+FAULT_ACTIONS = {
+    "vanish": 4,
+    "cut_off": 3,
+    "stall": 4,
+    "duplicate": 3,
+    "lie": 12,
+    "topic_grows": 3,
+    "crash": 4,
+    "drain": 2,
+    "node_stall": 2,
+    "slow_callback": 3,
+}
+"""What a run may have or not have, with its weight where it has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run. `rates` are probabilities for each message or append; `weights` of the actions. Times in milliseconds."""
+
+    seed: int
+    actions: int
+    gap_ms: int
+    groups: tuple[str, ...]
+    members_max: int
+    shards: int
+    rules: Rules
+    limits: BatchLimits
+    page_rows: int
+    session_timeouts_ms: tuple[int, ...]
+    rebalance_timeouts_ms: tuple[int, ...]
+    store_delay_max_ms: int
+    clock_jitter_ms: int
+    shuffles: bool
+    rates: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
+
+
+def plan_of(seed: int) -> Plan:
+    """The plan of a seed, always the same one."""
+    chance = random.Random(f"plan {seed}")
+    calm = chance.random() < 0.05
+    share = 0.0 if calm else chance.choice([0.2, 0.5, 0.8])
+    rates = {
+        kind: (chance.choice([0.01, 0.05, 0.15]) if chance.random() < share else 0.0)
+        for kind in (*NETWORK_FAULTS, *STORE_FAULTS)
+    }
+    weights = dict(ACTIONS)
+    weights.update({kind: weight for kind, weight in FAULT_ACTIONS.items() if chance.random() < share})
+    sessions = chance.choice([(6_000,), (10_000,), (6_000, 12_000)])
+    rebalances = chance.choice([(4_000,), (8_000,), (5_000, 12_000)])
+    return Plan(
+        seed=seed,
+        actions=chance.choice([30, 50, 80, 120]),
+        gap_ms=chance.choice([30, 200, 500, 1_000]),
+        groups=("g",) if chance.random() < 0.7 else ("g", "h"),
+        members_max=chance.choice([1, 2, 2, 3, 3, 4, 5, 8]),
+        shards=chance.choice([1, 1, 2]),
+        rules=Rules(
+            group_min_session_timeout_ms=1_000,
+            group_initial_rebalance_delay_ms=chance.choice([0, 0, 1_000, 3_000]),
+            group_max_size=3 if chance.random() < 0.1 else 1_000,
+            new_member_join_timeout_ms=chance.choice([15_000, 300_000]),
+            parked_call_max_wait_ms=chance.choice([1_500, 4_000, 55_000]),
+            heartbeat_interval_ms=chance.choice([1_000, 2_000]),
+        ),
+        limits=MEMORY_LIMITS if chance.random() < 0.7 else BatchLimits(writes_max=40, bytes_max=40_000),
+        page_rows=chance.choice([1, 2, 3, 500]),
+        session_timeouts_ms=sessions,
+        rebalance_timeouts_ms=rebalances,
+        store_delay_max_ms=chance.choice([0, 0, 5, 50, 400]),
+        clock_jitter_ms=chance.choice([0, 0, 3]),
+        shuffles=chance.random() < 0.5,
+        rates=rates,
+        weights=weights,
+    )

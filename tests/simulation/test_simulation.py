@@ -1,0 +1,36 @@
+"""Two thousand schedules on every run of the tests, always the same ones. `make sim` runs others, and more."""
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.__main__ import failure_of
+from tests.simulation.plan import FAULT_ACTIONS, NETWORK_FAULTS, STORE_FAULTS, plan_of
+from tests.simulation.world import run
+
+SCHEDULES = 2_000
+PART = 50
+LIVELY = ("crash", "drain", "vanish", "lie", "store_doubtful_lost", "request_lost")
+
+
+@pytest.mark.parametrize("first", range(1, SCHEDULES + 1, PART))
+def test_every_law_holds_in_every_schedule(first: int) -> None:
+    faults: Counter[str] = Counter()
+    for seed in range(first, first + PART):
+        result = run(seed)
+        assert result.violation is None, failure_of(result)
+        assert result.calls > 0, f"seed {seed} asked nothing"
+        faults.update(result.faults)
+    assert all(faults[kind] for kind in LIVELY), f"these schedules are tamer than they should be: {faults}"
+
+
+def test_every_kind_of_fault_is_planned_and_every_kind_is_left_out_sometimes() -> None:
+    """A fault that no plan has tests nothing; one that all plans have may hide what others do."""
+    plans = [plan_of(seed) for seed in range(1, 501)]
+    for kind in (*NETWORK_FAULTS, *STORE_FAULTS):
+        with_it = sum(plan.rates[kind] > 0 for plan in plans)
+        assert 100 < with_it < 400, f"{kind} in {with_it} of 500 plans"
+    for kind in FAULT_ACTIONS:
+        with_it = sum(kind in plan.weights for plan in plans)
+        assert 100 < with_it < 400, f"{kind} in {with_it} of 500 plans"
+    assert {plan.members_max for plan in plans} == {1, 2, 3, 4, 5, 8}
