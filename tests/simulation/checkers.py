@@ -13,6 +13,7 @@ from coordinator.core.commands import TimerKind
 from coordinator.core.effects import Event, Failure, JoinPhaseEnded, RebalanceBegan
 from coordinator.core.group import Group, State
 from coordinator.runtime.timers import BUCKET_MS
+from member.core.states import State as MemberState
 from member.subscription import read_assignment
 from protocol import messages as m
 from protocol.errors import ErrorCode
@@ -497,7 +498,7 @@ class GroupInvariants(Checker):
 
 
 class MembersBelieve(Checker):
-    """A member that holds an assignment was given it by what is stored for its generation.
+    """A member that holds an assignment was given it by what is stored for its generation; one that joins holds none.
 
     So within a generation a partition has one owner; a static member's old and new id are one.
     """
@@ -510,6 +511,8 @@ class MembersBelieve(Checker):
 
     def believed(self, client: Client) -> None:
         held = client.held
+        if held is not None and client.state not in (MemberState.STABLE, MemberState.REVOKING):
+            self.fail(f"{client.name} is {client.state.value} and believes {held}")
         if held is None or self._checked.get(client.name) is held:
             return
         self._checked[client.name] = held

@@ -7,6 +7,7 @@ log by themselves; an append under way when the power goes has either taken effe
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
 from coordinator.storage.contract import (
     AppendDoubtful,
@@ -21,6 +22,14 @@ from coordinator.storage.memory import MemoryContents, MemoryStore
 from tests.simulation.plan import Plan
 
 SLOW_MS = (300, 1_000, 2_500)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCut:
+    """The power goes at an append: before it has taken effect, or after, but before anybody can be told."""
+
+    is_stored: bool
+    cut: Callable[[], None]
 
 
 class Disk:
@@ -40,11 +49,13 @@ class Disk:
         self.on_fault = on_fault
         self.rates = dict(plan.rates)
         self.delay_max_ms = plan.store_delay_max_ms
+        self.at_next_append: PowerCut | None = None
 
     def heal(self) -> None:
         """No more faults."""
         self.rates = dict.fromkeys(self.rates, 0.0)
         self.delay_max_ms = 0
+        self.at_next_append = None
 
     def strikes(self, kind: str, text: str) -> bool:
         """Whether this fault comes now."""
@@ -104,11 +115,15 @@ class DriveSpace:
             for start in range(0, len(page), self._disk.plan.page_rows):
                 if self._disk.strikes("store_unreadable", f"scan {self._name}"):
                     raise StorageUnavailable("planted: cannot be read")
+                if self._disk.delay_max_ms or self._disk.rates["store_slow"]:
+                    await self._wait()
                 yield page[start : start + self._disk.plan.page_rows]
 
     async def append(self, writes: Sequence[Write]) -> None:
         disk = self._disk
         self._drive.check_power()
+        if disk.at_next_append is not None:
+            await self._lose_power(disk.at_next_append, writes)
         if disk.strikes("store_fenced", self._name):
             raise Fenced("planted: another owner took the space")
         lost = disk.strikes("store_doubtful_lost", self._name)
@@ -124,6 +139,13 @@ class DriveSpace:
             raise AppendFailed("planted: definitely not stored")
         if lost or disk.strikes("store_doubtful_stored", self._name):
             raise AppendDoubtful("planted: nobody can say")
+
+    async def _lose_power(self, power_cut: PowerCut, writes: Sequence[Write]) -> None:
+        self._disk.at_next_append = None
+        if power_cut.is_stored:
+            await self._apply(writes)
+        power_cut.cut()
+        await asyncio.Event().wait()
 
     async def _wait(self) -> None:
         chance = self._disk.chance

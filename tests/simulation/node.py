@@ -94,8 +94,10 @@ class Node:
                 lane.end(gone)
         # The sets of asyncio have no order; that of the tasks' beginning is the same in every process.
         running = sorted(asyncio.all_tasks(self._loop), key=lambda task: int(task.get_name().removeprefix("Task-")))
+        # The first one is the run itself; the present one may be whoever kills.
         for task in running[1:]:
-            task.cancel()
+            if task is not asyncio.current_task():
+                task.cancel()
 
     async def drain(self) -> None:
         """End in good order."""

@@ -40,6 +40,7 @@ FAULT_ACTIONS = {
     "lie": 12,
     "topic_grows": 3,
     "crash": 4,
+    "crash_at_append": 4,
     "drain": 2,
     "node_stall": 2,
     "slow_callback": 3,

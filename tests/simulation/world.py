@@ -26,6 +26,7 @@ from coordinator.core.decide import step
 from coordinator.core.effects import Event, Failure, GroupChanged, RebalanceBegan
 from coordinator.core.group import State as GroupState
 from coordinator.runtime.loading import stored_groups
+from coordinator.runtime.shard import ShardState
 from coordinator.storage.contract import BatchLimits, Write
 from member.core import events as ev
 from member.core.states import State
@@ -34,7 +35,7 @@ from protocol import messages as m
 from protocol import operations as ops
 from tests.simulation import checkers
 from tests.simulation.client import Client
-from tests.simulation.disk import SLOW_MS, Disk
+from tests.simulation.disk import SLOW_MS, Disk, PowerCut
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Answer, Asked, Door, Exchange, Network, raise_its_fault
 from tests.simulation.node import EPOCH_MS, Node, member_ids
@@ -179,6 +180,7 @@ class World(Door):
         self.node: Node | None = None
         self.clients: list[Client] = []
         self.away: list[MemberOptions] = []
+        self.is_calm = False
         self._ids = member_ids()
         self._numbers = count(1)
         self._offsets = count(1)
@@ -253,11 +255,19 @@ class World(Door):
             number, self.plan, self.loop, self.disk, self._happened, self._ids
         )
         self._looked_at = 0
+        if "topic_grows" in self.plan.weights and self.sight.fold.topics.keys() == TOPICS.keys():
+            # While the groups are loaded, perhaps.
+            self.loop.call_later(self.chance.choice([1, 30, 1_000]) / 1000, self._grow_perhaps)
+
+    def _grow_perhaps(self) -> None:
+        if not self.is_calm and self.chance.random() < 0.3:
+            self._grow(self.chance.choice(sorted(TOPICS)))
 
     async def kill_node(self) -> None:
         if self.node is None or not self.node.is_up:
             return
         self.trace.fault(self.now_ms, "crash", f"node {self.node.number}")
+        self.disk.at_next_append = None
         self.node.kill()
         self.network.reset_all()
         await asyncio.sleep(0.001)
@@ -346,7 +356,7 @@ class World(Door):
 
     # --- actions -----------------------------------------------------------------------------------------------------
 
-    async def act(self, kind: str) -> None:
+    def act(self, kind: str) -> None:
         """One action of the plan; one that finds nobody to act on does nothing."""
         chance = self.chance
         client = self._pick()
@@ -361,9 +371,11 @@ class World(Door):
             case "lie":
                 self._lie()
             case "crash":
-                await self.kill_node()
+                self._do(self.kill_node())
+            case "crash_at_append":
+                self._cut_power_at_next_append()
             case "drain":
-                await self.drain_node()
+                self._do(self.drain_node())
             case "node_stall":
                 # One after the other, so that a call meets one of them at the most where it must be answered.
                 node = self.node
@@ -412,6 +424,13 @@ class World(Door):
             self.trace.fault(self.now_ms, "topic_grows", topic)
             self._do(self._put_topic(topic, partitions + 1))
 
+    def _cut_power_at_next_append(self) -> None:
+        is_stored = self.chance.random() < 0.5
+        self.disk.at_next_append = PowerCut(is_stored, lambda: self._do(self.kill_node()))
+        if self.chance.random() < 0.5:
+            # Of the registry, perhaps: then nobody has told the groups.
+            self._grow(self.chance.choice(sorted(TOPICS)))
+
     def _partitions(self, topic: str) -> int:
         """As they are registered in the store."""
         return self.sight.fold.topics[topic].partitions
@@ -452,7 +471,7 @@ class World(Door):
         for kind in self.chance.choices(kinds, weights, k=self.plan.actions):
             gap_ms = self.chance.choice([0, 1, self.plan.gap_ms, 2 * self.plan.gap_ms])
             await asyncio.sleep(gap_ms / 1000)
-            await self.act(kind)
+            self.act(kind)
             self.i6.overdue()
         await self._calm_down()
         for group_id in self.plan.groups:
@@ -469,6 +488,7 @@ class World(Door):
 
     async def _calm_down(self) -> None:
         self.trace.note(self.now_ms, "== calm")
+        self.is_calm = True
         self.disk.heal()
         self.network.heal()
         for client in self.clients:
@@ -502,6 +522,9 @@ class World(Door):
         known = self.node.service.list_topics()
         if isinstance(known, Failure) or any(x.partitions != self._partitions(x.topic) for x in known.topics):
             return f"the registry is behind the store: {known}"
+        for shard in self.node.shards:
+            if shard.state is not ShardState.ACTIVE or shard._reloads:
+                return f"shard {shard.number} is {shard.state}: {shard.error}"
         for group_id in self.plan.groups:
             members = {client.machine.member_id for client in self.running() if client.group_id == group_id}
             seen = self.node.group(group_id)

@@ -1,0 +1,63 @@
+"""Every checker earns its trust: the simulation runs on a copy of the packages with one fault in it, and must find it.
+
+The same seeds pass on a copy without a fault, so it is the fault that is found.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation import checkers
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = ("protocol", "assignors", "coordinator", "member", "tests/simulation")
+SCHEDULES = 300
+PLANTS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "plants.toml").read_text())["plant"]
+
+pytestmark = pytest.mark.slow
+
+
+def copy(to: Path) -> None:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__", "test_*.py"))
+
+
+def simulate(where: Path) -> "subprocess.CompletedProcess[str]":
+    """The simulation of the copy, in a process that sees no other."""
+    environment = {**os.environ, "PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = (sys.executable, "-m", "tests.simulation", "--schedules", str(SCHEDULES))
+    return subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=240)
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=[plant["name"].replace(" ", "-") for plant in PLANTS])
+def test_the_planted_fault_is_found(plant: dict[str, Any], tmp_path: Path) -> None:
+    copy(tmp_path)
+    file = tmp_path / plant["file"]
+    text = file.read_text()
+    assert text.count(plant["old"]) == 1, f"{plant['file']} is not as it was: {plant['old']!r}"
+    file.write_text(text.replace(plant["old"], plant["new"]))
+    done = simulate(tmp_path)
+    found = re.search(r"^seed (\d+): (\w+): ", done.stdout, re.MULTILINE)
+    assert done.returncode == 1, f"not found in {SCHEDULES} schedules\n{done.stdout}{done.stderr}"
+    assert found, done.stdout + done.stderr
+    assert found[2] in plant["caught_by"], done.stdout
+
+
+def test_without_a_fault_the_same_schedules_pass(tmp_path: Path) -> None:
+    copy(tmp_path)
+    done = simulate(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_law_has_a_plant_that_only_it_may_find_first_or_is_named_by_one() -> None:
+    laws = {name for name in vars(checkers) if re.match(r"I\d+[A-Z]", name)} | {"GroupInvariants", "MembersBelieve"}
+    named = {name for plant in PLANTS for name in plant["caught_by"]}
+    assert laws - named == set(), "laws that no plant is for"
+    assert named - laws == {"NoFault"}
