@@ -10,11 +10,13 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 READY := .venv/.ready
 ARGS ?=
+SCHEDULES ?= 1000
+FROM ?= 1
 
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo test check quick bench serve format constraints clean
+.PHONY: help setup demo test check quick sim bench serve format constraints clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -35,6 +37,10 @@ test: setup ## all the tests; what this machine lacks is skipped with its reason
 quick: setup ## units, scenarios and a short simulation: under a minute, no network
 	@exec $(BIN)/python -m pytest -m "not (slow or kafka or spark or prometheus)" \
 		--ignore=tests/real --ignore=tests/end_to_end $(ARGS)
+
+sim: setup ## the simulation: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there
+	@exec $(BIN)/python -m tests.simulation \
+		$(if $(SEED),--seed $(SEED) --verbose,--from $(FROM) --schedules $(SCHEDULES)) $(ARGS)
 
 check: setup ## format, lint, types, arrows
 	@$(BIN)/ruff format --check .

@@ -5,7 +5,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.world import Result, run
+from tests.simulation.runner import Result, run
 
 
 def main() -> int:

@@ -26,8 +26,12 @@ SLOW_MS = (300, 1_000, 2_500)
 
 @dataclass(frozen=True, slots=True)
 class PowerCut:
-    """The power goes at an append: before it has taken effect, or after, but before anybody can be told."""
+    """The power goes at an append: before it has taken effect, or after, but before anybody can be told.
 
+    `space`: only at one of this space; None for any.
+    """
+
+    space: str | None
     is_stored: bool
     cut: Callable[[], None]
 
@@ -49,12 +53,14 @@ class Disk:
         self.on_fault = on_fault
         self.rates = dict(plan.rates)
         self.delay_max_ms = plan.store_delay_max_ms
+        self.page_delay_ms = plan.page_delay_ms
         self.at_next_append: PowerCut | None = None
 
     def heal(self) -> None:
         """No more faults."""
         self.rates = dict.fromkeys(self.rates, 0.0)
         self.delay_max_ms = 0
+        self.page_delay_ms = 0
         self.at_next_append = None
 
     def strikes(self, kind: str, text: str) -> bool:
@@ -115,15 +121,16 @@ class DriveSpace:
             for start in range(0, len(page), self._disk.plan.page_rows):
                 if self._disk.strikes("store_unreadable", f"scan {self._name}"):
                     raise StorageUnavailable("planted: cannot be read")
-                if self._disk.delay_max_ms or self._disk.rates["store_slow"]:
-                    await self._wait()
+                if self._disk.page_delay_ms:
+                    await asyncio.sleep(self._disk.page_delay_ms / 1000)
                 yield page[start : start + self._disk.plan.page_rows]
 
     async def append(self, writes: Sequence[Write]) -> None:
         disk = self._disk
         self._drive.check_power()
-        if disk.at_next_append is not None:
-            await self._lose_power(disk.at_next_append, writes)
+        power_cut = disk.at_next_append
+        if power_cut is not None and power_cut.space in (None, self._name):
+            await self._lose_power(power_cut, writes)
         if disk.strikes("store_fenced", self._name):
             raise Fenced("planted: another owner took the space")
         lost = disk.strikes("store_doubtful_lost", self._name)

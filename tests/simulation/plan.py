@@ -20,6 +20,7 @@ STORE_FAULTS = (
     "store_applied_early",
     "store_unreadable",
 )
+NODE_STALL_MS = (200, 1_500)
 ACTIONS = {
     "start": 8,
     "come_back": 6,
@@ -61,6 +62,7 @@ class Plan:
     rules: Rules
     limits: BatchLimits
     page_rows: int
+    page_delay_ms: int
     session_timeouts_ms: tuple[int, ...]
     rebalance_timeouts_ms: tuple[int, ...]
     store_delay_max_ms: int
@@ -87,7 +89,7 @@ def plan_of(seed: int) -> Plan:
         seed=seed,
         actions=chance.choice([30, 50, 80, 120]),
         gap_ms=chance.choice([30, 200, 500, 1_000]),
-        groups=("g",) if chance.random() < 0.7 else ("g", "h"),
+        groups=("g",) if chance.random() < 0.5 else ("g", "h"),
         members_max=chance.choice([1, 2, 2, 3, 3, 4, 5, 8]),
         shards=chance.choice([1, 1, 2]),
         rules=Rules(
@@ -99,7 +101,8 @@ def plan_of(seed: int) -> Plan:
             heartbeat_interval_ms=chance.choice([1_000, 2_000]),
         ),
         limits=MEMORY_LIMITS if chance.random() < 0.7 else BatchLimits(writes_max=40, bytes_max=40_000),
-        page_rows=chance.choice([1, 2, 3, 500]),
+        page_rows=chance.choice([1, 1, 2, 500]),
+        page_delay_ms=chance.choice([0, 5, 20]),
         session_timeouts_ms=sessions,
         rebalance_timeouts_ms=rebalances,
         store_delay_max_ms=chance.choice([0, 0, 5, 50, 400]),

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.world import run
+from tests.simulation.runner import run
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 25

@@ -1,4 +1,7 @@
-"""Two thousand schedules on every run of the tests, always the same ones. `make sim` runs others, and more."""
+"""Two thousand schedules on every run of all tests, always the same ones. `make sim` runs others, and more.
+
+Each part takes a second or two; together they are slow, so `make quick` has the first ones alone.
+"""
 
 from collections import Counter
 
@@ -6,14 +9,20 @@ import pytest
 
 from tests.simulation.__main__ import failure_of
 from tests.simulation.plan import FAULT_ACTIONS, NETWORK_FAULTS, STORE_FAULTS, plan_of
-from tests.simulation.world import run
+from tests.simulation.runner import run
 
 SCHEDULES = 2_000
+QUICK = 200
 PART = 50
 LIVELY = ("crash", "drain", "vanish", "lie", "store_doubtful_lost", "request_lost")
 
 
-@pytest.mark.parametrize("first", range(1, SCHEDULES + 1, PART))
+PARTS = [
+    pytest.param(first, marks=[] if first <= QUICK else [pytest.mark.slow]) for first in range(1, SCHEDULES + 1, PART)
+]
+
+
+@pytest.mark.parametrize("first", PARTS)
 def test_every_law_holds_in_every_schedule(first: int) -> None:
     faults: Counter[str] = Counter()
     for seed in range(first, first + PART):

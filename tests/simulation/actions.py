@@ -1,0 +1,114 @@
+"""What a plan may do to a world, one action at a time. An action that finds nobody to act on does nothing."""
+
+from coordinator.storage.contract import REGISTRY_SPACE
+from member.core import events as ev
+from protocol import messages as m
+from protocol import operations as ops
+from tests.simulation.client import Client
+from tests.simulation.disk import PowerCut
+from tests.simulation.plan import NODE_STALL_MS
+from tests.simulation.stranger import lie
+from tests.simulation.world import TOPICS, World
+
+STALL_MS = (500, 3_000, 15_000)
+NODE_STALL_GAP_S = 5
+
+
+class Actions:
+    """Of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def act(self, kind: str) -> None:
+        """One action of the plan; one that finds nobody to act on does nothing."""
+        chance = self._world.chance
+        client = self._pick()
+        match kind:
+            case "start":
+                self._world.start_client()
+            case "come_back":
+                if self._world.away:
+                    self._world.start_client(self._world.away.pop(chance.randrange(len(self._world.away))))
+            case "topic_grows":
+                self._world.grow(chance.choice(sorted(TOPICS)))
+            case "lie":
+                self._lie()
+            case "crash":
+                self._world.do(self._world.kill_node())
+            case "crash_at_append":
+                if chance.random() < 0.7:
+                    self._cut_power_at_next_append()
+                else:
+                    self.grow_and_lose_power()
+            case "drain":
+                self._world.do(self._world.drain_node())
+            case "node_stall":
+                # One after the other, so that a call meets one of them at the most where it must be answered.
+                node = self._world.node
+                if (
+                    node is not None
+                    and node.is_up
+                    and node.clock.stalled_until + NODE_STALL_GAP_S < self._world.loop.time()
+                ):
+                    for_ms = chance.choice(NODE_STALL_MS)
+                    self._world.trace.fault(self._world.now_ms, "node_stall", f"{for_ms} ms")
+                    node.clock.stalled_until = self._world.loop.time() + for_ms / 1000
+            case "fetch":
+                group_id = chance.choice(self._world.plan.groups)
+                self._world.say("reader", group_id, ops.FETCH, m.FetchRequest())
+            case _ if client is not None:
+                self._act_on(kind, client)
+
+    def _act_on(self, kind: str, client: Client) -> None:
+        chance = self._world.chance
+        match kind:
+            case "leave":
+                client.feed(ev.LeaveRequested("done", stay=False))
+            case "stop_static" if client.options.group_instance_id is not None:
+                client.feed(ev.LeaveRequested(None, stay=True))
+                self._world.away.append(client.options)
+            case "commit":
+                client.commit(next(self._world.offsets))
+            case "rejoin":
+                client.feed(ev.RejoinRequested("asked to"))
+            case "resubscribe":
+                client.feed(ev.SubscriptionChanged(chance.choice([("t",), ("t", "u"), ("u",)]), None))
+            case "vanish" | "cut_off":
+                self._world.trace.fault(self._world.now_ms, kind, client.name)
+                client.vanish(cut_off=kind == "cut_off")
+                self._world.away.append(client.options)
+            case "stall":
+                for_ms = chance.choice(STALL_MS)
+                self._world.trace.fault(self._world.now_ms, kind, f"{client.name} {for_ms} ms")
+                client.stall(for_ms)
+            case "duplicate" if client.options.group_instance_id is not None:
+                self._world.trace.fault(self._world.now_ms, kind, client.name)
+                self._world.start_client(client.options)
+            case "slow_callback":
+                self._world.trace.fault(self._world.now_ms, kind, client.name)
+                client.callback_ms = chance.choice([1, 800, 6_000])
+
+    def _cut_power_at_next_append(self) -> None:
+        world = self._world
+        is_stored = world.chance.random() < 0.5
+        world.disk.at_next_append = PowerCut(None, is_stored, lambda: world.do(world.kill_node()))
+
+    def grow_and_lose_power(self) -> None:
+        """A topic has grown, and the node dies before it could tell anybody; who loads the groups must find out."""
+        world = self._world
+        world.disk.at_next_append = PowerCut(REGISTRY_SPACE, True, lambda: world.do(world.kill_node()))
+        world.grow(world.chance.choice(sorted(TOPICS)))
+
+    def _lie(self) -> None:
+        group_id = self._world.chance.choice(self._world.plan.groups)
+        seen = None if self._world.node is None else self._world.node.group(group_id)
+        operation, body = lie(
+            self._world.chance, self._world.plan, None if seen is None else seen.group, next(self._world.offsets)
+        )
+        self._world.trace.fault(self._world.now_ms, "lie", operation.name)
+        self._world.say("stranger", group_id, operation, body)
+
+    def _pick(self) -> Client | None:
+        running = self._world.running()
+        return self._world.chance.choice(running) if running else None

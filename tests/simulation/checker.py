@@ -1,0 +1,58 @@
+"""What all laws share: what they can look at, and the moments at which they are told something."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from coordinator.core.effects import Event
+from tests.simulation.client import Client
+from tests.simulation.fold import Fold, FoldedGroup
+from tests.simulation.network import Answer, Asked
+from tests.simulation.node import Node, Seen
+from tests.simulation.plan import Plan
+from tests.simulation.trace import Violation
+
+
+@dataclass(slots=True)
+class Sight:
+    """The plan, the log, the node that is up, the time, and the number of the last answer at its door."""
+
+    plan: Plan
+    fold: Fold = field(default_factory=Fold)
+    node: Node | None = None
+    now_ms: int = 0
+    number: int = 0
+
+
+class Checker:
+    """Hooks; each checker has those it needs."""
+
+    def __init__(self, sight: Sight) -> None:
+        self.sight = sight
+
+    def fail(self, text: str) -> NoReturn:
+        raise Violation(type(self).__name__, text)
+
+    def stored(self, group_id: str, group: FoldedGroup) -> None:
+        """An append that touched the group took effect."""
+
+    def asked(self, asked: Asked) -> None:
+        """A call is about to reach the service."""
+
+    def answered(self, asked: Asked, answer: Answer) -> None:
+        """The service answered it."""
+
+    def hung_up(self, asked: Asked) -> None:
+        """Nobody waits for it any more, or the node died."""
+
+    def happened(self, event: Event) -> None:
+        """The service let an event be seen."""
+
+    def turned(self, node: Node, seen: Iterable[Seen]) -> None:
+        """Commands were applied; the loop is between two turns."""
+
+    def node_began(self) -> None:
+        """A new life of the coordinator begins; the one before is over."""
+
+    def believed(self, client: Client) -> None:
+        """A member may have changed what it believes to hold."""

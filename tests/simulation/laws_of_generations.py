@@ -1,0 +1,160 @@
+"""Laws of generations, seats and what belongs to them: I1, I2, I5, and what members believe."""
+
+from coordinator.core.effects import Event, Failure, JoinPhaseEnded
+from member.core.states import State as MemberState
+from member.subscription import read_assignment
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from tests.simulation.checker import Checker, Sight
+from tests.simulation.client import Client
+from tests.simulation.fold import FoldedGroup, OffsetKey, Share
+from tests.simulation.network import Answer, Asked
+
+
+class I1Generations(Checker):
+    """The generation in the store never goes back, and no number serves two rounds, whatever was lost in between.
+
+    What is stored as the assignment of a generation stays, except that a static member's new id takes its old one's
+    seat. Nobody hears of a generation before its number is used up in the store.
+    """
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__(sight)
+        self._header: dict[str, tuple[int, int]] = {}
+        self._shares: dict[str, tuple[int, dict[str, Share]]] = {}
+        self._rounds: dict[str, int] = {}
+
+    def stored(self, group_id: str, group: FoldedGroup) -> None:
+        header = group.header
+        if header is None:
+            self.fail(f"{group_id}: records without a header")
+        now = (header.generation_id, header.highest_generation_id)
+        before = self._header.get(group_id, (0, 0))
+        if now[0] < before[0] or now[1] < before[1] or now[0] > now[1]:
+            self.fail(f"{group_id}: stored (generation, highest) went from {before} to {now}")
+        self._header[group_id] = now
+        shares = group.shares
+        of_generation, known = self._shares.get(group_id, (-1, {}))
+        if of_generation == header.generation_id and shares != known:
+            self._check_take_over(group_id, known, shares)
+        self._shares[group_id] = (header.generation_id, shares)
+
+    def _check_take_over(self, group_id: str, before: dict[str, Share], after: dict[str, Share]) -> None:
+        gone = {member_id: share for member_id, share in before.items() if after.get(member_id) != share}
+        come = {member_id: share for member_id, share in after.items() if before.get(member_id) != share}
+        left = {share.instance: share for share in gone.values()}
+        right = {share.instance: share for share in come.values()}
+        if None in left or None in right or left != right or len(left) != len(gone) or len(right) != len(come):
+            self.fail(f"{group_id}: the stored assignment of a generation changed: {gone} became {come}")
+
+    def happened(self, event: Event) -> None:
+        if isinstance(event, JoinPhaseEnded):
+            last = self._rounds.get(event.group_id, 0)
+            if event.generation_id <= last:
+                self.fail(f"{event.group_id}: a round ended as generation {event.generation_id} after {last}")
+            self._rounds[event.group_id] = event.generation_id
+
+    def answered(self, asked: Asked, answer: Answer) -> None:
+        if isinstance(answer, m.JoinAnswer):
+            header = self.sight.fold.group(asked.group_id).header
+            if header is None or header.highest_generation_id < answer.generation_id:
+                self.fail(
+                    f"{asked.group_id}: generation {answer.generation_id} was told before it was used up: {header}"
+                )
+
+
+class I2SyncAnswers(Checker):
+    """A sync that succeeds gets what is stored for that member in that generation, and nothing else."""
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__(sight)
+        self.given: dict[tuple[str, int], dict[str, Share]] = {}
+
+    def stored(self, group_id: str, group: FoldedGroup) -> None:
+        if group.header is not None:
+            self.given.setdefault((group_id, group.header.generation_id), {}).update(group.shares)
+
+    def answered(self, asked: Asked, answer: Answer) -> None:
+        if isinstance(answer, m.SyncAnswer):
+            request = asked.request
+            share = self.given.get((asked.group_id, request.generation_id), {}).get(request.member_id)
+            if share is None or share.assignment != answer.assignment:
+                self.fail(
+                    f"{asked.group_id}: {request.member_id} was given {answer.assignment} in generation"
+                    f" {request.generation_id}; stored is {share}"
+                )
+
+
+class I5Instances(Checker):
+    """One instance id is one member's: in memory, in the store, and for those who call. Who lost it is told FENCED.
+
+    And only who lost it: an id that took the seat over is never fenced in favour of an older one.
+    """
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__(sight)
+        self._fenced: dict[Asked, str] = {}
+
+    def stored(self, group_id: str, group: FoldedGroup) -> None:
+        instances = [record.group_instance_id for record in group.members.values() if record.group_instance_id]
+        if len(instances) != len(set(instances)):
+            self.fail(f"{group_id}: two members with one instance id are stored: {sorted(group.members)}")
+
+    def asked(self, asked: Asked) -> None:
+        instance = getattr(asked.request, "group_instance_id", None)
+        member_id = getattr(asked.request, "member_id", "")
+        seen = None if self.sight.node is None else self.sight.node.group(asked.group_id)
+        if instance and member_id and seen is not None and seen.is_idle:
+            seated = seen.group.static_members.get(instance)
+            if seated is not None and seated != member_id:
+                self._fenced[asked] = seated
+
+    def hung_up(self, asked: Asked) -> None:
+        self._fenced.pop(asked, None)
+
+    def answered(self, asked: Asked, answer: Answer) -> None:
+        seated = self._fenced.pop(asked, None)
+        if seated is None:
+            return
+        request = asked.request
+        if isinstance(answer, Failure) and answer.code is ErrorCode.GROUP_MAX_SIZE_REACHED:
+            return  # asked for before the seat
+        if not isinstance(answer, Failure) or answer.code is not ErrorCode.FENCED_INSTANCE_ID:
+            self.fail(f"{asked.group_id}: {request.member_id} lost its seat to {seated} and was answered {answer}")
+        if _age(seated) < _age(request.member_id):
+            self.fail(f"{asked.group_id}: {request.member_id} is fenced by the older id {seated}")
+
+
+def _age(member_id: str) -> int:
+    """Ids end with the number that was drawn for them."""
+    return int(member_id.rsplit("-", 1)[-1]) if member_id.rsplit("-", 1)[-1].isdigit() else 0
+
+
+class MembersBelieve(Checker):
+    """A member that holds an assignment was given it by what is stored for its generation; one that joins holds none.
+
+    So within a generation a partition has one owner; a static member's old and new id are one.
+    """
+
+    def __init__(self, sight: Sight, i2: I2SyncAnswers) -> None:
+        super().__init__(sight)
+        self._given = i2.given
+        self._owners: dict[tuple[str, int], dict[OffsetKey, str]] = {}
+        self._checked: dict[str, object] = {}
+
+    def believed(self, client: Client) -> None:
+        held = client.held
+        if held is not None and client.state not in (MemberState.STABLE, MemberState.REVOKING):
+            self.fail(f"{client.name} is {client.state.value} and believes {held}")
+        if held is None or self._checked.get(client.name) is held:
+            return
+        self._checked[client.name] = held
+        share = self._given.get((client.group_id, held.generation_id), {}).get(held.member_id)
+        if share is None or read_assignment(share.assignment)[0] != held.partitions:
+            self.fail(f"{client.name} believes {held}; stored is {share}")
+        owners = self._owners.setdefault((client.group_id, held.generation_id), {})
+        for partition in sorted(held.partitions):
+            if owners.setdefault(partition, client.seat) != client.seat:
+                self.fail(
+                    f"{client.group_id} {held.generation_id}: {partition} is {owners[partition]}'s and {client.seat}'s"
+                )

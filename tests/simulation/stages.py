@@ -1,0 +1,167 @@
+"""The stages of a run.
+
+chaos     actions and faults, by the plan
+calm      no more faults: every group must come to rest in time (I7)
+quiet     nothing new happens: no rebalance (I9)
+growth    a topic grows: one more round, and every partition has an owner
+end       everyone leaves: nothing may be left (I8); the service drains; a load finds what the log says (I10)
+"""
+
+import asyncio
+
+from coordinator.core.effects import Failure
+from coordinator.core.group import State as GroupState
+from coordinator.runtime.shard import ShardState
+from member.core import events as ev
+from member.core.states import State
+from protocol import messages as m
+from protocol import operations as ops
+from tests.simulation.actions import Actions
+from tests.simulation.world import TOPICS, World
+
+POLL_MS = 250
+
+
+class Stages:
+    """Of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def live(self) -> None:
+        """From the first start to the last check."""
+        self._world.begin_node()
+        await asyncio.sleep(0.001)
+        for topic, partitions in TOPICS.items():
+            await self._world.register(topic, partitions)
+        actions = Actions(self._world)
+        kinds, weights = list(self._world.plan.weights), list(self._world.plan.weights.values())
+        for kind in self._world.chance.choices(kinds, weights, k=self._world.plan.actions):
+            gap_ms = self._world.chance.choice([0, 1, self._world.plan.gap_ms, 2 * self._world.plan.gap_ms])
+            await asyncio.sleep(gap_ms / 1000)
+            actions.act(kind)
+            self._world.judge.i6.overdue()
+        if "crash_at_append" in kinds and self._world.chance.random() < 0.5:
+            # As the last thing, so that no later round makes up for a growth that nobody noticed.
+            actions.grow_and_lose_power()
+            await asyncio.sleep(0.01)
+        await self._calm_down()
+        for group_id in self._world.plan.groups:
+            self._check_owners(group_id)
+        await self._stay_quiet()
+        await self._see_growth()
+        await self._end()
+
+    async def _calm_down(self) -> None:
+        self._world.trace.note(self._world.now_ms, "== calm")
+        self._world.is_calm = True
+        self._world.disk.heal()
+        self._world.network.heal()
+        for client in self._world.clients:
+            client.callback_ms = 1
+            client.go_on()
+        while self._world.node is None or not self._world.node.is_up or self._world.node.service.phase != "ready":
+            self._world.begin_node()
+            await asyncio.sleep(0.1)
+        self._world.node.clock.stalled_until = 0.0
+        await asyncio.gather(*self._world.background, return_exceptions=True)
+        # What was late arrives, and what follows from it begins.
+        await asyncio.sleep(0.01)
+        if not self._world.running():
+            self._world.start_client()
+        await self._wait_settled()
+
+    def _bound_ms(self) -> int:
+        return 3 * max(self._world.plan.rebalance_timeouts_ms) + max(self._world.plan.session_timeouts_ms)
+
+    async def _wait_settled(self) -> None:
+        until_ms = self._world.now_ms + self._bound_ms()
+        while (why := self._unsettled()) is not None:
+            if self._world.now_ms > until_ms:
+                self._world.judge.i7.late(f"after {self._bound_ms()} ms of calm: {why}")
+            await asyncio.sleep(POLL_MS / 1000)
+            self._world.judge.i6.overdue()
+
+    def _unsettled(self) -> str | None:
+        """Why the world is not at rest yet; None where it is."""
+        assert self._world.node is not None
+        known = self._world.node.service.list_topics()
+        if isinstance(known, Failure) or any(x.partitions != self._world.partitions(x.topic) for x in known.topics):
+            return f"the registry is behind the store: {known}"
+        for shard in self._world.node.shards:
+            if shard.state is not ShardState.ACTIVE or shard._reloads:
+                return f"shard {shard.number} is {shard.state}: {shard.error}"
+        for group_id in self._world.plan.groups:
+            members = {client.machine.member_id for client in self._world.running() if client.group_id == group_id}
+            seen = self._world.node.group(group_id)
+            if seen is None:
+                if members:
+                    return f"{group_id} is not loaded, but {sorted(members)} run"
+                continue
+            if not seen.is_idle:
+                return f"a change of {group_id} is being stored"
+            group = seen.group
+            wanted = GroupState.STABLE if members else (GroupState.EMPTY, GroupState.DEAD)
+            if group.state not in wanted or group.members.keys() != members or group.pending:
+                who = f"with {sorted(group.members)}, pending {sorted(group.pending)}, while {sorted(members)} run"
+                return f"{group_id} is {group.state} {who}"
+        for client in self._world.running():
+            if client.state is not State.STABLE or client.held is None:
+                return f"{client.name} is {client.state.value}: {client.machine.last_failure}"
+        return None
+
+    async def _stay_quiet(self) -> None:
+        self._world.trace.note(self._world.now_ms, "== quiet")
+        self._world.judge.i9.is_quiet = True
+        for _ in range(4):
+            await asyncio.sleep((max(self._world.plan.session_timeouts_ms) / 3 + 500) / 1000)
+            self._world.judge.i6.overdue()
+        why = self._unsettled()
+        if why is not None:
+            self._world.judge.i9.fail(why)
+        self._world.judge.i9.is_quiet = False
+
+    async def _see_growth(self) -> None:
+        self._world.trace.note(self._world.now_ms, "== growth")
+        before = {c.name: c.held.generation_id for c in self._world.running() if c.held is not None}
+        for topic in TOPICS:
+            await self._world.put_topic(topic, self._world.partitions(topic) + 1)
+        await asyncio.sleep(POLL_MS / 1000)
+        await self._wait_settled()
+        for client in self._world.running():
+            if client.held is not None and client.held.generation_id <= before.get(client.name, 0):
+                self._world.judge.i7.late(f"{client.name} did not hear that a topic grew")
+        for group_id in self._world.plan.groups:
+            self._check_owners(group_id)
+
+    def _check_owners(self, group_id: str) -> None:
+        """Each registered partition of the topics that somebody wants has an owner (`MembersBelieve`: only one)."""
+        owners: dict[tuple[str, int], str] = {}
+        topics: set[str] = set()
+        for client in self._world.running():
+            if client.group_id == group_id and client.held is not None:
+                owners.update(dict.fromkeys(client.held.partitions, client.name))
+                topics.update(client.machine._topics)
+        wanted = {(topic, p) for topic in topics for p in range(self._world.partitions(topic))}
+        if owners.keys() != wanted:
+            self._world.judge.i7.late(
+                f"{group_id}: without an owner, or with one it should not have: {sorted(owners.keys() ^ wanted)}"
+            )
+
+    async def _end(self) -> None:
+        self._world.trace.note(self._world.now_ms, "== end")
+        for group_id in self._world.plan.groups:
+            self._world.say("reader", group_id, ops.FETCH, m.FetchRequest())
+        for client in self._world.running():
+            client.feed(ev.LeaveRequested("the end", stay=False))
+        await asyncio.sleep((max(self._world.plan.rules.group_initial_rebalance_delay_ms, 0) + 3_000) / 1000)
+        assert self._world.node is not None
+        self._world.judge.i8.idle(self._world.node, self._world.plan.groups)
+        await self._world.node.drain()
+        await asyncio.sleep(0.002)
+        self._world.judge.i6.all_answered()
+        await self._world.check_load()
+        await asyncio.sleep(0.1)
+        left = [task.get_name() for task in asyncio.all_tasks(self._world.loop) if task is not asyncio.current_task()]
+        if left:
+            self._world.judge.i8.fail(f"{len(left)} tasks are left when everything has ended")
