@@ -64,12 +64,9 @@ class KafkaSource(Source):
             "kafka.bootstrap.servers",
             "brokers, with commas between; other `kafka.` options as well",
             "required",
-            "kafka",
         ),
-        OptionSpec("kafkaRequestTimeoutMs", "how long to wait for an answer about topics", "60000", "kafka"),
-        OptionSpec(
-            "kafkaConsumer.pollTimeoutMs", "how long a task waits for the next record of its range", "120000", "kafka"
-        ),
+        OptionSpec("kafkaRequestTimeoutMs", "how long to wait for an answer about topics", "60000"),
+        OptionSpec("kafkaConsumer.pollTimeoutMs", "how long a task waits for the next record of its range", "120000"),
     )
 
     def __init__(self, options: SourceOptions) -> None:
