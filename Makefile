@@ -28,7 +28,7 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 	@scripts/setup.sh
 	@touch $@
 
-demo: setup ## the main job: a day of flights, shared out between two Spark drivers
+demo: setup ## the main job: a year of flights, shared out between two Spark drivers
 	@$(JAVA) exec $(BIN)/python -m examples.flights.demo $(ARGS)
 
 test: setup ## all the tests; what this machine lacks is skipped with its reason, never in CI

@@ -20,6 +20,7 @@ TOPIC = "bench"
 PROTOCOL = "bench"
 SESSION_TIMEOUT_MS = 120_000
 LONG_POLL_MS = 25_000
+LEAVERS_AT_ONCE = 1_000
 
 
 class WrongAnswerError(Exception):
@@ -117,15 +118,16 @@ class Crowd:
             await member.reconnect()
 
     async def disband(self) -> None:
-        """All leave at once, and hang up."""
+        """All leave, and hang up."""
         await self._stop_watching()
         connection = await self.connect()
-        body = {"members": [{"member_id": member.member_id} for member in self.members]}
-        answer = await connection.exchange(self.frames.post(LEAVE, self.group_id, body))
+        for first in range(0, len(self.members), LEAVERS_AT_ONCE):
+            leavers = [{"member_id": member.member_id} for member in self.members[first : first + LEAVERS_AT_ONCE]]
+            answer = await connection.exchange(self.frames.post(LEAVE, self.group_id, {"members": leavers}))
+            left = answer.json()["members"] if answer.status == 200 else []
+            if len(left) != len(leavers) or any(each["error_code"] for each in left):
+                raise _wrong("leave", answer)
         connection.close()
-        left = answer.json()["members"] if answer.status == 200 else []
-        if len(left) != len(self.members) or any(each["error_code"] for each in left):
-            raise _wrong("leave", answer)
         for member in self.members:
             member.hang_up()
 

@@ -17,6 +17,7 @@ from bench.figures import percentile
 LIBRARIES = ("aiohttp", "uvloop", "pydantic")
 ROOT = Path(__file__).resolve().parent.parent
 FLUSHES = 50
+MEASURED = ("protocol", "coordinator", "cli", "bench/*.py", "pyproject.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,11 @@ def look_around(data_directory: Path) -> Surroundings:
 
 
 def commit() -> str:
-    """The commit that is checked out, with `+` where files differ from it; "unknown" outside a clone."""
+    """The commit that is checked out, with `+` where what is measured differs from it; "unknown" outside a clone."""
     described = _git("rev-parse", "--short=12", "HEAD")
     if not described:
         return "unknown"
-    # What the benchmark itself writes does not change what was measured.
-    return described + ("+" if _git("status", "--porcelain", "--", ".", ":!bench/results", ":!docs") else "")
+    return described + ("+" if _git("status", "--porcelain", "--", *MEASURED) else "")
 
 
 def _git(*arguments: str) -> str:

@@ -10,7 +10,7 @@ Lists in requests are `fail_fast`: a body of a million wrong entries costs one e
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
 from protocol import limits
@@ -38,6 +38,14 @@ def _partition_key(value: Any) -> Any:
     return value
 
 
+def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Asked last: as a bound of the list it would count as a second error of one that fails at its first entry."""
+    if not value:
+        raise PydanticCustomError("too_short", "name at least one")
+    return value
+
+
+NotEmpty = AfterValidator(_not_empty)
 Id = Annotated[str, Field(max_length=limits.ID_LENGTH_MAX)]
 NamedId = Annotated[str, Field(min_length=1, max_length=limits.ID_LENGTH_MAX)]
 MemberId = Annotated[str, Field(max_length=limits.MEMBER_ID_LENGTH_MAX)]
@@ -73,7 +81,11 @@ class ConsumerAssignment(AnswerModel):
 class CoordinatorRequest(RequestModel):
     """Look-up of the coordinators of some groups. An empty group id is allowed, as in Kafka."""
 
-    group_ids: Annotated[tuple[Id, ...], Field(min_length=1, max_length=limits.COORDINATOR_GROUPS_MAX, fail_fast=True)]
+    group_ids: Annotated[
+        tuple[Id, ...],
+        Field(max_length=limits.COORDINATOR_GROUPS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+        NotEmpty,
+    ]
 
 
 class CoordinatorEntry(AnswerModel):
@@ -221,7 +233,11 @@ class LeaveMember(RequestModel):
 class LeaveRequest(RequestModel):
     """Members that go, in one step: at most one rebalance follows."""
 
-    members: Annotated[tuple[LeaveMember, ...], Field(min_length=1, max_length=limits.LEAVERS_MAX, fail_fast=True)]
+    members: Annotated[
+        tuple[LeaveMember, ...],
+        Field(max_length=limits.LEAVERS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+        NotEmpty,
+    ]
 
 
 class LeftMember(AnswerModel):

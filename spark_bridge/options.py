@@ -26,12 +26,11 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """One option as the documentation shows it. `default` is text for people; `section` groups the reference."""
+    """One option as the documentation shows it. `default` is text for people."""
 
     name: str
     meaning: str
     default: str = ""
-    section: str = "group"
 
 
 BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
@@ -54,47 +53,40 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
         "where a partition starts that the group never committed: `earliest`, `latest`, or JSON such as"
         ' `{"clicks":{"0":23,"1":-2}}` (-2 earliest, -1 latest; partitions not named start at the earliest)',
         "latest",
-        "reading",
     ),
     OptionSpec(
         "startingTimestamp",
         "instead of `startingOffsets`: the first record at or after this time, in milliseconds since 1970",
         "none",
-        "reading",
     ),
-    OptionSpec("maxOffsetsPerTrigger", "the most offsets one batch covers, shared out by backlog", "none", "reading"),
-    OptionSpec("includeHeaders", "whether rows have the column `headers`", "false", "reading"),
+    OptionSpec("maxOffsetsPerTrigger", "the most offsets one batch covers, shared out by backlog", "none"),
+    OptionSpec("includeHeaders", "whether rows have the column `headers`", "false"),
     OptionSpec(
         "failOnDataLoss",
         "whether the query ends when records it should read are gone; `false` goes on at the earliest",
         "true",
-        "reading",
     ),
     OptionSpec(
         "allowStateful",
         "run stateful operators although their state stays behind when a partition moves",
         "false",
-        "reading",
     ),
     OptionSpec(
         "assignmentTimeoutMs",
         "with `availableNow`, how long to wait for partitions before the query fails",
         "360000",
-        "reading",
     ),
     OptionSpec(
         "partitionCheckIntervalMs",
         "how often the group's leader asks the source whether a topic has grown",
         "30000",
-        "reporting",
     ),
     OptionSpec(
         "reportEndOffsets",
         "whether the group's leader tells the coordinator where topics end, so that lag can be seen",
         "true",
-        "reporting",
     ),
-    OptionSpec("reportIntervalMs", "how often it does", "10000", "reporting"),
+    OptionSpec("reportIntervalMs", "how often it does", "10000"),
 )
 
 

@@ -31,6 +31,8 @@ ROOMS = (
     "member",
     "spark_bridge",
     "cli",
+    "examples",
+    "bench",
     "conformance",
     "formats",
     "scenarios",

@@ -31,11 +31,13 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "member": frozenset({"aiohttp", "yarl"}),
     "spark_bridge": frozenset(),
     "spark_bridge.source": frozenset({"pyspark", "pyarrow"}),
-    "spark_bridge.register": frozenset({"pyspark", "pyarrow"}),
+    "spark_bridge.registration": frozenset({"pyspark", "pyarrow"}),
     "spark_bridge.sources": frozenset({"pyarrow"}),
     "spark_bridge.sources.kafka": frozenset({"pyarrow", "confluent_kafka"}),
     "cli": frozenset({"aiohttp", "yarl"}),
 }
+TYPES_ALONE: dict[str, frozenset[str]] = {"spark_bridge": frozenset({"pyspark"})}
+"""Libraries whose types one very module names (not those below it); at run time it gets on without them."""
 EVERYWHERE = frozenset({"pydantic", "pydantic_core", *PACKAGES})
 
 
@@ -144,7 +146,7 @@ def imported_libraries(text: str) -> set[str]:
 def allowed_libraries(module: str) -> frozenset[str]:
     """What LIBRARIES gives the room that a module is in."""
     room = max((room for room in LIBRARIES if f"{module}.".startswith(f"{room}.")), key=len)
-    return EVERYWHERE | LIBRARIES[room]
+    return EVERYWHERE | LIBRARIES[room] | TYPES_ALONE.get(module, frozenset())
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -155,6 +157,13 @@ def test_a_room_imports_its_own_libraries_alone(package: str) -> None:
         if (foreign := imported_libraries(text) - allowed_libraries(module))
     }
     assert strangers == {}
+
+
+@pytest.mark.parametrize(("module", "libraries"), TYPES_ALONE.items())
+def test_what_is_named_for_its_types_is_not_imported(module: str, libraries: frozenset[str]) -> None:
+    program = f"import sys, {module}; print(sorted({set(libraries)!r} & sys.modules.keys()))"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert answer.stdout.strip() == "[]"
 
 
 def test_a_library_is_seen_wherever_it_is_imported() -> None:

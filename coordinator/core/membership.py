@@ -68,7 +68,7 @@ def join(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft
         draft.reply(call, failure)
         return
     if group.state is State.DEAD:
-        _create(group, moment, draft)
+        create(group, moment, draft)
     if not request.member_id:
         _join_without_id(group, call, request, moment, draft)
     elif request.member_id in group.pending and request.group_instance_id is None:
@@ -138,7 +138,8 @@ def _refuse_for_capacity(group: Group, call: Call, request: m.JoinRequest, momen
     return True
 
 
-def _create(group: Group, moment: Moment, draft: Draft) -> None:
+def create(group: Group, moment: Moment, draft: Draft) -> None:
+    """Let the group exist, Empty, of no type yet: what the first join or the first simple commit does."""
     draft.fact(
         r.GroupRecord(
             group_id=group.group_id,

@@ -1,13 +1,12 @@
 """Progress: committing offsets, fenced by member and generation, and reading them back."""
 
-from coordinator.core import notes as n
 from coordinator.core import rebalance
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment
 from coordinator.core.decision import Draft
 from coordinator.core.effects import Failure, OffsetsCommitted
 from coordinator.core.group import Group, State
-from coordinator.core.membership import check_generation, check_member
+from coordinator.core.membership import check_generation, check_member, create
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
@@ -25,7 +24,7 @@ def commit(group: Group, call: Call, request: m.CommitRequest, moment: Moment, d
         draft.reply(call, failure)
         return
     if group.state is State.DEAD:
-        _create_simple(group, moment, draft)
+        create(group, moment, draft)
     member = group.members.get(request.member_id)
     if member is not None:
         draft.extend_session(member, moment)
@@ -65,21 +64,6 @@ def _check_committer(group: Group, request: m.CommitRequest) -> Failure | None:
     if group.state is State.COMPLETING_REBALANCE:
         return rebalance.in_progress(group)
     return None
-
-
-def _create_simple(group: Group, moment: Moment, draft: Draft) -> None:
-    draft.fact(
-        r.GroupRecord(
-            group_id=group.group_id,
-            protocol_type=None,
-            protocol_name=None,
-            generation_id=0,
-            highest_generation_id=0,
-            leader=None,
-            state_at_ms=moment.now_ms,
-        )
-    )
-    draft.fact(n.GroupCreated(moment.now_ms))
 
 
 def _check_partition(topic: str, partition: int, wanted: m.OffsetCommit, moment: Moment) -> ErrorCode:

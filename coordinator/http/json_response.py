@@ -1,7 +1,7 @@
 """Successful answers as bytes: one write, with a head that is put together here and not by aiohttp.
 
 aiohttp makes a head from a dictionary of headers, looks each one up and adds what is missing. That is right for any
-response, and costs a sixth of a heartbeat; the heads here differ only in their status, length and date. What is not
+response, and costs a seventh of a heartbeat; the heads here differ only in their status, length and date. What is not
 the ordinary case (HEAD, HTTP/1.0, a connection that is to end, a header that was added) still goes aiohttp's way, with
 the same headers.
 """

@@ -70,6 +70,7 @@ def main() -> None:
     if query.isActive:
         stop(query)
     query.awaitTermination()
+    spark.stop()
 
 
 if __name__ == "__main__":

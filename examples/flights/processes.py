@@ -98,7 +98,7 @@ def _send(pid: int, number: signal.Signals) -> None:
 class Children:
     """All children of a run; leaving the `with` ends those that still live, the first one started last."""
 
-    END_SECONDS = 15.0
+    END_SECONDS = 5.0
 
     def __init__(self) -> None:
         self._started: list[Child] = []

@@ -1,4 +1,4 @@
-"""What the demo does next, decided from what is seen. Pure: `demo` looks, waits and acts.
+"""What the demo does next, decided from what is seen. Pure: `run` looks, waits and acts.
 
 A starts ─ A has committed something ─▶ START_B ─ B has committed batches and one is in flight ─▶ KILL_B
          ─ everything is committed ─▶ STOP_A
@@ -10,11 +10,11 @@ from typing import Literal
 
 from examples.flights.batches import BatchesSeen
 
-COMPLETE_BEFORE_KILL = 3
+COMPLETE_BEFORE_KILL = 2
 """Batches that B completes before it is killed: enough to see it at work, few enough that much is left to take over."""
 
-STALL_MS = 90_000
-"""Longest time without any progress; a Spark driver on a busy machine takes a third of it to start."""
+STALL_MS = 120_000
+"""Longest time without any progress; a Spark driver on a busy machine takes a quarter of it to start."""
 
 KillWhen = Literal["running", "written"]
 """`running`: B's tasks are at work. `written`: the batch's output is there and its end not committed, the worst moment
@@ -23,7 +23,7 @@ to die, because the next owner must read the batch again.
 
 
 class Step(Enum):
-    """What `demo` can do to the drivers."""
+    """What `run` can do to the drivers."""
 
     START_B = "start driver B"
     KILL_B = "kill driver B"

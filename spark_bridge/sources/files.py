@@ -63,9 +63,7 @@ class FilesSource(Source):
 
     name: ClassVar[str] = "files"
     options: ClassVar[tuple[OptionSpec, ...]] = (
-        OptionSpec(
-            "path", "the directory that holds a folder for each topic; `.load(path)` sets it", "required", "files"
-        ),
+        OptionSpec("path", "the directory that holds a folder for each topic; `.load(path)` sets it", "required"),
     )
 
     def __init__(self, options: SourceOptions) -> None:

@@ -34,8 +34,9 @@ from spark_bridge.sources.contract import TIMESTAMP_ABSENT, Source, record_schem
 
 PREFIX = "kafka."
 BATCH_RECORDS_MAX = 10_000
-POLL_SECONDS = 0.5
-"""How long one look for records waits; the time limit is checked between two."""
+POLL_SECONDS = 0.1
+"""How long one look waits for the records it asks for. It asks for no more offsets than the range has left, so it only
+waits that long where offsets are missing."""
 
 REFUSED = {
     "group.id": "the group is the one of the option group; Kafka's own groups are not used",
@@ -64,12 +65,9 @@ class KafkaSource(Source):
             "kafka.bootstrap.servers",
             "brokers, with commas between; other `kafka.` options as well",
             "required",
-            "kafka",
         ),
-        OptionSpec("kafkaRequestTimeoutMs", "how long to wait for an answer about topics", "60000", "kafka"),
-        OptionSpec(
-            "kafkaConsumer.pollTimeoutMs", "how long a task waits for the next record of its range", "120000", "kafka"
-        ),
+        OptionSpec("kafkaRequestTimeoutMs", "how long to wait for an answer about topics", "60000"),
+        OptionSpec("kafkaConsumer.pollTimeoutMs", "how long a task waits for the next record of its range", "120000"),
     )
 
     def __init__(self, options: SourceOptions) -> None:
@@ -179,7 +177,7 @@ class KafkaSource(Source):
         position = records.start
         while position < records.end:
             found: list[Message] = []
-            for message in consumer.consume(BATCH_RECORDS_MAX, POLL_SECONDS):
+            for message in consumer.consume(min(records.end - position, BATCH_RECORDS_MAX), POLL_SECONDS):
                 error = message.error()
                 if error is None:
                     if message.offset() < records.end:

@@ -1,6 +1,7 @@
 """What a Spark test needs: the service, a session that is light, and a sink that keeps what each batch wrote."""
 
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -55,6 +56,8 @@ def running_spark() -> Iterator[SparkSession]:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
+    # It takes leave of each connection when the interpreter ends, by a stream that is closed then.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     try:

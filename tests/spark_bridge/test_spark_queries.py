@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,9 @@ from tests.real.parts import find_java_home, require
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
+pytest.importorskip("confluent_kafka", reason="missing confluent-kafka: pip install 'rallypoint[kafka]'")
+
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -25,6 +29,7 @@ from spark_bridge.registration import choose_python, problem_of_python
 from spark_bridge.source import spark_schema
 from spark_bridge.sources.contract import record_schema
 from spark_bridge.sources.files import FilesWriter, Record
+from tests.real.kafka import create_topic
 from tests.spark_bridge.spark_run import Sink, describe, running_service, running_spark, wait_until
 
 pytestmark = [
@@ -241,6 +246,36 @@ def test_asynchronous_progress_tracking_ends_the_query(stage: Stage, caplog: pyt
     assert "asyncProgressTrackingEnabled cannot be used" in caplog.text
     wait_until(lambda: stage.members() == 0, "the member leaves")
     assert max(stage.committed()) < 300
+
+
+@pytest.mark.kafka
+def test_kafka_topics_are_read_once_by_two_queries(
+    spark: SparkSession, service: str, tmp_path: Path, kafka_bootstrap_servers: str
+) -> None:
+    topic = f"clicks-{uuid.uuid4().hex[:8]}"
+    create_topic(kafka_bootstrap_servers, topic, PARTITIONS)
+    producer = Producer({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
+    for number in range(PARTITIONS * 500):
+        producer.produce(topic, b"v", partition=number % PARTITIONS, headers=[("h", b"1")])
+    assert producer.flush(30) == 0
+    sink = Sink()
+    reader = spark.readStream.format("rallypoint").option("coordinator", service).option("group", topic)
+    reader = reader.option("source", "kafka").option("kafka.bootstrap.servers", kafka_bootstrap_servers)
+    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("includeHeaders", "true")
+    frame = reader.option("maxOffsetsPerTrigger", 300).load()
+    assert frame.columns[-1] == "headers"
+    queries = [
+        frame.writeStream.foreachBatch(sink.of(name))
+        .option("checkpointLocation", str(tmp_path / name))
+        .trigger(processingTime="200 milliseconds")
+        .start()
+        for name in ("one", "two")
+    ]
+    wait_until(lambda: len(sink.written) == PARTITIONS * 500, "all records", *queries)
+    assert [stop(query) for query in queries] == [True, True]
+    sink.check_exactly(topic, PARTITIONS, 500)
+    offsets = describe(service, topic)["offsets"][topic]
+    assert {offset["offset"] for offset in offsets.values()} == {500}
 
 
 def test_a_python_that_cannot_run_the_bridge_is_replaced_or_named(spark: SparkSession, tmp_path: Path) -> None:

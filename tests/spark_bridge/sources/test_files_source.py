@@ -83,6 +83,8 @@ def test_a_torn_line_is_no_record_until_its_newline_is_written(tmp_path: Path) -
             file.flush()
             assert reader.latest([TP]) == {TP: 2}
         assert values(source(tmp_path), 0, 2) == [(0, b"0"), (1, b"1")]
+        with pytest.raises(DataLost, match="no longer holds the offsets 2 to 2"):
+            values(source(tmp_path), 0, 3)
         file.write(b"\n")
     assert reader.latest([TP]) == {TP: 3}
     assert values(reader, 2, 3) == [(2, b"2")]
@@ -91,9 +93,12 @@ def test_a_torn_line_is_no_record_until_its_newline_is_written(tmp_path: Path) -
 def test_a_new_writer_cuts_off_what_a_dead_one_left_behind(tmp_path: Path) -> None:
     FilesWriter(tmp_path, "clicks", 1).append(0, numbered(0, 2))
     with files_of(tmp_path)[0].open("ab") as file:
-        file.write(b'{"value":"hal')
-    assert FilesWriter(tmp_path, "clicks").append(0, numbered(2, 1)) == 2
-    assert values(source(tmp_path), 0, 3) == [(n, str(n).encode()) for n in range(3)]
+        file.write(b'{"value":"a half that is longer than some of the lines that take its place')
+    reader = source(tmp_path)
+    assert reader.latest([TP]) == {TP: 2}
+    assert FilesWriter(tmp_path, "clicks").append(0, numbered(2, 9)) == 2
+    assert reader.latest([TP]) == {TP: 11}
+    assert values(reader, 0, 11) == [(n, str(n).encode()) for n in range(11)]
 
 
 def test_two_writers_take_turns(tmp_path: Path) -> None:
