@@ -262,10 +262,18 @@ class Membership:
 
     def _beat(self, now_ms: int, wait_ms: int | None = None) -> None:
         if wait_ms is None:
-            wait_ms = self._options.long_poll_ms if self.state is State.STABLE else 0
+            wait_ms = self._long_poll_ms(now_ms) if self.state is State.STABLE else 0
         self._net.cancel_timer(HEARTBEAT)
         intent = requests.heartbeat(self._options, self.member_id, self.generation_id, wait_ms)
         self._net.open(HEARTBEAT, intent, now_ms)
+
+    def _long_poll_ms(self, now_ms: int) -> int:
+        """How long the next heartbeat may wait. Not at all after a pause of this process that took so much of the
+        session that the answer would come when it has ended here, though the group counted the heartbeat at once.
+        """
+        wait_ms = self._options.long_poll_ms
+        ends_at_ms = self._net.timers.get(SESSION, now_ms)
+        return wait_ms if now_ms + wait_ms + self._options.session_timeout_ms // 8 <= ends_at_ms else 0
 
     def _next_beat(self, at_ms: int, now_ms: int) -> None:
         if at_ms <= now_ms:

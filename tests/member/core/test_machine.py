@@ -846,3 +846,15 @@ def test_a_generation_follows_the_answers_through_a_whole_life() -> None:
         pair for generation_id in range(1, 5) for pair in [(ASSIGNED, generation_id), (REVOKED, generation_id)]
     ] + [(ASSIGNED, 5)]
     assert player.url("heartbeat") == NODE
+
+
+def test_after_a_pause_the_heartbeat_does_not_wait_past_the_end_of_the_session() -> None:
+    """The group counts it when it comes; an answer held back for long would find the session ended on this side."""
+    player = Player(session_timeout_ms=6_000, heartbeat_interval_ms=2_000).to_stable()
+    player.answer("heartbeat", BEATEN)
+    player.now += 3_400
+    player.wait(0)
+    assert player.body("heartbeat").wait_ms == 0
+    player.answer("heartbeat", BEATEN)
+    player.wait(2_000)
+    assert player.body("heartbeat").wait_ms == 3_000
