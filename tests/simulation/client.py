@@ -11,7 +11,7 @@ from member.assignment import Assignment
 from member.core import actions as act
 from member.core import events as ev
 from member.core.events import Draw
-from member.core.machine import Membership
+from member.core.machine import HEARTBEAT, Membership
 from member.core.outcomes import Answered, Outcome, Refused
 from member.core.reactions import Reaction, reaction_to
 from member.core.states import ENDED, State
@@ -87,6 +87,12 @@ class Client:
     @property
     def held(self) -> Assignment | None:
         return self.machine.assignment if self.is_alive else None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Its last heartbeat has failed, so its session may end on its side."""
+        lane = self.machine._net.lane(HEARTBEAT)
+        return lane.blocked or lane.failures > 0
 
     @property
     def seat(self) -> str:

@@ -60,11 +60,11 @@ class Stages:
         for client in self._world.clients:
             client.callback_ms = 1
             client.go_on()
+        await asyncio.gather(*self._world.background, return_exceptions=True)
         while self._world.node is None or not self._world.node.is_up or self._world.node.service.phase != "ready":
             self._world.begin_node()
             await asyncio.sleep(0.1)
         self._world.node.clock.stalled_until = 0.0
-        await asyncio.gather(*self._world.background, return_exceptions=True)
         # What was late arrives, and what follows from it begins.
         await asyncio.sleep(0.01)
         if not self._world.running():
@@ -106,7 +106,7 @@ class Stages:
                 who = f"with {sorted(group.members)}, pending {sorted(group.pending)}, while {sorted(members)} run"
                 return f"{group_id} is {group.state} {who}"
         for client in self._world.running():
-            if client.state is not State.STABLE or client.held is None:
+            if client.state is not State.STABLE or client.held is None or client.is_in_doubt:
                 return f"{client.name} is {client.state.value}: {client.machine.last_failure}"
         return None
 
