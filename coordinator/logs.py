@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal
 
-from coordinator.core.effects import Event, JoinPhaseEnded, RebalanceBegan, SessionExpired, SyncPhaseEnded
+from coordinator.core.effects import Event, GroupRemoved, JoinPhaseEnded, RebalanceBegan, SessionExpired, SyncPhaseEnded
 from coordinator.storage.contract import AppendFigures
 
 log = logging.getLogger("rallypoint.groups")
@@ -88,6 +88,8 @@ class EventLog:
         elif isinstance(event, SessionExpired):
             kind = "the id handed out was not used in time" if event.pending else "the member was not heard of in time"
             log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, kind)
+        elif isinstance(event, GroupRemoved):
+            log.info("group %s: %s, with its offsets", event.group_id, event.cause)
 
     def appended(self, figures: AppendFigures) -> None:
         """Not told: metrics have it."""

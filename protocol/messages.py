@@ -377,6 +377,12 @@ class DescribeAnswer(AnswerModel):
     offsets: dict[str, dict[int, CommittedOffset]]
 
 
+class DeletedGroup(AnswerModel):
+    """The group is gone, with its committed offsets."""
+
+    group_id: str
+
+
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 

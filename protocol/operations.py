@@ -61,6 +61,10 @@ DESCRIBE = Operation(
     "describe", "GET", "/v1/groups/{group_id}", None, m.DescribeAnswer, False,
     "Describe a group: members, assignment, offsets and lag",
 )  # fmt: skip
+DELETE_GROUP = Operation(
+    "delete_group", "DELETE", "/v1/groups/{group_id}", None, m.DeletedGroup, False,
+    "Delete a group without members, with its offsets",
+)  # fmt: skip
 LIST_TOPICS = Operation(
     "list_topics", "GET", "/v1/topics", None, m.ListTopicsAnswer, False,
     "List the registered topics",
@@ -84,6 +88,7 @@ OPERATIONS = (
     FETCH,
     LIST_GROUPS,
     DESCRIBE,
+    DELETE_GROUP,
     LIST_TOPICS,
     PUT_TOPIC,
     DELETE_TOPIC,

@@ -7,12 +7,28 @@ from typing import NamedTuple
 
 from protocol import messages as m
 
-GroupRequest = m.JoinRequest | m.SyncRequest | m.HeartbeatRequest | m.LeaveRequest | m.CommitRequest | m.FetchRequest
-
 
 @dataclass(frozen=True, slots=True)
 class DescribeRequest:
     """Describe the group; over HTTP it has no body."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupRequest:
+    """Delete the group with its offsets; over HTTP it has no body."""
+
+
+GroupRequest = (
+    m.JoinRequest
+    | m.SyncRequest
+    | m.HeartbeatRequest
+    | m.LeaveRequest
+    | m.CommitRequest
+    | m.FetchRequest
+    | DescribeRequest
+    | DeleteGroupRequest
+)
+"""All that can be asked of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +39,7 @@ class Call:
     """
 
     call_id: int
-    request: GroupRequest | DescribeRequest
+    request: GroupRequest
     host: str = ""
     random_part: str = ""
 

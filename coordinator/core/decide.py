@@ -10,13 +10,14 @@ decided, so each rule reads a group that is as it says it is.
 from collections import deque
 from dataclasses import dataclass
 
-from coordinator.core import description, membership, offsets, rebalance
+from coordinator.core import deletion, description, membership, offsets, rebalance
 from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.apply import Fact, apply
 from coordinator.core.commands import (
     Call,
     Command,
+    DeleteGroupRequest,
     DescribeRequest,
     GroupLoaded,
     HangUp,
@@ -115,6 +116,8 @@ def _decide_call(group: Group, call: Call, moment: Moment, draft: Draft) -> None
             offsets.fetch(group, call, request, draft)
         case DescribeRequest():
             description.describe(group, call, draft)
+        case DeleteGroupRequest():
+            deletion.delete_group(group, call, moment, draft)
 
 
 def _decide_sync(group: Group, call: Call, request: m.SyncRequest, moment: Moment, draft: Draft) -> None:

@@ -1,6 +1,7 @@
 """What a decision asks of the world. Effects are released in order, after the records of their batch are durable."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from coordinator.core.commands import TimerKey, Trigger
 from protocol import messages as m
@@ -14,6 +15,7 @@ GroupAnswer = (
     | m.CommitAnswer
     | m.FetchAnswer
     | m.DescribeAnswer
+    | m.DeletedGroup
     | m.WaitingAnswer
 )
 
@@ -132,8 +134,29 @@ class OffsetsLoaded:
     offsets: tuple[tuple[str, int, int], ...]
 
 
+class Removal(StrEnum):
+    """Why a group is gone."""
+
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRemoved:
+    """The group is gone, with all its offsets."""
+
+    group_id: str
+    cause: Removal
+
+
 Event = (
-    GroupChanged | RebalanceBegan | JoinPhaseEnded | SyncPhaseEnded | SessionExpired | OffsetsCommitted | OffsetsLoaded
+    GroupChanged
+    | GroupRemoved
+    | RebalanceBegan
+    | JoinPhaseEnded
+    | SyncPhaseEnded
+    | SessionExpired
+    | OffsetsCommitted
+    | OffsetsLoaded
 )
 
 

@@ -6,7 +6,7 @@ from typing import cast
 from aiohttp import web
 from pydantic import BaseModel
 
-from coordinator.core.commands import DescribeRequest, GroupRequest
+from coordinator.core.commands import DeleteGroupRequest, DescribeRequest, GroupRequest
 from coordinator.core.effects import Failure
 from coordinator.http.contract import GroupService
 from coordinator.http.errors import refuse
@@ -32,6 +32,7 @@ class Handlers:
             **{operation.name: self._group_body(operation) for operation in GROUP_BODIES},
             operations.FETCH.name: self.fetch,
             operations.DESCRIBE.name: self.describe,
+            operations.DELETE_GROUP.name: self.delete_group,
             operations.COORDINATOR.name: self.coordinator,
             operations.LIST_GROUPS.name: self.list_groups,
             operations.LIST_TOPICS.name: self.list_topics,
@@ -65,6 +66,11 @@ class Handlers:
         """A group as operators see it."""
         _take_nothing(request, query)
         return await self._service.call(ids["group_id"], DescribeRequest(), host=request.remote or "")
+
+    async def delete_group(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Take a group away."""
+        _take_nothing(request, query)
+        return await self._service.call(ids["group_id"], DeleteGroupRequest(), host=request.remote or "")
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Where groups live."""

@@ -46,6 +46,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     operations.FETCH.name: _OF_GROUP,
     operations.LIST_GROUPS.name: (),
     operations.DESCRIBE.name: (*_OF_GROUP, "group-id-not-found"),
+    operations.DELETE_GROUP.name: (*_OF_GROUP, "group-id-not-found", "non-empty-group"),
     operations.LIST_TOPICS.name: (),
     operations.PUT_TOPIC.name: (),
     operations.DELETE_TOPIC.name: ("unknown-topic-or-partition",),

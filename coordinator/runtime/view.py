@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import nsmallest
 
 from coordinator.core.effects import Event, GroupChanged, GroupSummary, OffsetsCommitted, OffsetsLoaded
+from coordinator.core.group import State
 from coordinator.core.records import TopicRecord
 from protocol import messages as m
 
@@ -27,7 +28,10 @@ class GroupView:
         if isinstance(event, OffsetsCommitted):
             self._add(event.group_id, event.offsets)
         elif isinstance(event, GroupChanged):
-            self.summaries[event.summary.group_id] = event.summary
+            if event.summary.state == State.DEAD:
+                self.forget(event.summary.group_id)
+            else:
+                self.summaries[event.summary.group_id] = event.summary
         elif isinstance(event, OffsetsLoaded):
             self._offsets.pop(event.group_id, None)
             self._add(event.group_id, event.offsets)

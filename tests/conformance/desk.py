@@ -10,6 +10,7 @@ from coordinator.core.apply import apply
 from coordinator.core.commands import (
     Call,
     Command,
+    DeleteGroupRequest,
     DescribeRequest,
     GroupLoaded,
     GroupRequest,
@@ -114,7 +115,7 @@ class Desk:
             apply(self.group, record)
         self.tell(GroupLoaded())
 
-    def call(self, request: GroupRequest | DescribeRequest) -> int:
+    def call(self, request: GroupRequest) -> int:
         """Send a request; its number finds the answer, once there is one."""
         self.calls += 1
         self.tell(Call(self.calls, request, host="127.0.0.1", random_part=f"r{self.calls}"))
@@ -252,6 +253,9 @@ class Desk:
 
     def describe(self) -> int:
         return self.call(DescribeRequest())
+
+    def delete_group(self) -> int:
+        return self.call(DeleteGroupRequest())
 
     # --- a beginning ---------------------------------------------------------------------------------------------
 

@@ -85,6 +85,14 @@ class Clients:
         assert self.desk.fetch() == expected
         self.committed = expected
 
+    def delete(self, _: int, how: int) -> None:
+        is_empty = self.desk.group.state is State.EMPTY
+        code = self.desk.code(self.desk.delete_group())
+        assert (code is ErrorCode.NONE) == is_empty
+        if is_empty:
+            assert self.desk.log == {}, "something of a deleted group is still stored"
+            self.committed = {}
+
     def time(self, _: int, how: int) -> None:
         self.desk.advance((1, 100, 800, 1_500, 3_000, 5_000, 20_000, 10)[how])
 
@@ -104,7 +112,21 @@ class Clients:
         self.desk.crash()
 
 
-WORDS = ("join", "join", "join", "sync", "sync", "heartbeat", "leave", "commit", "time", "hang_up", "topic", "crash")
+WORDS = (
+    "join",
+    "join",
+    "join",
+    "sync",
+    "sync",
+    "heartbeat",
+    "leave",
+    "commit",
+    "time",
+    "hang_up",
+    "topic",
+    "crash",
+    "delete",
+)
 
 
 def check(clients: Clients, hung_up: set[int]) -> None:
@@ -136,6 +158,8 @@ def live(script: list[Word]) -> Clients:
         say(who, how)
         clients.look()
         check(clients, hung_up)
+        if clients.desk.group.state is State.DEAD:
+            highest = 0
         durable = clients.desk.group.highest_generation_id
         assert durable >= highest, "a generation went back"
         highest = durable

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import DescribeRequest
+from coordinator.core.commands import DeleteGroupRequest, DescribeRequest
 from coordinator.core.effects import Failure
 from protocol import messages as m
 from protocol import operations
@@ -95,6 +95,19 @@ async def test_leave_describe_and_fetch_reach_the_group(door: DoorClient, servic
     check_documented(operations.DESCRIBE, problem)
     requests = [request for _, request, _ in service.calls]
     assert requests[1:] == [m.FetchRequest(topics=("a", "b/c")), DescribeRequest()]
+
+
+async def test_a_group_is_deleted_and_a_refusal_is_documented(door: DoorClient, service: FakeService) -> None:
+    service.answers[DeleteGroupRequest] = m.DeletedGroup(group_id="a/b")
+    assert (await door.request("DELETE", "/v1/groups/a%2Fb")).json == {"group_id": "a/b"}
+    assert service.calls == [("a/b", DeleteGroupRequest(), "127.0.0.1")]
+    for error_code, status in ((ErrorCode.NON_EMPTY_GROUP, 409), (ErrorCode.GROUP_ID_NOT_FOUND, 404)):
+        service.answers[DeleteGroupRequest] = Failure(error_code, "No.")
+        problem = check_problem(await door.request("DELETE", "/v1/groups/g"))
+        assert (problem["status"], problem["error_code"]) == (status, error_code)
+        check_documented(operations.DELETE_GROUP, problem)
+    assert check_problem(await door.request("DELETE", "/v1/groups/g?force=1"))["field"] == "force"
+    assert door.figures.answered[0] == ("delete_group", "NONE")
 
 
 async def test_lists_take_their_query(door: DoorClient, service: FakeService) -> None:

@@ -1,0 +1,75 @@
+"""What operators ask of a running service: durable before it is answered, and then gone from everywhere."""
+
+from coordinator.core.commands import DeleteGroupRequest
+from coordinator.core.effects import GroupRemoved
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from tests.fakes.manual_clock import settle
+from tests.fakes.room import DESCRIBE, Room, code, commit, committed
+
+DELETE = DeleteGroupRequest()
+
+
+async def test_a_deleted_group_is_gone_from_lists_lanes_and_the_store() -> None:
+    room = await Room().start()
+    await room.now("g", commit(7))
+    await room.now("h", commit(8))
+    room.store.append_gate.shut()
+    deleting = room.ask("g", DELETE)
+    reading = room.ask("g", m.FetchRequest())
+    await settle()
+    assert not deleting.done(), "it would be answered before it is durable"
+    assert not reading.done()
+    assert set(room.service.view.summaries) == {"g", "h"}
+    room.store.append_gate.let_go()
+    await settle()
+    assert deleting.result() == m.DeletedGroup(group_id="g")
+    assert reading.result() == m.FetchAnswer(offsets={})
+    assert set(room.service.view.summaries) == {"h"}
+    assert [group_id for shard in room.service._shards for group_id in shard.lanes] == ["h"]
+    assert code(await room.now("g", DESCRIBE)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert code(await room.now("g", DELETE)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert any(isinstance(event, GroupRemoved) for event in room.watcher.events)
+    listed = room.service.list_groups(m.ListGroupsRequest())
+    assert isinstance(listed, m.ListGroupsAnswer)
+    assert [group.group_id for group in listed.groups] == ["h"]
+    after = await Room(room.contents, clock=room.clock).start()
+    assert set(after.service.view.summaries) == {"h"}
+    assert await committed(after, "g") == {}
+
+
+async def test_a_group_made_while_its_deletion_is_stored_is_there_afterwards() -> None:
+    room = await Room().start()
+    await room.now("g", commit(7))
+    room.store.append_gate.shut()
+    deleting = room.ask("g", DELETE)
+    await settle()
+    writing = room.ask("g", commit(9, partition=1))
+    await settle()
+    room.store.append_gate.let_go()
+    await settle()
+    assert (type(deleting.result()), type(writing.result())) == (m.DeletedGroup, m.CommitAnswer)
+    assert await committed(room, "g") == {1: 9}
+    assert room.service.view.summaries["g"].state == "Empty"
+    after = await Room(room.contents, clock=room.clock).start()
+    assert await committed(after, "g") == {1: 9}
+
+
+async def test_between_a_deletion_and_what_follows_nobody_sees_a_dead_group() -> None:
+    """The lane has more to do, so it does not end with its group."""
+    room = await Room().start()
+    await room.now("g", commit(7))
+    room.store.append_gate.shut()
+    deleting = room.ask("g", DELETE)
+    await settle()
+    writing = room.ask("g", commit(9))
+    await settle()
+    room.store.append_gate.let_go()
+    room.store.append_gate.shut()
+    await settle()
+    assert deleting.result() == m.DeletedGroup(group_id="g")
+    assert not writing.done()
+    assert room.service.view.summaries == {}
+    room.store.append_gate.let_go()
+    await settle()
+    assert room.service.view.summaries["g"].state == "Empty"
