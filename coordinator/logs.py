@@ -11,7 +11,15 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal
 
-from coordinator.core.effects import Event, GroupRemoved, JoinPhaseEnded, RebalanceBegan, SessionExpired, SyncPhaseEnded
+from coordinator.core.effects import (
+    Event,
+    GroupRemoved,
+    JoinPhaseEnded,
+    OffsetsRemoved,
+    RebalanceBegan,
+    SessionExpired,
+    SyncPhaseEnded,
+)
 from coordinator.storage.contract import AppendFigures
 
 log = logging.getLogger("rallypoint.groups")
@@ -90,6 +98,9 @@ class EventLog:
             log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, kind)
         elif isinstance(event, GroupRemoved):
             log.info("group %s: %s, with its offsets", event.group_id, event.cause)
+        elif isinstance(event, OffsetsRemoved):
+            topics = ", ".join(sorted({topic for topic, _ in event.partitions}))
+            log.info("group %s: %d offsets %s, of %s", event.group_id, len(event.partitions), event.cause, topics)
 
     def appended(self, figures: AppendFigures) -> None:
         """Not told: metrics have it."""

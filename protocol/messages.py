@@ -284,7 +284,7 @@ class CommitRequest(RequestModel):
 
 
 class PartitionResult(AnswerModel):
-    """The result for one partition of a commit."""
+    """The result for one partition of a commit, or of a deletion of offsets."""
 
     error_code: int
     error_name: str
@@ -317,6 +317,25 @@ class FetchAnswer(AnswerModel):
     """Committed offsets by topic and partition; a partition without a commit is absent."""
 
     offsets: dict[str, dict[int, CommittedOffset]]
+
+
+class DeleteOffsetsRequest(RequestModel):
+    """Which topics' committed offsets to delete."""
+
+    topics: Annotated[
+        tuple[NamedId, ...],
+        Field(max_length=limits.COMMIT_TOPICS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+        NotEmpty,
+    ]
+
+
+class DeleteOffsetsAnswer(AnswerModel):
+    """One result for each partition that had a commit, by topic; a topic without commits has none.
+
+    NONE: the offset is gone. GROUP_SUBSCRIBED_TO_TOPIC: it stands, since members of the group may read the topic.
+    """
+
+    offsets: dict[str, dict[int, PartitionResult]]
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------

@@ -53,6 +53,10 @@ FETCH = Operation(
     "fetch", "GET", "/v1/groups/{group_id}/offsets", m.FetchRequest, m.FetchAnswer, False,
     "Fetch committed offsets",
 )  # fmt: skip
+DELETE_OFFSETS = Operation(
+    "delete_offsets", "DELETE", "/v1/groups/{group_id}/offsets", m.DeleteOffsetsRequest, m.DeleteOffsetsAnswer, False,
+    "Delete the committed offsets of topics that no member subscribes to",
+)  # fmt: skip
 LIST_GROUPS = Operation(
     "list_groups", "GET", "/v1/groups", m.ListGroupsRequest, m.ListGroupsAnswer, False,
     "List the groups, page by page",
@@ -86,6 +90,7 @@ OPERATIONS = (
     LEAVE,
     COMMIT,
     FETCH,
+    DELETE_OFFSETS,
     LIST_GROUPS,
     DESCRIBE,
     DELETE_GROUP,

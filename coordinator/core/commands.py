@@ -25,6 +25,7 @@ GroupRequest = (
     | m.LeaveRequest
     | m.CommitRequest
     | m.FetchRequest
+    | m.DeleteOffsetsRequest
     | DescribeRequest
     | DeleteGroupRequest
 )

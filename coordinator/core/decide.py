@@ -36,7 +36,7 @@ from coordinator.core.records import GroupFact
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
-_QUIET = (n.SessionSet, n.CallParked, n.CallUnparked, r.OffsetRecord)
+_QUIET = (n.SessionSet, n.CallParked, n.CallUnparked, r.OffsetRecord, r.OffsetForgotten)
 """Facts that show in no list and complete no phase."""
 
 
@@ -114,6 +114,8 @@ def _decide_call(group: Group, call: Call, moment: Moment, draft: Draft) -> None
             membership.leave(group, call, request, moment, draft)
         case m.FetchRequest() as request:
             offsets.fetch(group, call, request, draft)
+        case m.DeleteOffsetsRequest() as request:
+            deletion.delete_offsets(group, call, request, draft)
         case DescribeRequest():
             description.describe(group, call, draft)
         case DeleteGroupRequest():

@@ -16,6 +16,7 @@ GroupAnswer = (
     | m.FetchAnswer
     | m.DescribeAnswer
     | m.DeletedGroup
+    | m.DeleteOffsetsAnswer
     | m.WaitingAnswer
 )
 
@@ -135,7 +136,7 @@ class OffsetsLoaded:
 
 
 class Removal(StrEnum):
-    """Why a group is gone."""
+    """Why a group, or a committed offset, is gone."""
 
     DELETED = "deleted"
 
@@ -148,6 +149,15 @@ class GroupRemoved:
     cause: Removal
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetsRemoved:
+    """The group goes on without these committed offsets: (topic, partition)."""
+
+    group_id: str
+    partitions: tuple[tuple[str, int], ...]
+    cause: Removal
+
+
 Event = (
     GroupChanged
     | GroupRemoved
@@ -157,6 +167,7 @@ Event = (
     | SessionExpired
     | OffsetsCommitted
     | OffsetsLoaded
+    | OffsetsRemoved
 )
 
 

@@ -31,6 +31,7 @@ class Handlers:
         self.by_operation: Mapping[str, Handler] = {
             **{operation.name: self._group_body(operation) for operation in GROUP_BODIES},
             operations.FETCH.name: self.fetch,
+            operations.DELETE_OFFSETS.name: self.delete_offsets,
             operations.DESCRIBE.name: self.describe,
             operations.DELETE_GROUP.name: self.delete_group,
             operations.COORDINATOR.name: self.coordinator,
@@ -61,6 +62,12 @@ class Handlers:
         """Committed offsets of a group."""
         refuse_body(request)
         return await self._service.call(ids["group_id"], parse_query(m.FetchRequest, query), host=request.remote or "")
+
+    async def delete_offsets(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Take committed offsets away."""
+        refuse_body(request)
+        parsed = parse_query(m.DeleteOffsetsRequest, query)
+        return await self._service.call(ids["group_id"], parsed, host=request.remote or "")
 
     async def describe(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A group as operators see it."""

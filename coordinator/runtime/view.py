@@ -6,7 +6,7 @@ Lists, gauges and lag are made from it, and never from a group itself, which may
 from collections.abc import Callable, Iterator, Mapping
 from heapq import nsmallest
 
-from coordinator.core.effects import Event, GroupChanged, GroupSummary, OffsetsCommitted, OffsetsLoaded
+from coordinator.core.effects import Event, GroupChanged, GroupSummary, OffsetsCommitted, OffsetsLoaded, OffsetsRemoved
 from coordinator.core.group import State
 from coordinator.core.records import TopicRecord
 from protocol import messages as m
@@ -36,6 +36,9 @@ class GroupView:
             self._offsets.pop(event.group_id, None)
             self._add(event.group_id, event.offsets)
 
+        elif isinstance(event, OffsetsRemoved):
+            self._remove(event.group_id, event.partitions)
+
     def forget(self, group_id: str) -> None:
         """The group is gone, or is no longer here."""
         self.summaries.pop(group_id, None)
@@ -45,6 +48,14 @@ class GroupView:
         of_group = self._offsets.setdefault(group_id, {})
         for topic, partition, offset in offsets:
             of_group.setdefault(topic, {})[partition] = offset
+
+    def _remove(self, group_id: str, partitions: tuple[tuple[str, int], ...]) -> None:
+        of_group = self._offsets[group_id]
+        for topic, partition in partitions:
+            of_topic = of_group[topic]
+            del of_topic[partition]
+            if not of_topic:
+                del of_group[topic]
 
     # --- read --------------------------------------------------------------------------------------------------------
 

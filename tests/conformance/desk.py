@@ -254,6 +254,9 @@ class Desk:
     def describe(self) -> int:
         return self.call(DescribeRequest())
 
+    def delete_offsets(self, *topics: str) -> int:
+        return self.call(m.DeleteOffsetsRequest(topics=topics))
+
     def delete_group(self) -> int:
         return self.call(DeleteGroupRequest())
 

@@ -1,4 +1,4 @@
-"""What operators ask: deleting a group.
+"""What operators ask: deleting a group, deleting offsets.
 
 Sources are names of Apache Kafka's own code; what is marked "observed" was also seen on a 4.1.0 broker.
 """
@@ -8,12 +8,13 @@ import pytest
 from coordinator.core import invariants
 from coordinator.core.apply import apply
 from coordinator.core.commands import GroupLoaded
-from coordinator.core.effects import GroupChanged, GroupRemoved, Removal
+from coordinator.core.effects import GroupChanged, GroupRemoved, OffsetsRemoved, Removal
 from coordinator.core.group import Group, State
 from coordinator.core.records import GroupForgotten, MemberForgotten, OffsetForgotten
 from protocol import messages as m
 from protocol.errors import ErrorCode
-from tests.conformance.desk import Desk
+from protocol.opaque import OpaqueJson
+from tests.conformance.desk import Desk, consumer
 
 # --- deleting a group ------------------------------------------------------------------------------------------------
 
@@ -118,3 +119,91 @@ def test_tombstones_of_what_was_never_there_do_no_harm() -> None:
     d.tell(GroupLoaded())
     assert d.state() is State.DEAD
     invariants.check(d.group)
+
+
+# --- deleting offsets ------------------------------------------------------------------------------------------------
+
+
+def codes(d: Desk, *topics: str) -> dict[str, dict[int, int]]:
+    answer = d.answer(d.delete_offsets(*topics))
+    assert isinstance(answer, m.DeleteOffsetsAnswer), answer
+    return {topic: {p: result.error_code for p, result in of.items()} for topic, of in answer.offsets.items()}
+
+
+NONE, SUBSCRIBED = ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+def test_offsets_of_a_group_that_is_not_there_cannot_be_deleted() -> None:
+    """Source: OffsetDelete, `GroupMetadataManager.group`; a dead group is as one that is absent."""
+    d = Desk()
+    assert d.code(d.delete_offsets("t")) is ErrorCode.GROUP_ID_NOT_FOUND
+    d.commit("", -1)
+    d.delete_group()
+    assert d.code(d.delete_offsets("t")) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("is_simple", [True, False])
+def test_an_empty_group_loses_all_that_is_asked_for_and_no_more(is_simple: bool) -> None:
+    """Source: OffsetDelete, `ClassicGroup.validateOffsetDelete` and `isSubscribedToTopic` of an Empty group."""
+    d = Desk()
+    if not is_simple:
+        d.leave(*d.stable())
+    for topic, partition in (("t", 0), ("t", 5), ("u", 1), ("v", 2)):
+        d.commit("", -1, offset=9, topic=topic, partition=partition)
+    assert codes(d, "u", "t", "u", "absent") == {"u": {1: NONE}, "t": {0: NONE, 5: NONE}, "absent": {}}
+    assert d.fetch() == {"v": {2: 9}}
+    assert d.events[-1] == OffsetsRemoved("g", (("u", 1), ("t", 0), ("t", 5)), Removal.DELETED)
+    d.crash()
+    assert (d.fetch(), d.state()) == ({"v": {2: 9}}, State.EMPTY)
+
+
+def test_deleting_offsets_that_are_not_there_changes_nothing() -> None:
+    """Source: OffsetDelete, `OffsetMetadataManager.deleteOffsets`: deleting an absent offset is NONE."""
+    d = Desk()
+    d.commit("", -1)
+    before, events = dict(d.log), len(d.events)
+    assert codes(d, "absent") == {"absent": {}}
+    assert (d.log, len(d.events)) == (before, events)
+
+
+@pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE])
+def test_consumers_keep_the_offsets_of_topics_they_subscribe_to(state: State) -> None:
+    """Source: OffsetDelete, `ClassicGroup.isSubscribedToTopic`; observed."""
+    d = Desk()
+    leader, follower = d.stable()
+    d.commit(leader, 1, offset=7)
+    d.commit(leader, 1, offset=8, topic="gone")
+    if state is not State.STABLE:
+        d.join(leader)
+    if state is State.COMPLETING_REBALANCE:
+        d.join(follower)
+    assert d.state() is state
+    assert codes(d, "t", "gone") == {"t": {0: SUBSCRIBED}, "gone": {0: NONE}}
+    assert d.fetch() == {"t": {0: 7}}
+    assert d.state() is state, "nobody is disturbed by it"
+
+
+def test_consumers_whose_subscription_cannot_be_read_keep_everything() -> None:
+    """Source: OffsetDelete, `ClassicGroup.usesConsumerGroupProtocol` with unknown subscribed topics."""
+    d = Desk()
+    unreadable = (("range", OpaqueJson.of({"topics": 5})),)
+    leader, call = d.join_new(protocols=unreadable)
+    d.advance_until_answered(call)
+    d.settle_generation(leader)
+    d.commit(leader, 1, offset=7, topic="any")
+    assert codes(d, "any") == {"any": {0: SUBSCRIBED}}
+    d.join(leader, protocols=(("range", consumer("t")),))
+    d.settle_generation(leader)
+    assert codes(d, "any") == {"any": {0: NONE}}
+
+
+def test_an_active_group_of_another_type_keeps_everything() -> None:
+    """Source: OffsetDelete, `ClassicGroup.validateOffsetDelete`; observed."""
+    d = Desk()
+    leader, call = d.join_new(protocol_type="connect")
+    d.advance_until_answered(call)
+    d.sync(leader, protocol_type="connect")
+    d.commit(leader, 1, offset=7)
+    assert d.code(d.delete_offsets("t")) is ErrorCode.NON_EMPTY_GROUP
+    d.leave(leader)
+    assert codes(d, "t") == {"t": {0: NONE}}

@@ -96,6 +96,7 @@ def test_what_the_rules_refuse_is_documented(service: ServiceProcess) -> None:
         (operations.COMMIT, "/v1/groups/no/offsets", member | {"offsets": {}}),
         (operations.DESCRIBE, "/v1/groups/never", None),
         (operations.DELETE_GROUP, "/v1/groups/never", None),
+        (operations.DELETE_OFFSETS, "/v1/groups/never/offsets?topic=t", None),
         (operations.DELETE_TOPIC, "/v1/topics/never", None),
     ):
         status, problem = service.send(operation.method, path, body)

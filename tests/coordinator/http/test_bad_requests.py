@@ -172,7 +172,7 @@ async def test_a_wrong_target_is_refused(
     ("method", "target", "allow"),
     [
         ("DELETE", "/v1/groups/g/join", "POST"),
-        ("PUT", "/v1/groups/g/offsets", "GET, HEAD, POST"),
+        ("PUT", "/v1/groups/g/offsets", "DELETE, GET, HEAD, POST"),
         ("POST", "/v1/groups", "GET, HEAD"),
         ("POST", "/v1/topics/t", "DELETE, PUT"),
         ("OPTIONS", "/v1/groups/g/join", "POST"),

@@ -110,6 +110,25 @@ async def test_a_group_is_deleted_and_a_refusal_is_documented(door: DoorClient, 
     assert door.figures.answered[0] == ("delete_group", "NONE")
 
 
+async def test_offsets_are_deleted_by_topic(door: DoorClient, service: FakeService) -> None:
+    subscribed = m.PartitionResult(error_code=86, error_name="GROUP_SUBSCRIBED_TO_TOPIC")
+    service.answers[m.DeleteOffsetsRequest] = m.DeleteOffsetsAnswer(offsets={"clicks": {0: subscribed}, "a/b": {}})
+    answer = await door.request("DELETE", "/v1/groups/g/offsets?topic=clicks&topic=a%2Fb")
+    assert answer.json == {
+        "offsets": {"clicks": {"0": {"error_code": 86, "error_name": "GROUP_SUBSCRIBED_TO_TOPIC"}}, "a/b": {}}
+    }
+    assert service.calls == [("g", m.DeleteOffsetsRequest(topics=("clicks", "a/b")), "127.0.0.1")]
+    for query in ("", "?topic=", "?partition=1", "?topic=" + "x" * 256):
+        problem = check_problem(await door.request("DELETE", f"/v1/groups/g/offsets{query}"))
+        assert (problem["status"], problem["error_name"]) == (400, "INVALID_REQUEST"), query
+        assert problem["field"] == ("partition" if "partition" in query else "topic")
+    assert len(service.calls) == 1
+    for error_code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND):
+        service.answers[m.DeleteOffsetsRequest] = Failure(error_code, "No.")
+        problem = check_problem(await door.request("DELETE", "/v1/groups/g/offsets?topic=t"))
+        check_documented(operations.DELETE_OFFSETS, problem)
+
+
 async def test_lists_take_their_query(door: DoorClient, service: FakeService) -> None:
     answer = await door.request("GET", "/v1/groups?state=Stable&prefix=a%26b+c&limit=7&cursor=x")
     assert answer.json == {"groups": [], "next_cursor": None}

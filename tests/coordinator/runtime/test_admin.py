@@ -73,3 +73,23 @@ async def test_between_a_deletion_and_what_follows_nobody_sees_a_dead_group() ->
     room.store.append_gate.let_go()
     await settle()
     assert room.service.view.summaries["g"].state == "Empty"
+
+
+async def test_deleted_offsets_are_gone_from_the_lag_and_the_store() -> None:
+    room = await Room().start()
+    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100, 1: 100}))
+    await room.now("g", commit(40, partition=1))
+    assert room.service.view.lag("g") == 60
+    room.store.append_gate.shut()
+    deleting = room.ask("g", m.DeleteOffsetsRequest(topics=("clicks",)))
+    await settle()
+    assert not deleting.done()
+    assert room.service.view.lag("g") == 60
+    room.store.append_gate.let_go()
+    await settle()
+    none = m.PartitionResult(error_code=0, error_name="NONE")
+    assert deleting.result() == m.DeleteOffsetsAnswer(offsets={"clicks": {1: none}})
+    assert room.service.view.lag("g") is None
+    after = await Room(room.contents, clock=room.clock).start()
+    assert await committed(after, "g") == {}
+    assert set(after.service.view.summaries) == {"g"}, "the group is still there, Empty"
