@@ -73,6 +73,7 @@ class TimerKind(StrEnum):
     JOIN = "join"
     SYNC = "sync"
     CALL = "call"
+    EXPIRY = "expiry"
 
 
 class TimerKey(NamedTuple):
@@ -133,6 +134,8 @@ class Rules:
     offset_metadata_max_bytes: int = 4_096
     parked_call_max_wait_ms: int = 55_000
     heartbeat_interval_ms: int = 3_000
+    offsets_retention_ms: int = 604_800_000
+    offsets_retention_check_interval_ms: int = 600_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ decided, so each rule reads a group that is as it says it is.
 from collections import deque
 from dataclasses import dataclass
 
-from coordinator.core import deletion, description, membership, offsets, rebalance
+from coordinator.core import deletion, description, expiry, membership, offsets, rebalance
 from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.apply import Fact, apply
@@ -149,6 +149,8 @@ def _decide_timer(group: Group, key: TimerKey, moment: Moment, draft: Draft) -> 
             rebalance.join_fired(group, key.phase, moment, draft)
         case TimerKind.SYNC:
             rebalance.sync_fired(group, key.phase, draft)
+        case TimerKind.EXPIRY:
+            expiry.check(group, moment, draft)
 
 
 def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
@@ -160,6 +162,8 @@ def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
             deadline_ms = moment.now_ms + stored.session_timeout_ms
             draft.fact(n.SessionSet(stored.member_id, deadline_ms))
             draft.set_timer(session_timer(stored.member_id), deadline_ms)
+    if group.header is not None or group.offsets:
+        expiry.arm_after_load(group, moment, draft)
     if group.offsets:
         offsets_now = tuple((o.topic, o.partition, o.offset) for of in group.offsets.values() for o in of.values())
         draft.notify(OffsetsLoaded(group.group_id, offsets_now))

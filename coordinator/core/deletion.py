@@ -6,7 +6,7 @@ Only a group without members can go. Of a group of consumers, offsets can go tha
 from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment
-from coordinator.core.decision import Draft
+from coordinator.core.decision import Draft, expiry_timer
 from coordinator.core.effects import GroupRemoved, OffsetsRemoved, Removal
 from coordinator.core.group import CONSUMER, Group
 from coordinator.core.membership import drop_pending
@@ -39,6 +39,7 @@ def bury(group: Group, cause: Removal, moment: Moment, draft: Draft) -> None:
         draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
     draft.fact(r.GroupForgotten(group.group_id))
     draft.fact(n.GroupDied(moment.now_ms))
+    draft.cancel_timer(expiry_timer())
     draft.notify(GroupRemoved(group.group_id, cause))
 
 

@@ -139,6 +139,7 @@ class Removal(StrEnum):
     """Why a group, or a committed offset, is gone."""
 
     DELETED = "deleted"
+    EXPIRED = "expired"
 
 
 @dataclass(frozen=True, slots=True)

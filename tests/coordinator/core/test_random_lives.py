@@ -19,7 +19,11 @@ from protocol.errors import ErrorCode
 from tests.conformance.desk import Desk, consumer
 
 RULES = Rules(
-    group_min_session_timeout_ms=1, group_max_size=4, group_initial_rebalance_delay_ms=0, parked_call_max_wait_ms=4_000
+    group_min_session_timeout_ms=1,
+    group_max_size=4,
+    group_initial_rebalance_delay_ms=0,
+    parked_call_max_wait_ms=4_000,
+    offsets_retention_check_interval_ms=5_000,
 )
 NAMES = ("a", "b", "c", "d", "e")
 Word = tuple[str, int, int]
@@ -144,6 +148,8 @@ def check(clients: Clients, hung_up: set[int]) -> None:
     assert [key.phase for key in phases] == (
         [desk.group.phase] if desk.group.state is State.PREPARING_REBALANCE else []
     )
+    looks = sum(key.kind is TimerKind.EXPIRY for key in desk.timers)
+    assert looks == (desk.group.state is not State.DEAD), "a group that is gone leaves no timer"
     assert desk.fetch().get("t", {}) == clients.committed.get("t", {})
 
 

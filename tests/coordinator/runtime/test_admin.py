@@ -1,11 +1,13 @@
 """What operators ask of a running service: durable before it is answered, and then gone from everywhere."""
 
+from dataclasses import replace
+
 from coordinator.core.commands import DeleteGroupRequest
-from coordinator.core.effects import GroupRemoved
+from coordinator.core.effects import GroupRemoved, OffsetsRemoved, Removal
 from protocol import messages as m
 from protocol.errors import ErrorCode
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import DESCRIBE, Room, code, commit, committed
+from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed
 
 DELETE = DeleteGroupRequest()
 
@@ -93,3 +95,31 @@ async def test_deleted_offsets_are_gone_from_the_lag_and_the_store() -> None:
     after = await Room(room.contents, clock=room.clock).start()
     assert await committed(after, "g") == {}
     assert set(after.service.view.summaries) == {"g"}, "the group is still there, Empty"
+
+
+async def test_what_expires_is_stored_before_it_is_seen_and_leaves_no_lane_and_no_timer() -> None:
+    rules = replace(RULES, offsets_retention_ms=60_000, offsets_retention_check_interval_ms=1_000)
+    room = await Room(rules=rules).start()
+    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100, 1: 100}))
+    await room.now("g", commit(10))
+    await room.clock.run(30_000)
+    await room.now("g", commit(20, partition=1))
+    await room.clock.run(31_000)
+    assert await committed(room, "g") == {1: 20}
+    assert room.service.view.lag("g") == 80
+    room.store.append_gate.shut()
+    await room.clock.run(31_000)
+    assert room.service.view.lag("g") == 80
+    assert set(room.service.view.summaries) == {"g"}
+    room.store.append_gate.let_go()
+    await settle()
+    assert room.service.view.summaries == {}
+    assert not any(shard.lanes for shard in room.service._shards)
+    assert len(room.service._timers) == 0
+    assert [event for event in room.watcher.events if isinstance(event, OffsetsRemoved | GroupRemoved)] == [
+        OffsetsRemoved("g", (("clicks", 0),), Removal.EXPIRED),
+        OffsetsRemoved("g", (("clicks", 1),), Removal.EXPIRED),
+        GroupRemoved("g", Removal.EXPIRED),
+    ]
+    after = await Room(room.contents, clock=room.clock).start()
+    assert after.service.view.summaries == {}
