@@ -16,6 +16,7 @@ from coordinator.core.effects import (
     GroupRemoved,
     JoinPhaseEnded,
     OffsetsRemoved,
+    OffsetsReset,
     RebalanceBegan,
     SessionExpired,
     SyncPhaseEnded,
@@ -98,6 +99,9 @@ class EventLog:
             log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, kind)
         elif isinstance(event, GroupRemoved):
             log.info("group %s: %s, with its offsets", event.group_id, event.cause)
+        elif isinstance(event, OffsetsReset):
+            topics = ", ".join(sorted({topic for topic, _, _ in event.offsets}))
+            log.info("group %s: %d offsets reset to %s, of %s", event.group_id, len(event.offsets), event.to, topics)
         elif isinstance(event, OffsetsRemoved):
             topics = ", ".join(sorted({topic for topic, _ in event.partitions}))
             log.info("group %s: %d offsets %s, of %s", event.group_id, len(event.partitions), event.cause, topics)

@@ -53,6 +53,10 @@ FETCH = Operation(
     "fetch", "GET", "/v1/groups/{group_id}/offsets", m.FetchRequest, m.FetchAnswer, False,
     "Fetch committed offsets",
 )  # fmt: skip
+RESET_OFFSETS = Operation(
+    "reset_offsets", "POST", "/v1/groups/{group_id}/offsets/reset", m.ResetOffsetsRequest, m.ResetOffsetsAnswer, False,
+    "Put the committed offsets of a group without members elsewhere, or see where they would go",
+)  # fmt: skip
 DELETE_OFFSETS = Operation(
     "delete_offsets", "DELETE", "/v1/groups/{group_id}/offsets", m.DeleteOffsetsRequest, m.DeleteOffsetsAnswer, False,
     "Delete the committed offsets of topics that no member subscribes to",
@@ -90,6 +94,7 @@ OPERATIONS = (
     LEAVE,
     COMMIT,
     FETCH,
+    RESET_OFFSETS,
     DELETE_OFFSETS,
     LIST_GROUPS,
     DESCRIBE,

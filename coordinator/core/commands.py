@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from coordinator.core.records import TopicRecord
 from protocol import messages as m
 
 
@@ -26,6 +27,7 @@ GroupRequest = (
     | m.CommitRequest
     | m.FetchRequest
     | m.DeleteOffsetsRequest
+    | m.ResetOffsetsRequest
     | DescribeRequest
     | DeleteGroupRequest
 )
@@ -140,7 +142,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now.
+    """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now; `topics`:
+    the same with the ends that were reported.
 
     `now_ms` is milliseconds since the epoch and never goes back while the process lives.
     """
@@ -148,3 +151,4 @@ class Moment:
     now_ms: int
     rules: Rules = field(default_factory=Rules)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, TopicRecord] = field(default_factory=dict)

@@ -10,7 +10,7 @@ decided, so each rule reads a group that is as it says it is.
 from collections import deque
 from dataclasses import dataclass
 
-from coordinator.core import deletion, description, expiry, membership, offsets, rebalance
+from coordinator.core import deletion, description, expiry, membership, offsets, rebalance, reset
 from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.apply import Fact, apply
@@ -116,6 +116,8 @@ def _decide_call(group: Group, call: Call, moment: Moment, draft: Draft) -> None
             offsets.fetch(group, call, request, draft)
         case m.DeleteOffsetsRequest() as request:
             deletion.delete_offsets(group, call, request, draft)
+        case m.ResetOffsetsRequest() as request:
+            reset.reset(group, call, request, moment, draft)
         case DescribeRequest():
             description.describe(group, call, draft)
         case DeleteGroupRequest():

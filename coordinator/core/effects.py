@@ -17,6 +17,7 @@ GroupAnswer = (
     | m.DescribeAnswer
     | m.DeletedGroup
     | m.DeleteOffsetsAnswer
+    | m.ResetOffsetsAnswer
     | m.WaitingAnswer
 )
 
@@ -128,6 +129,15 @@ class OffsetsCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsReset:
+    """An operator has put these partitions of the group at these offsets: (topic, partition, offset). `to`: by what."""
+
+    group_id: str
+    to: str
+    offsets: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsLoaded:
     """The group came back from the store with these committed offsets, and no others: (topic, partition, offset)."""
 
@@ -169,6 +179,7 @@ Event = (
     | OffsetsCommitted
     | OffsetsLoaded
     | OffsetsRemoved
+    | OffsetsReset
 )
 
 

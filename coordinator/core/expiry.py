@@ -19,7 +19,7 @@ from coordinator.core.commands import Moment
 from coordinator.core.decision import Draft, expiry_timer
 from coordinator.core.deletion import bury, forget_offsets, subscribes
 from coordinator.core.effects import OffsetsRemoved, Removal
-from coordinator.core.group import CONSUMER, Group, State
+from coordinator.core.group import Group, State
 from protocol.group_hash import java_string_hash
 
 EXPIRED_AT_ONCE_MAX = 10_000
@@ -75,4 +75,5 @@ def _count_from(group: Group) -> int | None:
         return 0
     if group.state is State.EMPTY:
         return group.state_at_ms
-    return 0 if group.state is State.STABLE and group.protocol_type == CONSUMER else None
+    # Members of another type are none whose subscription can be read.
+    return 0 if group.state is State.STABLE else None

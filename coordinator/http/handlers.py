@@ -18,7 +18,14 @@ from protocol import messages as m
 from protocol.errors import ErrorCode
 from protocol.operations import Operation
 
-GROUP_BODIES = (operations.JOIN, operations.SYNC, operations.HEARTBEAT, operations.LEAVE, operations.COMMIT)
+GROUP_BODIES = (
+    operations.JOIN,
+    operations.SYNC,
+    operations.HEARTBEAT,
+    operations.LEAVE,
+    operations.COMMIT,
+    operations.RESET_OFFSETS,
+)
 """Operations whose body is the request to the group."""
 
 

@@ -44,6 +44,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     operations.LEAVE.name: _OF_GROUP,
     operations.COMMIT.name: (*_OF_GROUP, *_OF_MEMBER),
     operations.FETCH.name: _OF_GROUP,
+    operations.RESET_OFFSETS.name: (*_OF_GROUP, "group-id-not-found", "non-empty-group"),
     operations.DELETE_OFFSETS.name: (*_OF_GROUP, "group-id-not-found", "non-empty-group"),
     operations.LIST_GROUPS.name: (),
     operations.DESCRIBE.name: (*_OF_GROUP, "group-id-not-found"),

@@ -258,7 +258,8 @@ class Service:
     # --- for the shards ----------------------------------------------------------------------------------------------
 
     def _moment(self) -> Moment:
-        return Moment(self._clock.now_ms(), self._rules, self._registry.registry.partition_counts)
+        registry = self._registry.registry
+        return Moment(self._clock.now_ms(), self._rules, registry.partition_counts, registry.topics)
 
     def _parked(self, delta: int) -> None:
         self.parked_calls += delta

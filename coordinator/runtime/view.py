@@ -6,7 +6,15 @@ Lists, gauges and lag are made from it, and never from a group itself, which may
 from collections.abc import Callable, Iterator, Mapping
 from heapq import nsmallest
 
-from coordinator.core.effects import Event, GroupChanged, GroupSummary, OffsetsCommitted, OffsetsLoaded, OffsetsRemoved
+from coordinator.core.effects import (
+    Event,
+    GroupChanged,
+    GroupSummary,
+    OffsetsCommitted,
+    OffsetsLoaded,
+    OffsetsRemoved,
+    OffsetsReset,
+)
 from coordinator.core.group import State
 from coordinator.core.records import TopicRecord
 from protocol import messages as m
@@ -25,7 +33,7 @@ class GroupView:
 
     def event(self, event: Event) -> None:
         """Take in what happened to a group."""
-        if isinstance(event, OffsetsCommitted):
+        if isinstance(event, OffsetsCommitted | OffsetsReset):
             self._add(event.group_id, event.offsets)
         elif isinstance(event, GroupChanged):
             if event.summary.state == State.DEAD:

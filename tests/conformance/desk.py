@@ -3,6 +3,7 @@
 It drives the real rules through `step` and does by hand what the runtime does: timers, the log, a crash and a load.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,7 @@ from coordinator.core.records import (
     MemberRecord,
     OffsetForgotten,
     OffsetRecord,
+    TopicRecord,
 )
 from protocol import messages as m
 from protocol.errors import ErrorCode
@@ -53,6 +55,7 @@ class Desk:
     now_ms: int = 1_000_000
     group: Group = field(default_factory=lambda: Group("g"))
     partition_counts: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, dict[int, int]] = field(default_factory=dict)
     timers: dict[TimerKey, int] = field(default_factory=dict)
     log: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     answers: dict[int, GroupAnswer | Failure] = field(default_factory=dict)
@@ -61,7 +64,9 @@ class Desk:
 
     def tell(self, command: Command) -> None:
         """One step of the group, and what the runtime makes of it."""
-        decision = step(self.group, command, Moment(self.now_ms, self.rules, dict(self.partition_counts)))
+        counts = dict(self.partition_counts)
+        topics = {topic: TopicRecord(topic, count, 1, self.ends.get(topic, {})) for topic, count in counts.items()}
+        decision = step(self.group, command, Moment(self.now_ms, self.rules, counts, topics))
         for record in decision.records:
             self._store(record)
         for effect in decision.effects:
@@ -254,6 +259,9 @@ class Desk:
 
     def describe(self) -> int:
         return self.call(DescribeRequest())
+
+    def reset(self, to: str, **more: Any) -> int:
+        return self.call(m.ResetOffsetsRequest.model_validate_json(json.dumps({"to": to, **more})))
 
     def delete_offsets(self, *topics: str) -> int:
         return self.call(m.DeleteOffsetsRequest(topics=topics))

@@ -1,14 +1,16 @@
-"""What operators ask: deleting a group, deleting offsets.
+"""What operators ask: deleting a group, deleting offsets, putting them elsewhere.
 
 Sources are names of Apache Kafka's own code; what is marked "observed" was also seen on a 4.1.0 broker.
 """
+
+from typing import Any
 
 import pytest
 
 from coordinator.core import invariants
 from coordinator.core.apply import apply
 from coordinator.core.commands import GroupLoaded
-from coordinator.core.effects import GroupChanged, GroupRemoved, OffsetsRemoved, Removal
+from coordinator.core.effects import GroupChanged, GroupRemoved, OffsetsRemoved, OffsetsReset, Removal
 from coordinator.core.group import Group, State
 from coordinator.core.records import GroupForgotten, MemberForgotten, OffsetForgotten
 from protocol import messages as m
@@ -207,3 +209,135 @@ def test_an_active_group_of_another_type_keeps_everything() -> None:
     assert d.code(d.delete_offsets("t")) is ErrorCode.NON_EMPTY_GROUP
     d.leave(leader)
     assert codes(d, "t") == {"t": {0: NONE}}
+
+
+# --- putting offsets elsewhere ---------------------------------------------------------------------------------------
+
+
+def with_commits(**offsets: int) -> Desk:
+    """A simple group: partition 0 of each topic is committed, with metadata."""
+    d = Desk(partition_counts={"known": 3}, ends={"known": {0: 100, 1: 50}})
+    for topic, offset in offsets.items():
+        d.commit("", -1, offset=offset, topic=topic, metadata="a checkpoint")
+    return d
+
+
+def moved(d: Desk, to: str, **more: Any) -> dict[str, dict[int, tuple[int | None, int | None, bool, int]]]:
+    answer = d.answer(d.reset(to, **more))
+    assert isinstance(answer, m.ResetOffsetsAnswer), answer
+    assert answer.dry_run is more.get("dry_run", False)
+    return {
+        topic: {p: (x.before, x.after, x.clamped, x.error_code) for p, x in of.items()}
+        for topic, of in answer.offsets.items()
+    }
+
+
+def test_the_offsets_of_a_group_that_is_not_there_cannot_be_reset() -> None:
+    d = Desk()
+    assert d.code(d.reset("earliest")) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert d.state() is State.DEAD
+
+
+@pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_the_offsets_of_a_group_with_members_are_not_reset(state: State, dry_run: bool) -> None:
+    """Source: `ConsumerGroupCommand.resetOffsets`, which wants an inactive group."""
+    d = Desk()
+    leader, follower = d.stable()
+    d.commit(leader, 1, offset=7)
+    if state is not State.STABLE:
+        d.join(leader)
+    if state is State.COMPLETING_REBALANCE:
+        d.join(follower)
+    assert d.code(d.reset("earliest", dry_run=dry_run)) is ErrorCode.NON_EMPTY_GROUP
+    assert (d.state(), d.fetch()) == (state, {"t": {0: 7}})
+
+
+@pytest.mark.parametrize(
+    ("request_", "known", "other"),
+    [
+        ({"to": "earliest"}, (40, 0, False, 0), (9, 0, False, 0)),
+        ({"to": "latest"}, (40, 100, False, 0), (9, 9, False, ErrorCode.OFFSET_NOT_AVAILABLE)),
+        ({"to": "offset", "offset": 60}, (40, 60, False, 0), (9, 60, False, 0)),
+        ({"to": "offset", "offset": 101}, (40, 100, True, 0), (9, 101, False, 0)),
+        ({"to": "offset", "offset": -1}, (40, 0, True, 0), (9, 0, True, 0)),
+        ({"to": "shift", "shift": -10}, (40, 30, False, 0), (9, 0, True, 0)),
+        ({"to": "shift", "shift": 61}, (40, 100, True, 0), (9, 70, False, 0)),
+        ({"to": "shift", "shift": 2**63 - 1}, (40, 100, True, 0), (9, 2**63 - 1, True, 0)),
+    ],
+)
+def test_where_offsets_go(request_: dict[str, Any], known: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    """Source: `ConsumerGroupCommand.prepareOffsetsToReset`, and `checkOffsetsRange` for what is out of range."""
+    d = with_commits(known=40, other=9)
+    topics = {"known": [0], "other": None}
+    log, events = dict(d.log), len(d.events)
+    expected = {"known": {0: known}, "other": {0: other}}
+    assert moved(d, **request_, topics=topics, dry_run=True) == expected
+    assert (d.log, len(d.events)) == (log, events), "a dry run changes nothing"
+    d.advance(5)
+    assert moved(d, **request_, topics=topics) == expected
+    assert d.fetch() == {"known": {0: known[1]}, "other": {0: other[1]}}
+    d.crash()
+    answer = d.answer(d.describe())
+    assert answer.offsets["known"][0] == m.CommittedOffset(offset=known[1], metadata="", commit_at_ms=d.now_ms)
+    assert answer.offsets["other"][0].metadata == ("a checkpoint" if other[3] else "")
+
+
+def test_without_topics_all_that_is_committed_is_reset_whole() -> None:
+    d = with_commits(known=40, other=9)
+    known = {0: (40, 7, False, 0), 1: (None, 7, False, 0), 2: (None, 7, False, 0)}
+    assert moved(d, "offset", offset=7) == {"known": known, "other": {0: (9, 7, False, 0)}}
+    assert d.fetch() == {"known": {0: 7, 1: 7, 2: 7}, "other": {0: 7}}
+    assert d.events[-1] == OffsetsReset(
+        "g", "offset", (("known", 0, 7), ("known", 1, 7), ("known", 2, 7), ("other", 0, 7))
+    )
+
+
+def test_a_partition_that_cannot_be_reset_stays_and_the_others_go() -> None:
+    d = with_commits(known=40, other=9)
+    unknown_end, no_partition = ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics = {"known": [0, 1, 2, 3, 1], "elsewhere": [8]}
+    assert moved(d, "latest", topics=topics) == {
+        "known": {
+            0: (40, 100, False, 0),
+            1: (None, 50, False, 0),
+            2: (None, None, False, unknown_end),
+            3: (None, None, False, no_partition),
+        },
+        "elsewhere": {8: (None, None, False, unknown_end)},
+    }
+    assert d.fetch() == {"known": {0: 100, 1: 50}, "other": {0: 9}}
+    assert moved(d, "shift", shift=1, topics={"known": [2]}) == {"known": {2: (None, None, False, unknown_end)}}
+    assert moved(d, "offset", offset=3, topics={"elsewhere": [8]}) == {"elsewhere": {8: (None, 3, False, 0)}}
+
+
+def test_a_value_belongs_to_its_kind_of_reset() -> None:
+    d = with_commits(other=9)
+    for request, field in (
+        ({"to": "offset"}, "offset"),
+        ({"to": "shift"}, "shift"),
+        ({"to": "shift", "shift": 1, "offset": 1}, "offset"),
+        ({"to": "latest", "shift": 0}, "shift"),
+        ({"to": "earliest", "offset": 0}, "offset"),
+    ):
+        answer = d.answer(d.reset(**request))
+        assert (answer.code, answer.field) == (ErrorCode.INVALID_REQUEST, field), request
+    assert d.fetch() == {"other": {0: 9}}
+
+
+def test_a_reset_of_too_many_partitions_is_refused_before_it_is_worked_out() -> None:
+    d = Desk(partition_counts={"big": 60_000, "huge": 1_000_000, "vast": 60_000})
+    d.commit("", -1, topic="big")
+    for topics in ({"huge": None}, {"big": None, "vast": None}):
+        answer = d.answer(d.reset("earliest", topics=topics))
+        assert (answer.code, answer.field) == (ErrorCode.INVALID_REQUEST, "topics")
+    assert d.fetch() == {"big": {0: 1}}
+    assert len(moved(d, "earliest", topics={"big": None})["big"]) == 60_000
+
+
+def test_a_reset_keeps_an_offset_from_expiring() -> None:
+    d = with_commits(other=9)
+    d.advance(d.rules.offsets_retention_ms - 1)
+    moved(d, "offset", offset=5)
+    d.advance(d.rules.offsets_retention_ms - 1)
+    assert d.fetch() == {"other": {0: 5}}

@@ -11,6 +11,7 @@ from coordinator.core.effects import (
     JoinPhaseEnded,
     OffsetsCommitted,
     OffsetsRemoved,
+    OffsetsReset,
     RebalanceBegan,
     Removal,
     SessionExpired,
@@ -58,6 +59,7 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
         told.event(SessionExpired("g", "b-1"))
         told.event(SessionExpired("g", "c-1", pending=True))
         told.event(OffsetsCommitted("g", (("t", 0, 1),)))
+        told.event(OffsetsReset("g", "latest", (("t", 0, 5), ("t", 1, 6))))
         told.event(OffsetsRemoved("g", (("u", 0), ("t", 0), ("t", 1)), Removal.DELETED))
         told.event(GroupRemoved("g", Removal.DELETED))
     assert caplog.messages == [
@@ -66,6 +68,7 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
         "group g: generation 5 is assigned, after a sync phase of 7 ms",
         "group g: b-1 is dropped: the member was not heard of in time",
         "group g: c-1 is dropped: the id handed out was not used in time",
+        "group g: 2 offsets reset to latest, of t",
         "group g: 3 offsets deleted, of t, u",
         "group g: deleted, with its offsets",
     ]

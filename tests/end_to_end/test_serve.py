@@ -97,6 +97,8 @@ def test_what_the_rules_refuse_is_documented(service: ServiceProcess) -> None:
         (operations.DESCRIBE, "/v1/groups/never", None),
         (operations.DELETE_GROUP, "/v1/groups/never", None),
         (operations.DELETE_OFFSETS, "/v1/groups/never/offsets?topic=t", None),
+        (operations.RESET_OFFSETS, "/v1/groups/never/offsets/reset", {"to": "earliest"}),
+        (operations.RESET_OFFSETS, "/v1/groups/never/offsets/reset", {"to": "shift"}),
         (operations.DELETE_TOPIC, "/v1/topics/never", None),
     ):
         status, problem = service.send(operation.method, path, body)

@@ -110,6 +110,34 @@ async def test_a_group_is_deleted_and_a_refusal_is_documented(door: DoorClient, 
     assert door.figures.answered[0] == ("delete_group", "NONE")
 
 
+async def test_offsets_are_reset(door: DoorClient, service: FakeService) -> None:
+    moved = m.PartitionReset(before=42, after=100, clamped=True, error_code=0, error_name="NONE")
+    service.answers[m.ResetOffsetsRequest] = m.ResetOffsetsAnswer(dry_run=True, offsets={"clicks": {0: moved}})
+    body = {"to": "shift", "shift": 1000, "topics": {"clicks": [0], "all": None}, "dry_run": True}
+    answer = await door.request("POST", "/v1/groups/g/offsets/reset", body)
+    assert answer.json == {
+        "dry_run": True,
+        "offsets": {
+            "clicks": {"0": {"before": 42, "after": 100, "clamped": True, "error_code": 0, "error_name": "NONE"}}
+        },
+    }
+    expected = m.ResetOffsetsRequest(to="shift", shift=1000, topics={"clicks": (0,), "all": None}, dry_run=True)
+    assert service.calls == [("g", expected, "127.0.0.1")]
+    for error_code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_REQUEST):
+        service.answers[m.ResetOffsetsRequest] = Failure(error_code, "No.")
+        check_documented(operations.RESET_OFFSETS, check_problem(await door.request("POST", RESET, body)))
+
+
+RESET = "/v1/groups/g/offsets/reset"
+
+
+async def test_a_reset_to_a_time_says_what_to_do_instead(door: DoorClient, service: FakeService) -> None:
+    problem = check_problem(await door.request("POST", RESET, {"to": "time", "time": 1}))
+    assert (problem["error_name"], problem["field"]) == ("INVALID_REQUEST", "to")
+    assert "find the offset of that time at the source" in problem["detail"]
+    assert not service.calls
+
+
 async def test_offsets_are_deleted_by_topic(door: DoorClient, service: FakeService) -> None:
     subscribed = m.PartitionResult(error_code=86, error_name="GROUP_SUBSCRIBED_TO_TOPIC")
     service.answers[m.DeleteOffsetsRequest] = m.DeleteOffsetsAnswer(offsets={"clicks": {0: subscribed}, "a/b": {}})

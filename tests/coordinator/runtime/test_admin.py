@@ -123,3 +123,26 @@ async def test_what_expires_is_stored_before_it_is_seen_and_leaves_no_lane_and_n
     ]
     after = await Room(room.contents, clock=room.clock).start()
     assert after.service.view.summaries == {}
+
+
+async def test_a_reset_goes_by_the_ends_that_were_reported_and_is_durable() -> None:
+    room = await Room().start()
+    await room.now("g", commit(10))
+    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100}))
+    latest = m.ResetOffsetsRequest(to="latest", topics={"clicks": (0,)})
+    room.store.append_gate.shut()
+    resetting = room.ask("g", latest)
+    await settle()
+    assert not resetting.done()
+    assert room.service.view.lag("g") == 90
+    room.store.append_gate.let_go()
+    await settle()
+    result = m.PartitionReset(before=10, after=100, error_code=0, error_name="NONE")
+    assert resetting.result() == m.ResetOffsetsAnswer(dry_run=False, offsets={"clicks": {0: result}})
+    assert room.service.view.lag("g") == 0
+    appends = len(room.store.appends)
+    trying = await room.now("g", latest.model_copy(update={"dry_run": True}))
+    assert isinstance(trying, m.ResetOffsetsAnswer)
+    assert len(room.store.appends) == appends, "a dry run stores nothing"
+    after = await Room(room.contents, clock=room.clock).start()
+    assert await committed(after, "g") == {0: 100}
