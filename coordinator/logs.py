@@ -11,7 +11,16 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal
 
-from coordinator.core.effects import Event, JoinPhaseEnded, RebalanceBegan, SessionExpired, SyncPhaseEnded
+from coordinator.core.effects import (
+    Event,
+    GroupRemoved,
+    JoinPhaseEnded,
+    OffsetsRemoved,
+    OffsetsReset,
+    RebalanceBegan,
+    SessionExpired,
+    SyncPhaseEnded,
+)
 from coordinator.storage.contract import AppendFigures
 
 log = logging.getLogger("rallypoint.groups")
@@ -88,6 +97,14 @@ class EventLog:
         elif isinstance(event, SessionExpired):
             kind = "the id handed out was not used in time" if event.pending else "the member was not heard of in time"
             log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, kind)
+        elif isinstance(event, GroupRemoved):
+            log.info("group %s: %s, with its offsets", event.group_id, event.cause)
+        elif isinstance(event, OffsetsReset):
+            topics = ", ".join(sorted({topic for topic, _, _ in event.offsets}))
+            log.info("group %s: %d offsets reset to %s, of %s", event.group_id, len(event.offsets), event.to, topics)
+        elif isinstance(event, OffsetsRemoved):
+            topics = ", ".join(sorted({topic for topic, _ in event.partitions}))
+            log.info("group %s: %d offsets %s, of %s", event.group_id, len(event.partitions), event.cause, topics)
 
     def appended(self, figures: AppendFigures) -> None:
         """Not told: metrics have it."""

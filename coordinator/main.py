@@ -178,6 +178,8 @@ def rules_of(settings: Settings) -> Rules:
         offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
         parked_call_max_wait_ms=settings.parked_call_max_wait_ms,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        offsets_retention_ms=settings.offsets_retention_ms,
+        offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
     )
 
 

@@ -29,7 +29,9 @@ from coordinator.core.effects import (
     GroupSummary,
     JoinPhaseEnded,
     OffsetsCommitted,
+    OffsetsRemoved,
     RebalanceBegan,
+    Removal,
     SessionExpired,
     SyncPhaseEnded,
 )
@@ -121,6 +123,11 @@ class Metrics:
             registry=registry,
         )
         self._expired = {False: expired.labels("member"), True: expired.labels("pending")}
+        self._offsets_expired = Counter(
+            "rallypoint_offsets_expired",
+            "Committed offsets that were forgotten because nobody used them for so long.",
+            registry=registry,
+        )
         self._commits = Counter(
             "rallypoint_commits", "Commits of which at least one partition was stored.", registry=registry
         )
@@ -160,6 +167,8 @@ class Metrics:
             self._sync_phase.observe(event.duration_ms / 1000)
         elif isinstance(event, SessionExpired):
             self._expired[event.pending].inc()
+        elif isinstance(event, OffsetsRemoved) and event.cause is Removal.EXPIRED:
+            self._offsets_expired.inc(len(event.partitions))
 
     def appended(self, figures: AppendFigures) -> None:
         """The store wrote something durably."""

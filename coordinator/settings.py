@@ -170,6 +170,24 @@ class Settings(BaseSettings):
         ge=0,
         le=1_048_576,
     )
+    offsets_retention_ms: int = _setting(
+        604_800_000,
+        "Groups",
+        "How long, in milliseconds, a committed offset is kept that nobody uses: after its commit in a group that "
+        "never had members; in a group whose members have gone, after they went; in a group of consumers, after the "
+        "last commit to a topic that none of them subscribes to. Kafka's default of 7 days, long enough for a group "
+        "that is stopped over a holiday. The longest is a hundred years.",
+        ge=1,
+        le=3_155_760_000_000,
+    )
+    offsets_retention_check_interval_ms: int = _setting(
+        600_000,
+        "Groups",
+        "How often, in milliseconds, each group is searched for offsets older than `offsets_retention_ms`; a group "
+        "without members and offsets is removed then. Kafka's default of 10 minutes.",
+        ge=1,
+        le=INT32_MAX,
+    )
 
     # --- requests
 

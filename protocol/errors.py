@@ -32,6 +32,7 @@ class ErrorCode(IntEnum):
     SASL_AUTHENTICATION_FAILED = 58
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
+    OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
@@ -185,6 +186,13 @@ _ROWS = (
     ),
     ErrorRow(
         ErrorCode.GROUP_ID_NOT_FOUND, 404, False, "No such group", "Check the group id; the group does not exist."
+    ),
+    ErrorRow(
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        409,
+        True,
+        "The offset that the request rests on is not known",
+        "Report the partition's end (`PUT /v1/topics/{topic}`), or reset to an offset that you name.",
     ),
     ErrorRow(
         ErrorCode.MEMBER_ID_REQUIRED,

@@ -24,6 +24,9 @@ COMMIT_TOPICS_MAX = 10_000
 COMMIT_PARTITIONS_MAX = 100_000
 """Partitions of one topic in one commit."""
 
+RESET_PARTITIONS_MAX = 100_000
+"""Partitions in one reset, all its topics together."""
+
 COORDINATOR_GROUPS_MAX = 1_000
 """Groups in one look-up of coordinators."""
 

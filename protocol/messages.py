@@ -8,7 +8,7 @@ What is opaque to the coordinator is `OpaqueJson`; for `protocol_type` "consumer
 Lists in requests are `fail_fast`: a body of a million wrong entries costs one error, not a million.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from pydantic_core import PydanticCustomError
@@ -284,7 +284,7 @@ class CommitRequest(RequestModel):
 
 
 class PartitionResult(AnswerModel):
-    """The result for one partition of a commit."""
+    """The result for one partition of a commit, or of a deletion of offsets."""
 
     error_code: int
     error_name: str
@@ -317,6 +317,84 @@ class FetchAnswer(AnswerModel):
     """Committed offsets by topic and partition; a partition without a commit is absent."""
 
     offsets: dict[str, dict[int, CommittedOffset]]
+
+
+def _not_a_time(value: Any) -> Any:
+    if value in ("time", "timestamp", "datetime"):
+        raise PydanticCustomError(
+            "no_times", "the service knows no times of records; find the offset of that time at the source, and name it"
+        )
+    return value
+
+
+class ResetOffsetsRequest(RequestModel):
+    """Where to put the committed offsets of a group without members; their metadata is cleared.
+
+    `to`: "earliest" is 0; "latest" the end that was last reported to the registry; "offset" the number in `offset`;
+    "shift" what is committed plus `shift`, which may be negative. `topics`: which partitions of each topic, null for
+    all that are registered or committed; without it, all topics that the group has committed. `dry_run`: answer what
+    would happen, and change nothing.
+    """
+
+    to: Annotated[Literal["earliest", "latest", "offset", "shift"], BeforeValidator(_not_a_time)]
+    offset: Offset | None = None
+    shift: Offset | None = None
+    topics: (
+        Annotated[
+            dict[
+                NamedId,
+                Annotated[
+                    tuple[Annotated[int, Field(ge=0, le=limits.PARTITION_MAX)], ...],
+                    Field(max_length=limits.RESET_PARTITIONS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+                    NotEmpty,
+                ]
+                | None,
+            ],
+            Field(min_length=1, max_length=limits.COMMIT_TOPICS_MAX),
+        ]
+        | None
+    ) = None
+    dry_run: bool = False
+
+
+class PartitionReset(AnswerModel):
+    """One partition of a reset: the committed offset before and after, null where there is none.
+
+    `clamped`: `after` is not what was asked for, but 0 or the end that was last reported, whichever was passed.
+    With an error nothing changed: OFFSET_NOT_AVAILABLE where the end, or a commit to shift, is not known.
+    """
+
+    before: int | None
+    after: int | None
+    clamped: bool = False
+    error_code: int
+    error_name: str
+
+
+class ResetOffsetsAnswer(AnswerModel):
+    """One result for each partition, by topic. With `dry_run` it is what would happen now."""
+
+    dry_run: bool
+    offsets: dict[str, dict[int, PartitionReset]]
+
+
+class DeleteOffsetsRequest(RequestModel):
+    """Which topics' committed offsets to delete."""
+
+    topics: Annotated[
+        tuple[NamedId, ...],
+        Field(max_length=limits.COMMIT_TOPICS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+        NotEmpty,
+    ]
+
+
+class DeleteOffsetsAnswer(AnswerModel):
+    """One result for each partition that had a commit, by topic; a topic without commits has none.
+
+    NONE: the offset is gone. GROUP_SUBSCRIBED_TO_TOPIC: it stands, since members of the group may read the topic.
+    """
+
+    offsets: dict[str, dict[int, PartitionResult]]
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
@@ -375,6 +453,12 @@ class DescribeAnswer(AnswerModel):
     leader: str | None
     members: tuple[DescribedMember, ...]
     offsets: dict[str, dict[int, CommittedOffset]]
+
+
+class DeletedGroup(AnswerModel):
+    """The group is gone, with its committed offsets."""
+
+    group_id: str
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------

@@ -53,6 +53,14 @@ FETCH = Operation(
     "fetch", "GET", "/v1/groups/{group_id}/offsets", m.FetchRequest, m.FetchAnswer, False,
     "Fetch committed offsets",
 )  # fmt: skip
+RESET_OFFSETS = Operation(
+    "reset_offsets", "POST", "/v1/groups/{group_id}/offsets/reset", m.ResetOffsetsRequest, m.ResetOffsetsAnswer, False,
+    "Put the committed offsets of a group without members elsewhere, or see where they would go",
+)  # fmt: skip
+DELETE_OFFSETS = Operation(
+    "delete_offsets", "DELETE", "/v1/groups/{group_id}/offsets", m.DeleteOffsetsRequest, m.DeleteOffsetsAnswer, False,
+    "Delete the committed offsets of topics that no member subscribes to",
+)  # fmt: skip
 LIST_GROUPS = Operation(
     "list_groups", "GET", "/v1/groups", m.ListGroupsRequest, m.ListGroupsAnswer, False,
     "List the groups, page by page",
@@ -60,6 +68,10 @@ LIST_GROUPS = Operation(
 DESCRIBE = Operation(
     "describe", "GET", "/v1/groups/{group_id}", None, m.DescribeAnswer, False,
     "Describe a group: members, assignment, offsets and lag",
+)  # fmt: skip
+DELETE_GROUP = Operation(
+    "delete_group", "DELETE", "/v1/groups/{group_id}", None, m.DeletedGroup, False,
+    "Delete a group without members, with its offsets",
 )  # fmt: skip
 LIST_TOPICS = Operation(
     "list_topics", "GET", "/v1/topics", None, m.ListTopicsAnswer, False,
@@ -82,8 +94,11 @@ OPERATIONS = (
     LEAVE,
     COMMIT,
     FETCH,
+    RESET_OFFSETS,
+    DELETE_OFFSETS,
     LIST_GROUPS,
     DESCRIBE,
+    DELETE_GROUP,
     LIST_TOPICS,
     PUT_TOPIC,
     DELETE_TOPIC,

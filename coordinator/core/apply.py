@@ -107,6 +107,16 @@ def _group_restored(fact: n.GroupRestored, group: Group) -> None:
     _move(group, State.STABLE if group.members else State.EMPTY, header.state_at_ms)
 
 
+@_apply.register
+def _group_died(fact: n.GroupDied, group: Group) -> None:
+    _move(group, State.DEAD, fact.at_ms)
+    group.phase += 1
+    group.protocol_type = None
+    group.generation_id = 0
+    group.highest_generation_id = 0
+    group.next_seniority = 0
+
+
 def _member_of(stored: r.MemberRecord, group: Group) -> Member:
     """A member as it comes back from the store: the protocols it did not use are forgotten."""
     return Member(

@@ -5,14 +5,33 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from coordinator.core.records import TopicRecord
 from protocol import messages as m
-
-GroupRequest = m.JoinRequest | m.SyncRequest | m.HeartbeatRequest | m.LeaveRequest | m.CommitRequest | m.FetchRequest
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeRequest:
     """Describe the group; over HTTP it has no body."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupRequest:
+    """Delete the group with its offsets; over HTTP it has no body."""
+
+
+GroupRequest = (
+    m.JoinRequest
+    | m.SyncRequest
+    | m.HeartbeatRequest
+    | m.LeaveRequest
+    | m.CommitRequest
+    | m.FetchRequest
+    | m.DeleteOffsetsRequest
+    | m.ResetOffsetsRequest
+    | DescribeRequest
+    | DeleteGroupRequest
+)
+"""All that can be asked of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +42,7 @@ class Call:
     """
 
     call_id: int
-    request: GroupRequest | DescribeRequest
+    request: GroupRequest
     host: str = ""
     random_part: str = ""
 
@@ -56,6 +75,7 @@ class TimerKind(StrEnum):
     JOIN = "join"
     SYNC = "sync"
     CALL = "call"
+    EXPIRY = "expiry"
 
 
 class TimerKey(NamedTuple):
@@ -116,11 +136,14 @@ class Rules:
     offset_metadata_max_bytes: int = 4_096
     parked_call_max_wait_ms: int = 55_000
     heartbeat_interval_ms: int = 3_000
+    offsets_retention_ms: int = 604_800_000
+    offsets_retention_check_interval_ms: int = 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now.
+    """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now; `topics`:
+    the same with the ends that were reported.
 
     `now_ms` is milliseconds since the epoch and never goes back while the process lives.
     """
@@ -128,3 +151,4 @@ class Moment:
     now_ms: int
     rules: Rules = field(default_factory=Rules)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, TopicRecord] = field(default_factory=dict)

@@ -10,13 +10,14 @@ decided, so each rule reads a group that is as it says it is.
 from collections import deque
 from dataclasses import dataclass
 
-from coordinator.core import description, membership, offsets, rebalance
+from coordinator.core import deletion, description, expiry, membership, offsets, rebalance, reset
 from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.apply import Fact, apply
 from coordinator.core.commands import (
     Call,
     Command,
+    DeleteGroupRequest,
     DescribeRequest,
     GroupLoaded,
     HangUp,
@@ -35,7 +36,7 @@ from coordinator.core.records import GroupFact
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
-_QUIET = (n.SessionSet, n.CallParked, n.CallUnparked, r.OffsetRecord)
+_QUIET = (n.SessionSet, n.CallParked, n.CallUnparked, r.OffsetRecord, r.OffsetForgotten)
 """Facts that show in no list and complete no phase."""
 
 
@@ -113,8 +114,14 @@ def _decide_call(group: Group, call: Call, moment: Moment, draft: Draft) -> None
             membership.leave(group, call, request, moment, draft)
         case m.FetchRequest() as request:
             offsets.fetch(group, call, request, draft)
+        case m.DeleteOffsetsRequest() as request:
+            deletion.delete_offsets(group, call, request, draft)
+        case m.ResetOffsetsRequest() as request:
+            reset.reset(group, call, request, moment, draft)
         case DescribeRequest():
             description.describe(group, call, draft)
+        case DeleteGroupRequest():
+            deletion.delete_group(group, call, moment, draft)
 
 
 def _decide_sync(group: Group, call: Call, request: m.SyncRequest, moment: Moment, draft: Draft) -> None:
@@ -144,6 +151,8 @@ def _decide_timer(group: Group, key: TimerKey, moment: Moment, draft: Draft) -> 
             rebalance.join_fired(group, key.phase, moment, draft)
         case TimerKind.SYNC:
             rebalance.sync_fired(group, key.phase, draft)
+        case TimerKind.EXPIRY:
+            expiry.check(group, moment, draft)
 
 
 def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
@@ -155,6 +164,8 @@ def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
             deadline_ms = moment.now_ms + stored.session_timeout_ms
             draft.fact(n.SessionSet(stored.member_id, deadline_ms))
             draft.set_timer(session_timer(stored.member_id), deadline_ms)
+    if group.header is not None or group.offsets:
+        expiry.arm_after_load(group, moment, draft)
     if group.offsets:
         offsets_now = tuple((o.topic, o.partition, o.offset) for of in group.offsets.values() for o in of.values())
         draft.notify(OffsetsLoaded(group.group_id, offsets_now))

@@ -106,6 +106,11 @@ def call_timer(call_id: int) -> TimerKey:
     return TimerKey(TimerKind.CALL, str(call_id))
 
 
+def expiry_timer() -> TimerKey:
+    """Name of the timer of the next look at what has expired; every group that exists has it."""
+    return TimerKey(TimerKind.EXPIRY)
+
+
 def join_timer(group: Group) -> TimerKey:
     """Name of the present join phase's timer."""
     return TimerKey(TimerKind.JOIN, phase=group.phase)

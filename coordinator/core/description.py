@@ -5,15 +5,16 @@ from coordinator.core.decision import Draft
 from coordinator.core.effects import GroupSummary
 from coordinator.core.group import Group, State
 from coordinator.core.offsets import committed
+from coordinator.core.presence import check_exists
 from protocol import messages as m
-from protocol.errors import ErrorCode
 from protocol.opaque import EMPTY
 
 
 def describe(group: Group, call: Call, draft: Draft) -> None:
     """Members with what they said and got, if the group is Stable; committed offsets in any state."""
-    if group.state is State.DEAD:
-        draft.refuse(call, ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group.group_id!r}.", field="group_id")
+    failure = check_exists(group)
+    if failure is not None:
+        draft.reply(call, failure)
         return
     stable = group.state is State.STABLE
     draft.reply(

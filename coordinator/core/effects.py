@@ -1,6 +1,7 @@
 """What a decision asks of the world. Effects are released in order, after the records of their batch are durable."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from coordinator.core.commands import TimerKey, Trigger
 from protocol import messages as m
@@ -14,6 +15,9 @@ GroupAnswer = (
     | m.CommitAnswer
     | m.FetchAnswer
     | m.DescribeAnswer
+    | m.DeletedGroup
+    | m.DeleteOffsetsAnswer
+    | m.ResetOffsetsAnswer
     | m.WaitingAnswer
 )
 
@@ -125,6 +129,15 @@ class OffsetsCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsReset:
+    """An operator has put these partitions of the group at these offsets: (topic, partition, offset). `to`: by what."""
+
+    group_id: str
+    to: str
+    offsets: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsLoaded:
     """The group came back from the store with these committed offsets, and no others: (topic, partition, offset)."""
 
@@ -132,8 +145,41 @@ class OffsetsLoaded:
     offsets: tuple[tuple[str, int, int], ...]
 
 
+class Removal(StrEnum):
+    """Why a group, or a committed offset, is gone."""
+
+    DELETED = "deleted"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRemoved:
+    """The group is gone, with all its offsets."""
+
+    group_id: str
+    cause: Removal
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRemoved:
+    """The group goes on without these committed offsets: (topic, partition)."""
+
+    group_id: str
+    partitions: tuple[tuple[str, int], ...]
+    cause: Removal
+
+
 Event = (
-    GroupChanged | RebalanceBegan | JoinPhaseEnded | SyncPhaseEnded | SessionExpired | OffsetsCommitted | OffsetsLoaded
+    GroupChanged
+    | GroupRemoved
+    | RebalanceBegan
+    | JoinPhaseEnded
+    | SyncPhaseEnded
+    | SessionExpired
+    | OffsetsCommitted
+    | OffsetsLoaded
+    | OffsetsRemoved
+    | OffsetsReset
 )
 
 

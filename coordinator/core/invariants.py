@@ -53,6 +53,10 @@ def _check_state(group: Group) -> None:
         assert not group.members, where
         assert group.leader is None, where
         assert group.protocol_name is None, where
+    if group.state is State.DEAD:
+        left = (group.header, group.stored_members, group.offsets, group.pending, group.requests, group.protocol_type)
+        assert not any(left), where
+        assert group.generation_id == group.highest_generation_id == 0, where
     assert (group.leader is None) == (not group.members), where
     assert group.leader is None or group.leader in group.members, where
     if group.is_active:

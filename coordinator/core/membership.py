@@ -7,7 +7,7 @@ from coordinator.core import notes as n
 from coordinator.core import rebalance
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment, Rebalance, Trigger
-from coordinator.core.decision import Draft, call_timer, pending_timer, session_timer
+from coordinator.core.decision import Draft, call_timer, expiry_timer, pending_timer, session_timer
 from coordinator.core.effects import Failure, SessionExpired
 from coordinator.core.group import Box, Group, Member, MemberTerms, Offered, State
 from coordinator.core.subscription import topics_of
@@ -152,6 +152,7 @@ def create(group: Group, moment: Moment, draft: Draft) -> None:
         )
     )
     draft.fact(n.GroupCreated(moment.now_ms))
+    draft.set_timer(expiry_timer(), moment.now_ms + moment.rules.offsets_retention_check_interval_ms)
 
 
 def _repeat(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> bool:

@@ -24,6 +24,15 @@ class GroupRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupDied:
+    """Nothing of the group is left, in memory or in the store: its records are forgotten beside. A group that is made
+    under the same id begins anew.
+    """
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class PendingAdded:
     """An id was handed out."""
 
@@ -169,6 +178,7 @@ class Stabilised:
 Note = (
     GroupCreated
     | GroupRestored
+    | GroupDied
     | PendingAdded
     | PendingDropped
     | MemberAdded

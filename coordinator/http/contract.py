@@ -5,7 +5,7 @@ Two small protocols, so that the door is tested against a fake and does not impo
 
 from typing import Protocol
 
-from coordinator.core.commands import DescribeRequest, GroupRequest
+from coordinator.core.commands import GroupRequest
 from coordinator.core.effects import Failure, GroupAnswer
 from protocol import messages as m
 
@@ -17,7 +17,7 @@ class GroupService(Protocol):
     def phase(self) -> str:
         """ "starting", "loading", "ready", "draining" or "stopped"."""
 
-    async def call(self, group_id: str, request: GroupRequest | DescribeRequest, *, host: str) -> GroupAnswer | Failure:
+    async def call(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure:
         """Do what the request asks of the group. Cancelling the waiting task hangs up; what was begun is finished."""
 
     def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:

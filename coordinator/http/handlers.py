@@ -6,7 +6,7 @@ from typing import cast
 from aiohttp import web
 from pydantic import BaseModel
 
-from coordinator.core.commands import DescribeRequest, GroupRequest
+from coordinator.core.commands import DeleteGroupRequest, DescribeRequest, GroupRequest
 from coordinator.core.effects import Failure
 from coordinator.http.contract import GroupService
 from coordinator.http.errors import refuse
@@ -18,7 +18,14 @@ from protocol import messages as m
 from protocol.errors import ErrorCode
 from protocol.operations import Operation
 
-GROUP_BODIES = (operations.JOIN, operations.SYNC, operations.HEARTBEAT, operations.LEAVE, operations.COMMIT)
+GROUP_BODIES = (
+    operations.JOIN,
+    operations.SYNC,
+    operations.HEARTBEAT,
+    operations.LEAVE,
+    operations.COMMIT,
+    operations.RESET_OFFSETS,
+)
 """Operations whose body is the request to the group."""
 
 
@@ -31,7 +38,9 @@ class Handlers:
         self.by_operation: Mapping[str, Handler] = {
             **{operation.name: self._group_body(operation) for operation in GROUP_BODIES},
             operations.FETCH.name: self.fetch,
+            operations.DELETE_OFFSETS.name: self.delete_offsets,
             operations.DESCRIBE.name: self.describe,
+            operations.DELETE_GROUP.name: self.delete_group,
             operations.COORDINATOR.name: self.coordinator,
             operations.LIST_GROUPS.name: self.list_groups,
             operations.LIST_TOPICS.name: self.list_topics,
@@ -61,10 +70,21 @@ class Handlers:
         refuse_body(request)
         return await self._service.call(ids["group_id"], parse_query(m.FetchRequest, query), host=request.remote or "")
 
+    async def delete_offsets(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Take committed offsets away."""
+        refuse_body(request)
+        parsed = parse_query(m.DeleteOffsetsRequest, query)
+        return await self._service.call(ids["group_id"], parsed, host=request.remote or "")
+
     async def describe(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A group as operators see it."""
         _take_nothing(request, query)
         return await self._service.call(ids["group_id"], DescribeRequest(), host=request.remote or "")
+
+    async def delete_group(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Take a group away."""
+        _take_nothing(request, query)
+        return await self._service.call(ids["group_id"], DeleteGroupRequest(), host=request.remote or "")
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Where groups live."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import count
 
-from coordinator.core.commands import Call, DescribeRequest, GroupRequest, Moment, Rules, TopicsChanged
+from coordinator.core.commands import Call, GroupRequest, Moment, Rules, TopicsChanged
 from coordinator.core.decide import step
 from coordinator.core.effects import Failure, GroupAnswer, Reply
 from coordinator.core.group import Group
@@ -121,7 +121,7 @@ class Service:
 
     # --- groups ------------------------------------------------------------------------------------------------------
 
-    async def call(self, group_id: str, request: GroupRequest | DescribeRequest, *, host: str) -> GroupAnswer | Failure:
+    async def call(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure:
         """Do what the request asks of the group. Cancelling the waiting task hangs up; what was begun is finished.
 
         An answer that rests on a write comes when the write is durable; one that has to wait for other members comes
@@ -148,9 +148,7 @@ class Service:
                 raise
         return self.view.with_lag(answer) if isinstance(answer, m.DescribeAnswer) else answer
 
-    def _answer_unloaded(
-        self, shard: Shard, group_id: str, request: GroupRequest | DescribeRequest
-    ) -> GroupAnswer | Failure:
+    def _answer_unloaded(self, shard: Shard, group_id: str, request: GroupRequest) -> GroupAnswer | Failure:
         refusal = self._stateless_refusal(group_id, request)
         if refusal is not None:
             return refusal
@@ -167,7 +165,7 @@ class Service:
             return m.HeartbeatAnswer()
         return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is being loaded; try again.")
 
-    def _stateless_refusal(self, group_id: str, request: GroupRequest | DescribeRequest) -> Failure | None:
+    def _stateless_refusal(self, group_id: str, request: GroupRequest) -> Failure | None:
         """What the rules refuse whatever there is in the group; asked of one that is empty, and thrown away."""
         decision = step(Group(group_id), Call(0, request), self._moment())
         for effect in decision.effects:
@@ -261,7 +259,8 @@ class Service:
     # --- for the shards ----------------------------------------------------------------------------------------------
 
     def _moment(self) -> Moment:
-        return Moment(self._clock.now_ms(), self._rules, self._registry.registry.partition_counts)
+        registry = self._registry.registry
+        return Moment(self._clock.now_ms(), self._rules, registry.partition_counts, registry.topics)
 
     def _parked(self, delta: int) -> None:
         self.parked_calls += delta

@@ -6,7 +6,16 @@ Lists, gauges and lag are made from it, and never from a group itself, which may
 from collections.abc import Callable, Iterator, Mapping
 from heapq import nsmallest
 
-from coordinator.core.effects import Event, GroupChanged, GroupSummary, OffsetsCommitted, OffsetsLoaded
+from coordinator.core.effects import (
+    Event,
+    GroupChanged,
+    GroupSummary,
+    OffsetsCommitted,
+    OffsetsLoaded,
+    OffsetsRemoved,
+    OffsetsReset,
+)
+from coordinator.core.group import State
 from coordinator.core.records import TopicRecord
 from protocol import messages as m
 
@@ -24,13 +33,19 @@ class GroupView:
 
     def event(self, event: Event) -> None:
         """Take in what happened to a group."""
-        if isinstance(event, OffsetsCommitted):
+        if isinstance(event, OffsetsCommitted | OffsetsReset):
             self._add(event.group_id, event.offsets)
         elif isinstance(event, GroupChanged):
-            self.summaries[event.summary.group_id] = event.summary
+            if event.summary.state == State.DEAD:
+                self.forget(event.summary.group_id)
+            else:
+                self.summaries[event.summary.group_id] = event.summary
         elif isinstance(event, OffsetsLoaded):
             self._offsets.pop(event.group_id, None)
             self._add(event.group_id, event.offsets)
+
+        elif isinstance(event, OffsetsRemoved):
+            self._remove(event.group_id, event.partitions)
 
     def forget(self, group_id: str) -> None:
         """The group is gone, or is no longer here."""
@@ -41,6 +56,14 @@ class GroupView:
         of_group = self._offsets.setdefault(group_id, {})
         for topic, partition, offset in offsets:
             of_group.setdefault(topic, {})[partition] = offset
+
+    def _remove(self, group_id: str, partitions: tuple[tuple[str, int], ...]) -> None:
+        of_group = self._offsets[group_id]
+        for topic, partition in partitions:
+            of_topic = of_group[topic]
+            del of_topic[partition]
+            if not of_topic:
+                del of_group[topic]
 
     # --- read --------------------------------------------------------------------------------------------------------
 

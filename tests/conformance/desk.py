@@ -3,6 +3,7 @@
 It drives the real rules through `step` and does by hand what the runtime does: timers, the log, a crash and a load.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from coordinator.core.apply import apply
 from coordinator.core.commands import (
     Call,
     Command,
+    DeleteGroupRequest,
     DescribeRequest,
     GroupLoaded,
     GroupRequest,
@@ -18,6 +20,7 @@ from coordinator.core.commands import (
     Rules,
     TimerFired,
     TimerKey,
+    TimerKind,
     TopicsChanged,
 )
 from coordinator.core.decide import step
@@ -30,6 +33,7 @@ from coordinator.core.records import (
     MemberRecord,
     OffsetForgotten,
     OffsetRecord,
+    TopicRecord,
 )
 from protocol import messages as m
 from protocol.errors import ErrorCode
@@ -51,6 +55,7 @@ class Desk:
     now_ms: int = 1_000_000
     group: Group = field(default_factory=lambda: Group("g"))
     partition_counts: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, dict[int, int]] = field(default_factory=dict)
     timers: dict[TimerKey, int] = field(default_factory=dict)
     log: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     answers: dict[int, GroupAnswer | Failure] = field(default_factory=dict)
@@ -59,7 +64,9 @@ class Desk:
 
     def tell(self, command: Command) -> None:
         """One step of the group, and what the runtime makes of it."""
-        decision = step(self.group, command, Moment(self.now_ms, self.rules, dict(self.partition_counts)))
+        counts = dict(self.partition_counts)
+        topics = {topic: TopicRecord(topic, count, 1, self.ends.get(topic, {})) for topic, count in counts.items()}
+        decision = step(self.group, command, Moment(self.now_ms, self.rules, counts, topics))
         for record in decision.records:
             self._store(record)
         for effect in decision.effects:
@@ -103,7 +110,7 @@ class Desk:
     def advance_until_answered(self, *calls: int) -> None:
         """Let time pass to the very moment at which all of the calls have their answers."""
         while any(self.waits(call) for call in calls):
-            assert self.timers, "a call waits and no timer is set"
+            assert any(key.kind is not TimerKind.EXPIRY for key in self.timers), "a call waits and no timer is set"
             self.advance(max(0, min(self.timers.values()) - self.now_ms))
 
     def crash(self) -> None:
@@ -114,7 +121,7 @@ class Desk:
             apply(self.group, record)
         self.tell(GroupLoaded())
 
-    def call(self, request: GroupRequest | DescribeRequest) -> int:
+    def call(self, request: GroupRequest) -> int:
         """Send a request; its number finds the answer, once there is one."""
         self.calls += 1
         self.tell(Call(self.calls, request, host="127.0.0.1", random_part=f"r{self.calls}"))
@@ -252,6 +259,15 @@ class Desk:
 
     def describe(self) -> int:
         return self.call(DescribeRequest())
+
+    def reset(self, to: str, **more: Any) -> int:
+        return self.call(m.ResetOffsetsRequest.model_validate_json(json.dumps({"to": to, **more})))
+
+    def delete_offsets(self, *topics: str) -> int:
+        return self.call(m.DeleteOffsetsRequest(topics=topics))
+
+    def delete_group(self) -> int:
+        return self.call(DeleteGroupRequest())
 
     # --- a beginning ---------------------------------------------------------------------------------------------
 

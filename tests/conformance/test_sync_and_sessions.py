@@ -282,9 +282,11 @@ def test_a_group_that_is_gone_leaves_no_timer() -> None:
     d.leave(leader, follower)
     d.advance(20_000)
     assert d.state() is State.EMPTY
-    assert d.timers == {}
+    assert [key.kind for key in d.timers] == [TimerKind.EXPIRY]
     assert not d.group.parked
     assert not d.group.requests
+    d.advance(600_000)
+    assert (d.state(), d.timers) == (State.DEAD, {})
 
 
 def test_changed_metadata_is_compared_as_json_not_as_text() -> None:

@@ -6,7 +6,17 @@ import logging
 import pytest
 
 from coordinator.core.commands import Trigger
-from coordinator.core.effects import JoinPhaseEnded, OffsetsCommitted, RebalanceBegan, SessionExpired, SyncPhaseEnded
+from coordinator.core.effects import (
+    GroupRemoved,
+    JoinPhaseEnded,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    OffsetsReset,
+    RebalanceBegan,
+    Removal,
+    SessionExpired,
+    SyncPhaseEnded,
+)
 from coordinator.logs import EventLog, JsonFormatter, TextFormatter
 
 
@@ -49,10 +59,16 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
         told.event(SessionExpired("g", "b-1"))
         told.event(SessionExpired("g", "c-1", pending=True))
         told.event(OffsetsCommitted("g", (("t", 0, 1),)))
+        told.event(OffsetsReset("g", "latest", (("t", 0, 5), ("t", 1, 6))))
+        told.event(OffsetsRemoved("g", (("u", 0), ("t", 0), ("t", 1)), Removal.DELETED))
+        told.event(GroupRemoved("g", Removal.DELETED))
     assert caplog.messages == [
         "group g: rebalance of generation 4 begins: member a-1 left: shutdown",
         "group g: generation 5 has 2 members, after a join phase of 120 ms",
         "group g: generation 5 is assigned, after a sync phase of 7 ms",
         "group g: b-1 is dropped: the member was not heard of in time",
         "group g: c-1 is dropped: the id handed out was not used in time",
+        "group g: 2 offsets reset to latest, of t",
+        "group g: 3 offsets deleted, of t, u",
+        "group g: deleted, with its offsets",
     ]

@@ -10,7 +10,9 @@ from coordinator.core.effects import (
     GroupSummary,
     JoinPhaseEnded,
     OffsetsCommitted,
+    OffsetsRemoved,
     RebalanceBegan,
+    Removal,
     SessionExpired,
     SyncPhaseEnded,
 )
@@ -59,7 +61,10 @@ def test_events_are_counted() -> None:
     metrics.event(SessionExpired("g", "c", pending=True))
     metrics.event(OffsetsCommitted("g", (("t", 0, 1), ("t", 1, 1))))
     metrics.event(OffsetsCommitted("g", (("t", 0, 2),)))
+    metrics.event(OffsetsRemoved("g", (("t", 0), ("u", 1)), Removal.EXPIRED))
+    metrics.event(OffsetsRemoved("g", (("t", 0),), Removal.DELETED))
     found = samples(metrics)
+    assert found["rallypoint_offsets_expired_total"] == 2
     for trigger in Trigger:
         expected = 2 if trigger is Trigger.MEMBER_LEFT else 1
         assert found[f"rallypoint_rebalances_total,{trigger.value}"] == expected

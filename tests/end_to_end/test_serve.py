@@ -95,6 +95,10 @@ def test_what_the_rules_refuse_is_documented(service: ServiceProcess) -> None:
         (operations.LEAVE, "/v1/groups//leave", {"members": [{"member_id": "a"}]}),
         (operations.COMMIT, "/v1/groups/no/offsets", member | {"offsets": {}}),
         (operations.DESCRIBE, "/v1/groups/never", None),
+        (operations.DELETE_GROUP, "/v1/groups/never", None),
+        (operations.DELETE_OFFSETS, "/v1/groups/never/offsets?topic=t", None),
+        (operations.RESET_OFFSETS, "/v1/groups/never/offsets/reset", {"to": "earliest"}),
+        (operations.RESET_OFFSETS, "/v1/groups/never/offsets/reset", {"to": "shift"}),
         (operations.DELETE_TOPIC, "/v1/topics/never", None),
     ):
         status, problem = service.send(operation.method, path, body)

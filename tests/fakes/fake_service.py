@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from coordinator.core.commands import DescribeRequest, GroupRequest
+from coordinator.core.commands import GroupRequest
 from coordinator.core.effects import Failure, GroupAnswer
 from protocol import messages as m
 from protocol.errors import ErrorCode
@@ -23,7 +23,7 @@ class FakeService:
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     fault: Exception | None = None
 
-    async def call(self, group_id: str, request: GroupRequest | DescribeRequest, *, host: str) -> GroupAnswer | Failure:
+    async def call(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure:
         self.calls.append((group_id, request, host))
         if self.fault is not None:
             raise self.fault

@@ -19,7 +19,11 @@ from protocol.errors import ErrorCode
 from tests.conformance.desk import Desk, consumer
 
 RULES = Rules(
-    group_min_session_timeout_ms=1, group_max_size=4, group_initial_rebalance_delay_ms=0, parked_call_max_wait_ms=4_000
+    group_min_session_timeout_ms=1,
+    group_max_size=4,
+    group_initial_rebalance_delay_ms=0,
+    parked_call_max_wait_ms=4_000,
+    offsets_retention_check_interval_ms=5_000,
 )
 NAMES = ("a", "b", "c", "d", "e")
 Word = tuple[str, int, int]
@@ -85,6 +89,14 @@ class Clients:
         assert self.desk.fetch() == expected
         self.committed = expected
 
+    def delete(self, _: int, how: int) -> None:
+        is_empty = self.desk.group.state is State.EMPTY
+        code = self.desk.code(self.desk.delete_group())
+        assert (code is ErrorCode.NONE) == is_empty
+        if is_empty:
+            assert self.desk.log == {}, "something of a deleted group is still stored"
+            self.committed = {}
+
     def time(self, _: int, how: int) -> None:
         self.desk.advance((1, 100, 800, 1_500, 3_000, 5_000, 20_000, 10)[how])
 
@@ -104,7 +116,21 @@ class Clients:
         self.desk.crash()
 
 
-WORDS = ("join", "join", "join", "sync", "sync", "heartbeat", "leave", "commit", "time", "hang_up", "topic", "crash")
+WORDS = (
+    "join",
+    "join",
+    "join",
+    "sync",
+    "sync",
+    "heartbeat",
+    "leave",
+    "commit",
+    "time",
+    "hang_up",
+    "topic",
+    "crash",
+    "delete",
+)
 
 
 def check(clients: Clients, hung_up: set[int]) -> None:
@@ -122,6 +148,8 @@ def check(clients: Clients, hung_up: set[int]) -> None:
     assert [key.phase for key in phases] == (
         [desk.group.phase] if desk.group.state is State.PREPARING_REBALANCE else []
     )
+    looks = sum(key.kind is TimerKind.EXPIRY for key in desk.timers)
+    assert looks == (desk.group.state is not State.DEAD), "a group that is gone leaves no timer"
     assert desk.fetch().get("t", {}) == clients.committed.get("t", {})
 
 
@@ -136,6 +164,8 @@ def live(script: list[Word]) -> Clients:
         say(who, how)
         clients.look()
         check(clients, hung_up)
+        if clients.desk.group.state is State.DEAD:
+            highest = 0
         durable = clients.desk.group.highest_generation_id
         assert durable >= highest, "a generation went back"
         highest = durable

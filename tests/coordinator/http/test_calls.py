@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import DescribeRequest
+from coordinator.core.commands import DeleteGroupRequest, DescribeRequest
 from coordinator.core.effects import Failure
 from protocol import messages as m
 from protocol import operations
@@ -95,6 +95,66 @@ async def test_leave_describe_and_fetch_reach_the_group(door: DoorClient, servic
     check_documented(operations.DESCRIBE, problem)
     requests = [request for _, request, _ in service.calls]
     assert requests[1:] == [m.FetchRequest(topics=("a", "b/c")), DescribeRequest()]
+
+
+async def test_a_group_is_deleted_and_a_refusal_is_documented(door: DoorClient, service: FakeService) -> None:
+    service.answers[DeleteGroupRequest] = m.DeletedGroup(group_id="a/b")
+    assert (await door.request("DELETE", "/v1/groups/a%2Fb")).json == {"group_id": "a/b"}
+    assert service.calls == [("a/b", DeleteGroupRequest(), "127.0.0.1")]
+    for error_code, status in ((ErrorCode.NON_EMPTY_GROUP, 409), (ErrorCode.GROUP_ID_NOT_FOUND, 404)):
+        service.answers[DeleteGroupRequest] = Failure(error_code, "No.")
+        problem = check_problem(await door.request("DELETE", "/v1/groups/g"))
+        assert (problem["status"], problem["error_code"]) == (status, error_code)
+        check_documented(operations.DELETE_GROUP, problem)
+    assert check_problem(await door.request("DELETE", "/v1/groups/g?force=1"))["field"] == "force"
+    assert door.figures.answered[0] == ("delete_group", "NONE")
+
+
+async def test_offsets_are_reset(door: DoorClient, service: FakeService) -> None:
+    moved = m.PartitionReset(before=42, after=100, clamped=True, error_code=0, error_name="NONE")
+    service.answers[m.ResetOffsetsRequest] = m.ResetOffsetsAnswer(dry_run=True, offsets={"clicks": {0: moved}})
+    body = {"to": "shift", "shift": 1000, "topics": {"clicks": [0], "all": None}, "dry_run": True}
+    answer = await door.request("POST", "/v1/groups/g/offsets/reset", body)
+    assert answer.json == {
+        "dry_run": True,
+        "offsets": {
+            "clicks": {"0": {"before": 42, "after": 100, "clamped": True, "error_code": 0, "error_name": "NONE"}}
+        },
+    }
+    expected = m.ResetOffsetsRequest(to="shift", shift=1000, topics={"clicks": (0,), "all": None}, dry_run=True)
+    assert service.calls == [("g", expected, "127.0.0.1")]
+    for error_code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_REQUEST):
+        service.answers[m.ResetOffsetsRequest] = Failure(error_code, "No.")
+        check_documented(operations.RESET_OFFSETS, check_problem(await door.request("POST", RESET, body)))
+
+
+RESET = "/v1/groups/g/offsets/reset"
+
+
+async def test_a_reset_to_a_time_says_what_to_do_instead(door: DoorClient, service: FakeService) -> None:
+    problem = check_problem(await door.request("POST", RESET, {"to": "time", "time": 1}))
+    assert (problem["error_name"], problem["field"]) == ("INVALID_REQUEST", "to")
+    assert "find the offset of that time at the source" in problem["detail"]
+    assert not service.calls
+
+
+async def test_offsets_are_deleted_by_topic(door: DoorClient, service: FakeService) -> None:
+    subscribed = m.PartitionResult(error_code=86, error_name="GROUP_SUBSCRIBED_TO_TOPIC")
+    service.answers[m.DeleteOffsetsRequest] = m.DeleteOffsetsAnswer(offsets={"clicks": {0: subscribed}, "a/b": {}})
+    answer = await door.request("DELETE", "/v1/groups/g/offsets?topic=clicks&topic=a%2Fb")
+    assert answer.json == {
+        "offsets": {"clicks": {"0": {"error_code": 86, "error_name": "GROUP_SUBSCRIBED_TO_TOPIC"}}, "a/b": {}}
+    }
+    assert service.calls == [("g", m.DeleteOffsetsRequest(topics=("clicks", "a/b")), "127.0.0.1")]
+    for query in ("", "?topic=", "?partition=1", "?topic=" + "x" * 256):
+        problem = check_problem(await door.request("DELETE", f"/v1/groups/g/offsets{query}"))
+        assert (problem["status"], problem["error_name"]) == (400, "INVALID_REQUEST"), query
+        assert problem["field"] == ("partition" if "partition" in query else "topic")
+    assert len(service.calls) == 1
+    for error_code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND):
+        service.answers[m.DeleteOffsetsRequest] = Failure(error_code, "No.")
+        problem = check_problem(await door.request("DELETE", "/v1/groups/g/offsets?topic=t"))
+        check_documented(operations.DELETE_OFFSETS, problem)
 
 
 async def test_lists_take_their_query(door: DoorClient, service: FakeService) -> None:

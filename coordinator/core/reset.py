@@ -1,0 +1,131 @@
+"""Putting committed offsets elsewhere, at an operator's word. Only a group without members, whose work it cannot undo.
+
+A reset writes offsets without metadata: what a member remembered beside the old offset says nothing of the new one.
+"""
+
+from coordinator.core import records as r
+from coordinator.core.commands import Call, Moment
+from coordinator.core.decision import Draft
+from coordinator.core.effects import Failure, OffsetsReset
+from coordinator.core.group import Group
+from coordinator.core.presence import check_empty
+from protocol import limits
+from protocol import messages as m
+from protocol.errors import ErrorCode
+
+
+def reset(group: Group, call: Call, request: m.ResetOffsetsRequest, moment: Moment, draft: Draft) -> None:
+    """Put the offsets of the partitions asked for where the request says. Each partition has a result.
+
+    Errors of the whole: INVALID_REQUEST, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. A partition that has an error keeps what
+    it has; the others are reset all the same.
+    """
+    failure = _check_values(request) or check_empty(group)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    asked = _partitions(group, request, moment)
+    if isinstance(asked, Failure):
+        draft.reply(call, asked)
+        return
+    results = {
+        topic: {partition: _reset_one(group, topic, partition, request, moment) for partition in partitions}
+        for topic, partitions in asked.items()
+    }
+    draft.reply(call, m.ResetOffsetsAnswer(dry_run=request.dry_run, offsets=results))
+    if not request.dry_run:
+        _write(group, request, results, moment, draft)
+
+
+def _check_values(request: m.ResetOffsetsRequest) -> Failure | None:
+    """`offset` and `shift` stand where `to` names them, and nowhere else."""
+    for name, value in (("offset", request.offset), ("shift", request.shift)):
+        if request.to == name and value is None:
+            return Failure(ErrorCode.INVALID_REQUEST, f"A reset to {name!r} needs the field {name}.", field=name)
+        if request.to != name and value is not None:
+            detail = f"The field {name} has no meaning in a reset to {request.to!r}."
+            return Failure(ErrorCode.INVALID_REQUEST, detail, field=name)
+    return None
+
+
+def _partitions(group: Group, request: m.ResetOffsetsRequest, moment: Moment) -> dict[str, list[int]] | Failure:
+    """What is to be reset. Of a whole topic: its registered partitions, and those that the group has committed."""
+    topics = dict.fromkeys(sorted(group.offsets)) if request.topics is None else request.topics
+    found: dict[str, list[int]] = {}
+    left = limits.RESET_PARTITIONS_MAX
+    for topic, named in topics.items():
+        count = moment.partition_counts.get(topic, 0)
+        beyond = [partition for partition in group.offsets.get(topic, ()) if partition >= count]
+        left -= count + len(beyond) if named is None else len(named)
+        if left < 0:
+            detail = f"One reset takes at most {limits.RESET_PARTITIONS_MAX} partitions; name fewer."
+            return Failure(ErrorCode.INVALID_REQUEST, detail, field="topics")
+        found[topic] = sorted(set(named)) if named is not None else [*range(count), *sorted(beyond)]
+    return found
+
+
+def _reset_one(
+    group: Group, topic: str, partition: int, request: m.ResetOffsetsRequest, moment: Moment
+) -> m.PartitionReset:
+    held = group.offsets.get(topic, {}).get(partition)
+    before = None if held is None else held.offset
+    registered = moment.topics.get(topic)
+    if registered is not None and partition >= registered.partitions:
+        return _refused(before, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    end = None if registered is None else registered.end_offsets.get(partition)
+    target = _target(request, before, end)
+    if target is None:
+        return _refused(before, ErrorCode.OFFSET_NOT_AVAILABLE)
+    after = max(0, min(target, limits.OFFSET_MAX if end is None else end))
+    return m.PartitionReset(
+        before=before,
+        after=after,
+        clamped=after != target,
+        error_code=ErrorCode.NONE,
+        error_name=ErrorCode.NONE.name,
+    )
+
+
+def _target(request: m.ResetOffsetsRequest, before: int | None, end: int | None) -> int | None:
+    """Where the request wants the offset; None where that rests on something that nobody has said."""
+    match request.to:
+        case "earliest":
+            return 0
+        case "latest":
+            return end
+        case "offset":
+            return request.offset
+        case "shift":
+            return None if before is None or request.shift is None else before + request.shift
+
+
+def _refused(before: int | None, code: ErrorCode) -> m.PartitionReset:
+    return m.PartitionReset(before=before, after=before, error_code=code, error_name=code.name)
+
+
+def _write(
+    group: Group,
+    request: m.ResetOffsetsRequest,
+    results: dict[str, dict[int, m.PartitionReset]],
+    moment: Moment,
+    draft: Draft,
+) -> None:
+    written: list[tuple[str, int, int]] = []
+    for topic, partitions in results.items():
+        for partition, result in partitions.items():
+            if result.error_code != ErrorCode.NONE or result.after is None:
+                continue
+            draft.fact(
+                r.OffsetRecord(
+                    group_id=group.group_id,
+                    topic=topic,
+                    partition=partition,
+                    offset=result.after,
+                    leader_epoch=None,
+                    metadata="",
+                    commit_at_ms=moment.now_ms,
+                )
+            )
+            written.append((topic, partition, result.after))
+    if written:
+        draft.notify(OffsetsReset(group.group_id, request.to, tuple(written)))

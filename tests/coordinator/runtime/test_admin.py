@@ -1,0 +1,148 @@
+"""What operators ask of a running service: durable before it is answered, and then gone from everywhere."""
+
+from dataclasses import replace
+
+from coordinator.core.commands import DeleteGroupRequest
+from coordinator.core.effects import GroupRemoved, OffsetsRemoved, Removal
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from tests.fakes.manual_clock import settle
+from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed
+
+DELETE = DeleteGroupRequest()
+
+
+async def test_a_deleted_group_is_gone_from_lists_lanes_and_the_store() -> None:
+    room = await Room().start()
+    await room.now("g", commit(7))
+    await room.now("h", commit(8))
+    room.store.append_gate.shut()
+    deleting = room.ask("g", DELETE)
+    reading = room.ask("g", m.FetchRequest())
+    await settle()
+    assert not deleting.done(), "it would be answered before it is durable"
+    assert not reading.done()
+    assert set(room.service.view.summaries) == {"g", "h"}
+    room.store.append_gate.let_go()
+    await settle()
+    assert deleting.result() == m.DeletedGroup(group_id="g")
+    assert reading.result() == m.FetchAnswer(offsets={})
+    assert set(room.service.view.summaries) == {"h"}
+    assert [group_id for shard in room.service._shards for group_id in shard.lanes] == ["h"]
+    assert code(await room.now("g", DESCRIBE)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert code(await room.now("g", DELETE)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert any(isinstance(event, GroupRemoved) for event in room.watcher.events)
+    listed = room.service.list_groups(m.ListGroupsRequest())
+    assert isinstance(listed, m.ListGroupsAnswer)
+    assert [group.group_id for group in listed.groups] == ["h"]
+    after = await Room(room.contents, clock=room.clock).start()
+    assert set(after.service.view.summaries) == {"h"}
+    assert await committed(after, "g") == {}
+
+
+async def test_a_group_made_while_its_deletion_is_stored_is_there_afterwards() -> None:
+    room = await Room().start()
+    await room.now("g", commit(7))
+    room.store.append_gate.shut()
+    deleting = room.ask("g", DELETE)
+    await settle()
+    writing = room.ask("g", commit(9, partition=1))
+    await settle()
+    room.store.append_gate.let_go()
+    await settle()
+    assert (type(deleting.result()), type(writing.result())) == (m.DeletedGroup, m.CommitAnswer)
+    assert await committed(room, "g") == {1: 9}
+    assert room.service.view.summaries["g"].state == "Empty"
+    after = await Room(room.contents, clock=room.clock).start()
+    assert await committed(after, "g") == {1: 9}
+
+
+async def test_between_a_deletion_and_what_follows_nobody_sees_a_dead_group() -> None:
+    """The lane has more to do, so it does not end with its group."""
+    room = await Room().start()
+    await room.now("g", commit(7))
+    room.store.append_gate.shut()
+    deleting = room.ask("g", DELETE)
+    await settle()
+    writing = room.ask("g", commit(9))
+    await settle()
+    room.store.append_gate.let_go()
+    room.store.append_gate.shut()
+    await settle()
+    assert deleting.result() == m.DeletedGroup(group_id="g")
+    assert not writing.done()
+    assert room.service.view.summaries == {}
+    room.store.append_gate.let_go()
+    await settle()
+    assert room.service.view.summaries["g"].state == "Empty"
+
+
+async def test_deleted_offsets_are_gone_from_the_lag_and_the_store() -> None:
+    room = await Room().start()
+    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100, 1: 100}))
+    await room.now("g", commit(40, partition=1))
+    assert room.service.view.lag("g") == 60
+    room.store.append_gate.shut()
+    deleting = room.ask("g", m.DeleteOffsetsRequest(topics=("clicks",)))
+    await settle()
+    assert not deleting.done()
+    assert room.service.view.lag("g") == 60
+    room.store.append_gate.let_go()
+    await settle()
+    none = m.PartitionResult(error_code=0, error_name="NONE")
+    assert deleting.result() == m.DeleteOffsetsAnswer(offsets={"clicks": {1: none}})
+    assert room.service.view.lag("g") is None
+    after = await Room(room.contents, clock=room.clock).start()
+    assert await committed(after, "g") == {}
+    assert set(after.service.view.summaries) == {"g"}, "the group is still there, Empty"
+
+
+async def test_what_expires_is_stored_before_it_is_seen_and_leaves_no_lane_and_no_timer() -> None:
+    rules = replace(RULES, offsets_retention_ms=60_000, offsets_retention_check_interval_ms=1_000)
+    room = await Room(rules=rules).start()
+    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100, 1: 100}))
+    await room.now("g", commit(10))
+    await room.clock.run(30_000)
+    await room.now("g", commit(20, partition=1))
+    await room.clock.run(31_000)
+    assert await committed(room, "g") == {1: 20}
+    assert room.service.view.lag("g") == 80
+    room.store.append_gate.shut()
+    await room.clock.run(31_000)
+    assert room.service.view.lag("g") == 80
+    assert set(room.service.view.summaries) == {"g"}
+    room.store.append_gate.let_go()
+    await settle()
+    assert room.service.view.summaries == {}
+    assert not any(shard.lanes for shard in room.service._shards)
+    assert len(room.service._timers) == 0
+    assert [event for event in room.watcher.events if isinstance(event, OffsetsRemoved | GroupRemoved)] == [
+        OffsetsRemoved("g", (("clicks", 0),), Removal.EXPIRED),
+        OffsetsRemoved("g", (("clicks", 1),), Removal.EXPIRED),
+        GroupRemoved("g", Removal.EXPIRED),
+    ]
+    after = await Room(room.contents, clock=room.clock).start()
+    assert after.service.view.summaries == {}
+
+
+async def test_a_reset_goes_by_the_ends_that_were_reported_and_is_durable() -> None:
+    room = await Room().start()
+    await room.now("g", commit(10))
+    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100}))
+    latest = m.ResetOffsetsRequest(to="latest", topics={"clicks": (0,)})
+    room.store.append_gate.shut()
+    resetting = room.ask("g", latest)
+    await settle()
+    assert not resetting.done()
+    assert room.service.view.lag("g") == 90
+    room.store.append_gate.let_go()
+    await settle()
+    result = m.PartitionReset(before=10, after=100, error_code=0, error_name="NONE")
+    assert resetting.result() == m.ResetOffsetsAnswer(dry_run=False, offsets={"clicks": {0: result}})
+    assert room.service.view.lag("g") == 0
+    appends = len(room.store.appends)
+    trying = await room.now("g", latest.model_copy(update={"dry_run": True}))
+    assert isinstance(trying, m.ResetOffsetsAnswer)
+    assert len(room.store.appends) == appends, "a dry run stores nothing"
+    after = await Room(room.contents, clock=room.clock).start()
+    assert await committed(after, "g") == {0: 100}
