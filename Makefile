@@ -10,11 +10,12 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 READY := .venv/.ready
 ARGS ?=
+REWRITE ?=
 
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo test check quick bench serve format constraints clean
+.PHONY: help setup demo test check quick scenarios bench serve format constraints clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -35,6 +36,9 @@ test: setup ## all the tests; what this machine lacks is skipped with its reason
 quick: setup ## units, scenarios and a short simulation: under a minute, no network
 	@exec $(BIN)/python -m pytest -m "not (slow or kafka or spark or prometheus)" \
 		--ignore=tests/real --ignore=tests/end_to_end $(ARGS)
+
+scenarios: setup ## the stories of tests/scenarios; REWRITE=1 writes what comes of them now into the files, to be read
+	@REWRITE="$(REWRITE)" exec $(BIN)/python -m pytest -q tests/scenarios $(ARGS)
 
 check: setup ## format, lint, types, arrows
 	@$(BIN)/ruff format --check .
