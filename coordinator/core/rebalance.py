@@ -27,7 +27,8 @@ def start(group: Group, command: Rebalance, moment: Moment, draft: Draft) -> Non
     """Ask everyone to join again. In a state where everyone is asked already, nothing is left to do."""
     if group.state in (State.PREPARING_REBALANCE, State.DEAD):
         return
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.is_active:
+        # A Stable group has it too, as long as somebody has not asked for its assignment.
         draft.cancel_timer(sync_timer(group))
     delay_ms = moment.rules.group_initial_rebalance_delay_ms
     if group.state is State.EMPTY and delay_ms:
