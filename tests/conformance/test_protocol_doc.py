@@ -23,7 +23,7 @@ WORDS = {
     (DEAD, STABLE): "loaded with members",
     (EMPTY, PREPARING): "a member comes",
     (PREPARING, COMPLETING): "all have joined, or the time is over",
-    (PREPARING, EMPTY): "nobody has",
+    (PREPARING, EMPTY): "nobody has joined, or nobody is left",
     (COMPLETING, STABLE): "the leader's assignment is stored",
     (COMPLETING, PREPARING): "a member comes, goes or changes",
     (STABLE, PREPARING): "a member comes, goes or changes, the leader joins, or a topic changes",
