@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from coordinator.core import invariants
-from coordinator.core.commands import Rules
+from coordinator.core.commands import Rules, TimerKind
 from coordinator.core.effects import Failure
 from protocol import messages as m
 from tests.conformance.desk import Desk, consumer
@@ -203,7 +203,12 @@ class Both(RuleBasedStateMachine):
         assert (group.leader, group.protocol_name) == (plain.leader, plain.protocol)
         assert [x.member_id for x in group.by_seniority()] == [x.member_id for x in plain.members]
         assert [x.joined for x in group.by_seniority()] == [x.joined for x in plain.members]
-        assert group.pending.keys() == plain.pending.keys()
+        assert {x.member_id: x.deadline_ms for x in group.pending.values()} == plain.pending
+        assert {x.member_id: x.deadline_ms for x in group.members.values() if not x.waits} == {
+            x.member_id: x.until for x in plain.members if not plain.waits(x)
+        }
+        phases = [at for key, at in self.desk.timers.items() if key.kind in {TimerKind.JOIN, TimerKind.SYNC}]
+        assert phases == [at for at, what, _ in plain.due() if what in {"join phase", "sync phase"}]
         assert {c: (p.member_id, p.box.value) for c, p in group.parked.items()} == {
             c: (w.member_id, w.box) for c, w in plain.waiting.items()
         }
