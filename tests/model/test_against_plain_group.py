@@ -33,7 +33,7 @@ class Both(RuleBasedStateMachine):
         crash=st.booleans(),
     )
     def begin(self, delay_ms: int, max_size: int, there: int, offers: int, crash: bool) -> None:
-        limits = {"wait_limit_ms": 4_007, "new_member_ms": 20_021}
+        limits = {"wait_limit_ms": 9_011, "new_member_ms": 20_021}
         self.plain = PlainGroup(max_size=max_size, delay_ms=delay_ms, **limits)
         self.desk = Desk(
             rules=Rules(
@@ -91,6 +91,10 @@ class Both(RuleBasedStateMachine):
             client_id=f"c{who}",
             max_wait_ms=wait_ms,
         )
+
+    @rule(who=st.integers(3, CLIENTS - 1), offers=st.integers(0, 2), topic=st.sampled_from("ttu"))
+    def a_static_member_comes_back(self, who: int, offers: int, topic: str) -> None:
+        self.join(who, 9, offers, topic, None)
 
     @rule()
     def everyone_joins(self) -> None:
@@ -266,7 +270,7 @@ def topic_of(member: m.JoinedMember) -> str | None:
 
 TestAgainstPlainGroup = Both.TestCase
 TestAgainstPlainGroup.settings = settings(
-    max_examples=150,
+    max_examples=200,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
