@@ -77,7 +77,9 @@ class Both(RuleBasedStateMachine):
     )
     def join(self, who: int, back: int, offers: int, topic: str, wait_ms: int | None) -> None:
         call = self.desk.calls + 1
-        session_ms, rebalance_ms = (3_001, 8_009)[who % 2] + 13 * who, 5_003 + 17 * who
+        # Each has times of its own, which change with what it says, so that hardly two things are due at once.
+        session_ms = (3_001, 8_009)[who % 2] + 13 * who + 307 * offers
+        rebalance_ms = 5_003 + 17 * who + 1_109 * offers
         offered: Offers = tuple((name, topic) for name in OFFERS[offers])
         member_id, instance = self.id_of(who, back), self.instance(who)
         new_id = f"{instance or f'c{who}'}-r{call}"
@@ -270,7 +272,7 @@ def topic_of(member: m.JoinedMember) -> str | None:
 
 TestAgainstPlainGroup = Both.TestCase
 TestAgainstPlainGroup.settings = settings(
-    max_examples=200,
+    max_examples=400,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
