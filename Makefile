@@ -12,11 +12,12 @@ READY := .venv/.ready
 ARGS ?=
 SCHEDULES ?= 1000
 FROM ?= 1
+REWRITE ?=
 
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo test check quick sim bench serve format constraints clean
+.PHONY: help setup demo test check quick sim scenarios bench serve format constraints clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -41,6 +42,9 @@ quick: setup ## units, scenarios and a short simulation: under a minute, no netw
 sim: setup ## the simulation: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there
 	@exec $(BIN)/python -m tests.simulation \
 		$(if $(SEED),--seed $(SEED) --verbose,--from $(FROM) --schedules $(SCHEDULES)) $(ARGS)
+
+scenarios: setup ## the stories of tests/scenarios; REWRITE=1 writes what comes of them now into the files, to be read
+	@REWRITE="$(REWRITE)" exec $(BIN)/python -m pytest -q tests/scenarios $(ARGS)
 
 check: setup ## format, lint, types, arrows
 	@$(BIN)/ruff format --check .

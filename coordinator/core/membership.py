@@ -3,6 +3,8 @@
 What a change of membership means for the others is `rebalance`'s business; here it is only asked for.
 """
 
+from dataclasses import replace
+
 from coordinator.core import notes as n
 from coordinator.core import rebalance
 from coordinator.core import records as r
@@ -272,8 +274,9 @@ def _join_again(group: Group, call: Call, request: m.JoinRequest, moment: Moment
         return
     leads = member.member_id == group.leader
     if same and (group.state is State.COMPLETING_REBALANCE or not leads):
-        # Timeouts of the request are ignored, as in Kafka; but the request id is the last one from now on.
-        draft.fact(_with_request_id(member, request.request_id))
+        # Timeouts of the request are ignored, as in Kafka; but the request id is the last one from now on, and what
+        # a load had forgotten of the protocols is known again.
+        draft.fact(_reminded(member, changed.terms))
         draft.reply(call, rebalance.join_answer(group, member, moment))
         draft.extend_session(member, moment)
         return
@@ -300,11 +303,9 @@ def _is_stored_form(group: Group, member: Member) -> bool:
     return stored is not None and member.terms.protocols == (Offered(group.protocol_name or "", stored.metadata),)
 
 
-def _with_request_id(member: Member, request_id: str | None) -> n.MemberChanged:
-    old = member.terms
-    terms = MemberTerms(
-        old.protocols, old.session_timeout_ms, old.rebalance_timeout_ms, old.disconnect_grace_ms, request_id
-    )
+def _reminded(member: Member, said: MemberTerms) -> n.MemberChanged:
+    """The member's terms as they were, but for what a join that moves nothing still brings."""
+    terms = replace(member.terms, protocols=said.protocols, request_id=said.request_id)
     return n.MemberChanged(member.member_id, terms, member.topics)
 
 

@@ -399,3 +399,17 @@ def test_a_new_member_may_wait_five_minutes_and_no_longer() -> None:
     assert d.code(call) is ErrorCode.UNKNOWN_MEMBER_ID
     assert newcomer not in d.group.members
     assert {leader, follower} == d.group.members.keys()
+
+
+def test_what_a_load_forgot_of_the_protocols_comes_back_with_a_join_that_moves_nothing() -> None:
+    d = desk()
+    leader, first = d.join_new(protocols=offers("range", "roundrobin"))
+    follower, second = d.join_new(protocols=offers("range", "roundrobin"))
+    d.advance_until_answered(first, second)
+    d.settle_generation(leader, follower)
+    d.crash()
+    assert d.code(d.join(protocols=offers("roundrobin"))) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert d.answer(d.join(follower, protocols=offers("range", "roundrobin"))).generation_id == 1
+    assert d.state() is State.STABLE
+    d.join(leader, protocols=offers("range", "roundrobin"))
+    assert d.code(d.join(protocols=offers("roundrobin"))) is ErrorCode.MEMBER_ID_REQUIRED

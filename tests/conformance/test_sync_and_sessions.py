@@ -289,6 +289,15 @@ def test_a_group_that_is_gone_leaves_no_timer() -> None:
     assert (d.state(), d.timers) == (State.DEAD, {})
 
 
+def test_a_rebalance_of_a_group_that_still_awaits_a_sync_leaves_no_timer_of_the_old_generation() -> None:
+    d, leader, follower = completing()
+    d.sync(leader, assignments={leader: [0], follower: [1]})
+    assert d.state() is State.STABLE
+    d.leave(leader, follower)
+    assert d.state() is State.EMPTY
+    assert [key.kind for key in d.timers] == [TimerKind.EXPIRY]
+
+
 def test_changed_metadata_is_compared_as_json_not_as_text() -> None:
     d = Desk()
     _, follower = d.stable()

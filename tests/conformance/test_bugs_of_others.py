@@ -1,0 +1,621 @@
+"""Bugs that users of other coordinators and clients ran into, each tried on this one.
+
+The number is the row of the table, the reference says where the bug was told. `→` names the tests that would see it,
+here, in `test_bugs_of_other_clients.py`, or as `file::test` under tests/; `✗` says why it cannot occur.
+
+ 1 KAFKA-12890: heartbeats kept a member that never syncs, and its group waited for ever
+   → test_bug_01_kafka_12890_heartbeats_do_not_keep_a_group_waiting_for_a_sync
+   → conformance/test_sync_and_sessions.py::test_c41_heartbeats_do_not_save_who_never_syncs
+ 2 KAFKA-7909: an id that was handed out and vanished held a rebalance open
+   → test_bug_02_kafka_7909_an_id_that_vanishes_holds_nobody_up_longer_than_its_session
+   → conformance/test_join.py::test_c15_a_pending_id_that_leaves_holds_nobody_up
+ 3 KAFKA-7610: clients that timed out at their first join and came again filled the group with ghosts
+   → test_bug_03_kafka_7610_joins_whose_answers_are_lost_leave_no_ghosts
+ 4 KAFKA-9752: the session of a new member was not started after its first rebalance
+   → test_bug_04_kafka_9752_a_newcomer_that_dies_after_its_first_rebalance_expires
+ 5 KAFKA-7196: the timer of a member that had gone began a second rebalance
+   → test_bug_05_kafka_7196_a_member_that_is_gone_starts_nothing_later
+ 6 KAFKA-9801: a static member that came back in CompletingRebalance was assigned nothing
+   → test_bug_06_kafka_9801_who_comes_back_while_the_leader_assigns_gets_its_part
+   → conformance/test_static_members.py::test_a_take_over_while_completing_always_rebalances
+ 7 KAFKA-10284: the new id of a static member was not stored, and a failover fenced the living one
+   → conformance/test_static_members.py::test_the_new_id_is_the_right_one_after_a_crash
+ 8 KAFKA-13435 (KIP-814): a static leader came back as a follower, and nobody noticed that topics grew
+   → test_bug_08_kafka_13435_topics_are_watched_after_a_static_leader_came_back
+   → conformance/test_static_members.py::test_a_static_leader_that_comes_back_leads_and_skips_the_assignment
+   → member/core/test_machine.py::test_a_static_leader_whose_assignment_stands_makes_none
+ 9 KAFKA-14009: a take-over kept the timeouts of the old process
+   → test_bug_09_kafka_14009_a_take_over_takes_the_new_timeouts
+10 KAFKA-12759: a static member came back with other topics, and nothing was assigned anew
+   → conformance/test_static_members.py::test_a_static_member_that_comes_back_with_other_topics_rebalances
+11 KAFKA-13636: offsets expired during a rebalance, since the subscription looked empty
+   → test_bug_11_kafka_13636_offsets_of_a_group_that_rebalances_stay
+12 KAFKA-8069: a default expiry was read back as a time after a reload, and offsets vanished early
+   → test_bug_12_kafka_8069_a_reload_makes_no_offset_older
+13 KAFKA-4704: a shard did not load after an id was deleted and used again for offsets alone
+   → test_bug_13_kafka_4704_an_id_that_is_used_again_for_offsets_alone_loads
+14 KAFKA-4362, HOTFIX PR #2436: clients kept the old coordinator, offsets were missing at the new one
+   → test_bug_14_kafka_4362_every_call_follows_a_coordinator_that_moved
+   → member/test_group_member.py::test_a_coordinator_that_moves_is_found_again_without_a_rebalance
+   → conformance/test_offsets.py::test_commits_and_assignments_survive_a_crash_and_nobody_rejoins
+15 KAFKA-17306, KAFKA-19862: a load failed at tombstones and compacted history
+   → test_bug_15_kafka_17306_every_moment_of_a_history_loads_whether_replayed_or_compacted
+   → coordinator/runtime/test_loading.py::test_members_above_the_headers_generation_count_for_nothing
+16 KAFKA-16030: a shard counted as loaded although its log had gone during the load
+   → test_bug_16_kafka_16030_a_load_that_breaks_off_serves_nobody
+17 KAFKA-8653, brod PR #465: a missing rebalance timeout became 0, and rebalances never ended
+   → test_bug_17_kafka_8653_a_rebalance_timeout_is_asked_for_and_kept
+   → coordinator/storage/test_codec.py::test_what_is_damaged_or_newer_is_refused_naming_the_key
+18 KAFKA-10134, librdkafka #3450, PR #3435: waiting for a long rebalance counted as silence
+   → test_bug_18_kafka_10134_who_waits_for_others_does_not_expire
+   → member/core/test_machine.py::test_waiting_for_others_is_not_silence
+19 KAFKA-14016, KAFKA-13419, KAFKA-13891, KAFKA-14639: a sync called back made members forget what they own
+   → member/core/test_machine.py::test_a_rebalance_during_sync_joins_again_and_forgets_nothing
+   → member/core/test_machine.py::test_a_cooperative_assignor_is_told_that_nothing_is_owned
+20 KAFKA-17571, KAFKA-17115: a client closed before it joined left an id behind that others waited for
+   → member/core/test_machine.py::test_a_leave_during_the_first_join_waits_for_the_id
+   → member/test_group_member.py::test_leaving_before_the_group_knows_the_member_leaves_no_pending_id
+21 KAFKA-20985: a static join given up was done after its retry, and the consumer fenced itself
+   → test_bug_21_kafka_20985_a_static_join_that_comes_twice_takes_over_once
+   → test_bug_21_kafka_20985_a_static_join_is_repeated_as_the_same_attempt
+22 librdkafka #4059, PR #4908: a commit during a rebalance was refused, and the whole assignment dropped
+   → test_bug_22_librdkafka_4059_a_refused_commit_costs_no_assignment
+   → conformance/test_offsets.py::test_c55_commits_around_a_rebalance
+23 librdkafka #2791: without a membership, the coordinator was never looked up again
+   → test_bug_23_librdkafka_2791_a_call_of_the_user_looks_the_coordinator_up_again
+24 librdkafka #3396: some members hung after the coordinator had moved
+   → test_bug_14_kafka_4362_every_call_follows_a_coordinator_that_moved
+   → test_bug_24_librdkafka_3396_waiting_calls_go_on_at_the_next_coordinator
+25 aiokafka #727: a commit that failed during a sync left generation -1 in use
+   → test_bug_25_aiokafka_727_a_failed_commit_leaves_the_generation_alone
+   → member/test_group_member.py::test_commits_racing_with_rebalances_never_carry_a_generation_below_one
+26 aiokafka #335, #406, kafka-python #1418, #1522, #1435: heartbeats raced with joining again
+   → test_bug_26_aiokafka_335_no_heartbeat_is_under_way_beside_a_join
+   → member/core/test_random_lives.py::test_whatever_happens_the_member_stays_sound_and_settles
+27 franz-go #479, #931: a second process with the same instance id was not told of; a repeated heartbeat was fenced
+   → test_bug_27_franz_go_479_the_loser_of_an_instance_id_is_told
+   → test_bug_27_franz_go_931_a_repeated_heartbeat_of_a_static_member_is_not_fenced
+   → test_bug_27_franz_go_479_a_fenced_member_stops_and_says_why
+28 Redpanda #3300: members whose connections broke left the group in PreparingRebalance
+   → test_bug_28_redpanda_3300_connections_that_break_leave_no_group_stuck
+29 Redpanda PR #25270: the longest timeout of nobody was asked for while an id was pending
+   → test_bug_29_redpanda_25270_the_last_member_leaves_while_an_id_is_pending
+30 Redpanda PR #22749: new members, and members that wait, expired by the wrong rule
+   → conformance/test_join.py::test_a_new_member_may_wait_five_minutes_and_no_longer
+   → conformance/test_join.py::test_a_joined_member_that_nobody_waits_for_lives_by_its_session
+   → conformance/test_join.py::test_a_newcomer_that_hung_up_lives_by_its_session_from_then_on
+31 Redpanda #5543: a fetch of offsets waited for a transaction that never ended
+   ✗ there are no transactions: a fetch is answered in the step that reads it, whatever else is under way
+32 streamnative/kop PR #380: who left during PreparingRebalance was still waited for
+   → test_bug_32_kop_380_a_leaver_completes_the_phase
+33 ClickHouse #104305: each restart left a zombie, and the new consumer polled without partitions
+   → test_bug_33_clickhouse_104305_restarts_leave_no_zombies_behind
+34 Kafka 4.1.0: a second join or sync of a member took the place of the first, which was never answered
+   → conformance/test_join.py::test_a_second_join_of_a_waiting_member_answers_the_first_at_once
+   → conformance/test_sync_and_sessions.py::test_a_second_sync_of_a_waiting_member_answers_the_first_at_once
+"""
+
+import ast
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from coordinator.core import invariants
+from coordinator.core import records as r
+from coordinator.core.apply import apply
+from coordinator.core.commands import Command, GroupLoaded, Moment, TimerFired, TimerKind
+from coordinator.core.decide import step
+from coordinator.core.decision import session_timer
+from coordinator.core.effects import RebalanceBegan
+from coordinator.core.group import Group, State
+from coordinator.storage.contract import StorageUnavailable
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.opaque import EMPTY
+from tests.conformance.desk import Desk, consumer
+from tests.fakes.faulty_store import Fault
+from tests.fakes.room import DESCRIBE, Room, code, commit, committed, heartbeat
+
+TESTS = Path(__file__).parent.parent
+CLIENTS = TESTS / "member" / "test_bugs_of_other_clients.py"
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def rows() -> dict[int, str]:
+    """Each row of the docstring's table: its number, and all of its text."""
+    assert __doc__ is not None
+    found = re.findall(r"^ ?(\d+) (\S.*(?:\n   .*)+)", __doc__, re.MULTILINE)
+    assert len(found) == len({number for number, _ in found})
+    return {int(number): text for number, text in found}
+
+
+def names_in(path: Path) -> set[str]:
+    """The functions at the top level of a file."""
+    tree = ast.parse(path.read_text())
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_the_table_has_a_row_for_each_bug() -> None:
+    assert list(rows()) == list(range(1, 35))
+
+
+@pytest.mark.parametrize(("number", "text"), rows().items())
+def test_each_row_names_tests_that_exist_or_says_why_there_are_none(number: int, text: str) -> None:
+    lines = [line.strip() for line in text.splitlines()[1:]]
+    assert lines
+    for line in lines:
+        mark, said = line.split(" ", 1)
+        if mark == "✗":
+            assert len(said.split()) > 5
+            continue
+        assert mark == "→"
+        file, _, name = said.rpartition("::")
+        places = [TESTS / file] if file else [Path(__file__), CLIENTS]
+        assert any(name in names_in(place) for place in places), said
+
+
+def test_each_test_of_a_bug_stands_in_its_row() -> None:
+    table = rows()
+    found = sorted(
+        (int(name[9:11]), name)
+        for path in (Path(__file__), CLIENTS)
+        for name in names_in(path)
+        if name.startswith("test_bug_")
+    )
+    assert len(found) > 20
+    assert [name for number, name in found if f"→ {name}\n" not in f"{table[number]}\n"] == []
+
+
+# --- sessions, ids, timers -------------------------------------------------------------------------------------------
+
+
+def completing(desk: Desk, count: int = 2, **terms: int) -> list[str]:
+    """That many members of generation 1, none of whom has asked for its assignment. The first one leads."""
+    joined = [desk.join_new(**terms) for _ in range(count)]
+    desk.advance_until_answered(*(call for _, call in joined))
+    assert desk.state() is State.COMPLETING_REBALANCE
+    return [member for member, _ in joined]
+
+
+def rebalances(desk: Desk) -> int:
+    return sum(isinstance(event, RebalanceBegan) for event in desk.events)
+
+
+def test_bug_01_kafka_12890_heartbeats_do_not_keep_a_group_waiting_for_a_sync() -> None:
+    d = Desk()
+    members = completing(d, rebalance_ms=5_000)
+    waiting = d.join_new(rebalance_ms=5_000)[1]
+    d.join(members[0], rebalance_ms=5_000)
+    d.join(members[1], rebalance_ms=5_000)
+    assert d.answer(waiting).generation_id == 2
+    for _ in range(5):
+        d.advance(999)
+        for member in members:
+            assert d.code(d.heartbeat(member)) is ErrorCode.NONE
+    d.advance(5)
+    assert d.state() is State.EMPTY, "all three said that they live, none asked for its assignment"
+
+
+def test_bug_02_kafka_7909_an_id_that_vanishes_holds_nobody_up_longer_than_its_session() -> None:
+    d = Desk()
+    leader, follower = d.stable(rebalance_ms=60_000)
+    for session_ms in (2_000, 3_000):
+        d.join(session_ms=session_ms)
+    calls = [d.join(leader), d.join(follower)]
+    d.advance(2_999)
+    assert all(d.waits(call) for call in calls)
+    d.advance(1)
+    assert [d.answer(call).generation_id for call in calls] == [2, 2]
+
+
+def test_bug_03_kafka_7610_joins_whose_answers_are_lost_leave_no_ghosts() -> None:
+    d = Desk()
+    d.stable(rebalance_ms=300_000)
+    for _ in range(50):
+        d.join(session_ms=8_000)
+        d.advance(100)
+        assert len(d.group.members) == 2
+    d.advance(8_000)
+    assert not d.group.pending
+
+    d = Desk()
+    member = d.answer(d.join()).member_id
+    for _ in range(50):
+        d.hang_up(d.join(member))
+        d.advance(50)
+    assert d.group.members.keys() == {member}
+    d.advance(20_000)
+    assert d.state() is State.EMPTY
+    assert [key.kind for key in d.timers] == [TimerKind.EXPIRY]
+
+
+def test_bug_04_kafka_9752_a_newcomer_that_dies_after_its_first_rebalance_expires() -> None:
+    for asks_for_its_assignment in (True, False):
+        d = Desk()
+        leader, follower = completing(d, rebalance_ms=600_000, session_ms=10_000)
+        d.sync(leader, assignments={})
+        if asks_for_its_assignment:
+            d.sync(follower)
+        for _ in range(3):
+            d.advance(3_300)
+            d.heartbeat(leader)
+        assert d.group.members.keys() == {leader, follower}
+        d.advance(100)
+        assert d.group.members.keys() == {leader}
+        assert d.answer(d.join(leader, rebalance_ms=600_000)).generation_id == 2
+
+
+def test_bug_05_kafka_7196_a_member_that_is_gone_starts_nothing_later() -> None:
+    d = Desk()
+    leader, follower = d.stable(session_ms=10_000)
+    late = [key for key in d.timers if key == session_timer(follower)]
+    assert late, "its session runs"
+    d.leave(follower)
+    assert late[0] not in d.timers
+    d.join(leader)
+    d.settle_generation(leader)
+    before = rebalances(d)
+    # One that fires all the same, because it was under way, finds nothing to do.
+    d.tell(TimerFired(late[0]))
+    for _ in range(10):
+        d.advance(5_000)
+        d.heartbeat(leader)
+    assert (d.state(), d.group.generation_id, rebalances(d)) == (State.STABLE, 2, before)
+
+
+# --- static members --------------------------------------------------------------------------------------------------
+
+
+def test_bug_06_kafka_9801_who_comes_back_while_the_leader_assigns_gets_its_part() -> None:
+    d = Desk()
+    leader, first = d.join_new()
+    static = d.join(instance="b")
+    d.advance_until_answered(first, static)
+    old = d.answer(static).member_id
+    again = d.join(instance="b")
+    late = d.sync(leader, 1, assignments={leader: [0], old: [1]})
+    assert d.code(late) is ErrorCode.REBALANCE_IN_PROGRESS
+    answer = d.answer(d.join(leader))
+    new = d.answer(again).member_id
+    assert {x.member_id for x in answer.members} == {leader, new}
+    d.sync(leader, assignments={leader: [0], new: [1]})
+    assert d.answer(d.sync(new, instance="b")).assignment.value == [1]
+
+
+def static_leader() -> tuple[Desk, str, str]:
+    """A Stable group led by the static member `a`, with a follower, of a topic that is registered."""
+    d = Desk(partition_counts={"t": 2})
+    first = d.join(instance="a")
+    follower, other = d.join_new()
+    d.advance_until_answered(first, other)
+    leader = d.answer(first).member_id
+    d.sync(leader, instance="a", assignments={leader: [0], follower: [1]})
+    d.sync(follower)
+    assert d.state() is State.STABLE
+    return d, leader, follower
+
+
+def test_bug_08_kafka_13435_topics_are_watched_after_a_static_leader_came_back() -> None:
+    d, _, follower = static_leader()
+    answer = d.answer(d.join(instance="a"))
+    assert (answer.leader, answer.skip_assignment, d.state()) == (answer.member_id, True, State.STABLE)
+    # The coordinator itself watches the registered topics.
+    d.topics(t=3)
+    assert d.state() is State.PREPARING_REBALANCE
+    d.join(answer.member_id, instance="a")
+    d.join(follower)
+    d.sync(answer.member_id, instance="a", assignments={})
+    # What is not registered the leader watches, and its join must count as the leader's.
+    d.join(answer.member_id, instance="a")
+    assert d.state() is State.PREPARING_REBALANCE
+
+
+def test_bug_09_kafka_14009_a_take_over_takes_the_new_timeouts() -> None:
+    for crashes in (False, True):
+        d = Desk()
+        leader, _ = d.stable(instance="b", session_ms=60_000, rebalance_ms=60_000)
+        new = d.answer(d.join(instance="b", session_ms=4_000, rebalance_ms=90_000)).member_id
+        assert d.state() is State.STABLE
+        if crashes:
+            d.crash()
+        assert d.group.rebalance_timeout_ms == 90_000
+        d.advance(3_999)
+        d.heartbeat(leader)
+        assert new in d.group.members
+        d.advance(1)
+        assert d.group.members.keys() == {leader}
+
+
+def test_bug_21_kafka_20985_a_static_join_that_comes_twice_takes_over_once() -> None:
+    d = Desk()
+    _, old = d.stable(instance="b")
+    answer = d.answer(d.join(instance="b", request_id="first try"))
+    assert answer.member_id != old
+    # The same attempt once more: the answer was lost, or the first copy was under way all the time.
+    for _ in range(3):
+        assert d.answer(d.join(instance="b", request_id="first try")) == answer
+        assert d.code(d.heartbeat(answer.member_id, instance="b")) is ErrorCode.NONE
+
+    d = Desk()
+    waiting = d.join(instance="b", request_id="first try")
+    again = d.join(instance="b", request_id="first try")
+    d.advance(3_000)
+    assert d.answer(waiting).superseded
+    assert d.group.members.keys() == {d.answer(again).member_id}
+
+
+def test_bug_27_franz_go_479_the_loser_of_an_instance_id_is_told() -> None:
+    d = Desk()
+    _, first = d.stable(instance="b")
+    waiting = d.heartbeat(first, instance="b", wait_ms=4_000)
+    second = d.answer(d.join(instance="b")).member_id
+    assert d.code(waiting) is ErrorCode.FENCED_INSTANCE_ID, "at once, not at its next call"
+    assert d.answer(waiting).member_id == first
+    assert d.code(d.heartbeat(first, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
+    assert d.code(d.heartbeat(second, instance="b")) is ErrorCode.NONE
+    assert d.group.static_members == {"b": second}
+
+
+def test_bug_27_franz_go_931_a_repeated_heartbeat_of_a_static_member_is_not_fenced() -> None:
+    d = Desk()
+    _, static = d.stable(instance="b")
+    calls = [d.heartbeat(static, instance="b", wait_ms=4_000) for _ in range(3)]
+    assert [d.answer(call).superseded for call in calls[:2]] == [True, True]
+    d.advance(4_000)
+    assert d.code(calls[2]) is ErrorCode.NONE
+    assert [d.code(d.heartbeat(static, instance="b")) for _ in range(3)] == [ErrorCode.NONE] * 3
+
+
+# --- offsets, loads --------------------------------------------------------------------------------------------------
+
+WEEK_MS = 7 * 86_400_000
+SESSION_MS = 1_800_000
+
+
+def test_bug_11_kafka_13636_offsets_of_a_group_that_rebalances_stay() -> None:
+    d = Desk()
+    leader, follower = d.stable(session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
+    d.commit(leader, offset=42)
+    until = d.now_ms + 2 * WEEK_MS
+    while d.now_ms < until:
+        # Two weeks, nearly all of it in PreparingRebalance.
+        call = d.join(leader, session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
+        d.advance(SESSION_MS - 1_000)
+        assert d.state() is State.PREPARING_REBALANCE
+        d.join(follower, session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
+        assert isinstance(d.answer(call), m.WaitingAnswer)
+        d.join(leader, session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
+        d.settle_generation(leader, follower)
+    assert d.fetch() == {"t": {0: 42}}
+
+
+def test_bug_12_kafka_8069_a_reload_makes_no_offset_older() -> None:
+    d = Desk()
+    at_ms = d.now_ms
+    d.commit("", -1, offset=42)
+    record = d.log["offset", "t", 0]
+    for _ in range(3):
+        d.advance(60_000)
+        d.crash()
+    assert d.group.offsets["t"][0] == record
+    assert record.commit_at_ms == at_ms
+    d.advance(WEEK_MS - 200_000)
+    assert d.fetch() == {"t": {0: 42}}
+
+
+def test_bug_13_kafka_4704_an_id_that_is_used_again_for_offsets_alone_loads() -> None:
+    d = Desk()
+    leader, follower = d.stable()
+    history = list(d.log.values())
+    forgotten = [r.MemberForgotten("g", member, 1) for member in (leader, follower)]
+    group = Group("g")
+    for record in (*history, *forgotten, r.GroupForgotten("g"), r.OffsetRecord("g", "t", 0, 42, None, "", 1)):
+        apply(group, record)
+    d = Desk(group=group)
+    d.tell(GroupLoaded())
+    assert (d.state(), d.group.generation_id, d.fetch()) == (State.EMPTY, 0, {"t": {0: 42}})
+    invariants.check(d.group)
+    d.join_new()
+    assert d.state() is State.PREPARING_REBALANCE
+
+
+def test_bug_15_kafka_17306_every_moment_of_a_history_loads_whether_replayed_or_compacted() -> None:
+    """After each step: the history record by record, and what is left of it once each key stands there but once."""
+    d = Recorder()
+    leader, follower = d.stable()
+    d.commit(leader, offset=1)
+    static = d.join(instance="s")
+    d.join(leader)
+    d.join(follower)
+    d.settle_generation(leader, follower, d.answer(static).member_id)
+    d.join(instance="s")
+    d.commit(follower, offset=2, partition=1)
+    d.leave(leader, follower)
+    d.leave("", instance="s")
+    d.advance(20_000)
+    assert d.state() is State.EMPTY
+    newcomer, call = d.join_new()
+    d.advance_until_answered(call)
+    d.settle_generation(newcomer)
+    unknown = (r.OffsetForgotten("g", "never", 9), r.MemberForgotten("g", "nobody", 7), r.GroupForgotten("g"))
+    kinds = {type(record) for record in d.history}
+    assert {r.GroupRecord, r.MemberRecord, r.MemberForgotten, r.OffsetRecord} <= kinds
+    assert len(d.snapshots) > 10
+    for length, compacted in d.snapshots:
+        replayed = loaded([*unknown, *d.history[:length]])
+        assert replayed == loaded(list(compacted)), f"after {length} records"
+
+
+@dataclass
+class Recorder(Desk):
+    """A desk that keeps every record in order, and after each step with records what a load would find."""
+
+    history: list[r.GroupFact] = field(default_factory=list)
+    snapshots: list[tuple[int, tuple[r.GroupFact, ...]]] = field(default_factory=list)
+
+    def _store(self, record: r.GroupFact) -> None:
+        super()._store(record)
+        self.history.append(record)
+
+    def tell(self, command: Command) -> None:
+        before = len(self.history)
+        super().tell(command)
+        if len(self.history) > before:
+            self.snapshots.append((len(self.history), tuple(self.log.values())))
+
+
+def loaded(records: list[r.GroupFact]) -> Group:
+    group = Group("g")
+    for record in records:
+        apply(group, record)
+    step(group, GroupLoaded(), Moment(5_000_000))
+    invariants.check(group)
+    return group
+
+
+async def test_bug_16_kafka_16030_a_load_that_breaks_off_serves_nobody() -> None:
+    room = await Room().start()
+    ids = await room.form("g", "a")
+    await room.now("g", commit(5, ids["a"], 1))
+    room.store.scan_errors.extend(StorageUnavailable("planted") for _ in range(3))
+    room.store.faults.append(Fault.NOT_STORED_UNSURE)
+    await room.now("g", commit(6, ids["a"], 1))
+    for request in (commit(7, ids["a"], 1), heartbeat(ids["a"], 1), m.FetchRequest(), DESCRIBE):
+        assert code(await room.now("g", request)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await room.clock.run(5_000)
+    assert await committed(room, "g") == {0: 5}
+    assert isinstance(await room.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
+    await room.service.drain()
+
+
+# --- long waits ------------------------------------------------------------------------------------------------------
+
+
+def test_bug_17_kafka_8653_a_rebalance_timeout_is_asked_for_and_kept() -> None:
+    whole = {"member_id": "", "protocol_type": "consumer", "protocols": [], "session_timeout_ms": 10_000}
+    for wrong in ({}, {"rebalance_timeout_ms": 0}, {"rebalance_timeout_ms": -1}, {"rebalance_timeout_ms": None}):
+        with pytest.raises(ValidationError, match="rebalance_timeout_ms"):
+            m.JoinRequest.model_validate(whole | wrong)
+    d = Desk()
+    leader, follower = d.stable(rebalance_ms=30_000, session_ms=60_000)
+    d.crash()
+    call = d.join(leader, rebalance_ms=30_000, session_ms=60_000)
+    d.advance(29_999)
+    assert d.waits(call)
+    assert follower in d.group.members
+    d.advance(1)
+    assert d.answer(call).generation_id == 2
+
+
+def test_bug_18_kafka_10134_who_waits_for_others_does_not_expire() -> None:
+    d = Desk()
+    leader, follower = d.stable(session_ms=6_000, rebalance_ms=50_000)
+    call = d.join(leader, session_ms=6_000, rebalance_ms=50_000)
+    for _ in range(9):
+        # The follower finishes its work, and says that it lives.
+        d.advance(5_000)
+        assert d.code(d.heartbeat(follower)) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert d.waits(call)
+    d.join(follower, session_ms=6_000, rebalance_ms=50_000)
+    assert len(d.answer(call).members) == 2
+    # The leader takes its time to assign; the follower's sync waits meanwhile.
+    sync = d.sync(follower)
+    for _ in range(9):
+        d.advance(5_000)
+        assert d.code(d.heartbeat(leader)) is ErrorCode.NONE
+    d.sync(leader, assignments={follower: [1]})
+    assert d.answer(sync).assignment.value == [1]
+    assert d.state() is State.STABLE
+
+
+def test_bug_24_librdkafka_3396_waiting_calls_go_on_at_the_next_coordinator() -> None:
+    """What waited when the coordinator went is sent again, to the next one, which knows only what was stored."""
+    d = Desk()
+    leader, follower = d.stable()
+    changed = (("range", consumer("t", "u")),)
+    d.join(follower, protocols=changed)
+    d.crash()
+    assert (d.state(), d.group.generation_id) == (State.STABLE, 1)
+    call = d.join(follower, protocols=changed)
+    assert d.code(d.heartbeat(leader, 1)) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert d.answer(d.join(leader)).generation_id == 2
+    assert d.answer(call).generation_id == 2
+    sync = d.sync(follower)
+    assert d.waits(sync)
+    d.crash()
+    assert d.code(d.sync(follower, 2)) is ErrorCode.ILLEGAL_GENERATION
+    calls = [d.join(follower, protocols=changed), d.join(leader)]
+    assert [d.answer(call).generation_id for call in calls] == [3, 3]
+    d.settle_generation(leader, follower)
+
+
+# --- the end of a join phase -----------------------------------------------------------------------------------------
+
+
+def test_bug_28_redpanda_3300_connections_that_break_leave_no_group_stuck() -> None:
+    d = Desk()
+    leader, follower = d.stable(session_ms=10_000, rebalance_ms=20_000)
+    newcomer, _ = d.join_new(session_ms=10_000, rebalance_ms=20_000)
+    for member in (leader, newcomer):
+        d.hang_up(d.join(member, session_ms=10_000, rebalance_ms=20_000))
+    assert d.state() is State.PREPARING_REBALANCE
+    assert follower in d.group.members
+    d.advance(20_000)
+    d.advance(20_000)
+    assert (d.state(), d.group.members) == (State.EMPTY, {})
+    assert not [key for key in d.timers if key.kind not in (TimerKind.PENDING, TimerKind.EXPIRY)]
+    _, call = d.join_new()
+    d.advance_until_answered(call)
+    assert d.code(call) is ErrorCode.NONE
+
+
+def test_bug_29_redpanda_25270_the_last_member_leaves_while_an_id_is_pending() -> None:
+    d = Desk()
+    leader, follower = d.stable()
+    pending = d.answer(d.join()).member_id
+    d.leave(leader, follower)
+    assert d.group.rebalance_timeout_ms == 0
+    d.advance(1)
+    assert (d.state(), list(d.group.pending)) == (State.EMPTY, [pending])
+    call = d.join(pending)
+    d.advance_until_answered(call)
+    assert d.answer(call).leader == pending
+
+
+def test_bug_32_kop_380_a_leaver_completes_the_phase() -> None:
+    d = Desk()
+    leader, follower, third = completing(d, 3)
+    d.settle_generation(leader, follower, third)
+    calls = [d.join(leader), d.join(follower)]
+    assert all(d.waits(call) for call in calls)
+    d.leave(third)
+    assert [d.answer(call).generation_id for call in calls] == [2, 2]
+
+
+def test_bug_33_clickhouse_104305_restarts_leave_no_zombies_behind() -> None:
+    # With an instance id, no restart is even seen by the others.
+    d = Desk()
+    leader, held = d.stable(instance="b")
+    part = d.answer(d.sync(held, instance="b")).assignment
+    for _ in range(5):
+        held = d.answer(d.join(instance="b")).member_id
+        assert d.answer(d.sync(held, instance="b")).assignment == part != EMPTY
+    assert (d.state(), d.group.generation_id) == (State.STABLE, 1)
+    assert d.group.members.keys() == {leader, held}
+
+    # Without one, what was left behind is waited for until its session ends, and not for the rebalance timeout.
+    d = Desk()
+    leader, _ = d.stable(session_ms=10_000, rebalance_ms=300_000)
+    for restart in range(3):
+        newcomer, call = d.join_new(session_ms=10_000, rebalance_ms=300_000)
+        joined = d.join(leader, rebalance_ms=300_000)
+        d.advance(10_000)
+        assert [d.answer(x).generation_id for x in (call, joined)] == [restart + 2] * 2
+        assert d.group.members.keys() == {leader, newcomer}
+        d.settle_generation(leader, newcomer)
+        assert d.answer(d.sync(newcomer)).assignment != EMPTY
