@@ -6,8 +6,8 @@ on the order in which its mappings happen to be iterated.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from pydantic import JsonValue
@@ -43,11 +43,13 @@ class GroupSpec:
 
     `partitions_per_topic`: the topics that exist, each with its number of partitions (0 or more). Topics that nobody
     subscribes to may stand here too; they are left out. `subscriptions`: member id to subscription. A member may
-    subscribe to a topic that does not exist: it gets nothing of it, and that is no error.
+    subscribe to a topic that does not exist: it gets nothing of it, and that is no error. `replica_racks`: where it is
+    known, a topic's racks by partition, the leader's first; only rules that look at racks read it.
     """
 
     partitions_per_topic: Mapping[str, int]
     subscriptions: Mapping[str, MemberSubscription]
+    replica_racks: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
 
 
 class Assignor(ABC):
