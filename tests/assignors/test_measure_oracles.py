@@ -1,0 +1,93 @@
+"""The measures against the metrics of every oracle line of a group of consumers. See tests/oracles/README.md."""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assignors.contract import Assignment, GroupSpec, MemberSubscription
+from assignors.measure import faults_of, measure
+
+ORACLES = Path(__file__).parents[1] / "oracles"
+
+# What every line of a file says; `least_moved` stands where subscriptions are equal, `optimal_*` where counts are not.
+ALWAYS = {"equal_subscriptions", "counts", "spread", "pairwise", "balanced", "optimal", "assignable"}
+ABSENT_IF_ZERO = ("unassigned", "assigned_twice", "not_subscribed")
+
+FILES = {
+    "range-structured": 138,
+    "range-random": 2600,
+    "roundrobin-structured": 114,
+    "roundrobin-random": 2300,
+    "sticky-structured-2.0.1": 170,
+    "sticky-chains-2.0.1": 1004,
+    "sticky-structured-4.1.1": 237,
+    "sticky-chains-4.1.1": 1005,
+    "cooperative-sticky-structured-4.1.1": 260,
+    "cooperative-sticky-chains-4.1.1": 1007,
+}
+"""Lines with an output, by file. The others say that the jar threw, and have no metrics."""
+
+
+def cases_of(file: str) -> Iterator[dict[str, Any]]:
+    with gzip.open(ORACLES / f"{file}.jsonl.gz", "rt", encoding="ascii") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def spec_of(case: dict[str, Any]) -> GroupSpec:
+    given = case["input"]
+    return GroupSpec(
+        given["partitions_per_topic"],
+        {
+            member_id: MemberSubscription(
+                topics=tuple(said["topics"]),
+                group_instance_id=said["group_instance_id"],
+                owned=tuple((topic, partition) for topic, partition in said["owned"]),
+                generation_id=-1 if said["generation"] is None else said["generation"],
+                rack_id=said["rack"],
+            )
+            for member_id, said in given["subscriptions"].items()
+        },
+        given.get("replica_racks", {}),
+    )
+
+
+def assignment_of(case: dict[str, Any]) -> Assignment:
+    return {member: tuple((topic, n) for topic, n in share) for member, share in case["output"].items()}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_agrees_with_every_metric(file: str) -> None:
+    seen: Counter[str] = Counter()
+    for case in cases_of(file):
+        if "error" in case["output"]:
+            assert "metrics" not in case
+            continue
+        metrics = case["metrics"]
+        assert metrics.keys() >= ALWAYS
+        found = measure(spec_of(case), assignment_of(case))
+        expected = dict.fromkeys(ABSENT_IF_ZERO, 0) | metrics
+        expected.setdefault("optimal_counts", metrics["counts"])
+        expected.setdefault("optimal_pairwise", metrics["pairwise"])
+        told = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(found).items()}
+        assert {name: told[name] for name in expected} == expected, case["id"]
+        assert found.unknown == 0
+        if "still_owned" in metrics:
+            assert (found.least_moved is None) == ("least_moved" not in metrics)
+        seen.update(["lines", *metrics])
+    assert seen["lines"] == FILES[file]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_only_what_the_metrics_name_is_faulty(file: str) -> None:
+    for case in cases_of(file):
+        if "metrics" in case:
+            faults = faults_of(spec_of(case), assignment_of(case))
+            named = {name for name in ("assigned_twice", "not_subscribed") if case["metrics"].get(name)}
+            assert {name for name, found in asdict(faults).items() if found} == named, case["id"]
