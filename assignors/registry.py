@@ -23,6 +23,11 @@ GROUP = "rallypoint.assignors"
 BUILT_IN = (
     EntryPoint(name="range", value="assignors.range:RangeAssignor", group=GROUP),
     EntryPoint(name="roundrobin", value="assignors.roundrobin:RoundRobinAssignor", group=GROUP),
+    EntryPoint(name="metaq-default", value="assignors.metaq:MetaqDefaultAssignor", group=GROUP),
+    EntryPoint(name="metaq-consistent-hash", value="assignors.metaq:MetaqConsistentHashAssignor", group=GROUP),
+    EntryPoint(name="rocketmq-averagely", value="assignors.rocketmq:RocketmqAveragelyAssignor", group=GROUP),
+    EntryPoint(name="rocketmq-averagely-by-circle", value="assignors.rocketmq:RocketmqByCircleAssignor", group=GROUP),
+    EntryPoint(name="rocketmq-consistent-hash", value="assignors.rocketmq:RocketmqConsistentHashAssignor", group=GROUP),
 )
 """The same entry points as the project's own metadata declares."""
 

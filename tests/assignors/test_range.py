@@ -49,3 +49,46 @@ def test_a_static_member_back_under_a_new_id_keeps_its_partitions() -> None:
 def test_topics_that_do_not_exist_or_that_nobody_wants_are_left_out() -> None:
     spec = GroupSpec({"t": 1, "unwanted": 5}, {"a": MemberSubscription(("gone", "t")), "b": MemberSubscription(())})
     assert RangeAssignor().assign(spec) == {"a": (("t", 0),), "b": ()}
+
+
+def spec_with_racks(racks: dict[str, str | None], replica_racks: dict[str, list[list[str]]]) -> GroupSpec:
+    """All members subscribe to all topics."""
+    topics = tuple(replica_racks)
+    return GroupSpec(
+        {topic: len(of_partitions) for topic, of_partitions in replica_racks.items()},
+        {member: MemberSubscription(topics, rack_id=rack) for member, rack in racks.items()},
+        replica_racks,
+    )
+
+
+def test_members_get_partitions_of_their_rack_first() -> None:
+    spec = spec_with_racks({"a": "x", "b": "y"}, {"t": [["y"], ["x"], ["y"], ["x"]]})
+    assert RangeAssignor().assign(spec) == {"a": (("t", 1), ("t", 3)), "b": (("t", 0), ("t", 2))}
+
+
+def test_racks_never_make_it_uneven() -> None:
+    spec = spec_with_racks({"a": "x", "b": "y"}, {"t": [["x"], ["x"], ["x"], ["x"], ["y"]]})
+    assert RangeAssignor().assign(spec) == {"a": (("t", 0), ("t", 1), ("t", 2)), "b": (("t", 3), ("t", 4))}
+
+
+def test_topics_that_stand_together_stay_together() -> None:
+    """Partition 0 of both topics has a replica in rack y, and so on: one member gets a number of both."""
+    spec = spec_with_racks({"a": "x", "b": "y"}, {"t": [["y"], ["x"]], "u": [["y", "z"], ["x", "z"]]})
+    assert RangeAssignor().assign(spec) == {"a": (("t", 1), ("u", 1)), "b": (("t", 0), ("u", 0))}
+
+
+def test_a_member_without_a_rack_fits_everywhere() -> None:
+    spec = spec_with_racks({"a": None, "b": "", "c": "x"}, {"t": [["x"], ["y"], ["x"]]})
+    assert RangeAssignor().assign(spec) == {"a": (("t", 0),), "b": (("t", 1),), "c": (("t", 2),)}
+
+
+def test_racks_that_hold_every_partition_change_nothing() -> None:
+    spec = spec_with_racks({"a": "y", "b": "x"}, {"t": [["x", "y"], ["y", "x"], ["x", "y"]]})
+    assert RangeAssignor().assign(spec) == {"a": (("t", 0), ("t", 1)), "b": (("t", 2),)}
+
+
+def test_partitions_whose_racks_are_not_known_go_to_who_is_left() -> None:
+    spec = GroupSpec(
+        {"t": 3}, {m: MemberSubscription(("t",), rack_id="x") for m in ("a", "b", "c")}, {"t": [["y"], ["x"]]}
+    )
+    assert RangeAssignor().assign(spec) == {"a": (("t", 1),), "b": (("t", 0),), "c": (("t", 2),)}
