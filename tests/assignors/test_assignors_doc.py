@@ -11,6 +11,7 @@ import pytest
 
 from assignors import registry
 from assignors.contract import GroupSpec, MemberSubscription
+from assignors.replicas import place, place_simply
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "assignors.md").read_text(encoding="utf-8")
@@ -34,7 +35,7 @@ def block(language: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("name", ["range", "roundrobin"])
+@pytest.mark.parametrize("name", [built_in.name for built_in in registry.BUILT_IN])
 def test_the_pictures_are_true(name: str) -> None:
     both = MemberSubscription(("t0", "t1"))
     given = registry.find(name).assign(GroupSpec({"t0": 3, "t1": 3}, {"c0": both, "c1": both}))
@@ -66,3 +67,36 @@ def test_the_example_works_once_its_distribution_is_installed(tmp_path: Path) ->
         repr(tuple(sorted([*(built_in.name for built_in in registry.BUILT_IN), "standby"]))),
         "[('a', (('t0', 0), ('t0', 1))), ('b', (('t1', 0),)), ('c', ())]",
     ]
+
+
+def rows(name: str) -> dict[str, list[str]]:
+    """A picture whose rows begin with a name; two spaces end it."""
+    return {
+        head: cells.split() for head, cells in (line.split("  ", 1) for line in map(wide, block(name).splitlines()))
+    }
+
+
+def wide(line: str) -> str:
+    """The longest name of a picture has a single space behind it."""
+    return line.replace("with racks ", "with racks  ")
+
+
+def test_the_picture_of_racks_is_true() -> None:
+    drawn = rows("text racks")
+    assert drawn[""] == ["t-0", "t-1", "t-2", "t-3"]
+    members = {name: MemberSubscription(("t",), rack_id=rack) for name, rack in [("a", "x"), ("b", "y")]}
+    for row, replica_racks in [("with racks", {"t": [[rack] for rack in drawn["replicas"]]}), ("without", {})]:
+        given = registry.find("range").assign(GroupSpec({"t": 4}, members, replica_racks))
+        owner = {n: member for member, share in given.items() for _, n in share}
+        assert drawn[row] == [owner[n] for n in range(4)]
+
+
+def test_the_picture_of_replicas_is_true() -> None:
+    drawn = rows("text replicas")
+    assert drawn["partition"] == [str(n) for n in range(6)]
+    for row, rule in [("place", place), ("place_simply", place_simply)]:
+        assert drawn[row] == ["".join(map(str, nodes)) for nodes in rule([1, 2, 3], 6, 2).values()]
+
+
+def test_the_example_of_partitions_is_true() -> None:
+    exec(compile(block("python partitions"), "docs/assignors.md", "exec"), {})
