@@ -30,12 +30,14 @@ from aiohttp import web
 from coordinator.core.commands import Rules
 from coordinator.core.effects import Event
 from coordinator.http.app import Door, DoorServer
+from coordinator.http.events import StreamLimits
 from coordinator.http.hosts import host_of_authority
 from coordinator.http.inputs import BodyLimits
 from coordinator.http.security import SecurityPolicy
 from coordinator.logs import EventLog, write_log
 from coordinator.metrics import Metrics
 from coordinator.runtime.clock import SystemClock
+from coordinator.runtime.feed import EventFeed
 from coordinator.runtime.observer import Observer
 from coordinator.runtime.ownership import NodeAddress, SoleOwner
 from coordinator.runtime.service import Service
@@ -93,7 +95,9 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
     token_hashes = settings.token_hashes()
     async with AsyncExitStack() as open_parts:
         metrics = Metrics(version, settings.metrics_groups_max)
-        observers = Observers((metrics, EventLog()))
+        clock = SystemClock()
+        feed = EventFeed(secrets.token_hex(4), settings.events_kept_max, clock.now_ms)
+        observers = Observers((metrics, EventLog(), feed))
         try:
             store = await open_store(settings.storage, observers.appended)
         except StorageError as error:
@@ -106,7 +110,7 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
         address = NodeAddress(settings.node_id, url)
         service = Service(
             store,
-            clock=SystemClock(),
+            clock=clock,
             ownership=SoleOwner(address),
             address=address,
             rules=rules_of(settings),
@@ -120,6 +124,8 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             metrics,
             policy=policy_of(settings, url, token_hashes),
             limits=BodyLimits(settings.max_body_bytes, settings.max_sync_bytes, settings.body_timeout_ms),
+            feed=feed,
+            stream_limits=stream_limits_of(settings),
             version=version,
             metrics_need_token=settings.metrics_need_token,
         )
@@ -134,6 +140,7 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             log.info("serving %s as node %s, advertised as %s", settings.storage, settings.node_id, url)
             await stop.wait()
         await drain(service, settings.drain_timeout_ms)
+        feed.close()
     log.info("stopped")
 
 
@@ -180,6 +187,13 @@ def rules_of(settings: Settings) -> Rules:
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
         offsets_retention_ms=settings.offsets_retention_ms,
         offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+    )
+
+
+def stream_limits_of(settings: Settings) -> StreamLimits:
+    """The settings of event streams."""
+    return StreamLimits(
+        settings.event_streams_max, settings.events_heartbeat_interval_ms, settings.events_write_timeout_ms
     )
 
 

@@ -100,6 +100,12 @@ class Metrics:
         # Children are kept here: looking one up by its labels costs more than counting.
         self._request_children: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         self._parked = Gauge("rallypoint_parked_calls", "Calls whose answer is held back now.", registry=registry)
+        self._streams = Gauge("rallypoint_event_streams", "Event streams that are open now.", registry=registry)
+        self._events_lost = Counter(
+            "rallypoint_events_lost",
+            "Events that streams did not get because they were read too slowly.",
+            registry=registry,
+        )
         rebalances = Counter(
             "rallypoint_rebalances", "Rebalances begun, by what triggered them.", ("trigger",), registry=registry
         )
@@ -190,6 +196,14 @@ class Metrics:
             self._request_children[operation, outcome] = children
         children[0].inc()
         children[1].observe(seconds)
+
+    def streams_open(self, delta: int) -> None:
+        """So many more event streams are open, or fewer."""
+        self._streams.inc(delta)
+
+    def events_lost(self, count: int) -> None:
+        """A stream was so slow that it lost so many events."""
+        self._events_lost.inc(count)
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accept` asks for it, else Prometheus' text format."""

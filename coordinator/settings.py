@@ -224,6 +224,41 @@ class Settings(BaseSettings):
         le=3_600_000,
     )
 
+    # --- event streams
+
+    event_streams_max: int = _setting(
+        100,
+        "Event streams",
+        "Most streams of `GET /v1/events` that are open at once; one more is refused. Each is a connection, and some "
+        "64 KiB where its client reads slowly.",
+        ge=0,
+        le=100_000,
+    )
+    events_kept_max: int = _setting(
+        10_000,
+        "Event streams",
+        "How many events are kept for streams that are slow or come back; of commits as many again. An event that "
+        "names many partitions counts as one more for each ten of them. The default is some ten megabytes at most.",
+        ge=1,
+        le=10_000_000,
+    )
+    events_heartbeat_interval_ms: int = _setting(
+        15_000,
+        "Event streams",
+        "How often, in milliseconds, a stream that has nothing to tell sends a comment. The default stays below the "
+        "60 seconds, and the 30 of some, at which proxies cut a quiet connection.",
+        ge=10,
+        le=3_600_000,
+    )
+    events_write_timeout_ms: int = _setting(
+        30_000,
+        "Event streams",
+        "How long, in milliseconds, the client of a stream may take nothing of what was sent before its connection is "
+        "cut. It can come back with its cursor.",
+        ge=10,
+        le=3_600_000,
+    )
+
     # --- security
 
     tokens: TextList = _setting(

@@ -30,6 +30,12 @@ RESET_PARTITIONS_MAX = 100_000
 COORDINATOR_GROUPS_MAX = 1_000
 """Groups in one look-up of coordinators."""
 
+EVENT_GROUPS_MAX = 1_000
+"""Groups that one event stream may name."""
+
+EVENT_KINDS_LENGTH_MAX = 1_000
+"""Characters of the list of kinds that an event stream asks for."""
+
 LIST_LIMIT_MAX = 1_000
 """Rows on one page of a list."""
 

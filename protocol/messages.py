@@ -497,6 +497,30 @@ class DeletedTopic(AnswerModel):
     version: int
 
 
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+class EventsRequest(RequestModel):
+    """Which events to tell. Of groups: all, or those that `group_ids` or `prefix` name. `kinds`: with commas between;
+    without it, all but commits. `cursor`: the last one that was seen, to go on behind it; `Last-Event-ID` goes before.
+    """
+
+    group_ids: Annotated[tuple[Id, ...], Field(max_length=limits.EVENT_GROUPS_MAX, fail_fast=True)] = ()
+    prefix: Id | None = None
+    kinds: Annotated[str, Field(max_length=limits.EVENT_KINDS_LENGTH_MAX)] | None = None
+    cursor: Id | None = None
+
+
+class GroupEvent(AnswerModel):
+    """What stands in the `data` of an event: its kind, when it was let out, the group, and the fields of its kind."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    kind: str
+    at_ms: int
+    group_id: str
+
+
 # --- errors, health --------------------------------------------------------------------------------------------------
 
 

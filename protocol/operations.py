@@ -86,6 +86,12 @@ DELETE_TOPIC = Operation(
     "Take a topic out of the registry",
 )  # fmt: skip
 
+EVENTS = Operation(
+    "events", "GET", "/v1/events", m.EventsRequest, m.GroupEvent, False,
+    "Be told what happens to groups, as server-sent events",
+)  # fmt: skip
+"""Not among `OPERATIONS`, whose answers end: this one is a stream of `answer`s, one in the data of each event."""
+
 OPERATIONS = (
     COORDINATOR,
     JOIN,

@@ -1,16 +1,19 @@
 """Every setting, metric and error stands in the documents, with the facts that the code has."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.core.commands import Trigger
+from coordinator.core.effects import GroupChanged, GroupSummary
 from coordinator.http.errors import ERROR_PAGES
+from coordinator.http.event_text import KINDS
 from coordinator.metrics import GROUP_STATES, Metrics
 from coordinator.settings import Settings, flag_of, variable_of
-from protocol.operations import OPERATIONS
+from protocol.operations import EVENTS, OPERATIONS
 from tests.coordinator.test_metrics import Watched
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -77,5 +80,15 @@ def test_every_error_has_its_row(slug: str) -> None:
 
 def test_every_operation_is_named() -> None:
     text = (DOCS / "http.md").read_text()
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, EVENTS):
         assert f"`{operation.method} {operation.path}`" in text
+
+
+def test_every_kind_of_event_has_its_row() -> None:
+    text = section((DOCS / "events.md").read_text(), "## Kinds")
+    rows = {kind: re.findall(r"`(\w+)`", told) for kind, told in re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.M)}
+    expected = {}
+    for kind, event_type in KINDS.items():
+        source = GroupSummary if event_type is GroupChanged else event_type
+        expected[kind] = [field.name for field in fields(source) if field.name not in {"group_id", "topics"}]
+    assert rows == expected

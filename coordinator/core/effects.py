@@ -82,6 +82,34 @@ class GroupChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupCreated:
+    """The group exists since now: by a first join or a first simple commit, not by a load."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUnloaded:
+    """The group is taken from the store anew, for a write failed or is in doubt; told by the runtime.
+
+    What follows is said of the group as it is stored; what the write may have changed is told by no other event. A
+    group of which nothing follows is gone.
+    """
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReplaced:
+    """A static member came back: `member_id` has the seat, and what was assigned to it, from now on."""
+
+    group_id: str
+    group_instance_id: str
+    old_member_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class RebalanceBegan:
     """A join phase began. `reason` is a sentence with the client's own reason, if it gave one."""
 
@@ -170,8 +198,11 @@ class OffsetsRemoved:
 
 
 Event = (
-    GroupChanged
+    GroupCreated
+    | GroupChanged
     | GroupRemoved
+    | GroupUnloaded
+    | MemberReplaced
     | RebalanceBegan
     | JoinPhaseEnded
     | SyncPhaseEnded

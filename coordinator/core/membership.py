@@ -10,7 +10,7 @@ from coordinator.core import rebalance
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment, Rebalance, Trigger
 from coordinator.core.decision import Draft, call_timer, expiry_timer, pending_timer, session_timer
-from coordinator.core.effects import Failure, SessionExpired
+from coordinator.core.effects import Failure, GroupCreated, MemberReplaced, SessionExpired
 from coordinator.core.group import Box, Group, Member, MemberTerms, Offered, State
 from coordinator.core.subscription import topics_of
 from protocol import messages as m
@@ -154,6 +154,7 @@ def create(group: Group, moment: Moment, draft: Draft) -> None:
         )
     )
     draft.fact(n.GroupCreated(moment.now_ms))
+    draft.notify(GroupCreated(group.group_id))
     draft.set_timer(expiry_timer(), moment.now_ms + moment.rules.offsets_retention_check_interval_ms)
 
 
@@ -343,6 +344,8 @@ def _take_over(
         skip_assignment=unchanged and leads,
     )
     draft.cancel_timer(session_timer(old.member_id))
+    assert old.group_instance_id is not None
+    draft.notify(MemberReplaced(group.group_id, old.group_instance_id, old.member_id, member_id))
     if unchanged:
         rebalance.store_replacement(group, old, replaced, draft)
         draft.fact(replaced)

@@ -18,13 +18,15 @@ from pydantic import BaseModel
 from coordinator.core.effects import Failure
 from coordinator.http.contract import Figures, GroupService
 from coordinator.http.errors import Refused, problem_of, refuse, respond_problem
+from coordinator.http.events import EventStreams, StreamLimits
 from coordinator.http.handlers import Handlers, outcome_of, respond
 from coordinator.http.inputs import BodyLimits
 from coordinator.http.pages import Pages
 from coordinator.http.routes import Answer, Route, Routes
 from coordinator.http.security import PREFLIGHT_HEADERS, Guard, SecurityPolicy, is_preflight, show_to_origin
+from coordinator.runtime.feed import EventFeed
 from protocol.errors import ErrorCode
-from protocol.operations import OPERATIONS
+from protocol.operations import EVENTS, OPERATIONS
 
 UNROUTED = "unrouted"
 """The operation, in metrics, of requests that fit no route."""
@@ -47,6 +49,8 @@ class Door:
         *,
         policy: SecurityPolicy,
         limits: BodyLimits,
+        feed: EventFeed,
+        stream_limits: StreamLimits,
         version: str,
         metrics_need_token: bool = True,
     ) -> None:
@@ -57,6 +61,8 @@ class Door:
         for operation in OPERATIONS:
             handler = handlers.by_operation[operation.name]
             self._routes.add(operation.method, operation.path, Route(operation.name, handler))
+        streams = EventStreams(feed, figures, stream_limits, lambda: service.phase)
+        self._routes.add(EVENTS.method, EVENTS.path, Route(EVENTS.name, streams.open))
         pages = Pages(service, figures, version)
         for path, handler in pages.public.items():
             self._routes.add("GET", path, Route("page", handler, public=True))
@@ -80,7 +86,7 @@ class Door:
             operation = route.name
             answer = await route.handler(request, ids, query)
             outcome = outcome_of(answer)
-            response = _respond(answer)
+            response: web.StreamResponse = _respond(answer)
         except Refused as refused:
             outcome = refused.problem.error_name
             response = respond_problem(refused.problem, refused.headers, close=refused.close)
@@ -127,7 +133,7 @@ PREFLIGHT = Route("preflight", _allow_request, public=True)
 FAULT = Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service met a fault of its own; its log says more.")
 
 
-def _respond(answer: Answer) -> web.Response:
+def _respond(answer: Answer) -> web.StreamResponse:
     if isinstance(answer, BaseModel):
         return respond(answer)
     if isinstance(answer, Failure):

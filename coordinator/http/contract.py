@@ -42,5 +42,11 @@ class Figures(Protocol):
     def request_answered(self, operation: str, outcome: str, seconds: float) -> None:
         """One request was answered: `outcome` is NONE, WAITING, or the name of its error."""
 
+    def streams_open(self, delta: int) -> None:
+        """So many more event streams are open, or fewer."""
+
+    def events_lost(self, count: int) -> None:
+        """A stream was so slow that it lost so many events."""
+
     def expose(self, accept: str) -> tuple[bytes, str]:
         """The page for Prometheus and its content type, in the format that the `Accept` header asks for."""

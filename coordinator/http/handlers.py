@@ -145,7 +145,7 @@ def respond(answer: BaseModel) -> web.Response:
     return JsonResponse(body.encode())
 
 
-def outcome_of(answer: BaseModel | Failure | web.Response) -> str:
+def outcome_of(answer: Answer) -> str:
     """The answer in one word, for metrics."""
     if isinstance(answer, Failure):
         return answer.code.name

@@ -11,6 +11,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from coordinator.http.errors import ERROR_PAGES, PROBLEM_TYPE
+from coordinator.http.event_text import GAP, KINDS, OPENED
+from coordinator.http.events import CURSOR_HEADER
 from coordinator.http.inputs import query_fields
 from protocol import limits, operations
 from protocol import messages as m
@@ -52,6 +54,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     operations.LIST_TOPICS.name: (),
     operations.PUT_TOPIC.name: (),
     operations.DELETE_TOPIC.name: ("unknown-topic-or-partition",),
+    operations.EVENTS.name: ("throttling-quota-exceeded",),
 }
 """Besides those that every operation can answer."""
 
@@ -87,7 +90,7 @@ def _schemas() -> dict[str, Any]:
     models: list[tuple[Any, JsonSchemaMode]] = [(m.Problem, "serialization"), (m.HealthAnswer, "serialization")]
     models += [(m.WaitingAnswer, "serialization"), (m.ConsumerSubscription, "validation")]
     models.append((m.ConsumerAssignment, "validation"))
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, operations.EVENTS):
         if operation.request is not None:
             models.append((operation.request, "validation"))
         models.append((operation.answer, "serialization"))
@@ -190,6 +193,26 @@ def _describe_operation(operation: Operation, schemas: dict[str, Any]) -> dict[s
     return described
 
 
+def _describe_stream(schemas: dict[str, Any]) -> dict[str, Any]:
+    """The event stream: its 200 does not end, and a cursor may come in a header too."""
+    described = _describe_operation(operations.EVENTS, schemas)
+    described["responses"]["200"] = {
+        "description": f"A stream of events, each with `GroupEvent` as JSON in its data. Kinds: {', '.join(KINDS)}; "
+        f"and of the stream itself: {OPENED}, {GAP}.",
+        "content": _json(m.GroupEvent.__name__, "text/event-stream"),
+    }
+    described["parameters"].append(
+        {
+            "name": CURSOR_HEADER,
+            "in": "header",
+            "required": False,
+            "description": "The cursor that was seen last, as browsers send it; it goes before `cursor`.",
+            "schema": {"type": "string"},
+        }
+    )
+    return described
+
+
 def _first_sentence(text: str | None) -> str:
     return " ".join((text or "").split("\n\n", maxsplit=1)[0].split())
 
@@ -218,6 +241,7 @@ def openapi_document(version: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _describe_operation(operation, schemas)
+    paths[operations.EVENTS.path] = {"get": _describe_stream(schemas)}
     return {
         "openapi": "3.1.0",
         "info": {

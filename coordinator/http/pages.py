@@ -7,18 +7,14 @@ from functools import lru_cache
 
 from aiohttp import web
 
-from coordinator.core.effects import Failure
 from coordinator.http import html
 from coordinator.http.contract import Figures, GroupService
 from coordinator.http.errors import ERROR_PAGES, refuse_http
 from coordinator.http.json_response import JSON_HEADERS
 from coordinator.http.openapi import openapi_document
+from coordinator.http.readiness import why_not_ready
 from coordinator.http.routes import Answer, Handler
 from protocol import messages as m
-from protocol.errors import ErrorCode
-
-READY = "ready"
-"""The phase in which groups are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +74,8 @@ class Pages:
 
     async def readiness(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Whether groups are served; not while they load, nor once the service stops."""
-        phase = self._service.phase
-        if phase == READY:
-            return m.HealthAnswer(status="ok")
-        if phase in {"starting", "loading"}:
-            return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The service is loading its groups.")
-        return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The service is {phase}.")
+        failure = why_not_ready(self._service.phase)
+        return m.HealthAnswer(status="ok") if failure is None else failure
 
     async def metrics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Everything that is counted."""

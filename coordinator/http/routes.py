@@ -18,7 +18,7 @@ from protocol import limits
 from protocol.errors import ErrorCode
 from protocol.ids import PATH_IDS_REFUSED
 
-Answer = BaseModel | Failure | web.Response
+Answer = BaseModel | Failure | web.StreamResponse
 Handler = Callable[[web.BaseRequest, Mapping[str, str], str], Awaitable[Answer]]
 """Gets the request, the decoded ids of its path by name, and the undecoded query."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coordinator.core.commands import GroupLoaded, Moment
-from coordinator.core.effects import Event, Failure
+from coordinator.core.effects import Event, Failure, GroupUnloaded
 from coordinator.core.group import Group
 from coordinator.runtime.clock import Backoff, Clock, sleep
 from coordinator.runtime.lane import Lane, LaneBatch
@@ -183,6 +183,8 @@ class Shard:
         failure = Failure(code, "The shard was lost and is loaded anew; find the coordinator and try again.")
         for lane in list(self.lanes.values()):
             lane.end(failure)
+        for group_id in (*self.lanes, *self._reloads):
+            self.observe(GroupUnloaded(group_id))
         self._forget_lanes()
         for task in self._reloads.values():
             task.cancel()
@@ -259,5 +261,6 @@ class Shard:
                 wait_ms = self._reload_backoff.wait_ms(self._workshop.clock.now_ms())
         del self._reloads[group_id]
         self._workshop.view.forget(group_id)
+        self.observe(GroupUnloaded(group_id))
         for stored in found:
             self._add_lane(stored).go_on()

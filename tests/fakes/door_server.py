@@ -13,8 +13,10 @@ from yarl import URL
 
 from coordinator.http.app import Door, DoorServer
 from coordinator.http.contract import GroupService
+from coordinator.http.events import StreamLimits
 from coordinator.http.inputs import BodyLimits
 from coordinator.http.security import SecurityPolicy
+from coordinator.runtime.feed import EventFeed
 from tests.fakes.fake_service import FakeFigures
 
 JSON = {"Content-Type": "application/json"}
@@ -100,6 +102,8 @@ async def open_door(
     policy: SecurityPolicy | None = None,
     limits: BodyLimits | None = None,
     metrics_need_token: bool = True,
+    feed: EventFeed | None = None,
+    stream_limits: StreamLimits | None = None,
 ) -> AsyncIterator[DoorClient]:
     """Serve until the block ends."""
     figures = FakeFigures()
@@ -108,6 +112,8 @@ async def open_door(
         figures,
         policy=policy or SecurityPolicy(),
         limits=limits or BodyLimits(),
+        feed=feed or EventFeed("life", 100, lambda: 1_700_000_000_000),
+        stream_limits=stream_limits or StreamLimits(),
         version="0",
         metrics_need_token=metrics_need_token,
     )

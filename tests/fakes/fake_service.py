@@ -68,10 +68,20 @@ class FakeFigures:
     """Remembers each request's operation and outcome."""
 
     answered: list[tuple[str, str]] = field(default_factory=list)
+    streams: int = 0
+    lost: int = 0
 
     def request_answered(self, operation: str, outcome: str, seconds: float) -> None:
         assert seconds >= 0
         self.answered.append((operation, outcome))
+
+    def streams_open(self, delta: int) -> None:
+        self.streams += delta
+        assert self.streams >= 0
+
+    def events_lost(self, count: int) -> None:
+        assert count > 0
+        self.lost += count
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         return b"# nothing is counted\n", "text/plain"

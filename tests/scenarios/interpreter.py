@@ -474,7 +474,15 @@ class Teller:
                 return f"the group is gone ({event.cause})"
             case e.OffsetsRemoved():
                 return f"offsets removed ({event.cause}): {', '.join(f'{t}/{p}' for t, p in event.partitions)}"
-            case e.GroupChanged() | e.OffsetsCommitted() | e.OffsetsLoaded() | e.OffsetsReset():
+            case (
+                e.GroupCreated()
+                | e.GroupChanged()
+                | e.GroupUnloaded()
+                | e.MemberReplaced()
+                | e.OffsetsCommitted()
+                | e.OffsetsLoaded()
+                | e.OffsetsReset()
+            ):
                 # They repeat what the records and the state say.
                 return None
         assert_never(event)

@@ -1,0 +1,375 @@
+"""The event stream: what it tells, where it goes on, how it is bounded, and how it ends."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+
+from coordinator.core.commands import Trigger
+from coordinator.core.effects import (
+    Event,
+    GroupChanged,
+    GroupCreated,
+    GroupRemoved,
+    GroupSummary,
+    GroupUnloaded,
+    JoinPhaseEnded,
+    MemberReplaced,
+    OffsetsCommitted,
+    OffsetsLoaded,
+    OffsetsRemoved,
+    OffsetsReset,
+    RebalanceBegan,
+    Removal,
+    SessionExpired,
+    SyncPhaseEnded,
+)
+from coordinator.http.event_text import KINDS, KINDS_ASKED_FOR, data_of, group_id_of, kind_of
+from coordinator.http.events import StreamLimits
+from coordinator.http.openapi import openapi_document
+from coordinator.http.security import SecurityPolicy, hash_token
+from coordinator.runtime.feed import EventFeed
+from protocol.operations import EVENTS
+from tests.coordinator.http.problem_checks import check_documented, check_problem
+from tests.fakes.door_server import DoorClient, open_door
+from tests.fakes.event_reader import EventReader, read_events
+from tests.fakes.fake_service import FakeService
+
+NOW_MS = 1_700_000_000_000
+
+TOLD: list[tuple[Event, dict[str, Any]]] = [
+    (GroupCreated("g"), {}),
+    (
+        GroupChanged(GroupSummary("g", "Stable", "consumer", 2, 7, frozenset({"t"}))),
+        {"state": "Stable", "protocol_type": "consumer", "member_count": 2, "generation_id": 7},
+    ),
+    (GroupRemoved("g", Removal.EXPIRED), {"cause": "expired"}),
+    (GroupUnloaded("g"), {}),
+    (
+        MemberReplaced("g", "one", "one-1", "one-2"),
+        {"group_instance_id": "one", "old_member_id": "one-1", "member_id": "one-2"},
+    ),
+    (
+        RebalanceBegan("g", Trigger.MEMBER_LEFT, None, 7, "line\nbreak é"),
+        {"trigger": "member_left", "member_id": None, "generation_id": 7, "reason": "line\nbreak é"},
+    ),
+    (JoinPhaseEnded("g", 8, 120, 2), {"generation_id": 8, "duration_ms": 120, "member_count": 2}),
+    (SyncPhaseEnded("g", 8, 7), {"generation_id": 8, "duration_ms": 7}),
+    (SessionExpired("g", "a", pending=True), {"member_id": "a", "pending": True}),
+    (
+        OffsetsCommitted("g", (("t", 0, 5), ("t", 1, 6), ("u", 0, 7))),
+        {"offsets": {"t": {"0": {"offset": 5}, "1": {"offset": 6}}, "u": {"0": {"offset": 7}}}},
+    ),
+    (OffsetsLoaded("g", (("t", 0, 5),)), {"offsets": {"t": {"0": {"offset": 5}}}}),
+    (OffsetsRemoved("g", (("t", 0), ("t", 3)), Removal.DELETED), {"partitions": {"t": [0, 3]}, "cause": "deleted"}),
+    (OffsetsReset("g", "latest", (("t", 0, 5),)), {"to": "latest", "offsets": {"t": {"0": {"offset": 5}}}}),
+]
+
+
+def feed_of(kept_max: int = 100, life: str = "life") -> EventFeed:
+    return EventFeed(life, kept_max, lambda: NOW_MS)
+
+
+@asynccontextmanager
+async def door_of(feed: EventFeed, **limits: int) -> AsyncIterator[DoorClient]:
+    async with open_door(FakeService(), feed=feed, stream_limits=StreamLimits(**limits)) as door:
+        try:
+            yield door
+        finally:
+            feed.close()
+
+
+def reading(door: DoorClient, query: str = "", **headers: str) -> Any:
+    return read_events(
+        door.session,
+        f"http://127.0.0.1:{door.port}",
+        query,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
+
+
+def test_every_event_of_the_rules_is_told_with_all_its_fields() -> None:
+    """A new event needs a line in TOLD, and a row in docs/events.md."""
+    assert {type(event) for event, _ in TOLD} == set(KINDS.values())
+    for event, expected in TOLD:
+        data = data_of(event, NOW_MS)
+        assert json.loads(json.dumps(data)) == {
+            "kind": kind_of(event),
+            "at_ms": NOW_MS,
+            "group_id": group_id_of(event),
+        } | json.loads(json.dumps(expected))
+        assert group_id_of(event) == "g"
+        assert is_dataclass(event)
+        given = {field.name for field in fields(event)} - {"summary"}
+        assert given <= data.keys()
+    assert {"offsets_committed", "offsets_loaded"} == KINDS_ASKED_FOR
+
+
+async def test_events_come_in_order_with_their_cursor() -> None:
+    feed = feed_of()
+    feed.event(GroupCreated("before"))
+    async with door_of(feed) as door, reading(door) as reader:
+        assert (reader.cursor, reader.retry_ms) == ("life-1", 2000)
+        for event, _ in TOLD:
+            feed.event(event)
+        told = [await reader.next() for event, _ in TOLD if kind_of(event) not in KINDS_ASKED_FOR]
+        assert [(one.kind, one.data) for one in told if one] == [
+            (kind_of(event), json.loads(json.dumps(data_of(event, NOW_MS))))
+            for event, _ in TOLD
+            if kind_of(event) not in KINDS_ASKED_FOR
+        ]
+        assert [one.cursor for one in told if one] == [f"life-{number}" for number in (*range(2, 11), 13, 14)]
+        assert door.figures.answered == [("events", "NONE")]
+        assert door.figures.streams == 1
+        assert reader.answer.headers["Cache-Control"] == "no-store"
+    await gone(door)
+
+
+async def gone(door: DoorClient) -> None:
+    async with asyncio.timeout(5):
+        while door.figures.streams:  # noqa: ASYNC110 - a figure is no event
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["created a", "created ab", "created c"]),
+        ("?group_id=a", ["created a"]),
+        ("?group_id=a&group_id=c", ["created a", "created c"]),
+        ("?prefix=a", ["created a", "created ab"]),
+        ("?prefix=ab&group_id=c", ["created ab", "created c"]),
+        ("?prefix=", ["created a", "created ab", "created c"]),
+        ("?kinds=offsets_committed", ["committed ab"]),
+        ("?kinds=offsets_committed,group_created&prefix=ab", ["created ab", "committed ab"]),
+        ("?kinds=group_removed", []),
+    ],
+)
+async def test_filters(query: str, expected: list[str]) -> None:
+    feed = feed_of()
+    async with door_of(feed, heartbeat_interval_ms=20) as door, reading(door, query) as reader:
+        feed.event(GroupCreated("a"))
+        feed.event(GroupCreated("ab"))
+        feed.event(OffsetsCommitted("ab", (("t", 0, 1),)))
+        feed.event(GroupCreated("c"))
+        found = [await reader.next() for _ in expected]
+        assert [f"{one.kind.split('_')[1]} {one.data['group_id']}" for one in found if one] == expected
+        with pytest.raises(TimeoutError):
+            await reader.next(0.1)
+        # The cursor passes what was left out, and also commits that were not asked for.
+        assert reader.heartbeats
+        assert reader.cursor == "life-4"
+
+
+@pytest.mark.parametrize("how", ["header", "query", "both"])
+async def test_who_comes_back_with_its_cursor_loses_nothing(how: str) -> None:
+    feed = feed_of()
+    async with door_of(feed) as door:
+        async with reading(door) as reader:
+            feed.event(GroupCreated("a"))
+            assert await reader.next()
+            cursor = reader.cursor
+        for name in "bcd":
+            feed.event(GroupCreated(name))
+        query = f"?cursor={'life-0' if how == 'both' else cursor}" if how != "header" else ""
+        headers = {"Last_Event_ID": cursor} if how != "query" else {}
+        async with reading(door, query, **headers) as reader:
+            assert reader.cursor == cursor
+            told = await reader.until("group_created", group_id="d")
+            assert [one.data["group_id"] for one in told] == ["b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("cursor", "reason"), [("life-1", "cursor_too_old"), ("past-1", "restarted"), ("past-9", "restarted")]
+)
+async def test_a_cursor_that_cannot_be_gone_on_from_gets_one_gap_and_then_what_comes(cursor: str, reason: str) -> None:
+    feed = feed_of(kept_max=2)
+    for name in "abcd":
+        feed.event(GroupCreated(name))
+    async with door_of(feed) as door, reading(door, f"?cursor={cursor}") as reader:
+        told = await reader.next()
+        assert told is not None
+        assert (told.kind, told.cursor) == ("gap", "life-4")
+        assert told.data.pop("action").startswith("List the groups again")
+        assert told.data == {"kind": "gap", "reason": reason, "lost_count": None, "cursor": "life-4"}
+        feed.event(GroupCreated("e"))
+        told = await reader.next()
+        assert told is not None
+        assert (told.kind, told.data["group_id"]) == ("group_created", "e")
+    assert door.figures.lost == 0, "it was not slow"
+
+
+async def test_the_oldest_cursor_that_is_whole_gets_no_gap() -> None:
+    feed = feed_of(kept_max=2)
+    for name in "abcd":
+        feed.event(GroupCreated(name))
+    async with door_of(feed) as door, reading(door, "?cursor=life-2") as reader:
+        assert [one.kind for one in await reader.until("group_created", group_id="d")] == ["group_created"] * 2
+
+
+@pytest.mark.parametrize(
+    ("query", "header", "field"),
+    [
+        ("?cursor=", "", "cursor"),
+        ("?cursor=7", "", "cursor"),
+        ("?cursor=life-", "", "cursor"),
+        ("?cursor=life-01", "", "cursor"),
+        ("?cursor=life-%D9%A1", "", "cursor"),
+        ("?cursor=life-1", "", "cursor"),
+        ("?cursor=life-0", "x", "Last-Event-ID"),
+        ("", "life-1", "Last-Event-ID"),
+        ("?kinds=", "", "kinds"),
+        ("?kinds=group_created,opened", "", "kinds"),
+        ("?kind=group_created", "", "kind"),
+        ("?kinds=group_created&kinds=group_removed", "", "kinds"),
+        ("?group_id=" + "x" * 256, "", "group_id"),
+        ("?prefix=a&prefix=b", "", "prefix"),
+        ("?limit=1", "", "limit"),
+    ],
+)
+async def test_a_wrong_question_is_refused_by_its_field(query: str, header: str, field: str) -> None:
+    async with door_of(feed_of()) as door:
+        headers = {"Last-Event-ID": header} if header else None
+        problem = check_problem(await door.request("GET", f"/v1/events{query}", headers=headers))
+        assert (problem["status"], problem["field"]) == (400, field)
+        check_documented(EVENTS, problem)
+        assert door.figures.streams == 0
+
+
+async def test_one_stream_too_many_is_refused_and_the_next_one_is_not() -> None:
+    async with door_of(feed_of(), streams_max=1) as door:
+        async with reading(door):
+            answer = await door.request("GET", "/v1/events")
+            problem = check_problem(answer)
+            assert (problem["status"], problem["error_name"]) == (429, "THROTTLING_QUOTA_EXCEEDED")
+            check_documented(EVENTS, problem)
+        await gone(door)
+        async with reading(door) as reader:
+            assert reader.cursor == "life-0"
+
+
+@pytest.mark.parametrize("phase", ["starting", "loading", "draining", "stopped"])
+async def test_no_stream_before_groups_are_served_nor_after(phase: str) -> None:
+    async with open_door(FakeService(phase=phase)) as door:
+        problem = check_problem(await door.request("GET", "/v1/events"))
+        assert problem["status"] == 503
+        check_documented(EVENTS, problem)
+
+
+async def test_a_stream_ends_whole_when_the_feed_does() -> None:
+    feed = feed_of()
+    async with door_of(feed) as door, reading(door) as reader:
+        feed.event(GroupCreated("a"))
+        feed.close()
+        told = await reader.next()
+        assert told is not None
+        assert told.data["group_id"] == "a"
+        assert await reader.next() is None
+        problem = check_problem(await door.request("GET", "/v1/events"))
+        assert problem["error_name"] == "COORDINATOR_NOT_AVAILABLE"
+
+
+async def test_host_origin_and_token_are_asked_for_as_everywhere() -> None:
+    policy = SecurityPolicy(origins=frozenset({"https://console.example.org"}), token_hashes=(hash_token("secret"),))
+    feed = feed_of()
+    async with open_door(FakeService(), policy=policy, feed=feed) as door:
+        for headers, status in (
+            ({}, 401),
+            ({"Authorization": "Bearer wrong"}, 401),
+            ({"Authorization": "Bearer secret", "Host": "evil.example.org"}, 403),
+            ({"Authorization": "Bearer secret", "Origin": "https://evil.example.org"}, 403),
+        ):
+            problem = check_problem(await door.request("GET", "/v1/events", headers=headers))
+            assert problem["status"] == status
+            check_documented(EVENTS, problem)
+        page = {"Authorization": "Bearer secret", "Origin": "https://console.example.org"}
+        async with reading(door, **page) as reader:
+            assert reader.answer.headers["Access-Control-Allow-Origin"] == "https://console.example.org"
+            feed.event(GroupCreated("a"))
+            assert await reader.next()
+        feed.close()
+
+
+async def test_head_is_answered_without_a_stream() -> None:
+    async with door_of(feed_of(), streams_max=1) as door:
+        for _ in range(3):
+            answer = await door.request("HEAD", "/v1/events")
+            assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream")
+        assert door.figures.streams == 0
+
+
+async def flood(feed: EventFeed, count: int) -> None:
+    """More than a connection's buffers hold."""
+    for number in range(count):
+        feed.event(RebalanceBegan("g", Trigger.MEMBER_LEFT, "m", number, "x" * 1_000))
+        if number % 100 == 0:
+            await asyncio.sleep(0)
+
+
+async def test_a_slow_reader_is_told_how_much_it_lost_and_goes_on() -> None:
+    feed = feed_of(kept_max=50)
+    async with door_of(feed) as door, reading(door) as reader:
+        await flood(feed, 20_000)
+        told_count = lost_count = 0
+        while told_count + lost_count < 20_000:
+            told = await reader.next()
+            assert told is not None
+            if told.kind == "gap":
+                assert told.data["reason"] == "slow_reader"
+                lost_count += told.data["lost_count"]
+            else:
+                assert told.data["generation_id"] == told_count + lost_count, "neither told nor said to be lost"
+                told_count += 1
+            assert told.cursor == f"life-{told_count + lost_count}"
+        assert told_count
+        assert door.figures.lost == lost_count > 0
+        feed.event(GroupCreated("after"))
+        assert [one.data["group_id"] for one in await reader.until("group_created")] == ["after"]
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off_and_its_place_is_free() -> None:
+    feed = feed_of(kept_max=20_000)
+    async with door_of(feed, streams_max=1, write_timeout_ms=100) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port, limit=1)
+        writer.write(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await writer.drain()
+        assert (await reader.readexactly(15)).startswith(b"HTTP/1.1 200")
+        await flood(feed, 15_000)
+        await gone(door)
+        assert 0 < door.figures.lost < 15_000
+        async with reading(door, "?cursor=life-0") as again:
+            assert len(await take(again, 500)) == 500
+        writer.close()
+
+
+async def take(reader: EventReader, count: int) -> list[str]:
+    found = []
+    for _ in range(count):
+        told = await reader.next()
+        assert told is not None
+        found.append(told.kind)
+    return found
+
+
+async def test_a_client_that_hangs_up_frees_its_place() -> None:
+    feed = feed_of()
+    async with door_of(feed, streams_max=1) as door:
+        for _ in range(3):
+            async with reading(door):
+                pass
+            await gone(door)
+        assert not feed.changes.waiting
+
+
+def test_the_stream_is_described() -> None:
+    described = openapi_document("0")["paths"]["/v1/events"]["get"]
+    assert list(described["responses"]["200"]["content"]) == ["text/event-stream"]
+    for kind in KINDS:
+        assert kind in described["responses"]["200"]["description"]
+    names = {parameter["name"] for parameter in described["parameters"]}
+    assert names == {"group_id", "prefix", "kinds", "cursor", "Last-Event-ID"}
+    assert "429" in described["responses"]
