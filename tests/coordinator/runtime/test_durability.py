@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from coordinator.core.effects import Failure, GroupChanged, OffsetsCommitted
+from coordinator.core.effects import Failure, GroupChanged, GroupCreated, OffsetsCommitted
 from coordinator.storage.contract import BatchLimits, StorageUnavailable
 from coordinator.storage.memory import MemoryContents, MemoryStore
 from protocol import messages as m
@@ -31,7 +31,7 @@ async def test_an_answer_never_leaves_before_its_append_returned(room: Room) -> 
     room.store.append_gate.let_go()
     await settle()
     assert isinstance(task.result(), m.CommitAnswer)
-    assert {type(event) for event in room.watcher.events} == {GroupChanged, OffsetsCommitted}
+    assert {type(event) for event in room.watcher.events} == {GroupCreated, GroupChanged, OffsetsCommitted}
     assert set(room.service.view.summaries) == {"g"}
 
 
