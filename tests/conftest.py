@@ -14,8 +14,9 @@ pytest_plugins = ["tests.real.java", "tests.real.kafka", "tests.real.prometheus"
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 # The machines that run these tests are shared, so one slow example says nothing about the code. A failure prints what
-# repeats it.
-settings.register_profile("rallypoint", deadline=None, print_blob=True)
+# repeats it. In CI the examples are always the same ones, so that what fails there is what the change broke; elsewhere
+# they are new ones each time, and find more.
+settings.register_profile("rallypoint", deadline=None, print_blob=True, derandomize=IN_CI)
 settings.load_profile("rallypoint")
 
 # From the bottom of the house to its roof, so that the first failure is the nearest to its cause. A folder that is not
@@ -34,6 +35,7 @@ ROOMS = (
     "examples",
     "bench",
     "conformance",
+    "model",
     "formats",
     "scenarios",
     "simulation",

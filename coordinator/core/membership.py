@@ -401,24 +401,28 @@ def leave(group: Group, call: Call, request: m.LeaveRequest, moment: Moment, dra
 
 def _leave_one(group: Group, entry: m.LeaveMember, gone: set[str], reasons: list[str], draft: Draft) -> m.LeftMember:
     member_id = entry.member_id
-    if not member_id and entry.group_instance_id is not None:
+    seated = None if entry.group_instance_id is None else group.static_members.get(entry.group_instance_id)
+    if not member_id and seated is not None:
         # An administrator removes a static member by its instance id alone.
-        member_id = group.static_members.get(entry.group_instance_id, "")
+        member_id = seated
     code = ErrorCode.NONE
-    if member_id in gone:
-        code = ErrorCode.UNKNOWN_MEMBER_ID
-    elif member_id in group.pending:
+    if member_id in group.pending and member_id not in gone:
         drop_pending(member_id, draft)
         gone.add(member_id)
+    elif seated in gone:
+        # Who had this instance id was named before, and is as good as gone.
+        code = ErrorCode.UNKNOWN_MEMBER_ID
     else:
         failure = check_member(group, member_id, entry.group_instance_id)
-        if failure is None:
+        if failure is not None:
+            code = failure.code
+        elif member_id in gone:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+        else:
             left = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member has left the group.", member_id="")
             draft.remove_member(group.members[member_id], left)
             gone.add(member_id)
             reasons.append(reason_of(entry.reason))
-        else:
-            code = failure.code
     return m.LeftMember(
         member_id=entry.member_id,
         group_instance_id=entry.group_instance_id,

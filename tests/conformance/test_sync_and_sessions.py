@@ -181,6 +181,17 @@ def test_c48_entries_of_a_leave_have_results_of_their_own() -> None:
     assert d.answer(d.join(leader)).generation_id == 2
 
 
+def test_an_entry_of_a_leave_is_judged_as_if_those_before_it_had_gone() -> None:
+    """So a wrong pair is told FENCED even where its member went before, and an instance id that went is nobody's."""
+    d = Desk()
+    leader, static = d.stable(instance="i")
+    entries = [(leader, None), (leader, "i"), ("", "i"), (static, "i"), ("", "i")]
+    request = m.LeaveRequest(members=tuple(m.LeaveMember(member_id=x, group_instance_id=of) for x, of in entries))
+    codes = [x.error_name for x in d.answer(d.call(request)).members]
+    assert codes == ["NONE", "FENCED_INSTANCE_ID", "NONE", "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID"]
+    assert d.state() is State.EMPTY
+
+
 def test_c49_leaving_a_group_that_is_not_there() -> None:
     d = Desk()
     answer = d.answer(d.leave("m"))

@@ -1,0 +1,185 @@
+"""Who is in the plain group: joining, coming back, leaving, living on."""
+
+from copy import deepcopy
+
+from tests.model.plain_rounds import PlainRounds
+from tests.model.plain_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, HandedOut, Join, Member
+
+
+class PlainMembers(PlainRounds):
+    """Join, heartbeat, leave."""
+
+    def join(self, call: int, wish: Join) -> None:
+        if self.repeats(call, wish):
+            return None
+        if self.state == DEAD and wish.member_id:
+            return self.answer(call, "UNKNOWN_MEMBER_ID")
+        member, seat = self.find(wish.member_id), self.seat(wish.instance)
+        takes_over = not wish.member_id and seat is not None
+        if self.is_full(member) and not takes_over:
+            if member is not None:
+                self.remove(member, "GROUP_MAX_SIZE_REACHED")
+            self.handed_out.pop(wish.member_id, None)
+            self.answer(call, "GROUP_MAX_SIZE_REACHED")
+            return self.settle()
+        if not self.suits(wish):
+            return self.answer(call, "INCONSISTENT_GROUP_PROTOCOL")
+        if self.state == DEAD:
+            self.appear()
+        if not wish.member_id and wish.instance is None:
+            self.handed_out[wish.new_id] = HandedOut(self.now + wish.session_ms, wish.request)
+            return self.answer(call, "MEMBER_ID_REQUIRED", wish.new_id)
+        if not wish.member_id and seat is not None:
+            return self.take_over(call, seat, wish)
+        if not wish.member_id or (wish.member_id in self.handed_out and wish.instance is None):
+            return self.add(call, wish)
+        refusal = self.validate(wish.member_id, wish.instance)
+        if refusal is not None:
+            return self.answer(call, *refusal)
+        assert member is not None
+        return self.join_again(call, member, wish)
+
+    def repeats(self, call: int, wish: Join) -> bool:
+        """A join that was heard before is answered as before, and moves nothing."""
+        if wish.request is None:
+            return False
+        unused = next((x for x, of in self.handed_out.items() if of.request == wish.request), None)
+        member = next((x for x in self.members if wish.request in x.requests), None)
+        if unused is not None and not wish.member_id:
+            self.answer(call, "MEMBER_ID_REQUIRED", unused)
+            return True
+        if member is None or wish.member_id not in {"", member.member_id}:
+            return False
+        if not wish.member_id and wish.request == member.requests[0]:
+            self.answer(call, "MEMBER_ID_REQUIRED", member.member_id)
+        elif member.joined:
+            self.let_wait(call, member, "join", wish.wait_ms)
+            member.until = member.new_until if member.is_new else self.now + wish.session_ms
+        elif self.active:
+            self.answer(call, *self.joined(member))
+        else:
+            return False
+        return True
+
+    def is_full(self, member: Member | None) -> bool:
+        """Ids that were handed out do not count."""
+        if self.state == PREPARING:
+            has_joined = member is not None and member.joined
+            return not has_joined and sum(x.joined for x in self.members) >= self.limits.max_size
+        return self.active and member is None and len(self.members) >= self.limits.max_size
+
+    def suits(self, wish: Join) -> bool:
+        if self.state in {DEAD, EMPTY}:
+            return bool(wish.kind) and bool(wish.offers)
+        everyones = (name for name, _ in wish.offers if all(name in dict(x.offers) for x in self.members))
+        return wish.kind == self.kind and any(everyones)
+
+    def add(self, call: int, wish: Join) -> None:
+        unused = self.handed_out.pop(wish.member_id, None)
+        added = Member(
+            member_id=wish.member_id or wish.new_id,
+            instance=wish.instance,
+            offers=wish.offers,
+            session_ms=wish.session_ms,
+            rebalance_ms=wish.rebalance_ms,
+            requests=(unused.request if unused is not None else None, wish.request),
+            arrived=self.ever_arrived,
+        )
+        self.ever_arrived += 1
+        added.until = added.new_until = self.now + self.limits.new_member_ms
+        added.joined = True
+        if not self.members:
+            self.kind = wish.kind
+        self.members.append(added)
+        self.leader = self.leader or added.member_id
+        self.someone_new_came = True
+        self.pass_seat_on(wish.instance, added)
+        self.let_wait(call, added, "join", wish.wait_ms)
+        self.begin()
+
+    def join_again(self, call: int, member: Member, wish: Join) -> None:
+        requests = (member.requests[0], wish.request)
+        if self.active and self.says_the_same(member, wish) and (
+            self.state == COMPLETING or member.member_id != self.leader
+        ):  # fmt: skip
+            self.hear(member)
+            member.offers, member.requests = wish.offers, requests
+            return self.answer(call, *self.joined(member))
+        member.offers, member.requests, member.skip = wish.offers, requests, False
+        member.session_ms, member.rebalance_ms = wish.session_ms, wish.rebalance_ms
+        member.joined = True
+        self.let_wait(call, member, "join", wish.wait_ms)
+        member.until = member.new_until if member.is_new else self.now + wish.session_ms
+        return self.begin()
+
+    def says_the_same(self, member: Member, wish: Join) -> bool:
+        """Of a member of which no more is known than what is stored, only the protocol in use can be compared."""
+        stored = self.stored.find(member.member_id) if self.stored else None
+        if stored is not None and member.offers == ((self.protocol, stored.offers[0][1]),):
+            return dict(wish.offers).get(member.offers[0][0]) == member.offers[0][1]
+        return wish.offers == member.offers
+
+    def take_over(self, call: int, seat: Member, wish: Join) -> None:
+        """A static member comes back without its id. In Stable, who says the same goes on where the old one was."""
+        for box in ("join", "sync", "heartbeat"):
+            self.answer(self.box_of(seat.member_id, box), "FENCED_INSTANCE_ID")
+        old_topic, led = seat.topic_under(self.protocol), self.leader == seat.member_id
+        seat.member_id, seat.offers, seat.requests = wish.new_id, wish.offers, (None, wish.request)
+        seat.session_ms, seat.rebalance_ms = wish.session_ms, wish.rebalance_ms
+        seat.skip = False
+        self.hear(seat)
+        if led:
+            self.leader = seat.member_id
+        self.pass_seat_on(wish.instance, seat)
+        if self.state == STABLE and self.vote() == self.protocol and seat.topic_under(self.protocol) == old_topic:
+            assert self.stored is not None
+            seat.skip = led
+            self.stored.leader = self.leader
+            kept = self.stored.find(seat.member_id)
+            assert kept is not None
+            self.stored.members[self.stored.members.index(kept)] = self.to_store(deepcopy(seat))
+            return self.answer(call, *self.joined(seat))
+        seat.joined = True
+        self.let_wait(call, seat, "join", wish.wait_ms)
+        return self.begin()
+
+    # --- living and leaving ------------------------------------------------------------------------------------------
+
+    def heartbeat(self, call: int, member_id: str, instance: str | None, generation: int, wait_ms: int) -> None:
+        refusal = self.validate(member_id, instance)
+        if refusal is not None:
+            return self.answer(call, *refusal)
+        if generation != self.generation:
+            return self.answer(call, "ILLEGAL_GENERATION")
+        member = self.find(member_id)
+        assert member is not None
+        self.hear(member)
+        if self.state == PREPARING:
+            self.answer(call, "REBALANCE_IN_PROGRESS")
+        elif wait_ms:
+            self.let_wait(call, member, "heartbeat", min(wait_ms, member.session_ms // 2))
+        else:
+            self.answer(call, "NONE")
+        return None
+
+    def leave(self, call: int, leavers: list[tuple[str, str | None]]) -> None:
+        """Each (member id, instance id). One rebalance follows at most."""
+        results = []
+        someone_went = False
+        for named_id, instance in leavers:
+            seat = self.seat(instance)
+            member_id = seat.member_id if not named_id and seat is not None else named_id
+            if member_id in self.handed_out:
+                del self.handed_out[member_id]
+                results.append("NONE")
+                continue
+            refusal = self.validate(member_id, instance)
+            results.append(refusal[0] if refusal is not None else "NONE")
+            member = self.find(member_id)
+            if refusal is None and member is not None:
+                self.remove(member, "UNKNOWN_MEMBER_ID")
+                someone_went = True
+        self.answer(call, *results)
+        if someone_went and self.active:
+            self.begin()
+        self.settle()

@@ -1,0 +1,371 @@
+"""The real rules beside the plain group: whatever is said to both, both say and hold the same."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from coordinator.core import invariants
+from coordinator.core.commands import Rules, TimerKind
+from coordinator.core.effects import Failure
+from protocol import messages as m
+from protocol.opaque import OpaqueJson
+from tests.conformance.desk import Desk, consumer
+from tests.model.plain_group import PlainGroup, Tie
+from tests.model.plain_state import CONSUMER, UNREADABLE, Join, Limits
+from tests.model.words import describe, described, look, told
+
+CLIENTS = 5
+OFFERS = (("range",), ("range", "roundrobin"), ("roundrobin", "range"), ("roundrobin",))
+USUALLY_RANGE = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3])
+WHO = st.integers(0, CLIENTS - 1)
+WAITS = st.sampled_from([None, None, None, 0, 701])
+GENERATIONS = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1])
+"""Added to the group's own: who is late, and who speaks of a generation that a crash has lost."""
+PASSING = st.sampled_from([1, 97, 613, 1_499, 2_011, 3_023, 5_039, 9_043, 24_001])
+TOPICS = st.sampled_from("ttuv")
+RARELY = st.sampled_from([False, False, False, False, False, True])
+
+
+class Both(RuleBasedStateMachine):
+    """Five clients, the last two with an instance id, who speak to the real group and to the plain one."""
+
+    @initialize(
+        delay_ms=st.sampled_from([0, 0, 0, 2_003]),
+        max_size=st.sampled_from([100, 100, 3]),
+        short_retention=st.booleans(),
+        new_member_ms=st.sampled_from([20_021, 4_021]),
+        there=st.sampled_from([5, 4, 3, 2, 1, 0]),
+        offers=st.integers(0, 3),
+        crash=st.booleans(),
+    )
+    def begin(
+        self,
+        delay_ms: int,
+        max_size: int,
+        short_retention: bool,
+        new_member_ms: int,
+        there: int,
+        offers: int,
+        crash: bool,
+    ) -> None:
+        limits = Limits(max_size=max_size, delay_ms=delay_ms, new_member_ms=new_member_ms)
+        if short_retention:
+            # So that there is something to take away in the midst of a round too.
+            limits = replace(limits, retention_ms=2_999, look_every_ms=1_201)
+        self.desk = Desk(
+            rules=Rules(
+                group_min_session_timeout_ms=1,
+                group_max_size=limits.max_size,
+                group_initial_rebalance_delay_ms=limits.delay_ms,
+                parked_call_max_wait_ms=limits.wait_ms,
+                new_member_join_timeout_ms=limits.new_member_ms,
+                heartbeat_interval_ms=limits.heartbeat_interval_ms,
+                offset_metadata_max_bytes=limits.metadata_length,
+                offsets_retention_ms=limits.retention_ms,
+                offsets_retention_check_interval_ms=limits.look_every_ms,
+            )
+        )
+        self.plain = PlainGroup(limits, self.desk.now_ms)
+        self.plain.ends = self.desk.ends = {"t": {0: 60, 1: 0}, "u": {0: 5}}
+        self.ids: dict[int, list[str]] = {who: [""] for who in range(CLIENTS)}
+        self.last_joins: dict[int, Join] = {}
+        self.compared: set[int] = set()
+        for who in (0, 3, 1, 4, 2)[:there]:
+            self.join(who, 0, offers, "t", None, knows_itself=True)
+            self.same()
+        self.everyone_joins()
+        if there and delay_ms:
+            for _ in range(3):
+                self.advance(2_003)
+                self.same()
+        self.everyone_syncs()
+        self.crash(crash)
+
+    # --- joining -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def instance(who: int) -> str | None:
+        return f"i{who}" if who >= 3 else None
+
+    def id_of(self, who: int, back: int) -> str:
+        """The id that the client was given last, or one before it; at the beginning none."""
+        return self.ids[who][max(0, len(self.ids[who]) - 1 - back)]
+
+    @rule(
+        who=WHO,
+        back=st.sampled_from([0, 0, 0, 0, 0, 1, 9]),
+        offers=USUALLY_RANGE,
+        topic=st.sampled_from(["t", "t", "t", "t", "u", UNREADABLE]),
+        wait_ms=WAITS,
+        knows_itself=st.booleans(),
+        stranger=RARELY,
+    )
+    def join(
+        self,
+        who: int,
+        back: int,
+        offers: int,
+        topic: str,
+        wait_ms: int | None,
+        knows_itself: bool,
+        stranger: bool = False,
+    ) -> None:
+        """`knows_itself`: it says a request id, which it may repeat. `stranger`: its kind is not of consumers."""
+        # Each has times of its own, which change with what it says, so that hardly two things are due at once.
+        self.send(
+            who,
+            Join(
+                member_id=self.id_of(who, back),
+                instance=self.instance(who),
+                kind="workers" if stranger else CONSUMER,
+                offers=tuple((name, topic) for name in OFFERS[offers]),
+                session_ms=(3_001, 8_009)[who % 2] + 13 * who + 307 * offers,
+                rebalance_ms=5_003 + 17 * who + 1_109 * offers,
+                wait_ms=wait_ms,
+                request=f"q{self.desk.calls}" if knows_itself else None,
+                new_id="",
+            ),
+        )
+
+    def send(self, who: int, wish: Join) -> None:
+        call = self.desk.calls + 1
+        wish = replace(wish, new_id=f"{wish.instance or f'c{who}'}-r{call}")
+        self.last_joins[who] = wish
+        self.plain.join(call, wish)
+        self.desk.join(
+            wish.member_id,
+            instance=wish.instance,
+            protocol_type=wish.kind,
+            protocols=tuple((name, subscription(topic)) for name, topic in wish.offers),
+            session_ms=wish.session_ms,
+            rebalance_ms=wish.rebalance_ms,
+            client_id=f"c{who}",
+            max_wait_ms=wish.wait_ms,
+            request_id=wish.request,
+        )
+
+    @rule(who=WHO, with_the_id=st.booleans())
+    def join_once_more(self, who: int, with_the_id: bool) -> None:
+        """The same bytes again; or the same request, now with the id that it was given."""
+        if who in self.last_joins:
+            last = self.last_joins[who]
+            self.send(who, replace(last, member_id=self.id_of(who, 0)) if with_the_id else last)
+
+    @rule(who=st.integers(3, CLIENTS - 1), offers=st.integers(0, 3), topic=st.sampled_from("ttu"))
+    def a_static_member_comes_back(self, who: int, offers: int, topic: str) -> None:
+        self.join(who, 9, offers, topic, None, knows_itself=True)
+
+    @rule()
+    def everyone_joins(self) -> None:
+        """So that rounds come to an end more often than chance would have it."""
+        for who in range(CLIENTS):
+            if self.id_of(who, 0):
+                self.join(who, 0, 0, "t", None, knows_itself=False)
+                self.same()
+
+    # --- what else clients say ---------------------------------------------------------------------------------------
+
+    @rule(who=WHO, ahead=GENERATIONS, wait_ms=WAITS, part=st.integers(0, 9), other=RARELY, stranger=RARELY)
+    def sync(self, who: int, ahead: int, wait_ms: int | None, part: int, other: bool, stranger: bool) -> None:
+        call = self.desk.calls + 1
+        member_id, instance, generation = self.id_of(who, 0), self.instance(who), self.plain.generation + ahead
+        protocol = "other" if other else self.plain.protocol
+        kind = None if stranger else self.plain.kind
+        parts: dict[str, Any] = {x.member_id: [part, place] for place, x in enumerate(self.plain.members) if place != 2}
+        parts["nobody"] = [part]
+        self.plain.sync(call, member_id, instance, generation, protocol, kind, parts, wait_ms)
+        self.desk.sync(
+            member_id,
+            generation,
+            instance=instance,
+            assignments=parts,
+            protocol_name=protocol,
+            protocol_type=kind,
+            max_wait_ms=wait_ms,
+        )
+
+    @rule()
+    def everyone_syncs(self) -> None:
+        for who in range(CLIENTS):
+            if self.plain.find(self.id_of(who, 0)) is not None:
+                self.sync(who, 0, None, 1, other=False, stranger=False)
+                self.same()
+
+    @rule(who=WHO, back=st.integers(0, 1), ahead=GENERATIONS, wait_ms=st.sampled_from([0, 0, 911, 7_013]))
+    def heartbeat(self, who: int, back: int, ahead: int, wait_ms: int) -> None:
+        call = self.desk.calls + 1
+        member_id, generation = self.id_of(who, back), self.plain.generation + ahead
+        self.plain.heartbeat(call, member_id, self.instance(who), generation, wait_ms)
+        self.desk.heartbeat(member_id, generation, instance=self.instance(who), wait_ms=wait_ms)
+
+    @rule(leavers=st.lists(st.tuples(WHO, st.booleans(), st.sampled_from([None, None, 3, 4])), min_size=1, max_size=3))
+    def leave(self, leavers: list[tuple[int, bool, int | None]]) -> None:
+        """Each says its id or none, and an instance id or none, not always its own."""
+        call = self.desk.calls + 1
+        named = [
+            (self.id_of(who, 0) if says_id else "", self.instance(whose) if whose is not None else None)
+            for who, says_id, whose in leavers
+        ]
+        self.plain.leave(call, named)
+        members = tuple(m.LeaveMember(member_id=member_id, group_instance_id=of) for member_id, of in named)
+        self.desk.call(m.LeaveRequest(members=members))
+
+    @rule(at=st.integers(0, 9))
+    def hang_up(self, at: int) -> None:
+        calls = sorted(self.plain.waiting)
+        if calls:
+            call = calls[at % len(calls)]
+            self.plain.hang_up(call)
+            self.desk.hang_up(call)
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    @rule(
+        who=WHO,
+        back=st.integers(0, 1),
+        ahead=GENERATIONS,
+        topic=TOPICS,
+        offset=st.integers(0, 99),
+        metadata=st.sampled_from(["", "mmm", "mmmm"]),
+        nobody=st.booleans(),
+    )
+    def commit(self, who: int, back: int, ahead: int, topic: str, offset: int, metadata: str, nobody: bool) -> None:
+        call = self.desk.calls + 1
+        member_id = "" if nobody else self.id_of(who, back)
+        instance = None if nobody else self.instance(who)
+        generation = -1 if nobody else self.plain.generation + ahead
+        self.plain.commit(call, member_id, instance, generation, topic, who, offset, metadata)
+        self.desk.commit(
+            member_id, generation, offset, instance=instance, topic=topic, partition=who, metadata=metadata
+        )
+
+    @rule(often=RARELY)
+    def delete_group(self, often: bool) -> None:
+        if often:
+            self.plain.delete_group(self.desk.calls + 1)
+            self.desk.delete_group()
+
+    @rule(topics=st.lists(TOPICS, min_size=1, max_size=2, unique=True))
+    def delete_offsets(self, topics: list[str]) -> None:
+        self.plain.delete_offsets(self.desk.calls + 1, topics)
+        self.desk.delete_offsets(*topics)
+
+    @rule(
+        to=st.sampled_from(["earliest", "latest", "offset", "shift"]),
+        number=st.integers(0, 99),
+        topics=st.none() | st.dictionaries(TOPICS, st.none() | st.lists(WHO, min_size=1, unique=True), min_size=1),
+        dry=st.booleans(),
+    )
+    def reset(self, to: str, number: int, topics: dict[str, list[int] | None] | None, dry: bool) -> None:
+        self.plain.reset(self.desk.calls + 1, to, number, topics, dry)
+        value = {to: number} if to in {"offset", "shift"} else {}
+        self.desk.reset(to, dry_run=dry, **value, **({} if topics is None else {"topics": topics}))
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 3), topic=st.sampled_from("tuv"), goes=RARELY)
+    def topics(self, count: int, topic: str, goes: bool) -> None:
+        registry = {name: of for name, of in {**self.plain.registry, topic: count}.items() if not goes or name != topic}
+        self.plain.topics(registry)
+        self.desk.topics(**registry)
+
+    @rule(ms=PASSING)
+    def advance(self, ms: int) -> None:
+        try:
+            self.plain.advance(ms)
+        except Tie:
+            assume(False)
+        self.desk.advance(ms)
+
+    @rule()
+    def everyone_leaves(self) -> None:
+        for who in range(CLIENTS):
+            self.leave([(who, True, None)])
+            self.same()
+        self.advance(2_003)
+
+    @rule(but=WHO)
+    def everyone_but_one_lives_on(self, but: int) -> None:
+        for who in range(CLIENTS):
+            if who != but and self.plain.find(self.id_of(who, 0)) is not None:
+                self.heartbeat(who, 0, 0, 0)
+                self.same()
+        self.advance(2_011)
+
+    @rule(often=st.sampled_from([False, False, True]))
+    def crash(self, often: bool) -> None:
+        if often:
+            self.plain.crash()
+            self.desk.crash()
+
+    # --- the comparison ----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def same(self) -> None:
+        if not hasattr(self, "desk"):
+            return
+        group, plain = self.desk.group, self.plain
+        invariants.check(group)
+        for call, answer in self.desk.answers.items():
+            if call not in self.compared:
+                self.compared.add(call)
+                self.learn(answer)
+                assert told(answer) == plain.answers.get(call), f"call {call}"
+        assert plain.answers.keys() == self.desk.answers.keys()
+        assert described(self.desk) == describe(plain)
+        fetched = look(self.desk, m.FetchRequest(topics=("t", "nothing")))
+        offsets = {topic: {p: o.offset for p, o in of.items()} for topic, of in fetched.offsets.items()}
+        assert offsets == {"t": plain.committed("t"), "nothing": {}}
+        assert group.highest_generation_id == plain.highest
+        assert group.protocol_name == plain.protocol
+        assert [x.joined for x in group.by_seniority()] == [x.joined for x in plain.members]
+        assert {c: (p.member_id, p.box.value) for c, p in group.parked.items()} == {
+            c: (w.member_id, w.box) for c, w in plain.waiting.items()
+        }
+        self.same_times()
+
+    def same_times(self) -> None:
+        group, plain = self.desk.group, self.plain
+        assert {x.member_id: x.deadline_ms for x in group.members.values() if not x.waits} == {
+            x.member_id: x.until for x in plain.members if not plain.waits(x)
+        }
+        for kinds, words in (
+            ({TimerKind.PENDING}, {"unused id"}),
+            ({TimerKind.CALL}, {"wait"}),
+            ({TimerKind.JOIN, TimerKind.SYNC}, {"join phase", "sync phase"}),
+            ({TimerKind.EXPIRY}, {"look"}),
+        ):
+            timers = sorted((at, key.subject) for key, at in self.desk.timers.items() if key.kind in kinds)
+            assert timers == sorted((at, str(whom or "")) for at, what, whom in plain.due() if what in words)
+        sessions = {key.subject for key in self.desk.timers if key.kind is TimerKind.SESSION}
+        assert sessions == {x.member_id for x in plain.members}
+
+    def learn(self, answer: Any) -> None:
+        """The client hears its id; that of a refused first join too."""
+        member_id = getattr(answer, "member_id", None)
+        is_id = not isinstance(answer, Failure) or answer.code.name == "MEMBER_ID_REQUIRED"
+        if not is_id or not member_id:
+            return
+        ids = self.ids[int(member_id.rpartition("-")[0][1:])]
+        if ids[-1] != member_id:
+            ids.append(member_id)
+
+
+def subscription(topic: str) -> OpaqueJson:
+    return OpaqueJson.of({"says": "nothing"}) if topic == UNREADABLE else consumer(topic)
+
+
+@pytest.mark.slow
+def test_the_real_group_and_the_plain_one_say_and_hold_the_same() -> None:
+    run_state_machine_as_test(
+        Both,
+        settings=settings(
+            max_examples=1_000,
+            stateful_step_count=40,
+            suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+        ),
+    )
