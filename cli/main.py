@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from cli.assign.command import add_assign, run_assign
 from cli.flags import add_settings, given_settings
 from coordinator.http.security import hash_token
 from coordinator.settings import Settings, SettingsError, load_settings, unknown_variables, variable_of
@@ -52,6 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
         "the token itself.",
         allow_abbrev=False,
     )
+    add_assign(commands)
     return parser
 
 
@@ -60,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = make_parser().parse_args(arguments)
     if given.command == "token":
         return print_token()
+    if given.command == "assign":
+        return run_assign(given)
     return run_service(given)
 
 
