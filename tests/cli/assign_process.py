@@ -1,0 +1,19 @@
+"""`rallypoint assign` as a process of its own."""
+
+import subprocess
+import sys
+
+from tests.real.parts import ROOT
+
+COMMAND = [sys.executable, "-W", "error", "-m", "cli.main", "assign"]
+
+
+def run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run the command to its end."""
+    return subprocess.run([*COMMAND, *arguments], input=given, capture_output=True, timeout=120, check=False, cwd=ROOT)
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    """Start the command, with pipes."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*COMMAND, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, cwd=ROOT)
