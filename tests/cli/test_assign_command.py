@@ -4,10 +4,12 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from assignors import registry
+from assignors.contract import Assignment, Assignor, GroupSpec
 from cli.assign import algorithms
 from cli.assign.report import partitions_text, table
 from cli.main import main
@@ -221,3 +223,44 @@ def test_partitions_are_written_in_runs() -> None:
     assert partitions_text(share) == "a 0-2 4, b 7 9-10"
     assert partitions_text([]) == "-"
     assert table(("A", "B"), [("long", "x"), ("", "")]) == ["A     B", "long  x", ""]
+
+
+class Keeper(Assignor):
+    """Gives everyone what they say they own, whether it exists or not."""
+
+    name: ClassVar[str] = "keeper"
+
+    def assign(self, spec: GroupSpec) -> Assignment:
+        return {member_id: said.owned for member_id, said in spec.subscriptions.items()}
+
+
+def test_members_claim_what_they_had_before(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(algorithms, "find", lambda _: Keeper())
+    before = tmp_path / "before.json"
+    before.write_text('{"assignment": {"a": [["t", 2]], "b": [["t", 0]]}}')
+    kept = json.loads(printed(capsys, "--algorithm", "keeper", *TWO, "--previous", str(before), "--json"))
+    assert kept["assignment"] == {"a": [["t", 2]], "b": [["t", 0]]}
+    assert (kept["moved"], kept["unassigned"]) == ([], [["t", 1]])
+    text = printed(capsys, "--algorithm", "keeper", *TWO, "--previous", str(before))
+    assert "nobody gets: t 1\nmoved: 0 partitions\n" in text
+
+
+def test_an_assignor_that_answers_wrongly_is_not_believed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(algorithms, "find", lambda _: Keeper())
+    before = tmp_path / "before.json"
+    before.write_text('{"a": [["t", 9]]}')
+    asked = ["--algorithm", "keeper", *TWO, "--previous", str(before)]
+    assert refused(capsys, 1, *asked) == "the assignor 'keeper' answered wrongly: a is given t-9, which does not exist"
+
+
+def test_an_assignor_that_fails_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Keeper):
+        def assign(self, spec: GroupSpec) -> Assignment:
+            raise KeyError("t")
+
+    monkeypatch.setattr(algorithms, "find", lambda _: Broken())
+    assert refused(capsys, 1, "--algorithm", "keeper", *TWO) == "the assignor 'keeper' failed: KeyError: 't'"
