@@ -28,6 +28,7 @@ BUILT_IN = (
     EntryPoint(name="rocketmq-averagely", value="assignors.rocketmq:RocketmqAveragelyAssignor", group=GROUP),
     EntryPoint(name="rocketmq-averagely-by-circle", value="assignors.rocketmq:RocketmqByCircleAssignor", group=GROUP),
     EntryPoint(name="rocketmq-consistent-hash", value="assignors.rocketmq:RocketmqConsistentHashAssignor", group=GROUP),
+    EntryPoint(name="weighted", value="assignors.weighted:WeightedAssignor", group=GROUP),
 )
 """The same entry points as the project's own metadata declares."""
 

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from member.assignment import Assignment
 from member.client import GroupMember
 from member.core.states import State
+from member.driver import UserDataAtJoin
 from member.errors import MemberClosed
 from member.options import MemberOptions
 from protocol.messages import CommittedOffset, OffsetCommit
@@ -43,6 +44,7 @@ class BlockingGroupMember:
         on_assigned: BlockingHandler | None = None,
         on_revoked: BlockingHandler | None = None,
         on_lost: BlockingHandler | None = None,
+        user_data_at_join: UserDataAtJoin | None = None,
     ) -> None:
         self._options = options
         # One for the callbacks, which come one at a time, and one for the counts, which may be wanted meanwhile.
@@ -54,6 +56,7 @@ class BlockingGroupMember:
             on_assigned=self._in_worker(on_assigned),
             on_revoked=self._in_worker(on_revoked),
             on_lost=self._in_worker(on_lost),
+            user_data_at_join=user_data_at_join,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

@@ -20,7 +20,7 @@ from member.core.machine import Membership
 from member.core.outcomes import Answered, Outcome, Refused, Unreachable
 from member.core.reactions import SAME_REQUEST, Reaction, reaction_to
 from member.core.states import ENDED, State
-from member.driver import CallbackRaised, Driver, Handler, Report
+from member.driver import CallbackRaised, Driver, Handler, Report, UserDataAtJoin
 from member.http import HttpTransport
 from member.options import MemberOptions, check_topics, check_user_data
 from member.subscription import share_out, topics_of
@@ -48,8 +48,11 @@ class GroupMember:
     `on_revoked` may commit still, `on_lost` may not. If `on_assigned` raises, the member leaves and fails; what the
     other two raise is logged. None of them may wait for `leave`.
 
-    `partition_counts`: a function or a fixed mapping; None asks the service's registry of topics. Raises
-    `assignors.registry.AssignorError` for an assignor that is not installed.
+    `partition_counts`: a function or a fixed mapping; None asks the service's registry of topics. `user_data_at_join`:
+    gives the `user_data` of each attempt to join, for what changes with time, as the weights of partitions. It is
+    called in the event loop, so it returns at once what is known; where it raises, or gives what is no JSON, that is
+    logged and what was said last stays. Raises `assignors.registry.AssignorError` for an assignor that is not
+    installed.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class GroupMember:
         on_assigned: Handler | None = None,
         on_revoked: Handler | None = None,
         on_lost: Handler | None = None,
+        user_data_at_join: UserDataAtJoin | None = None,
     ) -> None:
         self._options = options
         self._assignors = {name: registry.find(name) for name in options.assignors}
@@ -76,6 +80,7 @@ class GroupMember:
             },
             assigner=self._make_assignment,
             report=self._log,
+            user_data_at_join=user_data_at_join,
         )
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from member.assignment import Assignment
 from member.core import actions as act
@@ -20,10 +20,12 @@ from member.core.machine import Membership
 from member.core.outcomes import Outcome
 from member.errors import MemberClosed, MemberError
 from member.http import HttpTransport
+from member.options import check_user_data
 from protocol.messages import SyncAssignment
 from protocol.operations import Operation
 
 Handler = Callable[[Assignment], Awaitable[None]]
+UserDataAtJoin = Callable[[], JsonValue]
 Assigner = Callable[[act.Assign], Coroutine[None, None, tuple[SyncAssignment, ...]]]
 
 
@@ -53,6 +55,7 @@ class Driver:
         handlers: Mapping[Callback, Handler | None],
         assigner: Assigner,
         report: Callable[[Report], None],
+        user_data_at_join: UserDataAtJoin | None = None,
     ) -> None:
         self._machine = machine
         self._transport = transport
@@ -60,6 +63,7 @@ class Driver:
         self._handlers = handlers
         self._assigner = assigner
         self._report = report
+        self._user_data_at_join = user_data_at_join
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tickets: dict[int, asyncio.Future[Outcome]] = {}
@@ -88,7 +92,7 @@ class Driver:
         if self.fault is not None:
             return
         now_ms = max(int(asyncio.get_running_loop().time() * 1000), not_before_ms)
-        draw = Draw(secrets.token_hex(16), random.random())
+        draw = Draw(secrets.token_hex(16), random.random(), self._user_data)
         try:
             for action in self._machine.handle(event, now_ms, draw):
                 self._perform(action)
@@ -97,6 +101,19 @@ class Driver:
         for watcher in self._watchers:
             if not watcher.done():
                 watcher.set_result(None)
+
+    def _user_data(self, before: JsonValue) -> JsonValue:
+        """What the user says at a join; what was said before, where that cannot be told."""
+        if self._user_data_at_join is None:
+            return before
+        try:
+            told = self._user_data_at_join()
+            check_user_data(told)
+        except Exception as error:  # the user's code
+            why = f"{type(error).__name__}: {error}"
+            self._report(act.Warn(f"user_data_at_join failed, what it said last stays: {why}"))
+            return before
+        return told
 
     async def change(self) -> None:
         """Wait until something was fed, which may have changed anything."""

@@ -1,5 +1,6 @@
 """Everything a member can be told. `machine.Membership.handle` takes one at a time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,12 +19,20 @@ class Callback(Enum):
     LOST = "on_lost"
 
 
+def _as_before(user_data: JsonValue) -> JsonValue:
+    return user_data
+
+
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Chance, fresh for every event: what a new attempt is called, and the jitter of a back-off, in [0, 1)."""
+    """What comes from outside, fresh for every event: what a new attempt is called, and the jitter of a back-off, in
+    [0, 1). `user_data` is asked with each attempt to join: given what was said last, it gives what to say now, and
+    must not raise.
+    """
 
     request_id: str
     jitter: float
+    user_data: Callable[[JsonValue], JsonValue] = _as_before
 
 
 @dataclass(frozen=True, slots=True)

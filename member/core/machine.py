@@ -354,6 +354,7 @@ class Membership:
         self._subscription_stale = False
         if self.state not in {State.FINDING, State.JOINING}:
             self._move(State.JOINING, reason)
+        self.user_data = draw.user_data(self.user_data)
         intent = requests.join(
             self._options,
             self._assignors,

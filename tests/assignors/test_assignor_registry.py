@@ -23,6 +23,7 @@ BUILT_IN_NAMES = (
     "rocketmq-averagely-by-circle",
     "rocketmq-consistent-hash",
     "roundrobin",
+    "weighted",
 )
 
 
@@ -87,7 +88,7 @@ def test_the_same_class_declared_twice_is_one() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(registry.UnknownAssignor, match=r"'rnage'; there are: everything, .*, range, .*roundrobin$"):
+    with pytest.raises(registry.UnknownAssignor, match=r"'rnage'; there are: everything, .*, range, .*roundrobin, .*$"):
         registry.find("rnage", [offer("everything", "Everything")])
 
 

@@ -1,5 +1,6 @@
 """docs/assignors.md: its pictures are true, and its example works as an installed distribution."""
 
+import json
 import os
 import re
 import subprocess
@@ -41,6 +42,18 @@ def test_the_pictures_are_true(name: str) -> None:
     given = registry.find(name).assign(GroupSpec({"t0": 3, "t1": 3}, {"c0": both, "c1": both}))
     rows = [line.replace("|", " ").split() for line in block(f"text {name}").splitlines()]
     drawn = {member: partitions for member, *partitions in rows}
+    assert drawn == {m: [f"{topic}-{partition}" for topic, partition in share] for m, share in given.items()}
+
+
+def test_the_picture_of_weights_is_true() -> None:
+    topics, said = ("t0", "t1"), json.loads(block("json"))
+    spec = GroupSpec(
+        {"t0": 3, "t1": 3}, {"c0": MemberSubscription(topics), "c1": MemberSubscription(topics, user_data=said)}
+    )
+    drawn = {
+        head: cells for head, *cells in (line.replace("|", " ").split() for line in block("text weights").splitlines())
+    }
+    given = registry.find("weighted").assign(spec)
     assert drawn == {m: [f"{topic}-{partition}" for topic, partition in share] for m, share in given.items()}
 
 

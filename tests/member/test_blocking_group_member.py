@@ -53,6 +53,13 @@ def members_threads() -> list[str]:
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("rallypoint"))
 
 
+def test_each_join_asks_for_the_user_data_of_now(service: Service) -> None:
+    with BlockingGroupMember(service.options(), user_data_at_join=lambda: {"weights": {"clicks": {"0": 7}}}) as member:
+        member.wait_assigned(2000)
+    told = service.fake.bodies("join")[0].protocols[0].metadata.value["user_data"]
+    assert told == {"weights": {"clicks": {"0": 7}}}
+
+
 def test_a_whole_life_from_a_plain_program(service: Service) -> None:
     seen: list[tuple[str, int, str]] = []
 

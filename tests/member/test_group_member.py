@@ -3,11 +3,13 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
+from pydantic import JsonValue
 
 import member as member_package
 from assignors.registry import UnknownAssignor
@@ -157,6 +159,33 @@ async def test_a_rejoin_tells_what_was_held_before(fake: FakeCoordinator) -> Non
     assert again.protocols[0].metadata.value["generation_id"] == 1
     assert (first.member_id, with_id.member_id, again.member_id) == ("", "member-1", "member-1")
     assert len({first.request_id, with_id.request_id, again.request_id}) == 3
+
+
+async def test_each_join_asks_for_the_user_data_of_now(fake: FakeCoordinator) -> None:
+    said: list[JsonValue] = ["first", "with the id", {"weights": {"clicks": {"0": 7}}}, ["of the new subscription"]]
+    left = iter(said)
+    async with GroupMember(options(fake, user_data="unused"), user_data_at_join=lambda: next(left)) as member:
+        await member.wait_assigned(2000)
+        await fake.rebalance()
+        await member.wait_assigned(2000, newer_than=1)
+        member.subscribe(["orders"])
+        await member.wait_assigned(2000, newer_than=2)
+    told = [body.protocols[0].metadata.value["user_data"] for body in fake.bodies("join")]
+    assert told == said
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [(lambda: dict[str, int]()["lag"], "KeyError: 'lag'"), (lambda: {1, 2}, "ValueError: user_data: not a JSON value")],
+    ids=["raises", "no JSON"],
+)
+async def test_user_data_that_cannot_be_told_stays_what_it_was(
+    fake: FakeCoordinator, broken: Callable[[], Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with GroupMember(options(fake, user_data={"zone": 1}), user_data_at_join=broken) as member:
+        await member.wait_assigned(2000)
+    assert {str(body.protocols[0].metadata.value["user_data"]) for body in fake.bodies("join")} == {"{'zone': 1}"}
+    assert f"user_data_at_join failed, what it said last stays: {why}" in caplog.text
 
 
 async def test_an_expired_member_loses_its_assignment_and_comes_back_under_a_new_id(fake: FakeCoordinator) -> None:
