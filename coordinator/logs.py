@@ -13,11 +13,14 @@ from typing import Literal
 
 from coordinator.core.effects import (
     Event,
+    GroupFrozen,
     GroupRemoved,
+    GroupThawed,
     JoinPhaseEnded,
     OffsetsRemoved,
     OffsetsReset,
     RebalanceBegan,
+    RebalanceHeld,
     SessionExpired,
     SyncPhaseEnded,
 )
@@ -33,7 +36,11 @@ def _escape(text: str) -> str:
 
 
 def _time_of(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _instant(record.created * 1_000)
+
+
+def _instant(at_ms: float) -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class TextFormatter(logging.Formatter):
@@ -77,8 +84,18 @@ class EventLog:
         """Something happened to a group, and is durable. Commits and changes of state are too many to tell."""
         if isinstance(event, RebalanceBegan):
             log.info(
-                "group %s: rebalance of generation %d begins: %s", event.group_id, event.generation_id, event.reason
+                "group %s: rebalance %d, of generation %d, begins: %s",
+                event.group_id,
+                event.rebalance_id,
+                event.generation_id,
+                event.reason,
             )
+        elif isinstance(event, RebalanceHeld):
+            log.info("group %s: a rebalance is held back: %s", event.group_id, event.reason)
+        elif isinstance(event, GroupFrozen):
+            log.info("group %s: frozen until %s: %s", event.group_id, _instant(event.until_ms), event.reason)
+        elif isinstance(event, GroupThawed):
+            log.info("group %s: the freeze %s", event.group_id, "was lifted" if event.lifted else "is over")
         elif isinstance(event, JoinPhaseEnded):
             log.info(
                 "group %s: generation %d has %d members, after a join phase of %d ms",

@@ -185,6 +185,10 @@ def rules_of(settings: Settings) -> Rules:
         offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
         parked_call_max_wait_ms=settings.parked_call_max_wait_ms,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        rebalance_history_max=settings.rebalance_history_max,
+        rebalance_cooldown_ms=settings.rebalance_cooldown_ms,
+        rebalance_cooldown_max_ms=settings.rebalance_cooldown_max_ms,
+        rebalance_freeze_max_ms=settings.rebalance_freeze_max_ms,
         offsets_retention_ms=settings.offsets_retention_ms,
         offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
     )

@@ -31,6 +31,7 @@ from coordinator.core.effects import (
     OffsetsCommitted,
     OffsetsRemoved,
     RebalanceBegan,
+    RebalanceHeld,
     Removal,
     SessionExpired,
     SyncPhaseEnded,
@@ -110,6 +111,18 @@ class Metrics:
             "rallypoint_rebalances", "Rebalances begun, by what triggered them.", ("trigger",), registry=registry
         )
         self._rebalances = {trigger: rebalances.labels(trigger.value) for trigger in Trigger}
+        held = Counter(
+            "rallypoint_rebalances_held",
+            "Causes of a rebalance that were held back by a freeze or a cool-down, by trigger.",
+            ("trigger",),
+            registry=registry,
+        )
+        self._held = {trigger: held.labels(trigger.value) for trigger in Trigger if trigger is not Trigger.OPERATOR}
+        self._moved = Counter(
+            "rallypoint_partitions_moved",
+            "Partitions that rebalances took from their owners, where assignments can be read.",
+            registry=registry,
+        )
         self._join_phase = Histogram(
             "rallypoint_join_phase_seconds",
             "Length of join phases that completed.",
@@ -167,10 +180,13 @@ class Metrics:
             self._committed_partitions.inc(len(event.offsets))
         elif isinstance(event, RebalanceBegan):
             self._rebalances[event.trigger].inc()
+        elif isinstance(event, RebalanceHeld):
+            self._held[event.trigger].inc()
         elif isinstance(event, JoinPhaseEnded):
             self._join_phase.observe(event.duration_ms / 1000)
         elif isinstance(event, SyncPhaseEnded):
             self._sync_phase.observe(event.duration_ms / 1000)
+            self._moved.inc(event.partitions_moved or 0)
         elif isinstance(event, SessionExpired):
             self._expired[event.pending].inc()
         elif isinstance(event, OffsetsRemoved) and event.cause is Removal.EXPIRED:
@@ -258,11 +274,19 @@ class GroupCollector:
             "End offsets minus committed offsets of the group, summed over the partitions of registered topics.",
             labels=labels,
         )
+        frozen = GaugeMetricFamily("rallypoint_group_frozen", "1 while the group is frozen, else 0.", labels=labels)
+        held = GaugeMetricFamily(
+            "rallypoint_group_held",
+            "Causes of a rebalance of the group that a freeze or a cool-down holds back now.",
+            labels=labels,
+        )
         for group_id in shown:
             summary = view.summaries[group_id]
+            frozen.add_metric((group_id,), float(summary.frozen_until_ms is not None))
+            held.add_metric((group_id,), summary.held_count)
             members.add_metric((group_id,), summary.member_count)
             generation.add_metric((group_id,), summary.generation_id)
             behind = view.lag(group_id)
             if behind is not None:
                 lag.add_metric((group_id,), behind)
-        yield from (members, generation, lag)
+        yield from (members, generation, lag, frozen, held)

@@ -170,6 +170,40 @@ class Settings(BaseSettings):
         ge=0,
         le=1_048_576,
     )
+    rebalance_history_max: int = _setting(
+        100,
+        "Groups",
+        "How many of its last rebalances each group remembers, in the store and in memory; one takes about half a "
+        "kilobyte. The default is a busy day of a group that is deployed often. Where it was lowered, the older ones go "
+        "with the next rebalances.",
+        ge=1,
+        le=1_000,
+    )
+    rebalance_cooldown_ms: int = _setting(
+        0,
+        "Groups",
+        "How long, in milliseconds, after a rebalance what would start another one is held, to start one for all of it "
+        "together; not above `rebalance_cooldown_max_ms`. A group may have its own (`PUT …/cooldown`). The default "
+        "holds nothing, as in Kafka: who has gone is replaced at once.",
+        ge=0,
+        le=INT32_MAX,
+    )
+    rebalance_cooldown_max_ms: int = _setting(
+        600_000,
+        "Groups",
+        "Longest cool-down, in milliseconds, that a group may be given. While it runs, partitions of members that are "
+        "gone have no owner; the default keeps that below ten minutes.",
+        ge=0,
+        le=INT32_MAX,
+    )
+    rebalance_freeze_max_ms: int = _setting(
+        900_000,
+        "Groups",
+        "Longest freeze, in milliseconds, that an operator may ask for at once; it may be asked for again. The default "
+        "of a quarter of an hour is a long deploy, and a forgotten freeze ends by itself.",
+        ge=1,
+        le=INT32_MAX,
+    )
     offsets_retention_ms: int = _setting(
         604_800_000,
         "Groups",
@@ -389,6 +423,11 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"group_min_session_timeout_ms ({self.group_min_session_timeout_ms}) is above "
                 f"group_max_session_timeout_ms ({self.group_max_session_timeout_ms})"
+            )
+        if self.rebalance_cooldown_ms > self.rebalance_cooldown_max_ms:
+            raise ValueError(
+                f"rebalance_cooldown_ms ({self.rebalance_cooldown_ms}) is above "
+                f"rebalance_cooldown_max_ms ({self.rebalance_cooldown_max_ms})"
             )
         if self.max_body_bytes > self.max_sync_bytes:
             raise ValueError(f"max_body_bytes ({self.max_body_bytes}) is above max_sync_bytes ({self.max_sync_bytes})")

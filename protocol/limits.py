@@ -27,6 +27,9 @@ COMMIT_PARTITIONS_MAX = 100_000
 RESET_PARTITIONS_MAX = 100_000
 """Partitions in one reset, all its topics together."""
 
+AWAITED_SHOWN_MAX = 100
+"""Awaited members that are listed of one rebalance; all of them are counted."""
+
 COORDINATOR_GROUPS_MAX = 1_000
 """Groups in one look-up of coordinators."""
 

@@ -413,13 +413,18 @@ class ListGroupsRequest(RequestModel):
 
 
 class GroupListing(AnswerModel):
-    """A group in the list. `protocol_type` is empty for a group that only has simple commits."""
+    """A group in the list. `protocol_type` is empty for a group that only has simple commits.
+
+    `frozen_until_ms` is null unless the group is frozen; `held_count`: causes of a rebalance that are held back.
+    """
 
     group_id: str
     state: str
     protocol_type: str
     member_count: int
     generation_id: int
+    frozen_until_ms: int | None = None
+    held_count: int = 0
 
 
 class ListGroupsAnswer(AnswerModel):
@@ -442,8 +447,28 @@ class DescribedMember(AnswerModel):
     assignment: OpaqueJson
 
 
+class CauseListing(AnswerModel):
+    """What started a rebalance, or would have: `trigger` in a word, `reason` in a sentence with the client's own words.
+
+    The member may be gone by now; its client id and host stand here. Where no member is the cause all three are null,
+    but for an operator's host.
+    """
+
+    trigger: str
+    reason: str
+    member_id: str | None
+    client_id: str | None
+    host: str | None
+    at_ms: int
+
+
 class DescribeAnswer(AnswerModel):
-    """A group as it stands in the store and in memory. `protocol_name` is empty unless the group is Stable."""
+    """A group as it stands in the store and in memory. `protocol_name` is empty unless the group is Stable.
+
+    `rebalance_id` is that of its last rebalance, 0 before the first. `frozen_until_ms` is null unless the group is
+    frozen, `cooling_until_ms` unless its cool-down runs; `cooldown_ms` is the one in force, the group's own or the
+    service's. `held` are the first causes that wait for the end of a freeze or a cool-down, `held_count` all of them.
+    """
 
     group_id: str
     state: str
@@ -453,12 +478,122 @@ class DescribeAnswer(AnswerModel):
     leader: str | None
     members: tuple[DescribedMember, ...]
     offsets: dict[str, dict[int, CommittedOffset]]
+    rebalance_id: int = 0
+    frozen_until_ms: int | None = None
+    freeze_reason: str | None = None
+    cooldown_ms: int = 0
+    cooling_until_ms: int | None = None
+    held: tuple[CauseListing, ...] = ()
+    held_count: int = 0
 
 
 class DeletedGroup(AnswerModel):
     """The group is gone, with its committed offsets."""
 
     group_id: str
+
+
+# --- rebalances ------------------------------------------------------------------------------------------------------
+
+
+class AwaitedListing(AnswerModel):
+    """Whom a rebalance waits for: to `join`, to ask for its part (`sync`), or, the leader, to bring the `assignment`.
+
+    `since_ms`: the beginning of the phase. `heard_at_ms`: when the member was last heard of; null for an id that was
+    handed out and has not joined yet, of which nothing more is known.
+    """
+
+    awaited_for: str
+    member_id: str
+    group_instance_id: str | None = None
+    client_id: str | None = None
+    host: str | None = None
+    since_ms: int
+    heard_at_ms: int | None = None
+
+
+class RebalanceListing(AnswerModel):
+    """One rebalance: why it began, how long its phases took, how it ended.
+
+    `outcome`: "in_progress", "completed", "emptied" (nobody is left), "interrupted" (by the next one, while the leader
+    was still working out the assignment), or "lost" (the process ended meanwhile, or lost the group).
+    `generation_id` is null until the generation is made. A phase that lasts still, or was never reached, is null.
+    `partitions_moved`: partitions that an owner of before no longer has; null where assignments cannot be read, and
+    unless it completed. `further`: the first causes that came while it was under way or were held with its own, and
+    `further_count` all of them. `awaited` is filled while it is in progress.
+    """
+
+    rebalance_id: int
+    previous_generation_id: int
+    generation_id: int | None
+    trigger: str
+    member_id: str | None
+    client_id: str | None
+    host: str | None
+    reason: str
+    began_at_ms: int
+    join_phase_ms: int | None
+    sync_phase_ms: int | None
+    member_count: int | None
+    partitions_moved: int | None
+    outcome: str
+    further: tuple[CauseListing, ...] = ()
+    further_count: int = 0
+    awaited: tuple[AwaitedListing, ...] = ()
+    awaited_count: int = 0
+
+
+class ListRebalancesAnswer(AnswerModel):
+    """The group's last rebalances, the newest first."""
+
+    rebalances: tuple[RebalanceListing, ...]
+
+
+class StartRebalanceRequest(RequestModel):
+    """Start a rebalance now, also of a group that is frozen or cools down. `reason` is for people to read."""
+
+    reason: str | None = None
+
+
+class StartedRebalance(AnswerModel):
+    """The rebalance that is under way now. `started`: by this call; otherwise it had begun before.
+
+    `rebalance_id` is null for a group without members, which has nothing to rebalance.
+    """
+
+    group_id: str
+    rebalance_id: int | None
+    started: bool
+
+
+class FreezeRequest(RequestModel):
+    """Hold the group's rebalances for `duration_ms` from now; 0 ends a freeze. A second one replaces the first."""
+
+    duration_ms: TimeoutMs
+    reason: str | None = None
+
+
+class FreezeAnswer(AnswerModel):
+    """The group is frozen until then, or not at all. `held_count`: causes that are held back now."""
+
+    group_id: str
+    frozen_until_ms: int | None
+    reason: str | None
+    held_count: int
+
+
+class CooldownRequest(RequestModel):
+    """How long after a rebalance the next one is held. 0 is not at all; null is what the service's settings say."""
+
+    cooldown_ms: TimeoutMs | None
+
+
+class CooldownAnswer(AnswerModel):
+    """The cool-down in force; `is_default`: it is the service's."""
+
+    group_id: str
+    cooldown_ms: int
+    is_default: bool
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------

@@ -73,6 +73,26 @@ DELETE_GROUP = Operation(
     "delete_group", "DELETE", "/v1/groups/{group_id}", None, m.DeletedGroup, False,
     "Delete a group without members, with its offsets",
 )  # fmt: skip
+LIST_REBALANCES = Operation(
+    "list_rebalances", "GET", "/v1/groups/{group_id}/rebalances", None, m.ListRebalancesAnswer, False,
+    "List the group's last rebalances: why each began, how long it took, who is awaited",
+)  # fmt: skip
+START_REBALANCE = Operation(
+    "start_rebalance", "POST", "/v1/groups/{group_id}/rebalance", m.StartRebalanceRequest, m.StartedRebalance, False,
+    "Start a rebalance of the group",
+)  # fmt: skip
+FREEZE = Operation(
+    "freeze", "PUT", "/v1/groups/{group_id}/freeze", m.FreezeRequest, m.FreezeAnswer, False,
+    "Hold the group's rebalances for a while; one follows when it is over, if there is reason for it",
+)  # fmt: skip
+THAW = Operation(
+    "thaw", "DELETE", "/v1/groups/{group_id}/freeze", None, m.FreezeAnswer, False,
+    "End the group's freeze",
+)  # fmt: skip
+COOLDOWN = Operation(
+    "cooldown", "PUT", "/v1/groups/{group_id}/cooldown", m.CooldownRequest, m.CooldownAnswer, False,
+    "Set how long after a rebalance of the group the next one is held",
+)  # fmt: skip
 LIST_TOPICS = Operation(
     "list_topics", "GET", "/v1/topics", None, m.ListTopicsAnswer, False,
     "List the registered topics",
@@ -105,6 +125,11 @@ OPERATIONS = (
     LIST_GROUPS,
     DESCRIBE,
     DELETE_GROUP,
+    LIST_REBALANCES,
+    START_REBALANCE,
+    FREEZE,
+    THAW,
+    COOLDOWN,
     LIST_TOPICS,
     PUT_TOPIC,
     DELETE_TOPIC,

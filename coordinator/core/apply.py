@@ -12,6 +12,9 @@ from coordinator.core.subscription import topics_of
 
 Fact = n.Note | r.GroupFact
 
+CAUSES_KEPT_MAX = 10
+"""Causes of a rebalance, held or further ones, of which more is kept than their number."""
+
 
 def apply(group: Group, fact: Fact) -> None:
     """Write one fact into the group. Cost O(1), except the end of a phase and of a load: O(members)."""
@@ -78,6 +81,26 @@ def _offset_forgotten(fact: r.OffsetForgotten, group: Group) -> None:
         group.offsets.pop(fact.topic, None)
 
 
+@_apply.register
+def _rebalance_record(fact: r.RebalanceRecord, group: Group) -> None:
+    group.rebalances[fact.rebalance_id] = fact
+
+
+@_apply.register
+def _rebalance_forgotten(fact: r.RebalanceForgotten, group: Group) -> None:
+    group.rebalances.pop(fact.rebalance_id, None)
+
+
+@_apply.register
+def _hold_record(fact: r.HoldRecord, group: Group) -> None:
+    group.hold = fact
+
+
+@_apply.register
+def _hold_forgotten(fact: r.HoldForgotten, group: Group) -> None:
+    group.hold = None
+
+
 # --- the group -------------------------------------------------------------------------------------------------------
 
 
@@ -89,12 +112,17 @@ def _group_created(fact: n.GroupCreated, group: Group) -> None:
 @_apply.register
 def _group_restored(fact: n.GroupRestored, group: Group) -> None:
     header = group.header
+    # The store has them in the order of their keys, which are texts.
+    group.rebalances = dict(sorted(group.rebalances.items()))
     if header is None:
         # Offsets without a header are a simple group; nothing at all is no group.
         group.stored_members.clear()
         group.stored_instances.clear()
         if group.offsets:
             _move(group, State.EMPTY, fact.at_ms)
+        else:
+            group.rebalances.clear()
+            group.hold = None
         return
     group.protocol_type = header.protocol_type
     group.protocol_name = header.protocol_name
@@ -144,9 +172,27 @@ def _rebalance_started(fact: n.RebalanceStarted, group: Group) -> None:
     group.phase += 1
     group.phase_began_ms = fact.at_ms
     group.pending_sync.clear()
+    group.rebalance_id = fact.rebalance_id
+    group.held, group.held_count = (), 0
+    group.further, group.further_count = fact.further, fact.further_count
+    for member in group.members.values():
+        if member.is_new:
+            member.join_deadline_ms = fact.join_deadline_ms
     group.initial_window_ms = fact.initial_window_ms
     group.initial_left_ms = fact.initial_left_ms
     group.new_member_in_window = False
+
+
+@_apply.register
+def _cause_held(fact: n.CauseHeld, group: Group) -> None:
+    group.held = (*group.held, fact.cause)[:CAUSES_KEPT_MAX]
+    group.held_count += 1
+
+
+@_apply.register
+def _cause_added(fact: n.CauseAdded, group: Group) -> None:
+    group.further = (*group.further, fact.cause)[:CAUSES_KEPT_MAX]
+    group.further_count += 1
 
 
 @_apply.register
@@ -183,11 +229,18 @@ def _emptied(fact: n.Emptied, group: Group) -> None:
     group.protocol_name = None
     group.leader = None
     group.partition_counts = {}
+    _end_rebalance(group)
 
 
 @_apply.register
 def _stabilised(fact: n.Stabilised, group: Group) -> None:
     _move(group, State.STABLE, fact.at_ms)
+    _end_rebalance(group)
+
+
+def _end_rebalance(group: Group) -> None:
+    group.rebalance_id = None
+    group.further, group.further_count = (), 0
 
 
 # --- members ---------------------------------------------------------------------------------------------------------
@@ -327,6 +380,8 @@ def _member_joined(fact: n.MemberJoined, group: Group) -> None:
     if not member.joined:
         member.joined = True
         group.joined_count += 1
+    # While a rebalance is held back: it waits for a newer assignment than the one that it has not asked for.
+    group.pending_sync.discard(fact.member_id)
 
 
 @_apply.register

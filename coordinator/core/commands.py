@@ -19,6 +19,16 @@ class DeleteGroupRequest:
     """Delete the group with its offsets; over HTTP it has no body."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListRebalancesRequest:
+    """The group's last rebalances; over HTTP it has no body."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThawRequest:
+    """End the group's freeze; over HTTP it has no body."""
+
+
 GroupRequest = (
     m.JoinRequest
     | m.SyncRequest
@@ -30,6 +40,11 @@ GroupRequest = (
     | m.ResetOffsetsRequest
     | DescribeRequest
     | DeleteGroupRequest
+    | ListRebalancesRequest
+    | m.StartRebalanceRequest
+    | m.FreezeRequest
+    | ThawRequest
+    | m.CooldownRequest
 )
 """All that can be asked of a group."""
 
@@ -65,6 +80,7 @@ class Trigger(StrEnum):
     LEADER_REJOINED = "leader_rejoined"
     STATIC_MEMBER_REPLACED = "static_member_replaced"
     SYNC_TIMED_OUT = "sync_timed_out"
+    OPERATOR = "operator"
 
 
 class TimerKind(StrEnum):
@@ -76,6 +92,7 @@ class TimerKind(StrEnum):
     SYNC = "sync"
     CALL = "call"
     EXPIRY = "expiry"
+    HOLD = "hold"
 
 
 class TimerKey(NamedTuple):
@@ -109,11 +126,18 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """Ask everyone to join again. Follows from another command, within the same step; nobody else gives it."""
+    """Ask everyone to join again. Follows from another command, within the same step; nobody else gives it.
+
+    `client_id` and `host` are those of the member that is the reason. `was_held`: it is the first of the causes that
+    were held back, and nothing holds it any more.
+    """
 
     trigger: Trigger
     reason: str
     member_id: str | None = None
+    client_id: str | None = None
+    host: str | None = None
+    was_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +162,10 @@ class Rules:
     heartbeat_interval_ms: int = 3_000
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_interval_ms: int = 600_000
+    rebalance_history_max: int = 100
+    rebalance_cooldown_ms: int = 0
+    rebalance_cooldown_max_ms: int = 600_000
+    rebalance_freeze_max_ms: int = 900_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,17 @@ decided, so each rule reads a group that is as it says it is.
 from collections import deque
 from dataclasses import dataclass
 
-from coordinator.core import deletion, description, expiry, membership, offsets, rebalance, reset
+from coordinator.core import (
+    deletion,
+    description,
+    expiry,
+    holding,
+    membership,
+    offsets,
+    rebalance,
+    reset,
+    rounds,
+)
 from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.apply import Fact, apply
@@ -21,15 +31,17 @@ from coordinator.core.commands import (
     DescribeRequest,
     GroupLoaded,
     HangUp,
+    ListRebalancesRequest,
     Moment,
     Rebalance,
     Settle,
+    ThawRequest,
     TimerFired,
     TimerKey,
     TimerKind,
     TopicsChanged,
 )
-from coordinator.core.decision import RECORD_TYPES, Draft, session_timer
+from coordinator.core.decision import RECORD_TYPES, Draft, hold_timer, session_timer
 from coordinator.core.effects import Effect, GroupChanged, GroupSummary, Notify, OffsetsLoaded
 from coordinator.core.group import Group, State
 from coordinator.core.records import GroupFact
@@ -119,9 +131,19 @@ def _decide_call(group: Group, call: Call, moment: Moment, draft: Draft) -> None
         case m.ResetOffsetsRequest() as request:
             reset.reset(group, call, request, moment, draft)
         case DescribeRequest():
-            description.describe(group, call, draft)
+            description.describe(group, call, moment, draft)
         case DeleteGroupRequest():
             deletion.delete_group(group, call, moment, draft)
+        case ListRebalancesRequest():
+            rounds.list_rebalances(group, call, moment, draft)
+        case m.StartRebalanceRequest() as request:
+            holding.start_rebalance(group, call, request, moment, draft)
+        case m.FreezeRequest() as request:
+            holding.freeze(group, call, request, moment, draft)
+        case ThawRequest():
+            holding.thaw(group, call, moment, draft)
+        case m.CooldownRequest() as request:
+            holding.set_cooldown(group, call, request, moment, draft)
 
 
 def _decide_sync(group: Group, call: Call, request: m.SyncRequest, moment: Moment, draft: Draft) -> None:
@@ -130,7 +152,7 @@ def _decide_sync(group: Group, call: Call, request: m.SyncRequest, moment: Momen
         return
     failure = (
         membership.check_member(group, request.member_id, request.group_instance_id)
-        or membership.check_generation(group, request.generation_id)
+        or membership.check_generation(group, request.generation_id, request.member_id)
         or rebalance.check_protocol(group, request)
     )
     if failure is not None:
@@ -153,6 +175,8 @@ def _decide_timer(group: Group, key: TimerKey, moment: Moment, draft: Draft) -> 
             rebalance.sync_fired(group, key.phase, draft)
         case TimerKind.EXPIRY:
             expiry.check(group, moment, draft)
+        case TimerKind.HOLD:
+            holding.review(group, moment, draft)
 
 
 def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
@@ -170,3 +194,5 @@ def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
         offsets_now = tuple((o.topic, o.partition, o.offset) for of in group.offsets.values() for o in of.values())
         draft.notify(OffsetsLoaded(group.group_id, offsets_now))
     draft.then.append(TopicsChanged())
+    if holding.frozen_until(group) is not None:
+        draft.then.append(TimerFired(hold_timer()))

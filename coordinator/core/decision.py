@@ -17,6 +17,10 @@ RECORD_TYPES = (
     r.OffsetRecord,
     r.OffsetForgotten,
     r.GroupForgotten,
+    r.RebalanceRecord,
+    r.RebalanceForgotten,
+    r.HoldRecord,
+    r.HoldForgotten,
 )
 
 
@@ -109,6 +113,11 @@ def call_timer(call_id: int) -> TimerKey:
 def expiry_timer() -> TimerKey:
     """Name of the timer of the next look at what has expired; every group that exists has it."""
     return TimerKey(TimerKind.EXPIRY)
+
+
+def hold_timer() -> TimerKey:
+    """Name of the timer that ends a freeze, or lets go what was held; there while the group has either."""
+    return TimerKey(TimerKind.HOLD)
 
 
 def join_timer(group: Group) -> TimerKey:

@@ -3,6 +3,7 @@
 Only a group without members can go. Of a group of consumers, offsets can go that none of them can be using.
 """
 
+from coordinator.core import holding, rounds
 from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment
@@ -37,6 +38,8 @@ def bury(group: Group, cause: Removal, moment: Moment, draft: Draft) -> None:
             draft.fact(r.OffsetForgotten(group.group_id, topic, partition))
     for stored in group.stored_members.values():
         draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
+    rounds.forget_all(group, draft)
+    holding.forget(group, draft)
     draft.fact(r.GroupForgotten(group.group_id))
     draft.fact(n.GroupDied(moment.now_ms))
     draft.cancel_timer(expiry_timer())

@@ -1,6 +1,7 @@
 """A group as operators see it: its description, and the summary that lists and gauges show."""
 
-from coordinator.core.commands import Call
+from coordinator.core import holding, rounds
+from coordinator.core.commands import Call, Moment
 from coordinator.core.decision import Draft
 from coordinator.core.effects import GroupSummary
 from coordinator.core.group import Group, State
@@ -10,8 +11,8 @@ from protocol import messages as m
 from protocol.opaque import EMPTY
 
 
-def describe(group: Group, call: Call, draft: Draft) -> None:
-    """Members with what they said and got, if the group is Stable; committed offsets in any state."""
+def describe(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
+    """Members with what they said and got, if the group is Stable; committed offsets and what is held, in any state."""
     failure = check_exists(group)
     if failure is not None:
         draft.reply(call, failure)
@@ -40,6 +41,13 @@ def describe(group: Group, call: Call, draft: Draft) -> None:
                 for member in group.by_seniority()
             ),
             offsets={topic: committed(group, topic) for topic in sorted(group.offsets)},
+            rebalance_id=rounds.last_id(group),
+            frozen_until_ms=holding.frozen_until(group),
+            freeze_reason=None if group.hold is None else group.hold.freeze_reason,
+            cooldown_ms=holding.cooldown_of(group, moment),
+            cooling_until_ms=holding.cooling_until(group, moment),
+            held=tuple(map(rounds.cause_listing, group.held)),
+            held_count=group.held_count,
         ),
     )
 
@@ -53,4 +61,6 @@ def summary_of(group: Group) -> GroupSummary:
         member_count=len(group.members),
         generation_id=group.generation_id,
         topics=group.topics,
+        frozen_until_ms=holding.frozen_until(group),
+        held_count=group.held_count,
     )

@@ -18,6 +18,10 @@ GroupAnswer = (
     | m.DeletedGroup
     | m.DeleteOffsetsAnswer
     | m.ResetOffsetsAnswer
+    | m.ListRebalancesAnswer
+    | m.StartedRebalance
+    | m.FreezeAnswer
+    | m.CooldownAnswer
     | m.WaitingAnswer
 )
 
@@ -64,7 +68,10 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """What lists and gauges show of a group. `topics` is None where some member's subscription cannot be read."""
+    """What lists and gauges show of a group. `topics` is None where some member's subscription cannot be read.
+
+    `frozen_until_ms` is None unless it is frozen; `held_count`: causes of a rebalance that are held back.
+    """
 
     group_id: str
     state: str
@@ -72,6 +79,8 @@ class GroupSummary:
     member_count: int
     generation_id: int
     topics: frozenset[str] | None = field(default_factory=frozenset)
+    frozen_until_ms: int | None = None
+    held_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +120,45 @@ class MemberReplaced:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceBegan:
-    """A join phase began. `reason` is a sentence with the client's own reason, if it gave one."""
+    """A join phase began. `reason` is a sentence with the client's own reason, if it gave one.
+
+    `rebalance_id` counts the group's rebalances; the list of them has more about each.
+    """
 
     group_id: str
     trigger: Trigger
     member_id: str | None
     generation_id: int
     reason: str
+    rebalance_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceHeld:
+    """Something would have started a rebalance, and waits for the end of a freeze or a cool-down, at `until_ms`."""
+
+    group_id: str
+    trigger: Trigger
+    member_id: str | None
+    reason: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFrozen:
+    """An operator has frozen the group until then, or anew."""
+
+    group_id: str
+    until_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupThawed:
+    """The group's freeze is over: its time had come, or an operator has ended it (`lifted`)."""
+
+    group_id: str
+    lifted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +169,18 @@ class JoinPhaseEnded:
     generation_id: int
     duration_ms: int
     member_count: int
+    rebalance_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SyncPhaseEnded:
-    """The leader's assignment is stored."""
+    """The leader's assignment is stored. `partitions_moved` is None where assignments cannot be read."""
 
     group_id: str
     generation_id: int
     duration_ms: int
+    rebalance_id: int = 0
+    partitions_moved: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +248,9 @@ Event = (
     | GroupUnloaded
     | MemberReplaced
     | RebalanceBegan
+    | RebalanceHeld
+    | GroupFrozen
+    | GroupThawed
     | JoinPhaseEnded
     | SyncPhaseEnded
     | SessionExpired

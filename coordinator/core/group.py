@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from coordinator.core.records import GroupRecord, MemberRecord, OffsetRecord
+from coordinator.core.records import Cause, GroupRecord, HoldRecord, MemberRecord, OffsetRecord, RebalanceRecord
 from protocol.opaque import EMPTY, OpaqueJson
 
 CONSUMER = "consumer"
@@ -30,7 +30,8 @@ class State(StrEnum):
         stored → Stable. heartbeat: fine. commit: REBALANCE_IN_PROGRESS. Leaves also by: a member goes.
     Stable — everyone can have its assignment.
         join: a follower unchanged is answered at once; the leader, a changed or a new one → PreparingRebalance. sync:
-        the stored assignment. heartbeat, commit: fine. Leaves also by: a member goes, a topic changes.
+        the stored assignment. heartbeat, commit: fine. Leaves also by: a member goes, a topic changes. While a freeze
+        or a cool-down holds, it leaves by none of these: who would start a rebalance has joined, and waits.
     Dead — not there: never created, deleted, or moved to another node.
         join, empty id: creates the group. All else: as if the group did not exist.
     """
@@ -143,7 +144,9 @@ class Group:
     `phase` counts the beginnings and ends of join phases; timers of a phase carry it. `initial_window_ms` is not None
     while the initial delay runs: its present window; `initial_left_ms` is what may still be added.
     `highest_generation_id` is durable before a join of that generation is answered. `stored_members` mirrors what the
-    store holds of members, `stored_instances` the seats among them: instance id to member id.
+    store holds of members, `stored_instances` the seats among them: instance id to member id; `rebalances` mirrors the
+    stored rebalances, oldest first, and `rebalance_id` is the one in progress. `held` are the first causes that wait
+    for the end of a freeze or a cool-down, `further` the first that came while the group was rebalancing already.
     """
 
     group_id: str
@@ -179,6 +182,14 @@ class Group:
     stored_members: dict[str, MemberRecord] = field(default_factory=dict)
     stored_instances: dict[str, str] = field(default_factory=dict)
 
+    rebalances: dict[int, RebalanceRecord] = field(default_factory=dict)
+    rebalance_id: int | None = None
+    further: tuple[Cause, ...] = ()
+    further_count: int = 0
+    hold: HoldRecord | None = None
+    held: tuple[Cause, ...] = ()
+    held_count: int = 0
+
     @property
     def forgettable(self) -> bool:
         """Nothing in it is worth keeping in memory: a group that is not there, and that nobody waits for."""
@@ -207,6 +218,12 @@ class Group:
     def by_seniority(self) -> list[Member]:
         """Members, the longest-standing first."""
         return sorted(self.members.values(), key=lambda member: member.seniority)
+
+    def of_generation(self) -> list[Member]:
+        """Members that have a part in the present generation, the longest-standing first; not those that only wait
+        for the next one.
+        """
+        return [member for member in self.by_seniority() if not member.is_new]
 
     def eldest(self) -> str | None:
         """The longest-standing member."""

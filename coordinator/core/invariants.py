@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from coordinator.core.group import Box, Group, Member, State
+from coordinator.core.records import Outcome
 
 
 def check(group: Group) -> None:
@@ -15,6 +16,7 @@ def check(group: Group) -> None:
     _check_boxes(group)
     _check_state(group)
     _check_identities(group)
+    _check_rebalances(group)
 
 
 def _check_counts(group: Group) -> None:
@@ -61,15 +63,18 @@ def _check_state(group: Group) -> None:
     assert group.leader is None or group.leader in group.members, where
     if group.is_active:
         assert group.protocol_name, where
-        assert not group.joined_count, where
+        assert not group.joined_count or group.held_count, where
         assert group.header is not None, where
         assert group.highest_generation_id >= group.generation_id, where
     if group.state is State.STABLE:
-        assert group.stored_members.keys() == group.members.keys(), where
+        of_generation = {member.member_id for member in group.of_generation()}
+        assert group.held_count or of_generation == group.members.keys(), where
+        assert of_generation <= group.stored_members.keys(), where
+        assert group.held_count or of_generation == group.stored_members.keys(), where
     for member in group.members.values():
         if member.join_call is not None:
             assert member.joined, f"{where}: {member.member_id} waits for a phase that it has not joined"
-            assert group.state is State.PREPARING_REBALANCE, where
+            assert group.state is State.PREPARING_REBALANCE or group.held_count, where
         if member.sync_call is not None:
             assert group.state is State.COMPLETING_REBALANCE, where
     if group.state is State.PREPARING_REBALANCE and group.initial_window_ms is None:
@@ -88,3 +93,27 @@ def _check_identities(group: Group) -> None:
     assert set(group.requests.values()) <= known, group.group_id
     seniorities = [member.seniority for member in group.members.values()]
     assert len(set(seniorities)) == len(seniorities), group.group_id
+
+
+def _check_rebalances(group: Group) -> None:
+    where = f"{group.group_id} is {group.state}"
+    rounds = group.rebalances
+    assert list(rounds) == sorted(rounds), where
+    assert all(key == record.rebalance_id for key, record in rounds.items()), where
+    under_way = group.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE)
+    assert (group.rebalance_id is not None) == under_way, f"{where}, and rebalance {group.rebalance_id} is under way"
+    if group.rebalance_id is not None:
+        present = rounds[group.rebalance_id]
+        assert present.rebalance_id == max(rounds), where
+        assert present.outcome is Outcome.IN_PROGRESS, where
+        assert (present.generation_id is None) == (group.state is State.PREPARING_REBALANCE), where
+    if group.state is State.DEAD:
+        assert not rounds, where
+        assert group.hold is None, where
+    assert len(group.held) <= group.held_count, where
+    assert len(group.further) <= group.further_count, where
+    assert bool(group.held) == bool(group.held_count), where
+    if group.held:
+        # A hold protects an assignment that somebody uses.
+        assert group.state is State.STABLE, where
+        assert group.of_generation(), f"{where}, and a hold protects nobody"

@@ -44,6 +44,10 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
     return None
 
 
+def _because(trigger: Trigger, reason: str, member: Member) -> Rebalance:
+    return Rebalance(trigger, reason, member.member_id, client_id=member.client_id, host=member.host)
+
+
 def reason_of(reason: str | None) -> str:
     """A client's own words for people to read, cut to the length Kafka keeps."""
     return "not provided" if not reason else reason[:REASON_LENGTH_MAX]
@@ -239,9 +243,8 @@ def _add(group: Group, call: Call, request: m.JoinRequest, member_id: str, momen
     draft.fact(n.MemberJoined(member_id))
     draft.set_timer(session_timer(member_id), join_deadline_ms)
     draft.park(call, member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))
-    if group.state is not State.PREPARING_REBALANCE:
-        reason = f"member {member_id} joined: {reason_of(request.reason)}"
-        draft.then.append(Rebalance(Trigger.MEMBER_JOINED, reason, member_id))
+    reason = f"member {member_id} joined: {reason_of(request.reason)}"
+    draft.then.append(Rebalance(Trigger.MEMBER_JOINED, reason, member_id, client_id=request.client_id, host=call.host))
 
 
 def _wait_until(max_wait_ms: int | None, moment: Moment) -> int:
@@ -268,10 +271,15 @@ def _join_again(group: Group, call: Call, request: m.JoinRequest, moment: Moment
     member = group.members[request.member_id]
     changed = n.MemberChanged(member.member_id, _terms(request), _topics(request))
     same = changed.terms.protocols == _comparable(group, member, changed.terms)
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is State.PREPARING_REBALANCE or member.joined:
         draft.fact(changed)
         draft.fact(n.MemberJoined(member.member_id))
         _wait_for_phase(group, call, request, member, moment, draft)
+        if changed.topics != member.topics:
+            # Not its whole metadata: what it owns may stand there, and changes with every round.
+            draft.then.append(
+                _because(Trigger.SUBSCRIPTION_CHANGED, _said(Trigger.SUBSCRIPTION_CHANGED, request), member)
+            )
         return
     leads = member.member_id == group.leader
     if same and (group.state is State.COMPLETING_REBALANCE or not leads):
@@ -285,8 +293,11 @@ def _join_again(group: Group, call: Call, request: m.JoinRequest, moment: Moment
     draft.fact(changed)
     draft.fact(n.MemberJoined(member.member_id))
     _wait_for_phase(group, call, request, member, moment, draft)
-    reason = f"{trigger.replace('_', ' ')} ({member.member_id}): {reason_of(request.reason)}"
-    draft.then.append(Rebalance(trigger, reason, member.member_id))
+    draft.then.append(_because(trigger, _said(trigger, request), member))
+
+
+def _said(trigger: Trigger, request: m.JoinRequest) -> str:
+    return f"{trigger.replace('_', ' ')} ({request.member_id}): {reason_of(request.reason)}"
 
 
 def _comparable(group: Group, member: Member, terms: MemberTerms) -> tuple[Offered, ...]:
@@ -329,7 +340,9 @@ def _take_over(
     name = group.protocol_name
     unchanged = (
         group.state is State.STABLE
-        and rebalance.choose_protocol(group, group.members.values(), group.leader, instead={old.member_id: terms})
+        # One that has joined waits for the next round, while that is held back.
+        and not old.joined
+        and rebalance.choose_protocol(group, group.of_generation(), group.leader, instead={old.member_id: terms})
         == name
         and terms.metadata_of(name) == old.terms.metadata_of(name)
     )
@@ -357,9 +370,10 @@ def _take_over(
     draft.fact(n.MemberJoined(member_id))
     draft.park(call, member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))
     _start_session_of(member_id, request, moment, draft)
-    if group.state is not State.PREPARING_REBALANCE:
-        reason = f"static member {old.group_instance_id} was replaced: {reason_of(request.reason)}"
-        draft.then.append(Rebalance(Trigger.STATIC_MEMBER_REPLACED, reason, member_id))
+    reason = f"static member {old.group_instance_id} was replaced: {reason_of(request.reason)}"
+    draft.then.append(
+        Rebalance(Trigger.STATIC_MEMBER_REPLACED, reason, member_id, client_id=request.client_id, host=call.host)
+    )
 
 
 def _store_seat(group: Group, call: Call, request: m.JoinRequest, member_id: str, draft: Draft) -> None:
@@ -393,10 +407,10 @@ def leave(group: Group, call: Call, request: m.LeaveRequest, moment: Moment, dra
     reasons: list[str] = []
     results = [_leave_one(group, entry, gone, reasons, draft) for entry in request.members]
     draft.reply(call, m.LeaveAnswer(members=tuple(results)))
-    if gone & group.members.keys() and group.is_active:
+    members = gone & group.members.keys()
+    if members:
         who = ", ".join(sorted(gone)[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
-        first = min(gone & group.members.keys())
-        draft.then.append(Rebalance(Trigger.MEMBER_LEFT, f"left: {who}: {reasons[0]}", first))
+        draft.then.append(_because(Trigger.MEMBER_LEFT, f"left: {who}: {reasons[0]}", group.members[min(members)]))
 
 
 def _leave_one(group: Group, entry: m.LeaveMember, gone: set[str], reasons: list[str], draft: Draft) -> m.LeftMember:
@@ -446,7 +460,7 @@ def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, moment: Mom
         draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
         return
     failure = check_member(group, request.member_id, request.group_instance_id) or check_generation(
-        group, request.generation_id
+        group, request.generation_id, request.member_id
     )
     if failure is not None:
         draft.reply(call, failure)
@@ -466,9 +480,17 @@ def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, moment: Mom
 HEARD = m.HeartbeatAnswer()
 
 
-def check_generation(group: Group, generation_id: int) -> Failure | None:
-    """The generation must be the current one; None where it is."""
+def check_generation(group: Group, generation_id: int, member_id: str) -> Failure | None:
+    """The generation must be the current one, and the known member have a part in it; None where it is so.
+
+    A new member that waits while rebalances are held back has none, whatever generation it says.
+    """
     if generation_id == group.generation_id:
+        if group.is_active and group.members[member_id].is_new:
+            detail = "The member has no part in the generation yet: its join waits for the next one."
+            return Failure(
+                ErrorCode.ILLEGAL_GENERATION, detail, field="generation_id", generation_id=group.generation_id
+            )
         return None
     return Failure(
         ErrorCode.ILLEGAL_GENERATION,
@@ -486,17 +508,17 @@ def session_fired(group: Group, member_id: str, moment: Moment, draft: Draft) ->
     if moment.now_ms < member.deadline_ms:
         draft.set_timer(session_timer(member_id), member.deadline_ms)
         return
-    too_long = member.is_new and moment.now_ms >= member.join_deadline_ms
+    # What holds a rebalance back is no fault of a new member's, so its time to join counts in a join phase alone.
+    is_timed = member.is_new and group.state is State.PREPARING_REBALANCE
+    too_long = is_timed and moment.now_ms >= member.join_deadline_ms
     if member.waits and not too_long:
         deadline_ms = moment.now_ms + member.terms.session_timeout_ms
-        draft.start_session(member, min(deadline_ms, member.join_deadline_ms) if member.is_new else deadline_ms)
+        draft.start_session(member, min(deadline_ms, member.join_deadline_ms) if is_timed else deadline_ms)
         return
     expired = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member's session has expired.", member_id="")
     draft.remove_member(member, expired)
     draft.notify(SessionExpired(group.group_id, member_id))
-    if group.is_active:
-        reason = f"the session of {member_id} expired"
-        draft.then.append(Rebalance(Trigger.MEMBER_EXPIRED, reason, member_id))
+    draft.then.append(_because(Trigger.MEMBER_EXPIRED, f"the session of {member_id} expired", member))
 
 
 def pending_fired(group: Group, member_id: str, moment: Moment, draft: Draft) -> None:

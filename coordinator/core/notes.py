@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.core.group import Box, MemberTerms
+from coordinator.core.records import Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +128,33 @@ class CallUnparked:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceStarted:
-    """Everyone is asked to join. `initial_window_ms` is set for a group that was Empty: a delay for others to come."""
+    """Everyone is asked to join. `initial_window_ms` is set for a group that was Empty: a delay for others to come.
+
+    What was held is held no longer; `further` is what of it stands beside the rebalance's own cause. A new member may
+    wait for its first generation until `join_deadline_ms`: it counts from here, not from the time of the hold.
+    """
 
     at_ms: int
+    rebalance_id: int
+    join_deadline_ms: int
     initial_window_ms: int | None = None
     initial_left_ms: int = 0
+    further: tuple[Cause, ...] = ()
+    further_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CauseHeld:
+    """Something would have started a rebalance, and waits for the end of a freeze or a cool-down."""
+
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class CauseAdded:
+    """Something would have started a rebalance, had not one begun already."""
+
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +213,8 @@ Note = (
     | CallParked
     | CallUnparked
     | RebalanceStarted
+    | CauseHeld
+    | CauseAdded
     | InitialDelayExtended
     | PhaseCompleted
     | Emptied

@@ -57,7 +57,7 @@ def _check_committer(group: Group, request: m.CommitRequest) -> Failure | None:
             field="member_id",
         )
     failure = check_member(group, request.member_id, request.group_instance_id) or check_generation(
-        group, request.generation_id
+        group, request.generation_id, request.member_id
     )
     if failure is not None:
         return failure

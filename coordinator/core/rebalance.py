@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from coordinator.core import holding, movement, rounds
 from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment, Rebalance, TimerKey, TimerKind, Trigger
@@ -24,24 +25,42 @@ from protocol.opaque import EMPTY, OpaqueJson
 
 
 def start(group: Group, command: Rebalance, moment: Moment, draft: Draft) -> None:
-    """Ask everyone to join again. In a state where everyone is asked already, nothing is left to do."""
-    if group.state in (State.PREPARING_REBALANCE, State.DEAD):
+    """Ask everyone to join again, unless that is held back. Where everyone is asked already, only the cause is kept."""
+    if group.state is State.DEAD:
+        return
+    if group.state is State.PREPARING_REBALANCE:
+        rounds.add_cause(group, rounds.cause_of(command, moment), draft)
+        return
+    if holding.hold(group, command, moment, draft):
         return
     if group.is_active:
         # Also of a Stable group: some of its members may not have asked for their assignment yet.
         draft.cancel_timer(sync_timer(group))
+    cause = group.held[0] if command.was_held else rounds.cause_of(command, moment)
+    more_count = group.held_count - command.was_held
+    holding.let_go(group, draft)
+    started = n.RebalanceStarted(
+        at_ms=moment.now_ms,
+        rebalance_id=rounds.begin(group, cause, moment, draft),
+        join_deadline_ms=moment.now_ms + moment.rules.new_member_join_timeout_ms,
+        further=group.held[1:] if command.was_held else group.held,
+        further_count=more_count,
+    )
     delay_ms = moment.rules.group_initial_rebalance_delay_ms
     if group.state is State.EMPTY and delay_ms:
         left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        draft.fact(n.RebalanceStarted(moment.now_ms, initial_window_ms=delay_ms, initial_left_ms=left_ms))
+        draft.fact(replace(started, initial_window_ms=delay_ms, initial_left_ms=left_ms))
         deadline_ms = moment.now_ms + delay_ms
     else:
-        draft.fact(n.RebalanceStarted(moment.now_ms))
+        draft.fact(started)
         deadline_ms = moment.now_ms + group.rebalance_timeout_ms
     draft.set_timer(_next_phase(TimerKind.JOIN, group), deadline_ms)
     _call_back(group, moment, draft)
+    reason = f"{command.reason}; {more_count} more held until now" if more_count else command.reason
     draft.notify(
-        RebalanceBegan(group.group_id, command.trigger, command.member_id, group.generation_id, command.reason)
+        RebalanceBegan(
+            group.group_id, command.trigger, command.member_id, group.generation_id, reason, started.rebalance_id
+        )
     )
 
 
@@ -140,7 +159,8 @@ def complete(group: Group, moment: Moment, draft: Draft) -> None:
     else:
         _begin_generation(group, staying, leader, generation_id, moment, draft)
     duration_ms = moment.now_ms - group.phase_began_ms
-    draft.notify(JoinPhaseEnded(group.group_id, generation_id, duration_ms, len(staying)))
+    rebalance_id = rounds.last_id(group)
+    draft.notify(JoinPhaseEnded(group.group_id, generation_id, duration_ms, len(staying), rebalance_id))
 
 
 def _empty(group: Group, generation_id: int, moment: Moment, draft: Draft) -> None:
@@ -157,6 +177,7 @@ def _empty(group: Group, generation_id: int, moment: Moment, draft: Draft) -> No
             state_at_ms=moment.now_ms,
         )
     )
+    rounds.end_empty(group, generation_id, moment, draft)
     draft.fact(n.Emptied(moment.now_ms, generation_id))
 
 
@@ -167,8 +188,8 @@ def _begin_generation(
     subscribed = {topic for member in staying for topic in member.topics or ()}
     counts = {topic: count for topic, count in moment.partition_counts.items() if topic in subscribed}
     # The number is used up before anyone hears of it: after a crash it is never given to another generation.
-    assert group.header is not None
-    draft.fact(_header(group.header, highest_generation_id=generation_id))
+    draft.fact(_header(group, moment, highest_generation_id=generation_id))
+    rounds.make(group, generation_id, len(staying), moment, draft)
     draft.fact(n.PhaseCompleted(moment.now_ms, generation_id, protocol_name, leader.member_id, counts))
     everyone = _listing(staying, protocol_name)
     for member in staying:
@@ -189,17 +210,18 @@ def _begin_generation(
     draft.set_timer(_next_phase(TimerKind.SYNC, group), deadline_ms)
 
 
-def _header(header: r.GroupRecord, *, highest_generation_id: int) -> r.GroupRecord:
-    return r.GroupRecord(
-        group_id=header.group_id,
-        protocol_type=header.protocol_type,
-        protocol_name=header.protocol_name,
-        generation_id=header.generation_id,
-        highest_generation_id=highest_generation_id,
-        leader=header.leader,
-        state_at_ms=header.state_at_ms,
-        partition_counts=header.partition_counts,
+def _header(group: Group, moment: Moment, *, highest_generation_id: int) -> r.GroupRecord:
+    """The stored header with this highest generation. A group of offsets that was loaded without one gets it now."""
+    header = group.header or r.GroupRecord(
+        group_id=group.group_id,
+        protocol_type=None,
+        protocol_name=None,
+        generation_id=0,
+        highest_generation_id=0,
+        leader=None,
+        state_at_ms=moment.now_ms,
     )
+    return replace(header, highest_generation_id=highest_generation_id)
 
 
 def choose_protocol(
@@ -249,7 +271,7 @@ def join_answer(group: Group, member: Member, moment: Moment) -> m.JoinAnswer:
         leader=group.leader or "",
         member_id=member.member_id,
         skip_assignment=leads and member.skip_assignment,
-        members=_listing(group.by_seniority(), group.protocol_name) if leads else (),
+        members=_listing(group.of_generation(), group.protocol_name) if leads else (),
         heartbeat_interval_ms=moment.rules.heartbeat_interval_ms,
     )
 
@@ -317,7 +339,7 @@ def replacement_answer(group: Group, replaced: n.MemberReplaced, moment: Moment)
             group_instance_id=member.group_instance_id,
             metadata=(replaced.terms if taken_over else member.terms).metadata_of(group.protocol_name),
         )
-        for member in group.by_seniority()
+        for member in group.of_generation()
         for taken_over in (member.member_id == replaced.old_member_id,)
     )
     return m.JoinAnswer(
@@ -373,6 +395,7 @@ def _store_assignment(group: Group, call: Call, request: m.SyncRequest, moment: 
     are written, so that the store's work grows with the change and not with the group.
     """
     given = {entry.member_id: entry.assignment for entry in request.assignments}
+    partitions_moved = movement.count_moved(group, given)
     for stored in group.stored_members.values():
         if stored.member_id not in group.members:
             draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
@@ -388,8 +411,17 @@ def _store_assignment(group: Group, call: Call, request: m.SyncRequest, moment: 
         if waiting is not None:
             draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
     draft.fact(_stable_header(group, moment.now_ms, group.leader))
+    rounds.end(group, partitions_moved, moment, draft)
     draft.fact(n.Stabilised(moment.now_ms))
-    draft.notify(SyncPhaseEnded(group.group_id, group.generation_id, moment.now_ms - group.phase_began_ms))
+    draft.notify(
+        SyncPhaseEnded(
+            group.group_id,
+            group.generation_id,
+            moment.now_ms - group.phase_began_ms,
+            rounds.last_id(group),
+            partitions_moved,
+        )
+    )
 
 
 def _store_member(group: Group, member: Member, assignment: OpaqueJson, draft: Draft) -> None:
@@ -467,7 +499,11 @@ def sync_fired(group: Group, phase: int, draft: Draft) -> None:
         return
     gone = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member did not ask for its assignment in time.", member_id="")
     late = sorted(group.pending_sync)
+    first = group.members[late[0]]
     for member_id in late:
         draft.remove_member(group.members[member_id], gone)
     who = ", ".join(late[:5]) + (f" and {len(late) - 5} more" if len(late) > 5 else "")
-    draft.then.append(Rebalance(Trigger.SYNC_TIMED_OUT, f"no sync in time from: {who}", late[0]))
+    reason = f"no sync in time from: {who}"
+    draft.then.append(
+        Rebalance(Trigger.SYNC_TIMED_OUT, reason, first.member_id, client_id=first.client_id, host=first.host)
+    )

@@ -8,6 +8,7 @@ does not name yet are invisible to a load, which lets a change larger than a bat
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from protocol.opaque import OpaqueJson
 
@@ -89,6 +90,85 @@ class GroupForgotten:
     group_id: str
 
 
+class Outcome(StrEnum):
+    """How a rebalance ended, as far as the store knows. One that is in progress in the store and not in memory was cut
+    off by the end of the process.
+    """
+
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    EMPTIED = "emptied"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One reason for a rebalance: what happened (`trigger`), in a sentence (`reason`), who it was, and when.
+
+    `client_id` and `host` are those of the member, which may be gone by now.
+    """
+
+    trigger: str
+    reason: str
+    member_id: str | None
+    client_id: str | None
+    host: str | None
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceRecord:
+    """One rebalance of the group, written as it begins, when its generation is made, and as it ends.
+
+    `rebalance_id` grows by one with each of the group. The cause may be older than the beginning: it may have been held
+    back. `generation_id` is None until it is made. `join_phase_ms` and
+    `sync_phase_ms` are None while the phase lasts, and where there was none. `partitions_moved` is None where the
+    assignments cannot be read. `further` are the first causes that came besides, `further_count` counts all of them.
+    """
+
+    group_id: str
+    rebalance_id: int
+    previous_generation_id: int
+    began_at_ms: int
+    cause: Cause
+    generation_id: int | None = None
+    join_phase_ms: int | None = None
+    sync_phase_ms: int | None = None
+    member_count: int | None = None
+    partitions_moved: int | None = None
+    outcome: Outcome = Outcome.IN_PROGRESS
+    further: tuple[Cause, ...] = ()
+    further_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceForgotten:
+    """The rebalance is older than those that are kept, or its group is gone."""
+
+    group_id: str
+    rebalance_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRecord:
+    """What an operator has set for the group's rebalances. None: not frozen; the cool-down of the settings.
+
+    Apart from the header, which is written anew with each rebalance and knows nothing of operators.
+    """
+
+    group_id: str
+    frozen_until_ms: int | None
+    freeze_reason: str | None
+    cooldown_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldForgotten:
+    """Nothing is set for the group's rebalances any more."""
+
+    group_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
     """A topic of the registry. `version`: the registry's at the topic's last change."""
@@ -120,7 +200,18 @@ class LayoutRecord:
     shards: int
 
 
-GroupFact = GroupRecord | MemberRecord | MemberForgotten | OffsetRecord | OffsetForgotten | GroupForgotten
+GroupFact = (
+    GroupRecord
+    | MemberRecord
+    | MemberForgotten
+    | OffsetRecord
+    | OffsetForgotten
+    | GroupForgotten
+    | RebalanceRecord
+    | RebalanceForgotten
+    | HoldRecord
+    | HoldForgotten
+)
 RegistryFact = TopicRecord | TopicForgotten | RegistryRecord
 Record = GroupFact | RegistryFact | LayoutRecord
 """Everything that the store keeps. A group's records live in the group's shard, the registry's and the

@@ -6,7 +6,13 @@ from typing import cast
 from aiohttp import web
 from pydantic import BaseModel
 
-from coordinator.core.commands import DeleteGroupRequest, DescribeRequest, GroupRequest
+from coordinator.core.commands import (
+    DeleteGroupRequest,
+    DescribeRequest,
+    GroupRequest,
+    ListRebalancesRequest,
+    ThawRequest,
+)
 from coordinator.core.effects import Failure
 from coordinator.http.contract import GroupService
 from coordinator.http.errors import refuse
@@ -25,8 +31,19 @@ GROUP_BODIES = (
     operations.LEAVE,
     operations.COMMIT,
     operations.RESET_OFFSETS,
+    operations.START_REBALANCE,
+    operations.FREEZE,
+    operations.COOLDOWN,
 )
 """Operations whose body is the request to the group."""
+
+GROUP_QUESTIONS: Mapping[Operation, GroupRequest] = {
+    operations.DESCRIBE: DescribeRequest(),
+    operations.DELETE_GROUP: DeleteGroupRequest(),
+    operations.LIST_REBALANCES: ListRebalancesRequest(),
+    operations.THAW: ThawRequest(),
+}
+"""Operations whose path says all."""
 
 
 class Handlers:
@@ -37,10 +54,9 @@ class Handlers:
         self._limits = limits
         self.by_operation: Mapping[str, Handler] = {
             **{operation.name: self._group_body(operation) for operation in GROUP_BODIES},
+            **{operation.name: self._group_question(asked) for operation, asked in GROUP_QUESTIONS.items()},
             operations.FETCH.name: self.fetch,
             operations.DELETE_OFFSETS.name: self.delete_offsets,
-            operations.DESCRIBE.name: self.describe,
-            operations.DELETE_GROUP.name: self.delete_group,
             operations.COORDINATOR.name: self.coordinator,
             operations.LIST_GROUPS.name: self.list_groups,
             operations.LIST_TOPICS.name: self.list_topics,
@@ -65,6 +81,16 @@ class Handlers:
 
         return handle
 
+    def _group_question(self, asked: GroupRequest) -> Handler:
+        """The handler of a call that has neither a body nor a query."""
+        call = self._service.call
+
+        async def handle(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+            _take_nothing(request, query)
+            return await call(ids["group_id"], asked, host=request.remote or "")
+
+        return handle
+
     async def fetch(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Committed offsets of a group."""
         refuse_body(request)
@@ -75,16 +101,6 @@ class Handlers:
         refuse_body(request)
         parsed = parse_query(m.DeleteOffsetsRequest, query)
         return await self._service.call(ids["group_id"], parsed, host=request.remote or "")
-
-    async def describe(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """A group as operators see it."""
-        _take_nothing(request, query)
-        return await self._service.call(ids["group_id"], DescribeRequest(), host=request.remote or "")
-
-    async def delete_group(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """Take a group away."""
-        _take_nothing(request, query)
-        return await self._service.call(ids["group_id"], DeleteGroupRequest(), host=request.remote or "")
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Where groups live."""

@@ -9,11 +9,21 @@ from dataclasses import dataclass
 
 from coordinator.core.apply import apply
 from coordinator.core.group import Group
-from coordinator.core.records import GroupRecord, MemberForgotten, MemberRecord, OffsetRecord
+from coordinator.core.records import (
+    GroupRecord,
+    HoldForgotten,
+    HoldRecord,
+    MemberForgotten,
+    MemberRecord,
+    OffsetRecord,
+    RebalanceForgotten,
+    RebalanceRecord,
+)
 from coordinator.storage.codec import decode
 from coordinator.storage.contract import Space, StoredDataInvalid
 
-StoredRecord = GroupRecord | MemberRecord | OffsetRecord
+StoredRecord = GroupRecord | MemberRecord | OffsetRecord | RebalanceRecord | HoldRecord
+Leftover = MemberForgotten | RebalanceForgotten | HoldForgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +32,7 @@ class StoredGroup:
 
     group_id: str
     records: tuple[StoredRecord, ...]
-    leftovers: tuple[MemberForgotten, ...]
+    leftovers: tuple[Leftover, ...]
 
     def restore(self) -> Group:
         """The group as its records say; it goes on with `GroupLoaded`."""
@@ -33,16 +43,22 @@ class StoredGroup:
 
 
 def sort_out(group_id: str, records: Iterable[StoredRecord]) -> StoredGroup:
-    """Keep what counts. Of a member's records it is the one of the highest generation that the header allows."""
+    """Keep what counts. Of a member's records it is the one of the highest generation that the header allows.
+
+    Rebalances, and what is set for them, count for a group that is there: one with a header, or with offsets at least.
+    """
     header: GroupRecord | None = None
     members: dict[str, MemberRecord] = {}
     offsets: list[OffsetRecord] = []
-    leftovers: list[MemberForgotten] = []
+    beside: list[RebalanceRecord | HoldRecord] = []
+    leftovers: list[Leftover] = []
     for record in sorted(records, key=_header_first):
         if isinstance(record, GroupRecord):
             header = record
         elif isinstance(record, OffsetRecord):
             offsets.append(record)
+        elif isinstance(record, RebalanceRecord | HoldRecord):
+            beside.append(record)
         elif header is None or record.generation_id > header.generation_id:
             leftovers.append(_forgotten(record))
         else:
@@ -52,7 +68,10 @@ def sort_out(group_id: str, records: Iterable[StoredRecord]) -> StoredGroup:
                 leftovers.append(_forgotten(older))
             members[record.member_id] = record
     headers = () if header is None else (header,)
-    return StoredGroup(group_id, (*headers, *members.values(), *offsets), tuple(leftovers))
+    if header is None and not offsets:
+        leftovers.extend(map(_forgotten_beside, beside))
+        beside = []
+    return StoredGroup(group_id, (*headers, *members.values(), *offsets, *beside), tuple(leftovers))
 
 
 def _header_first(record: StoredRecord) -> bool:
@@ -61,6 +80,12 @@ def _header_first(record: StoredRecord) -> bool:
 
 def _forgotten(record: MemberRecord) -> MemberForgotten:
     return MemberForgotten(record.group_id, record.member_id, record.generation_id)
+
+
+def _forgotten_beside(record: RebalanceRecord | HoldRecord) -> RebalanceForgotten | HoldForgotten:
+    if isinstance(record, HoldRecord):
+        return HoldForgotten(record.group_id)
+    return RebalanceForgotten(record.group_id, record.rebalance_id)
 
 
 async def stored_groups(space: Space, prefix: bytes) -> AsyncIterator[list[StoredGroup]]:

@@ -116,6 +116,8 @@ class GroupView:
                     protocol_type=summary.protocol_type,
                     member_count=summary.member_count,
                     generation_id=summary.generation_id,
+                    frozen_until_ms=summary.frozen_until_ms,
+                    held_count=summary.held_count,
                 )
                 for summary in shown
             ),

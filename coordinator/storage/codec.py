@@ -6,6 +6,8 @@
     g/<group>/h                           a group's header
     g/<group>/m/<member>/<generation>     a member with its assignment, as written in that generation
     g/<group>/o/<topic>/<partition>       a committed offset
+    g/<group>/r/<rebalance>               a rebalance, one of the last
+    g/<group>/s                           what an operator has set: a freeze, a cool-down
 
 Ids stand in the key alone and everything else in the value alone, so that the two cannot disagree. All keys of a
 group share a prefix, and its header sorts before its members, which a load relies on. In an id only "/", "%" and
@@ -145,6 +147,45 @@ def _offset_path(record: r.OffsetRecord | r.OffsetForgotten) -> str:
     return f"g/{_quote(record.group_id)}/o/{_quote(record.topic)}/{record.partition}"
 
 
+def _encode_rebalance(record: r.RebalanceRecord) -> _Encoded:
+    return _rebalance_path(record), {
+        "previous_generation_id": record.previous_generation_id,
+        "began_at_ms": record.began_at_ms,
+        "cause": _encode_cause(record.cause),
+        "generation_id": record.generation_id,
+        "join_phase_ms": record.join_phase_ms,
+        "sync_phase_ms": record.sync_phase_ms,
+        "member_count": record.member_count,
+        "partitions_moved": record.partitions_moved,
+        "outcome": record.outcome.value,
+        "further": [_encode_cause(cause) for cause in record.further],
+        "further_count": record.further_count,
+    }
+
+
+def _rebalance_path(record: r.RebalanceRecord | r.RebalanceForgotten) -> str:
+    return f"g/{_quote(record.group_id)}/r/{record.rebalance_id}"
+
+
+def _encode_cause(cause: r.Cause) -> dict[str, Any]:
+    return {
+        "trigger": cause.trigger,
+        "reason": cause.reason,
+        "member_id": cause.member_id,
+        "client_id": cause.client_id,
+        "host": cause.host,
+        "at_ms": cause.at_ms,
+    }
+
+
+def _encode_hold(record: r.HoldRecord) -> _Encoded:
+    return f"g/{_quote(record.group_id)}/s", {
+        "frozen_until_ms": record.frozen_until_ms,
+        "freeze_reason": record.freeze_reason,
+        "cooldown_ms": record.cooldown_ms,
+    }
+
+
 def _encode_topic(record: r.TopicRecord) -> _Encoded:
     return f"t/{_quote(record.topic)}", {
         "partitions": record.partitions,
@@ -157,12 +198,16 @@ _ENCODERS: dict[type, Callable[[Any], _Encoded]] = {
     r.GroupRecord: _encode_group,
     r.MemberRecord: _encode_member,
     r.OffsetRecord: _encode_offset,
+    r.RebalanceRecord: _encode_rebalance,
+    r.HoldRecord: _encode_hold,
     r.TopicRecord: _encode_topic,
     r.LayoutRecord: lambda record: ("l", {"shards": record.shards}),
     r.RegistryRecord: lambda record: ("r", {"version": record.version}),
     r.GroupForgotten: lambda record: (f"g/{_quote(record.group_id)}/h", None),
     r.MemberForgotten: lambda record: (_member_path(record), None),
     r.OffsetForgotten: lambda record: (_offset_path(record), None),
+    r.RebalanceForgotten: lambda record: (_rebalance_path(record), None),
+    r.HoldForgotten: lambda record: (f"g/{_quote(record.group_id)}/s", None),
     r.TopicForgotten: lambda record: (f"t/{_quote(record.topic)}", None),
 }
 
@@ -200,6 +245,21 @@ class _Fields:
         value = self._take(name)
         if not isinstance(value, dict) or any(type(number) is not int for number in value.values()):
             _refuse(f"{name} is no object of whole numbers: {value!r}")
+        return value
+
+    def fields(self, name: str) -> "_Fields":
+        return _Fields(self._object(name, self._take(name)))
+
+    def each(self, name: str) -> "list[_Fields]":
+        value = self._take(name)
+        if not isinstance(value, list):
+            _refuse(f"{name} is no list: {value!r}")
+        return [_Fields(self._object(name, entry)) for entry in value]
+
+    @staticmethod
+    def _object(name: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            _refuse(f"{name} is no object: {value!r}")
         return value
 
     def refuse_the_rest(self) -> None:
@@ -240,6 +300,29 @@ def _decode(path: list[str], fields: _Fields) -> r.Record:
                 assignment=OpaqueJson(fields.text("assignment")),
                 request_id=fields.text_or_none("request_id"),
             )
+        case ["g", group_id, "r", rebalance_id]:
+            return r.RebalanceRecord(
+                group_id=_unquote(group_id),
+                rebalance_id=_number(rebalance_id),
+                previous_generation_id=fields.number("previous_generation_id"),
+                began_at_ms=fields.number("began_at_ms"),
+                cause=_decode_cause(fields.fields("cause")),
+                generation_id=fields.number_or_none("generation_id"),
+                join_phase_ms=fields.number_or_none("join_phase_ms"),
+                sync_phase_ms=fields.number_or_none("sync_phase_ms"),
+                member_count=fields.number_or_none("member_count"),
+                partitions_moved=fields.number_or_none("partitions_moved"),
+                outcome=r.Outcome(fields.text("outcome")),
+                further=tuple(_decode_cause(cause) for cause in fields.each("further")),
+                further_count=fields.number("further_count"),
+            )
+        case ["g", group_id, "s"]:
+            return r.HoldRecord(
+                group_id=_unquote(group_id),
+                frozen_until_ms=fields.number_or_none("frozen_until_ms"),
+                freeze_reason=fields.text_or_none("freeze_reason"),
+                cooldown_ms=fields.number_or_none("cooldown_ms"),
+            )
         case ["g", group_id, "h"]:
             return r.GroupRecord(
                 group_id=_unquote(group_id),
@@ -264,3 +347,16 @@ def _decode(path: list[str], fields: _Fields) -> r.Record:
             return r.RegistryRecord(version=fields.number("version"))
         case _:
             _refuse("no record has such a key")
+
+
+def _decode_cause(fields: _Fields) -> r.Cause:
+    cause = r.Cause(
+        trigger=fields.text("trigger"),
+        reason=fields.text("reason"),
+        member_id=fields.text_or_none("member_id"),
+        client_id=fields.text_or_none("client_id"),
+        host=fields.text_or_none("host"),
+        at_ms=fields.number("at_ms"),
+    )
+    fields.refuse_the_rest()
+    return cause

@@ -16,8 +16,10 @@ from coordinator.core.commands import (
     GroupLoaded,
     GroupRequest,
     HangUp,
+    ListRebalancesRequest,
     Moment,
     Rules,
+    ThawRequest,
     TimerFired,
     TimerKey,
     TimerKind,
@@ -29,10 +31,14 @@ from coordinator.core.group import Group, State
 from coordinator.core.records import (
     GroupForgotten,
     GroupRecord,
+    HoldForgotten,
+    HoldRecord,
     MemberForgotten,
     MemberRecord,
     OffsetForgotten,
     OffsetRecord,
+    RebalanceForgotten,
+    RebalanceRecord,
     TopicRecord,
 )
 from protocol import messages as m
@@ -95,6 +101,16 @@ class Desk:
                 self.log["offset", record.topic, record.partition] = record
             case OffsetForgotten():
                 self.log.pop(("offset", record.topic, record.partition), None)
+            case RebalanceRecord():
+                self.log["rebalance", record.rebalance_id] = record
+            case RebalanceForgotten():
+                self.log.pop(("rebalance", record.rebalance_id), None)
+            case HoldRecord():
+                self.log["hold",] = record
+            case HoldForgotten():
+                self.log.pop(("hold",), None)
+            case _:
+                raise AssertionError(f"no such record: {record!r}")
 
     def advance(self, ms: int) -> None:
         """Let time pass; timers fire in order, at their time."""
@@ -268,6 +284,24 @@ class Desk:
 
     def delete_group(self) -> int:
         return self.call(DeleteGroupRequest())
+
+    def rebalances(self) -> tuple[m.RebalanceListing, ...]:
+        """The group's rebalances as they would be answered now, the newest first."""
+        answer = self.answer(self.call(ListRebalancesRequest()))
+        assert isinstance(answer, m.ListRebalancesAnswer), answer
+        return answer.rebalances
+
+    def start_rebalance(self, reason: str | None = None) -> int:
+        return self.call(m.StartRebalanceRequest(reason=reason))
+
+    def freeze(self, duration_ms: int, reason: str | None = None) -> int:
+        return self.call(m.FreezeRequest(duration_ms=duration_ms, reason=reason))
+
+    def thaw(self) -> int:
+        return self.call(ThawRequest())
+
+    def cooldown(self, cooldown_ms: int | None) -> int:
+        return self.call(m.CooldownRequest(cooldown_ms=cooldown_ms))
 
     # --- a beginning ---------------------------------------------------------------------------------------------
 

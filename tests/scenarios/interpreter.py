@@ -11,17 +11,26 @@ from typing import Any, assert_never
 from coordinator.core import effects as e
 from coordinator.core import invariants
 from coordinator.core import records as r
-from coordinator.core.commands import Command, HangUp, Rules, TimerFired, TimerKey, TimerKind
+from coordinator.core.commands import (
+    Command,
+    HangUp,
+    ListRebalancesRequest,
+    Rules,
+    TimerFired,
+    TimerKey,
+    TimerKind,
+)
 from protocol import messages as m
 from protocol.errors import ErrorCode
 from protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk, consumer
 
 INDENT = "    "
+OPERATOR = "operator"
 NOBODY = "-"
 """Who commits without being a member."""
 
-PHASE_TIMERS = (TimerKind.JOIN, TimerKind.SYNC, TimerKind.PENDING)
+PHASE_TIMERS = (TimerKind.JOIN, TimerKind.SYNC, TimerKind.PENDING, TimerKind.HOLD)
 """Timers worth a line whenever they are set, cancelled or fire; the others are shown by the command `timers`."""
 
 
@@ -73,6 +82,18 @@ def split(words: list[str]) -> tuple[list[str], dict[str, str]]:
     """Plain words, and those of the form key=value."""
     options = dict(word.split("=", 1) for word in words if "=" in word)
     return [word for word in words if "=" not in word], options
+
+
+def _how_it_went(record: r.RebalanceRecord) -> str:
+    """What is known of a stored rebalance besides its outcome."""
+    known = {
+        "generation": record.generation_id,
+        "members": record.member_count,
+        "moved": record.partitions_moved,
+        "further causes": record.further_count or None,
+    }
+    text = ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+    return f": {text}" if text else ""
 
 
 # --- who speaks ------------------------------------------------------------------------------------------------------
@@ -319,6 +340,22 @@ class Teller:
     def _do_fetch(self, _: list[str], __: dict[str, str]) -> None:
         self._say(Client("anyone"), "fetch", lambda: self._desk.call(m.FetchRequest()))
 
+    def _do_rebalances(self, _: list[str], __: dict[str, str]) -> None:
+        self._say(Client("anyone"), "rebalances", lambda: self._desk.call(ListRebalancesRequest()))
+
+    def _do_rebalance(self, plain: list[str], _: dict[str, str]) -> None:
+        self._say(Client(OPERATOR), "rebalance", lambda: self._desk.start_rebalance(" ".join(plain) or None))
+
+    def _do_freeze(self, plain: list[str], _: dict[str, str]) -> None:
+        reason = " ".join(plain[1:]) or None
+        self._say(Client(OPERATOR), "freeze", lambda: self._desk.freeze(milliseconds(plain[0]), reason))
+
+    def _do_thaw(self, _: list[str], __: dict[str, str]) -> None:
+        self._say(Client(OPERATOR), "thaw", self._desk.thaw)
+
+    def _do_cooldown(self, plain: list[str], _: dict[str, str]) -> None:
+        self._say(Client(OPERATOR), "cooldown", lambda: self._desk.cooldown(milliseconds(plain[0])))
+
     def _do_describe(self, _: list[str], __: dict[str, str]) -> None:
         self._say(Client("anyone"), "describe", self._desk.describe)
 
@@ -437,6 +474,8 @@ class Teller:
             return f"{said.what} of {said.who}"
         if key.kind is TimerKind.EXPIRY:
             return "a look at what has expired"
+        if key.kind is TimerKind.HOLD:
+            return "end of the hold"
         what = "unused id" if key.kind is TimerKind.PENDING else key.kind
         return f"{what} of {self._name(key.subject)}"
 
@@ -456,12 +495,28 @@ class Teller:
                 return f"offset {record.topic}/{record.partition} forgotten"
             case r.GroupForgotten():
                 return "group forgotten"
+            case r.RebalanceRecord():
+                return f"rebalance {record.rebalance_id} {record.outcome.replace('_', ' ')}{_how_it_went(record)}"
+            case r.RebalanceForgotten():
+                return f"rebalance {record.rebalance_id} forgotten"
+            case r.HoldRecord():
+                until_ms, cooldown_ms = record.frozen_until_ms, record.cooldown_ms
+                frozen = "not frozen" if until_ms is None else f"frozen until {self._clock(until_ms)}"
+                return frozen + ("" if cooldown_ms is None else f", cool-down {seconds(cooldown_ms)}")
+            case r.HoldForgotten():
+                return "not frozen, and no cool-down of its own"
         assert_never(record)
 
     def _event(self, event: e.Event) -> str | None:
         match event:
             case e.RebalanceBegan():
                 return f"rebalance ({event.trigger}): {self._named(event.reason)}"
+            case e.RebalanceHeld():
+                return f"held until {self._clock(event.until_ms)} ({event.trigger}): {self._named(event.reason)}"
+            case e.GroupFrozen():
+                return f"frozen: {event.reason}"
+            case e.GroupThawed():
+                return "thawed" if event.lifted else "thawed, its time is over"
             case e.JoinPhaseEnded():
                 took = seconds(event.duration_ms)
                 return f"join phase ended after {took}: generation {event.generation_id}, members: {event.member_count}"
@@ -510,10 +565,37 @@ class Teller:
                 yield "202: go on waiting" + (f" as {self._name(answer.member_id)}" if answer.member_id else "")
             case m.DescribeAnswer():
                 yield from self._description(answer)
+            case m.ListRebalancesAnswer():
+                yield from map(self._rebalance, answer.rebalances)
+            case m.StartedRebalance():
+                began = "begins" if answer.started else "is under way"
+                yield (
+                    "nobody to rebalance" if answer.rebalance_id is None else f"rebalance {answer.rebalance_id} {began}"
+                )
+            case m.FreezeAnswer():
+                until_ms = answer.frozen_until_ms
+                frozen = "not frozen" if until_ms is None else f"frozen until {self._clock(until_ms)}"
+                yield f"{frozen}, held: {answer.held_count}"
+            case m.CooldownAnswer():
+                yield f"cool-down {seconds(answer.cooldown_ms)}"
             case m.DeletedGroup() | m.DeleteOffsetsAnswer() | m.ResetOffsetsAnswer():
-                raise AssertionError("an operator's answer, and no story has an operator")
+                raise AssertionError("an operator's answer that no story asks for")
             case _:
                 assert_never(answer)
+
+    def _rebalance(self, listing: m.RebalanceListing) -> str:
+        after = "" if listing.generation_id is None else f" -> {listing.generation_id}"
+        text = f"{listing.rebalance_id}, generation {listing.previous_generation_id}{after}, {listing.outcome}"
+        text += f", {listing.trigger} ({self._named(listing.reason)})"
+        for name, value in (("join", listing.join_phase_ms), ("sync", listing.sync_phase_ms)):
+            text += "" if value is None else f", {name} {seconds(value)}"
+        if listing.partitions_moved is not None:
+            text += f", moved {listing.partitions_moved}"
+        if listing.further_count:
+            text += f", and for {listing.further_count} more"
+        for awaited in listing.awaited:
+            text += f", awaits {awaited.awaited_for} of {self._name(awaited.member_id)}"
+        return text
 
     def _failure(self, failure: e.Failure) -> str:
         if failure.superseded:

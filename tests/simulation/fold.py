@@ -3,12 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from coordinator.core.records import GroupRecord, LayoutRecord, MemberRecord, OffsetRecord, RegistryRecord, TopicRecord
+from coordinator.core.records import (
+    GroupRecord,
+    HoldRecord,
+    LayoutRecord,
+    MemberRecord,
+    OffsetRecord,
+    RebalanceRecord,
+    RegistryRecord,
+    TopicRecord,
+)
 from coordinator.storage.codec import decode
 from coordinator.storage.contract import Write
 from protocol.opaque import OpaqueJson
 
 OffsetKey = tuple[str, int]
+OfGroup = GroupRecord | MemberRecord | OffsetRecord | RebalanceRecord | HoldRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,8 @@ class FoldedGroup:
     records: dict[tuple[str, int], MemberRecord] = field(default_factory=dict)
     offsets: dict[OffsetKey, OffsetRecord] = field(default_factory=dict)
     written: dict[OffsetKey, set[int]] = field(default_factory=dict)
+    rebalances: dict[int, RebalanceRecord] = field(default_factory=dict)
+    hold: HoldRecord | None = None
 
     @property
     def members(self) -> dict[str, MemberRecord]:
@@ -55,7 +67,7 @@ class Fold:
 
     groups: dict[str, FoldedGroup] = field(default_factory=dict)
     topics: dict[str, TopicRecord] = field(default_factory=dict)
-    _known: dict[bytes, GroupRecord | MemberRecord | OffsetRecord] = field(default_factory=dict)
+    _known: dict[bytes, OfGroup] = field(default_factory=dict)
 
     def group(self, group_id: str) -> FoldedGroup:
         """The group's log; empty where nothing was written."""
@@ -77,13 +89,13 @@ class Fold:
                     self.topics[record.topic] = record
                 case LayoutRecord() | RegistryRecord():
                     pass
-                case GroupRecord() | MemberRecord() | OffsetRecord():
+                case GroupRecord() | MemberRecord() | OffsetRecord() | RebalanceRecord() | HoldRecord():
                     self._known[key] = record
                     touched[record.group_id] = None
                     self._put(record)
         return list(touched)
 
-    def _put(self, record: GroupRecord | MemberRecord | OffsetRecord) -> None:
+    def _put(self, record: OfGroup) -> None:
         group = self.group(record.group_id)
         match record:
             case GroupRecord():
@@ -93,8 +105,12 @@ class Fold:
             case OffsetRecord():
                 group.offsets[record.topic, record.partition] = record
                 group.written.setdefault((record.topic, record.partition), set()).add(record.offset)
+            case RebalanceRecord():
+                group.rebalances[record.rebalance_id] = record
+            case HoldRecord():
+                group.hold = record
 
-    def _forget(self, record: GroupRecord | MemberRecord | OffsetRecord) -> None:
+    def _forget(self, record: OfGroup) -> None:
         group = self.group(record.group_id)
         match record:
             case GroupRecord():
@@ -103,3 +119,7 @@ class Fold:
                 del group.records[record.member_id, record.generation_id]
             case OffsetRecord():
                 del group.offsets[record.topic, record.partition]
+            case RebalanceRecord():
+                del group.rebalances[record.rebalance_id]
+            case HoldRecord():
+                group.hold = None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from coordinator.core import invariants
+from coordinator.core import holding, invariants
 from coordinator.core.commands import TimerKind
 from coordinator.core.effects import Event, Failure, RebalanceBegan
 from coordinator.core.group import Group, State
@@ -133,6 +133,8 @@ def _timers_of(group: Group) -> Iterable[tuple[str, str, int]]:
         yield (TimerKind.SYNC, "", group.phase)
     if group.state is not State.DEAD:
         yield (TimerKind.EXPIRY, "", 0)
+    if group.held or holding.frozen_until(group) is not None:
+        yield (TimerKind.HOLD, "", 0)
 
 
 class I9Quiet(Checker):
@@ -165,6 +167,10 @@ class I10Store(Checker):
         offsets = {(topic, p): record for topic, of in group.offsets.items() for p, record in of.items()}
         if offsets != folded.offsets:
             self.fail(f"{group.group_id}: offsets {offsets}, stored {folded.offsets}")
+        if group.rebalances != folded.rebalances:
+            self.fail(f"{group.group_id}: rebalances {group.rebalances}, stored {folded.rebalances}")
+        if group.hold != folded.hold:
+            self.fail(f"{group.group_id}: hold {group.hold}, stored {folded.hold}")
 
     def loaded(self, group: Group) -> None:
         """A group that has just been loaded, and nothing else."""

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core import invariants
+from coordinator.core import holding, invariants
 from coordinator.core.commands import Rules, TimerKind
 from coordinator.core.effects import Failure
 from coordinator.core.group import State
@@ -148,6 +148,8 @@ def check(clients: Clients, hung_up: set[int]) -> None:
     assert [key.phase for key in phases] == (
         [desk.group.phase] if desk.group.state is State.PREPARING_REBALANCE else []
     )
+    holds = sum(key.kind is TimerKind.HOLD for key in desk.timers)
+    assert holds == (desk.group.held_count > 0 or holding.frozen_until(desk.group) is not None)
     looks = sum(key.kind is TimerKind.EXPIRY for key in desk.timers)
     assert looks == (desk.group.state is not State.DEAD), "a group that is gone leaves no timer"
     assert desk.fetch().get("t", {}) == clients.committed.get("t", {})

@@ -1,0 +1,233 @@
+"""Rebalances held back: by an operator's freeze, and by the cool-down after each rebalance. One mechanism, one timer.
+
+While one of the two holds, nothing leads out of Stable but an operator's own word. What would have (a member came,
+left, was not heard of, says something new; a topic changed) is remembered, and when the hold is over one rebalance
+starts for all of it. Until then
+
+    a new member has joined and waits; it has no part in the generation, and may do nothing in it
+    a member that joins anew (the leader, one with another subscription) has joined and waits
+    one that leaves, or is not heard of, is out at once; its partitions have no owner
+    all others go on as if nothing were
+
+A hold protects an assignment that somebody uses. When the last member of the generation has gone, it holds nothing:
+whoever waits forms a generation, or the group is Empty. A round under way goes on to its end.
+
+    frozen until    stored, for a restart does not thaw; bounded by `rebalance_freeze_max_ms`
+    cooling until   since when the group is Stable, which is stored too, plus the cool-down
+
+The causes are memory. After a crash the members whom the store has come back, and who of them had gone expires; who
+waited joins anew; and the topics are compared with those of the assignment: what was a reason becomes one again.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from coordinator.core import notes as n
+from coordinator.core import records as r
+from coordinator.core import rounds
+from coordinator.core.commands import Call, Moment, Rebalance, TimerFired, Trigger
+from coordinator.core.decision import Draft, hold_timer
+from coordinator.core.effects import Failure, GroupFrozen, GroupThawed, RebalanceHeld
+from coordinator.core.group import Group, State
+from coordinator.core.presence import check_exists
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.limits import REASON_LENGTH_MAX
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+def frozen_until(group: Group) -> int | None:
+    """When the freeze ends; None where the group is not frozen. The timer takes a freeze away that is over."""
+    return None if group.hold is None else group.hold.frozen_until_ms
+
+
+def cooldown_of(group: Group, moment: Moment) -> int:
+    """The cool-down in force: the group's own, within what the settings allow now, or theirs."""
+    own = None if group.hold is None else group.hold.cooldown_ms
+    return moment.rules.rebalance_cooldown_ms if own is None else min(own, moment.rules.rebalance_cooldown_max_ms)
+
+
+def cooling_until(group: Group, moment: Moment) -> int | None:
+    """When the cool-down ends; None where it does not run."""
+    if group.state is not State.STABLE:
+        return None
+    until_ms = group.state_at_ms + cooldown_of(group, moment)
+    return until_ms if until_ms > moment.now_ms else None
+
+
+def held_until(group: Group, moment: Moment) -> int | None:
+    """Until when nothing leads out of Stable; None where nothing holds.
+
+    Cost: a look at members, up to the first that has a part in the generation.
+    """
+    if group.state is not State.STABLE or all(member.is_new for member in group.members.values()):
+        return None
+    until_ms = max(frozen_until(group) or 0, cooling_until(group, moment) or 0)
+    return until_ms if until_ms > moment.now_ms else None
+
+
+# --- what is held, and let go ----------------------------------------------------------------------------------------
+
+
+def hold(group: Group, command: Rebalance, moment: Moment, draft: Draft) -> bool:
+    """Remember the cause instead of starting a rebalance, if something holds; false: start it."""
+    until_ms = None if command.trigger is Trigger.OPERATOR else held_until(group, moment)
+    if until_ms is None:
+        return False
+    draft.fact(n.CauseHeld(rounds.cause_of(command, moment)))
+    _set_timer(group, until_ms, draft)
+    draft.notify(RebalanceHeld(group.group_id, command.trigger, command.member_id, command.reason, until_ms))
+    return True
+
+
+def _set_timer(group: Group, until_ms: int, draft: Draft) -> None:
+    """A freeze is taken away when it ends, even where a cool-down goes on holding."""
+    until = frozen_until(group)
+    draft.set_timer(hold_timer(), until_ms if until is None else until)
+
+
+def let_go(group: Group, draft: Draft) -> None:
+    """A rebalance starts, for all that was held; what is left for the timer is the end of a freeze."""
+    if group.held and frozen_until(group) is None:
+        draft.cancel_timer(hold_timer())
+
+
+def review(group: Group, moment: Moment, draft: Draft) -> None:
+    """The timer fired, the group was loaded, or an operator has changed something: what holds now?"""
+    until = frozen_until(group)
+    if until is not None and until <= moment.now_ms:
+        _store(group, _freeze_ended, draft)
+        draft.notify(GroupThawed(group.group_id, lifted=False))
+        draft.then.append(TimerFired(hold_timer()))
+    elif group.held:
+        until_ms = held_until(group, moment)
+        if until_ms is None:
+            draft.cancel_timer(hold_timer())
+            first = group.held[0]
+            draft.then.append(
+                Rebalance(
+                    Trigger(first.trigger), first.reason, first.member_id, first.client_id, first.host, was_held=True
+                )
+            )
+        else:
+            _set_timer(group, until_ms, draft)
+    elif until is not None:
+        draft.set_timer(hold_timer(), until)
+    else:
+        draft.cancel_timer(hold_timer())
+
+
+# --- what operators ask ----------------------------------------------------------------------------------------------
+
+
+def freeze(group: Group, call: Call, request: m.FreezeRequest, moment: Moment, draft: Draft) -> None:
+    """Hold the group's rebalances from now on; a duration of 0 thaws. Errors: INVALID_REQUEST for one that is too long,
+    GROUP_ID_NOT_FOUND.
+    """
+    if not request.duration_ms:
+        thaw(group, call, moment, draft)
+        return
+    failure = check_exists(group) or _check_bound(
+        "duration_ms", request.duration_ms, "rebalance_freeze_max_ms", moment.rules.rebalance_freeze_max_ms
+    )
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    until_ms = moment.now_ms + request.duration_ms
+    reason = None if request.reason is None else request.reason[:REASON_LENGTH_MAX]
+    _store(group, lambda stands: replace(stands, frozen_until_ms=until_ms, freeze_reason=reason), draft)
+    draft.notify(GroupFrozen(group.group_id, until_ms, reason or "not provided"))
+    draft.reply(
+        call,
+        m.FreezeAnswer(
+            group_id=group.group_id, frozen_until_ms=until_ms, reason=reason, held_count=group.held_count
+        ),
+    )  # fmt: skip
+    draft.then.append(TimerFired(hold_timer()))
+
+
+def thaw(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
+    """End the freeze; what was held starts a rebalance, unless the group cools down. A group that is not frozen stays
+    as it is.
+    """
+    failure = check_exists(group)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    if frozen_until(group) is not None:
+        _store(group, _freeze_ended, draft)
+        draft.notify(GroupThawed(group.group_id, lifted=True))
+        draft.then.append(TimerFired(hold_timer()))
+    still_held = group.held_count if cooling_until(group, moment) is not None else 0
+    draft.reply(
+        call,
+        m.FreezeAnswer(group_id=group.group_id, frozen_until_ms=None, reason=None, held_count=still_held),
+    )
+
+
+def set_cooldown(group: Group, call: Call, request: m.CooldownRequest, moment: Moment, draft: Draft) -> None:
+    """Set the group's own cool-down, or leave it to the settings. Counts for the time after the last rebalance too.
+
+    Errors: INVALID_REQUEST for one that is too long, GROUP_ID_NOT_FOUND.
+    """
+    failure = check_exists(group) or _check_bound(
+        "cooldown_ms", request.cooldown_ms or 0, "rebalance_cooldown_max_ms", moment.rules.rebalance_cooldown_max_ms
+    )
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    _store(group, lambda stands: replace(stands, cooldown_ms=request.cooldown_ms), draft)
+    is_default = request.cooldown_ms is None
+    cooldown_ms = moment.rules.rebalance_cooldown_ms if request.cooldown_ms is None else request.cooldown_ms
+    draft.reply(call, m.CooldownAnswer(group_id=group.group_id, cooldown_ms=cooldown_ms, is_default=is_default))
+    draft.then.append(TimerFired(hold_timer()))
+
+
+def start_rebalance(
+    group: Group, call: Call, request: m.StartRebalanceRequest, moment: Moment, draft: Draft
+) -> None:  # fmt: skip
+    """Start a rebalance at an operator's word, whatever holds; one that is under way is answered instead.
+
+    Errors: GROUP_ID_NOT_FOUND.
+    """
+    failure = check_exists(group)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    rebalance_id, started = group.rebalance_id, False
+    if group.state is State.STABLE:
+        reason = "not provided" if not request.reason else request.reason[:REASON_LENGTH_MAX]
+        draft.then.append(Rebalance(Trigger.OPERATOR, f"an operator asked for it: {reason}", host=call.host))
+        rebalance_id, started = rounds.last_id(group) + 1, True
+    draft.reply(call, m.StartedRebalance(group_id=group.group_id, rebalance_id=rebalance_id, started=started))
+
+
+def _check_bound(field: str, value: int, setting: str, most: int) -> Failure | None:
+    if value <= most:
+        return None
+    detail = f"{field} must not be above {most}, as the setting {setting} says; it is {value}."
+    return Failure(ErrorCode.INVALID_REQUEST, detail, field=field)
+
+
+# --- what is stored --------------------------------------------------------------------------------------------------
+
+
+def _freeze_ended(stands: r.HoldRecord) -> r.HoldRecord:
+    return replace(stands, frozen_until_ms=None, freeze_reason=None)
+
+
+def _store(group: Group, change: Callable[[r.HoldRecord], r.HoldRecord], draft: Draft) -> None:
+    """Write what is set for the group; nothing set is no record."""
+    record = change(group.hold or r.HoldRecord(group.group_id, None, None, None))
+    if record.frozen_until_ms is not None or record.cooldown_ms is not None:
+        draft.fact(record)
+    elif group.hold is not None:
+        draft.fact(r.HoldForgotten(group.group_id))
+
+
+def forget(group: Group, draft: Draft) -> None:
+    """Take it away with the group."""
+    if group.hold is not None:
+        draft.fact(r.HoldForgotten(group.group_id))
+        draft.cancel_timer(hold_timer())

@@ -1,0 +1,220 @@
+"""A rebalance as an object: what is written of it as it begins, is made and ends, and how operators see it.
+
+    begin      in the step that starts it, so that its number is used up before anyone hears of it
+    make       the join phase has ended in a generation
+    end        with what ended it: the leader's assignment, the last member's going, or the next rebalance
+
+The store keeps the last `rebalance_history_max` of a group. Each new one takes the older ones away, a few at a time
+where the setting has shrunk. What the store says is in progress, and memory knows nothing of, was cut off by the end
+of a process: it is shown as lost, and nothing has to be written for that.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+from coordinator.core import notes as n
+from coordinator.core import records as r
+from coordinator.core.commands import Call, Moment, Rebalance
+from coordinator.core.decision import Draft
+from coordinator.core.group import Group, Member, State
+from coordinator.core.presence import check_exists
+from protocol import limits
+from protocol import messages as m
+
+FORGOTTEN_AT_ONCE_MAX = 16
+"""Old rebalances that one step takes away."""
+
+LOST = "lost"
+"""How a rebalance ended that the store has in progress, and the group has not."""
+
+
+def cause_of(command: Rebalance, moment: Moment) -> r.Cause:
+    """The command as it is kept."""
+    return r.Cause(
+        trigger=command.trigger.value,
+        reason=command.reason,
+        member_id=command.member_id,
+        client_id=command.client_id,
+        host=command.host,
+        at_ms=moment.now_ms,
+    )
+
+
+def last_id(group: Group) -> int:
+    """The number of the group's last rebalance; 0 before the first."""
+    return next(reversed(group.rebalances), 0)
+
+
+# --- what is written -------------------------------------------------------------------------------------------------
+
+
+def begin(group: Group, cause: r.Cause, moment: Moment, draft: Draft) -> int:
+    """Write that a rebalance begins, and that it interrupts the present one, if there is one. Its number.
+
+    Cost: two writes, and up to `FORGOTTEN_AT_ONCE_MAX` more where older ones have to go.
+    """
+    rebalance_id = last_id(group) + 1
+    present = _present(group)
+    if present is not None:
+        sync_phase_ms = moment.now_ms - group.phase_began_ms
+        draft.fact(_with_further(group, replace(present, sync_phase_ms=sync_phase_ms, outcome=r.Outcome.INTERRUPTED)))
+    oldest = rebalance_id - moment.rules.rebalance_history_max
+    too_old = (known for known in group.rebalances if known <= oldest)
+    for known in list(islice(too_old, FORGOTTEN_AT_ONCE_MAX)):
+        draft.fact(r.RebalanceForgotten(group.group_id, known))
+    draft.fact(r.RebalanceRecord(group.group_id, rebalance_id, group.generation_id, moment.now_ms, cause))
+    return rebalance_id
+
+
+def make(group: Group, generation_id: int, member_count: int, moment: Moment, draft: Draft) -> None:
+    """Write that the join phase has ended in a generation."""
+    present = _present(group)
+    assert present is not None, f"{group.group_id} makes a generation, and no rebalance has begun"
+    draft.fact(
+        _with_further(
+            group,
+            replace(
+                present,
+                generation_id=generation_id,
+                member_count=member_count,
+                join_phase_ms=moment.now_ms - group.phase_began_ms,
+            ),
+        )
+    )
+
+
+def end_empty(group: Group, generation_id: int, moment: Moment, draft: Draft) -> None:
+    """Write that the join phase has ended with nobody."""
+    present = _present(group)
+    assert present is not None, f"{group.group_id} becomes empty, and no rebalance has begun"
+    draft.fact(
+        _with_further(
+            group,
+            replace(
+                present,
+                generation_id=generation_id,
+                member_count=0,
+                join_phase_ms=moment.now_ms - group.phase_began_ms,
+                outcome=r.Outcome.EMPTIED,
+            ),
+        )
+    )
+
+
+def end(group: Group, partitions_moved: int | None, moment: Moment, draft: Draft) -> None:
+    """Write that the leader's assignment is stored."""
+    present = _present(group)
+    assert present is not None, f"{group.group_id} has an assignment, and no rebalance has begun"
+    sync_phase_ms = moment.now_ms - group.phase_began_ms
+    outcome = r.Outcome.COMPLETED
+    draft.fact(
+        replace(present, sync_phase_ms=sync_phase_ms, partitions_moved=partitions_moved, outcome=outcome),
+    )
+
+
+def forget_all(group: Group, draft: Draft) -> None:
+    """Take them away with the group."""
+    for rebalance_id in group.rebalances:
+        draft.fact(r.RebalanceForgotten(group.group_id, rebalance_id))
+
+
+def add_cause(group: Group, cause: r.Cause, draft: Draft) -> None:
+    """Something would have started a rebalance that has begun already. It is stored with what is written next."""
+    draft.fact(n.CauseAdded(cause))
+
+
+def _present(group: Group) -> r.RebalanceRecord | None:
+    return None if group.rebalance_id is None else group.rebalances[group.rebalance_id]
+
+
+def _with_further(group: Group, record: r.RebalanceRecord) -> r.RebalanceRecord:
+    return replace(record, further=group.further, further_count=group.further_count)
+
+
+# --- what operators see ----------------------------------------------------------------------------------------------
+
+
+def list_rebalances(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
+    """The group's last rebalances, the newest first; of the one in progress also who is awaited.
+
+    Cost: a look at each member where one is in progress.
+    """
+    failure = check_exists(group)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    newest = islice(reversed(group.rebalances.values()), moment.rules.rebalance_history_max)
+    draft.reply(call, m.ListRebalancesAnswer(rebalances=tuple(_listing(group, record) for record in newest)))
+
+
+def _listing(group: Group, record: r.RebalanceRecord) -> m.RebalanceListing:
+    is_present = record.rebalance_id == group.rebalance_id
+    awaited = list(_awaited(group)) if is_present else []
+    further = group.further if is_present else record.further
+    cause = record.cause
+    return m.RebalanceListing(
+        rebalance_id=record.rebalance_id,
+        previous_generation_id=record.previous_generation_id,
+        generation_id=record.generation_id,
+        trigger=cause.trigger,
+        member_id=cause.member_id,
+        client_id=cause.client_id,
+        host=cause.host,
+        reason=cause.reason,
+        began_at_ms=record.began_at_ms,
+        join_phase_ms=record.join_phase_ms,
+        sync_phase_ms=record.sync_phase_ms,
+        member_count=record.member_count,
+        partitions_moved=record.partitions_moved,
+        outcome=_outcome(group, record),
+        further=tuple(map(cause_listing, further)),
+        further_count=group.further_count if is_present else record.further_count,
+        awaited=tuple(awaited[: limits.AWAITED_SHOWN_MAX]),
+        awaited_count=len(awaited),
+    )
+
+
+def _outcome(group: Group, record: r.RebalanceRecord) -> str:
+    if record.outcome is r.Outcome.IN_PROGRESS and record.rebalance_id != group.rebalance_id:
+        return LOST
+    return record.outcome
+
+
+def cause_listing(cause: r.Cause) -> m.CauseListing:
+    """A cause as operators see it."""
+    return m.CauseListing(
+        trigger=cause.trigger,
+        reason=cause.reason,
+        member_id=cause.member_id,
+        client_id=cause.client_id,
+        host=cause.host,
+        at_ms=cause.at_ms,
+    )
+
+
+def _awaited(group: Group) -> Iterator[m.AwaitedListing]:
+    """Whom the rebalance waits for, the longest-standing first, then ids that were handed out."""
+    if group.state is State.PREPARING_REBALANCE:
+        for member in group.by_seniority():
+            if not member.joined:
+                yield _awaited_member(group, member, "join")
+        for member_id in group.pending:
+            yield m.AwaitedListing(awaited_for="join", member_id=member_id, since_ms=group.phase_began_ms)
+    elif group.state is State.COMPLETING_REBALANCE:
+        for member in group.by_seniority():
+            if member.member_id in group.pending_sync:
+                what = "assignment" if member.member_id == group.leader else "sync"
+                yield _awaited_member(group, member, what)
+
+
+def _awaited_member(group: Group, member: Member, what: str) -> m.AwaitedListing:
+    return m.AwaitedListing(
+        awaited_for=what,
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        host=member.host,
+        since_ms=group.phase_began_ms,
+        heard_at_ms=member.deadline_ms - member.terms.session_timeout_ms,
+    )
