@@ -117,7 +117,10 @@ class Metrics:
             ("trigger",),
             registry=registry,
         )
-        self._held = {trigger: held.labels(trigger.value) for trigger in Trigger if trigger is not Trigger.OPERATOR}
+        # An operator's word is never held.
+        self._held: dict[Trigger, Counter] = {
+            trigger: held.labels(trigger.value) for trigger in Trigger if trigger is not Trigger.OPERATOR
+        }
         self._moved = Counter(
             "rallypoint_partitions_moved",
             "Partitions that rebalances took from their owners, where assignments can be read.",

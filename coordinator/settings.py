@@ -174,10 +174,10 @@ class Settings(BaseSettings):
         100,
         "Groups",
         "How many of its last rebalances each group remembers, in the store and in memory; one takes about half a "
-        "kilobyte. The default is a busy day of a group that is deployed often. Where it was lowered, the older ones go "
-        "with the next rebalances.",
+        "kilobyte. The default is a busy day of a group that is deployed often. Where it was lowered, the older ones "
+        "go with the next rebalances.",
         ge=1,
-        le=1_000,
+        le=10_000,
     )
     rebalance_cooldown_ms: int = _setting(
         0,

@@ -66,14 +66,19 @@ def step(group: Group, command: Command, moment: Moment) -> Decision:
     records: list[GroupFact] = []
     effects: list[Effect] = []
     before: GroupSummary | None = None
+    is_settled = True
     while links:
         draft = decide(group, links.popleft(), moment)
         links.extend(draft.then)
         effects.extend(draft.effects)
         if before is None and not all(isinstance(fact, _QUIET) for fact in draft.facts):
             before = description.summary_of(group)
-            links.append(_SETTLE)
+            is_settled = False
         _write(group, draft.facts, records)
+        if not links and not is_settled:
+            # After all that follows, however far: what a timer lets go may start a rebalance that everyone has joined.
+            is_settled = True
+            links.append(_SETTLE)
     if before is not None:
         after = description.summary_of(group)
         if after != before:

@@ -52,7 +52,7 @@ def test_an_empty_group_is_deleted_with_all_that_is_stored_of_it() -> None:
     d.commit(leader, 1, offset=7)
     d.commit(follower, 1, offset=8, topic="u", partition=3)
     d.leave(leader, follower)
-    assert (d.state(), len(d.log)) == (State.EMPTY, 3)
+    assert (d.state(), len(d.log)) == (State.EMPTY, 5)
     d.events.clear()
     assert d.answer(d.delete_group()) == m.DeletedGroup(group_id="g")
     assert (d.state(), d.log, d.timers) == (State.DEAD, {}, {})

@@ -70,6 +70,7 @@ def test_every_state_trigger_and_timer_is_named() -> None:
         "sync": "sync phase",
         "call": "held call",
         "expiry": "expiry",
+        "hold": "hold",
     }
     assert timers.keys() == {kind.value for kind in TimerKind}
     for name in timers.values():

@@ -7,12 +7,15 @@ import pytest
 
 from coordinator.core.commands import Trigger
 from coordinator.core.effects import (
+    GroupFrozen,
     GroupRemoved,
+    GroupThawed,
     JoinPhaseEnded,
     OffsetsCommitted,
     OffsetsRemoved,
     OffsetsReset,
     RebalanceBegan,
+    RebalanceHeld,
     Removal,
     SessionExpired,
     SyncPhaseEnded,
@@ -53,7 +56,11 @@ def test_json_lines_are_objects() -> None:
 def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture) -> None:
     told = EventLog()
     with caplog.at_level(logging.INFO, "rallypoint.groups"):
-        told.event(RebalanceBegan("g", Trigger.MEMBER_LEFT, "a-1", 4, "member a-1 left: shutdown"))
+        told.event(RebalanceBegan("g", Trigger.MEMBER_LEFT, "a-1", 4, "member a-1 left: shutdown", 7))
+        told.event(RebalanceHeld("g", Trigger.MEMBER_LEFT, "a-1", "left: a-1: shutdown", 9))
+        told.event(GroupFrozen("g", 1_500, "deploy"))
+        told.event(GroupThawed("g", lifted=False))
+        told.event(GroupThawed("g", lifted=True))
         told.event(JoinPhaseEnded("g", 5, 120, 2))
         told.event(SyncPhaseEnded("g", 5, 7))
         told.event(SessionExpired("g", "b-1"))
@@ -63,7 +70,11 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
         told.event(OffsetsRemoved("g", (("u", 0), ("t", 0), ("t", 1)), Removal.DELETED))
         told.event(GroupRemoved("g", Removal.DELETED))
     assert caplog.messages == [
-        "group g: rebalance of generation 4 begins: member a-1 left: shutdown",
+        "group g: rebalance 7, of generation 4, begins: member a-1 left: shutdown",
+        "group g: a rebalance is held back: left: a-1: shutdown",
+        "group g: frozen until 1970-01-01T00:00:01.500Z: deploy",
+        "group g: the freeze is over",
+        "group g: the freeze was lifted",
         "group g: generation 5 has 2 members, after a join phase of 120 ms",
         "group g: generation 5 is assigned, after a sync phase of 7 ms",
         "group g: b-1 is dropped: the member was not heard of in time",

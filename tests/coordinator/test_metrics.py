@@ -12,6 +12,7 @@ from coordinator.core.effects import (
     OffsetsCommitted,
     OffsetsRemoved,
     RebalanceBegan,
+    RebalanceHeld,
     Removal,
     SessionExpired,
     SyncPhaseEnded,
@@ -55,7 +56,8 @@ def test_events_are_counted() -> None:
         metrics.event(RebalanceBegan("g", trigger, "a", 1, "because"))
     metrics.event(RebalanceBegan("h", Trigger.MEMBER_LEFT, "a", 1, "because"))
     metrics.event(JoinPhaseEnded("g", 2, 3200, 4))
-    metrics.event(SyncPhaseEnded("g", 2, 40))
+    metrics.event(SyncPhaseEnded("g", 2, 40, 1, partitions_moved=3))
+    metrics.event(RebalanceHeld("g", Trigger.MEMBER_LEFT, "a", "because", 9))
     metrics.event(SessionExpired("g", "a"))
     metrics.event(SessionExpired("g", "b", pending=True))
     metrics.event(SessionExpired("g", "c", pending=True))
@@ -65,6 +67,10 @@ def test_events_are_counted() -> None:
     metrics.event(OffsetsRemoved("g", (("t", 0),), Removal.DELETED))
     found = samples(metrics)
     assert found["rallypoint_offsets_expired_total"] == 2
+    assert found["rallypoint_partitions_moved_total"] == 3
+    assert found["rallypoint_rebalances_held_total,member_left"] == 1
+    assert found["rallypoint_rebalances_held_total,member_joined"] == 0
+    assert "rallypoint_rebalances_held_total,operator" not in found
     for trigger in Trigger:
         expected = 2 if trigger is Trigger.MEMBER_LEFT else 1
         assert found[f"rallypoint_rebalances_total,{trigger.value}"] == expected
