@@ -14,7 +14,7 @@ from protocol.errors import ErrorCode
 from tests.conformance.desk import Desk, consumer
 
 RULES = Rules(group_min_session_timeout_ms=1, parked_call_max_wait_ms=10_000_000)
-LONG = {"session_ms": 600_000}
+LONG: dict[str, Any] = {"session_ms": 600_000}
 FREEZE_MS = 60_000
 
 
@@ -517,7 +517,7 @@ def deploy(d: Desk, members: int, *, is_frozen: bool) -> int:
     if is_frozen:
         d.thaw()
     live(120_000)
-    assert (d.state(), d.group.members.keys()) == (State.STABLE, set(running))
+    assert (d.state(), set(d.group.members)) == (State.STABLE, set(running))
     invariants.check(d.group)
     return begun(d)
 

@@ -631,5 +631,11 @@ class Teller:
         for member in answer.members:
             place = "" if member.group_instance_id is None else f" (instance {member.group_instance_id})"
             yield f"member {self._name(member.member_id)}{place}: {member.assignment.text}"
+        if answer.frozen_until_ms is not None:
+            yield f"frozen until {self._clock(answer.frozen_until_ms)}: {answer.freeze_reason or 'no reason given'}"
+        if answer.cooling_until_ms is not None:
+            yield f"cooling until {self._clock(answer.cooling_until_ms)}"
+        for cause in answer.held:
+            yield f"held: {cause.trigger} ({self._named(cause.reason)})"
         if answer.offsets:
             yield f"offsets {self._offsets(answer.offsets)}"
