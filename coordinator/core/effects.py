@@ -130,7 +130,7 @@ class RebalanceBegan:
     member_id: str | None
     generation_id: int
     reason: str
-    rebalance_id: int = 0
+    rebalance_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class JoinPhaseEnded:
     generation_id: int
     duration_ms: int
     member_count: int
-    rebalance_id: int = 0
+    rebalance_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +179,8 @@ class SyncPhaseEnded:
     group_id: str
     generation_id: int
     duration_ms: int
-    rebalance_id: int = 0
-    partitions_moved: int | None = None
+    rebalance_id: int
+    partitions_moved: int | None
 
 
 @dataclass(frozen=True, slots=True)

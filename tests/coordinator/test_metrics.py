@@ -53,9 +53,9 @@ def samples(metrics: Metrics) -> dict[str, float]:
 def test_events_are_counted() -> None:
     metrics = Metrics("1.0", 10)
     for trigger in Trigger:
-        metrics.event(RebalanceBegan("g", trigger, "a", 1, "because"))
-    metrics.event(RebalanceBegan("h", Trigger.MEMBER_LEFT, "a", 1, "because"))
-    metrics.event(JoinPhaseEnded("g", 2, 3200, 4))
+        metrics.event(RebalanceBegan("g", trigger, "a", 1, "because", 1))
+    metrics.event(RebalanceBegan("h", Trigger.MEMBER_LEFT, "a", 1, "because", 1))
+    metrics.event(JoinPhaseEnded("g", 2, 3200, 4, 1))
     metrics.event(SyncPhaseEnded("g", 2, 40, 1, partitions_moved=3))
     metrics.event(RebalanceHeld("g", Trigger.MEMBER_LEFT, "a", "because", 9))
     metrics.event(SessionExpired("g", "a"))

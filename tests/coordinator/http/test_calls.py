@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import DeleteGroupRequest, DescribeRequest
+from coordinator.core.commands import DeleteGroupRequest, DescribeRequest, ListRebalancesRequest, ThawRequest
 from coordinator.core.effects import Failure
 from protocol import messages as m
 from protocol import operations
@@ -108,6 +108,84 @@ async def test_a_group_is_deleted_and_a_refusal_is_documented(door: DoorClient, 
         check_documented(operations.DELETE_GROUP, problem)
     assert check_problem(await door.request("DELETE", "/v1/groups/g?force=1"))["field"] == "force"
     assert door.figures.answered[0] == ("delete_group", "NONE")
+
+
+async def test_what_operators_ask_of_rebalances_reaches_the_group(door: DoorClient, service: FakeService) -> None:
+    listing = m.RebalanceListing(
+        rebalance_id=7,
+        previous_generation_id=3,
+        generation_id=None,
+        trigger="member_left",
+        member_id="a",
+        client_id="etl",
+        host="198.51.100.7",
+        reason="left: a: done",
+        began_at_ms=5,
+        join_phase_ms=None,
+        sync_phase_ms=None,
+        member_count=None,
+        partitions_moved=None,
+        outcome="in_progress",
+        awaited=(m.AwaitedListing(awaited_for="join", member_id="b", since_ms=5),),
+        awaited_count=1,
+    )
+    frozen = m.FreezeAnswer(group_id="g", frozen_until_ms=9, reason="deploy", held_count=0)
+    service.answers[ListRebalancesRequest] = m.ListRebalancesAnswer(rebalances=(listing,))
+    service.answers[m.StartRebalanceRequest] = m.StartedRebalance(group_id="g", rebalance_id=8, started=True)
+    service.answers[m.FreezeRequest] = service.answers[ThawRequest] = frozen
+    service.answers[m.CooldownRequest] = m.CooldownAnswer(group_id="g", cooldown_ms=0, is_default=True)
+    answer = await door.request("GET", "/v1/groups/g/rebalances")
+    assert answer.json["rebalances"][0]["awaited"] == [
+        {
+            "awaited_for": "join",
+            "member_id": "b",
+            "group_instance_id": None,
+            "client_id": None,
+            "host": None,
+            "since_ms": 5,
+            "heard_at_ms": None,
+        }
+    ]
+    assert answer.json["rebalances"][0]["generation_id"] is None
+    answer = await door.request("POST", "/v1/groups/g/rebalance", {"reason": "new rack"})
+    assert answer.json == {"group_id": "g", "rebalance_id": 8, "started": True}
+    answer = await door.request("PUT", "/v1/groups/g/freeze", {"duration_ms": 60_000, "reason": "deploy"})
+    assert answer.json == {"group_id": "g", "frozen_until_ms": 9, "reason": "deploy", "held_count": 0}
+    assert (await door.request("DELETE", "/v1/groups/g/freeze")).status == 200
+    answer = await door.request("PUT", "/v1/groups/g/cooldown", {"cooldown_ms": None})
+    assert answer.json == {"group_id": "g", "cooldown_ms": 0, "is_default": True}
+    assert [request for _, request, _ in service.calls] == [
+        ListRebalancesRequest(),
+        m.StartRebalanceRequest(reason="new rack"),
+        m.FreezeRequest(duration_ms=60_000, reason="deploy"),
+        ThawRequest(),
+        m.CooldownRequest(cooldown_ms=None),
+    ]
+    assert {outcome for _, outcome in door.figures.answered} == {"NONE"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "body", "field"),
+    [
+        (operations.LIST_REBALANCES, "/v1/groups/g/rebalances?limit=3", None, "limit"),
+        (operations.START_REBALANCE, "/v1/groups/g/rebalance", {"why": "x"}, "why"),
+        (operations.START_REBALANCE, "/v1/groups/g/rebalance", {"reason": 5}, "reason"),
+        (operations.FREEZE, "/v1/groups/g/freeze", {}, "duration_ms"),
+        (operations.FREEZE, "/v1/groups/g/freeze", {"duration_ms": -1}, "duration_ms"),
+        (operations.FREEZE, "/v1/groups/g/freeze", {"duration_ms": "5m"}, "duration_ms"),
+        (operations.FREEZE, "/v1/groups/g/freeze?force=1", {"duration_ms": 1}, "force"),
+        (operations.COOLDOWN, "/v1/groups/g/cooldown", {}, "cooldown_ms"),
+        (operations.COOLDOWN, "/v1/groups/g/cooldown", {"cooldown_ms": 1.5}, "cooldown_ms"),
+        (operations.THAW, "/v1/groups/g/freeze?all=1", None, "all"),
+    ],
+)
+async def test_what_operators_ask_wrongly_is_named_and_asks_nothing(
+    door: DoorClient, service: FakeService, operation: operations.Operation, path: str, body: Any, field: str
+) -> None:
+    problem = check_problem(await door.request(operation.method, path, body))
+    assert (problem["status"], problem["error_code"], problem["field"]) == (400, 42, field)
+    check_documented(operation, problem)
+    assert service.calls == []
 
 
 async def test_offsets_are_reset(door: DoorClient, service: FakeService) -> None:

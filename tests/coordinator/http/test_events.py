@@ -14,8 +14,10 @@ from coordinator.core.effects import (
     Event,
     GroupChanged,
     GroupCreated,
+    GroupFrozen,
     GroupRemoved,
     GroupSummary,
+    GroupThawed,
     GroupUnloaded,
     JoinPhaseEnded,
     MemberReplaced,
@@ -24,6 +26,7 @@ from coordinator.core.effects import (
     OffsetsRemoved,
     OffsetsReset,
     RebalanceBegan,
+    RebalanceHeld,
     Removal,
     SessionExpired,
     SyncPhaseEnded,
@@ -45,7 +48,14 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
     (GroupCreated("g"), {}),
     (
         GroupChanged(GroupSummary("g", "Stable", "consumer", 2, 7, frozenset({"t"}))),
-        {"state": "Stable", "protocol_type": "consumer", "member_count": 2, "generation_id": 7},
+        {
+            "state": "Stable",
+            "protocol_type": "consumer",
+            "member_count": 2,
+            "generation_id": 7,
+            "frozen_until_ms": None,
+            "held_count": 0,
+        },
     ),
     (GroupRemoved("g", Removal.EXPIRED), {"cause": "expired"}),
     (GroupUnloaded("g"), {}),
@@ -54,11 +64,29 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
         {"group_instance_id": "one", "old_member_id": "one-1", "member_id": "one-2"},
     ),
     (
-        RebalanceBegan("g", Trigger.MEMBER_LEFT, None, 7, "line\nbreak é"),
-        {"trigger": "member_left", "member_id": None, "generation_id": 7, "reason": "line\nbreak é"},
+        RebalanceBegan("g", Trigger.MEMBER_LEFT, None, 7, "line\nbreak é", 9),
+        {
+            "trigger": "member_left",
+            "member_id": None,
+            "generation_id": 7,
+            "reason": "line\nbreak é",
+            "rebalance_id": 9,
+        },
     ),
-    (JoinPhaseEnded("g", 8, 120, 2), {"generation_id": 8, "duration_ms": 120, "member_count": 2}),
-    (SyncPhaseEnded("g", 8, 7), {"generation_id": 8, "duration_ms": 7}),
+    (
+        RebalanceHeld("g", Trigger.MEMBER_LEFT, "a", "left: a", 60),
+        {"trigger": "member_left", "member_id": "a", "reason": "left: a", "until_ms": 60},
+    ),
+    (GroupFrozen("g", 60, "deploy"), {"until_ms": 60, "reason": "deploy"}),
+    (GroupThawed("g", lifted=True), {"lifted": True}),
+    (
+        JoinPhaseEnded("g", 8, 120, 2, 9),
+        {"generation_id": 8, "duration_ms": 120, "member_count": 2, "rebalance_id": 9},
+    ),
+    (
+        SyncPhaseEnded("g", 8, 7, 9, 4),
+        {"generation_id": 8, "duration_ms": 7, "rebalance_id": 9, "partitions_moved": 4},
+    ),
     (SessionExpired("g", "a", pending=True), {"member_id": "a", "pending": True}),
     (
         OffsetsCommitted("g", (("t", 0, 5), ("t", 1, 6), ("u", 0, 7))),
@@ -122,7 +150,7 @@ async def test_events_come_in_order_with_their_cursor() -> None:
             for event, _ in TOLD
             if kind_of(event) not in KINDS_ASKED_FOR
         ]
-        assert [one.cursor for one in told if one] == [f"life-{number}" for number in (*range(2, 11), 13, 14)]
+        assert [one.cursor for one in told if one] == [f"life-{number}" for number in (*range(2, 14), 16, 17)]
         assert door.figures.answered == [("events", "NONE")]
         assert door.figures.streams == 1
         assert reader.answer.headers["Cache-Control"] == "no-store"
@@ -305,7 +333,7 @@ async def test_head_is_answered_without_a_stream() -> None:
 async def flood(feed: EventFeed, count: int) -> None:
     """More than a connection's buffers hold."""
     for number in range(count):
-        feed.event(RebalanceBegan("g", Trigger.MEMBER_LEFT, "m", number, "x" * 1_000))
+        feed.event(RebalanceBegan("g", Trigger.MEMBER_LEFT, "m", number, "x" * 1_000, 1))
         if number % 100 == 0:
             await asyncio.sleep(0)
 

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from coordinator.core.commands import DeleteGroupRequest
-from coordinator.core.effects import GroupRemoved, OffsetsRemoved, Removal
+from coordinator.core.commands import DeleteGroupRequest, ListRebalancesRequest, Trigger
+from coordinator.core.effects import GroupRemoved, OffsetsRemoved, RebalanceBegan, Removal
 from protocol import messages as m
 from protocol.errors import ErrorCode
+from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed
+from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed, heartbeat
 
 DELETE = DeleteGroupRequest()
 
@@ -146,3 +147,57 @@ async def test_a_reset_goes_by_the_ends_that_were_reported_and_is_durable() -> N
     assert len(room.store.appends) == appends, "a dry run stores nothing"
     after = await Room(room.contents, clock=room.clock).start()
     assert await committed(after, "g") == {0: 100}
+
+
+async def test_what_is_not_durable_of_a_rebalance_is_not_shown() -> None:
+    room = await Room().start()
+    ids = await room.form("g", "a", "b")
+    room.store.append_gate.shut()
+    leaving = room.ask("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
+    listing = room.ask("g", ListRebalancesRequest())
+    beating = room.ask("g", heartbeat(ids["a"], 1))
+    await settle()
+    assert not any(task.done() for task in (leaving, listing, beating))
+    assert not any(isinstance(e, RebalanceBegan) and e.trigger is Trigger.MEMBER_LEFT for e in room.watcher.events)
+    room.store.append_gate.let_go()
+    await settle()
+    shown = listing.result()
+    assert isinstance(shown, m.ListRebalancesAnswer)
+    assert (shown.rebalances[0].trigger, shown.rebalances[0].outcome) == ("member_left", "in_progress")
+    assert [x.member_id for x in shown.rebalances[0].awaited] == [ids["a"]]
+
+
+async def test_a_restart_does_not_thaw_and_the_list_is_there() -> None:
+    room = await Room().start()
+    ids = await room.form("g", "a", "b")
+    frozen = await room.now("g", m.FreezeRequest(duration_ms=60_000, reason="deploy"))
+    assert isinstance(frozen, m.FreezeAnswer)
+    await room.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
+    before = await room.now("g", ListRebalancesRequest())
+    assert (room.service.view.summaries["g"].frozen_until_ms, room.service.view.summaries["g"].held_count) == (
+        frozen.frozen_until_ms,
+        1,
+    )
+    await room.service.drain()
+    after = await Room(room.contents, clock=room.clock).start()
+    assert await after.now("g", ListRebalancesRequest()) == before
+    assert after.service.view.summaries["g"].frozen_until_ms == frozen.frozen_until_ms
+    listed = after.service.list_groups(m.ListGroupsRequest())
+    assert isinstance(listed, m.ListGroupsAnswer)
+    assert listed.groups[0].frozen_until_ms == frozen.frozen_until_ms
+    for _ in range(7):
+        assert isinstance(await after.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
+        await after.clock.run(8_000)
+    assert after.service.view.summaries["g"].held_count == 1, "who had left has expired"
+    await after.clock.run(4_100)
+    assert code(await after.now("g", heartbeat(ids["a"], 1))) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert after.service.view.summaries["g"].frozen_until_ms is None
+
+
+async def test_a_freeze_that_cannot_be_stored_holds_nothing() -> None:
+    room = await Room().start()
+    ids = await room.form("g", "a", "b")
+    room.store.faults.append(Fault.NOT_STORED)
+    assert code(await room.now("g", m.FreezeRequest(duration_ms=60_000))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await room.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
+    assert room.service.view.summaries["g"].state == "PreparingRebalance"

@@ -1,6 +1,16 @@
 """What a load keeps of the stored records, and what it sweeps."""
 
-from coordinator.core.records import GroupRecord, MemberForgotten, MemberRecord, OffsetRecord
+from coordinator.core.records import (
+    Cause,
+    GroupRecord,
+    HoldForgotten,
+    HoldRecord,
+    MemberForgotten,
+    MemberRecord,
+    OffsetRecord,
+    RebalanceForgotten,
+    RebalanceRecord,
+)
 from coordinator.runtime.loading import sort_out, stored_groups
 from coordinator.storage.codec import encode, group_prefix
 from coordinator.storage.contract import BatchLimits
@@ -55,6 +65,19 @@ def test_without_a_header_there_are_no_members() -> None:
     found = sort_out("g", [member("m", 0), offset("g")])
     assert found.records == (offset("g"),)
     assert found.leftovers == (MemberForgotten("g", "m", 0),)
+
+
+def test_rebalances_and_holds_count_for_a_group_that_is_there() -> None:
+    rebalance = RebalanceRecord("g", 3, 0, 5, Cause("operator", "why", None, None, None, 5))
+    hold = HoldRecord("g", 7, None, None)
+    for there in (header("g", 5), offset("g")):
+        found = sort_out("g", [hold, rebalance, there])
+        assert found.records == (there, hold, rebalance)
+        assert found.leftovers == ()
+    found = sort_out("g", [hold, rebalance])
+    assert found.records == ()
+    assert set(found.leftovers) == {RebalanceForgotten("g", 3), HoldForgotten("g")}
+    assert found.restore().forgettable
 
 
 async def test_groups_come_whole_however_the_pages_fall() -> None:

@@ -74,9 +74,41 @@ topics = st.builds(
     version=counts,
     end_offsets=st.dictionaries(counts, numbers, max_size=3),
 )
+causes = st.builds(
+    r.Cause,
+    trigger=ids,
+    reason=st.text(max_size=20),
+    member_id=or_none(ids),
+    client_id=or_none(ids),
+    host=or_none(ids),
+    at_ms=numbers,
+)
+rebalances = st.builds(
+    r.RebalanceRecord,
+    group_id=ids,
+    rebalance_id=counts,
+    previous_generation_id=counts,
+    began_at_ms=numbers,
+    cause=causes,
+    generation_id=or_none(counts),
+    join_phase_ms=or_none(numbers),
+    sync_phase_ms=or_none(numbers),
+    member_count=or_none(counts),
+    partitions_moved=or_none(counts),
+    outcome=st.sampled_from(r.Outcome),
+    further=st.lists(causes, max_size=3).map(tuple),
+    further_count=counts,
+)
+holds = st.builds(
+    r.HoldRecord,
+    group_id=ids,
+    frozen_until_ms=or_none(numbers),
+    freeze_reason=or_none(st.text(max_size=20)),
+    cooldown_ms=or_none(counts),
+)
 registries = st.builds(r.RegistryRecord, version=counts)
 layouts = st.builds(r.LayoutRecord, shards=counts)
-records = st.one_of(groups, members, offsets, topics, registries, layouts)
+records = st.one_of(groups, members, offsets, rebalances, holds, topics, registries, layouts)
 
 
 @given(records)
@@ -89,7 +121,7 @@ def test_what_is_written_is_what_is_read(record: r.Record) -> None:
 @given(records, records)
 def test_two_records_share_a_key_only_if_they_are_of_the_same_thing(one: r.Record, other: r.Record) -> None:
     if encode(one).key == encode(other).key:
-        names = {"group_id", "member_id", "topic", "partition"}
+        names = {"group_id", "member_id", "topic", "partition", "rebalance_id"}
         same = [[getattr(record, name, None) for name in sorted(names)] for record in (one, other)]
         assert type(one) is type(other)
         assert same[0] == same[1]
@@ -114,6 +146,11 @@ def test_a_groups_prefix_covers_its_keys_and_no_others(group_id: str, other_id: 
         (r.GroupRecord("a/b", None, None, 0, 0, None, 0), r.GroupForgotten("a/b")),
         (r.OffsetRecord("g", "t%", 3, 1, None, "", 0), r.OffsetForgotten("g", "t%", 3)),
         (r.TopicRecord("t", 1, 1), r.TopicForgotten("t")),
+        (
+            r.RebalanceRecord("g/", 12, 0, 5, r.Cause("operator", "why", None, None, None, 5)),
+            r.RebalanceForgotten("g/", 12),
+        ),
+        (r.HoldRecord("g%", 5, None, None), r.HoldForgotten("g%")),
         (
             r.MemberRecord("g", "m", 4, 0, None, "c", "h", 1, 1, None, OpaqueJson("1"), OpaqueJson("2")),
             r.MemberForgotten("g", "m", 4),
