@@ -6,12 +6,15 @@ from protocol import messages as m
 from protocol import operations as ops
 from tests.simulation.client import Client
 from tests.simulation.disk import PowerCut
-from tests.simulation.plan import NODE_STALL_MS
+from tests.simulation.plan import COOLDOWN_MAX_MS, FREEZE_MAX_MS, NODE_STALL_MS
 from tests.simulation.stranger import lie
 from tests.simulation.world import TOPICS, World
 
 STALL_MS = (500, 3_000, 15_000)
 NODE_STALL_GAP_S = 5
+FREEZES_MS = (500, 3_000, FREEZE_MAX_MS, FREEZE_MAX_MS + 1)
+COOLDOWNS_MS = (None, 0, 500, COOLDOWN_MAX_MS, COOLDOWN_MAX_MS + 1)
+"""Of each the last is more than the settings allow."""
 
 
 class Actions:
@@ -57,8 +60,24 @@ class Actions:
             case "fetch":
                 group_id = chance.choice(self._world.plan.groups)
                 self._world.say("reader", group_id, ops.FETCH, m.FetchRequest())
+            case "freeze" | "thaw" | "cooldown" | "rebalance":
+                self._operate(kind, chance.choice(self._world.plan.groups))
             case _ if client is not None:
                 self._act_on(kind, client)
+
+    def _operate(self, kind: str, group_id: str) -> None:
+        """What an operator asks; the wire may lose it, or bring it twice."""
+        chance = self._world.chance
+        self._world.trace.note(self._world.now_ms, f"   the operator asks for {kind} of {group_id}")
+        operation: ops.Operation = ops.FREEZE
+        body: m.RequestModel = m.FreezeRequest(duration_ms=chance.choice(FREEZES_MS))
+        if kind == "thaw":
+            body = m.FreezeRequest(duration_ms=0)
+        elif kind == "cooldown":
+            operation, body = ops.COOLDOWN, m.CooldownRequest(cooldown_ms=chance.choice(COOLDOWNS_MS))
+        elif kind == "rebalance":
+            operation, body = ops.START_REBALANCE, m.StartRebalanceRequest(reason="why not")
+        self._world.say("operator", group_id, operation, body)
 
     def _act_on(self, kind: str, client: Client) -> None:
         chance = self._world.chance

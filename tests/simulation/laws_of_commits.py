@@ -137,6 +137,8 @@ def _objection(group: Group, request: Any) -> str:
         return f"{request.member_id!r} is not {request.group_instance_id!r}"
     if request.generation_id != group.generation_id:
         return f"the generation is {group.generation_id}"
+    if group.is_active and member.is_new:
+        return f"{request.member_id!r} waits for its first generation"
     if group.state is State.COMPLETING_REBALANCE and isinstance(request, m.CommitRequest):
         return "the assignment of the generation is not made yet"
     if group.state is State.PREPARING_REBALANCE and not isinstance(request, m.CommitRequest):

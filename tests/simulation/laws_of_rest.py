@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from coordinator.core import holding, invariants
-from coordinator.core.commands import TimerKind
+from coordinator.core.commands import TimerKind, Trigger
 from coordinator.core.effects import Event, Failure, RebalanceBegan
 from coordinator.core.group import Group, State
 from coordinator.runtime.timers import BUCKET_MS
@@ -73,7 +73,8 @@ def _longest_wait_ms(request: Any, limit_ms: int) -> int:
 
 
 class I7Liveness(Checker):
-    """Once nothing fails and clients behave, the group is Stable soon: within three rebalance timeouts and a session.
+    """Once nothing fails and clients behave, the group is Stable soon: within three rebalance timeouts and a session,
+    and the longest that a freeze and the cool-downs of three rounds can hold.
 
     Then every member that runs has its assignment, and each partition of the group's topics has one owner.
     """
@@ -105,17 +106,23 @@ class I8Leaks(Checker):
             self.fail(f"the process has {node.timers_set} timers, its groups {total}")
 
     def idle(self, node: Node, group_ids: Iterable[str]) -> None:
-        """Everyone has gone: nothing may be left but the looks at what has expired, one for each group."""
-        groups = 0
+        """Everyone has gone: nothing may be left but the looks at what has expired, one for each group, and the ends of
+        freezes.
+        """
+        groups = frozen = 0
         for group_id in group_ids:
             seen = node.group(group_id)
             if seen is None:
                 continue
             groups += 1
-            kinds = [key.kind for key in seen.lane._timers]
-            if kinds != [TimerKind.EXPIRY] or seen.lane._waiting or seen.group.members:
+            kinds = {key.kind for key in seen.lane._timers}
+            expected = {TimerKind.EXPIRY}
+            if holding.frozen_until(seen.group) is not None:
+                expected.add(TimerKind.HOLD)
+                frozen += 1
+            if kinds != expected or seen.lane._waiting or seen.group.members:
                 self.fail(f"{group_id}: left behind {seen.lane._timers} {seen.lane._waiting} {seen.group.members}")
-        if node.service.parked_calls or node.timers_set != groups:
+        if node.service.parked_calls or node.timers_set != groups + frozen:
             self.fail(f"{node.service.parked_calls} calls and {node.timers_set} timers are left")
 
 
@@ -138,14 +145,14 @@ def _timers_of(group: Group) -> Iterable[tuple[str, str, int]]:
 
 
 class I9Quiet(Checker):
-    """A Stable group whose members do nothing new is never rebalanced."""
+    """A Stable group whose members do nothing new is never rebalanced, but at an operator's word."""
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self.is_quiet = False
 
     def happened(self, event: Event) -> None:
-        if self.is_quiet and isinstance(event, RebalanceBegan):
+        if self.is_quiet and isinstance(event, RebalanceBegan) and event.trigger is not Trigger.OPERATOR:
             self.fail(f"{event.group_id}: {event.trigger}: {event.reason}")
 
 

@@ -33,6 +33,15 @@ ACTIONS = {
     "nothing": 6,
 }
 """What happens in a normal life, with its weight."""
+OPERATOR_ACTIONS = {
+    "freeze": 4,
+    "thaw": 2,
+    "cooldown": 3,
+    "rebalance": 2,
+}
+"""What an operator may do in a run, with its weight where it has it."""
+FREEZE_MAX_MS = 8_000
+COOLDOWN_MAX_MS = 3_000
 FAULT_ACTIONS = {
     "vanish": 4,
     "cut_off": 3,
@@ -83,6 +92,7 @@ def plan_of(seed: int) -> Plan:
     }
     weights = dict(ACTIONS)
     weights.update({kind: weight for kind, weight in FAULT_ACTIONS.items() if chance.random() < share})
+    weights.update({kind: weight for kind, weight in OPERATOR_ACTIONS.items() if chance.random() < 0.4})
     sessions = chance.choice([(6_000,), (10_000,), (6_000, 12_000)])
     rebalances = chance.choice([(4_000,), (8_000,), (5_000, 12_000)])
     return Plan(
@@ -99,6 +109,10 @@ def plan_of(seed: int) -> Plan:
             new_member_join_timeout_ms=chance.choice([15_000, 300_000]),
             parked_call_max_wait_ms=chance.choice([1_500, 4_000, 55_000]),
             heartbeat_interval_ms=chance.choice([1_000, 2_000]),
+            rebalance_history_max=chance.choice([1, 3, 100]),
+            rebalance_cooldown_ms=chance.choice([0, 0, 0, 0, 1_000, COOLDOWN_MAX_MS]),
+            rebalance_cooldown_max_ms=COOLDOWN_MAX_MS,
+            rebalance_freeze_max_ms=FREEZE_MAX_MS,
         ),
         limits=MEMORY_LIMITS if chance.random() < 0.7 else BatchLimits(writes_max=40, bytes_max=40_000),
         page_rows=chance.choice([1, 1, 2, 500]),

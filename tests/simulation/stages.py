@@ -17,6 +17,7 @@ from member.core.states import State
 from protocol import messages as m
 from protocol import operations as ops
 from tests.simulation.actions import Actions
+from tests.simulation.plan import COOLDOWN_MAX_MS, FREEZE_MAX_MS
 from tests.simulation.world import TOPICS, World
 
 POLL_MS = 250
@@ -72,7 +73,11 @@ class Stages:
         await self._wait_settled()
 
     def _bound_ms(self) -> int:
-        return 3 * max(self._world.plan.rebalance_timeouts_ms) + max(self._world.plan.session_timeouts_ms)
+        """Of I7. What holds rebalances back is bounded too: a freeze once, a cool-down after each of three rounds."""
+        plan = self._world.plan
+        held_ms = 3 * COOLDOWN_MAX_MS if "cooldown" in plan.weights or plan.rules.rebalance_cooldown_ms else 0
+        held_ms += FREEZE_MAX_MS if "freeze" in plan.weights else 0
+        return 3 * max(plan.rebalance_timeouts_ms) + max(plan.session_timeouts_ms) + held_ms
 
     async def _wait_settled(self) -> None:
         until_ms = self._world.now_ms + self._bound_ms()
@@ -101,6 +106,8 @@ class Stages:
             if not seen.is_idle:
                 return f"a change of {group_id} is being stored"
             group = seen.group
+            if group.held:
+                return f"a rebalance of {group_id} is held back: {group.held[0].reason}"
             wanted = GroupState.STABLE if members else (GroupState.EMPTY, GroupState.DEAD)
             if group.state not in wanted or group.members.keys() != members or group.pending:
                 who = f"with {sorted(group.members)}, pending {sorted(group.pending)}, while {sorted(members)} run"

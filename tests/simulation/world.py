@@ -9,6 +9,7 @@ from typing import Any
 from assignors.contract import Assignor
 from assignors.range import RangeAssignor
 from assignors.roundrobin import RoundRobinAssignor
+from coordinator.core import holding
 from coordinator.core.commands import GroupLoaded, Moment
 from coordinator.core.decide import step
 from coordinator.core.effects import Event, Failure, GroupChanged, RebalanceBegan
@@ -168,9 +169,12 @@ class World(Door):
             async for groups in stored_groups(_Reading(values, self.plan), b""):
                 for stored in groups:
                     group = stored.restore()
-                    # With the counts that the assignment was made for, so that nothing follows from the load itself.
+                    # With the counts that the assignment was made for, and before the end of a freeze, so that nothing
+                    # follows from the load itself.
                     seen = {} if group.header is None else dict(group.header.partition_counts)
-                    step(group, GroupLoaded(), Moment(now_ms, self.plan.rules, seen))
+                    frozen_until_ms = holding.frozen_until(group)
+                    at_ms = now_ms if frozen_until_ms is None else min(now_ms, frozen_until_ms - 1)
+                    step(group, GroupLoaded(), Moment(at_ms, self.plan.rules, seen))
                     self.judge.i10.loaded(group)
         self.trace.note(self.now_ms, f"   the store was read; topics {counts}")
 

@@ -24,6 +24,9 @@ RULES = Rules(
     group_initial_rebalance_delay_ms=0,
     parked_call_max_wait_ms=4_000,
     offsets_retention_check_interval_ms=5_000,
+    rebalance_history_max=3,
+    rebalance_freeze_max_ms=6_000,
+    rebalance_cooldown_max_ms=2_000,
 )
 NAMES = ("a", "b", "c", "d", "e")
 Word = tuple[str, int, int]
@@ -97,6 +100,26 @@ class Clients:
             assert self.desk.log == {}, "something of a deleted group is still stored"
             self.committed = {}
 
+    def freeze(self, _: int, how: int) -> None:
+        is_there = self.desk.group.state is not State.DEAD
+        code = self.desk.code(self.desk.freeze(how * 1_000))
+        refused = ErrorCode.INVALID_REQUEST if how == 7 else ErrorCode.NONE
+        assert code is (refused if is_there else ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def thaw(self, _: int, __: int) -> None:
+        self.desk.thaw()
+        assert holding.frozen_until(self.desk.group) is None
+
+    def cooldown(self, _: int, how: int) -> None:
+        self.desk.cooldown((None, 0, 200, 500, 1_000, 2_000, 2_001, 9_000)[how])
+
+    def rebalance(self, _: int, __: int) -> None:
+        was_stable = self.desk.group.state is State.STABLE
+        call = self.desk.start_rebalance()
+        if was_stable:
+            assert self.desk.answer(call).started
+            assert self.desk.group.state is not State.STABLE
+
     def time(self, _: int, how: int) -> None:
         self.desk.advance((1, 100, 800, 1_500, 3_000, 5_000, 20_000, 10)[how])
 
@@ -130,6 +153,10 @@ WORDS = (
     "topic",
     "crash",
     "delete",
+    "freeze",
+    "thaw",
+    "cooldown",
+    "rebalance",
 )
 
 

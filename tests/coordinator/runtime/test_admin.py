@@ -189,6 +189,7 @@ async def test_a_restart_does_not_thaw_and_the_list_is_there() -> None:
         assert isinstance(await after.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
         await after.clock.run(8_000)
     assert after.service.view.summaries["g"].held_count == 1, "who had left has expired"
+    assert isinstance(await after.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
     await after.clock.run(4_100)
     assert code(await after.now("g", heartbeat(ids["a"], 1))) is ErrorCode.REBALANCE_IN_PROGRESS
     assert after.service.view.summaries["g"].frozen_until_ms is None

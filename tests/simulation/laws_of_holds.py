@@ -1,0 +1,48 @@
+"""The law of rebalances that are held back: I11."""
+
+from coordinator.core.commands import Trigger
+from coordinator.core.effects import Event, GroupChanged, GroupFrozen, GroupSummary, GroupThawed, RebalanceBegan
+from coordinator.core.group import State
+from tests.simulation.checker import Checker, Sight
+from tests.simulation.node import EPOCH_MS
+
+
+class I11Holds(Checker):
+    """While a group is frozen nothing leads out of Stable but an operator's word, crashes included, as long as a member
+    of the stored generation is there.
+
+    Judged by what is let out, in its order: a freeze that is stored together with what it came too late for holds
+    nothing of it.
+    """
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__(sight)
+        self._seen: dict[str, GroupSummary] = {}
+        self._frozen_until: dict[str, int] = {}
+
+    def node_began(self) -> None:
+        self._seen.clear()
+        self._frozen_until.clear()
+
+    def happened(self, event: Event) -> None:
+        match event:
+            case GroupChanged(summary=summary):
+                self._seen[summary.group_id] = summary
+                self._frozen_until[summary.group_id] = summary.frozen_until_ms or 0
+            case GroupFrozen():
+                self._frozen_until[event.group_id] = event.until_ms
+            case GroupThawed():
+                self._frozen_until[event.group_id] = 0
+            case RebalanceBegan():
+                self._began(event)
+
+    def _began(self, event: RebalanceBegan) -> None:
+        seen = self._seen.get(event.group_id)
+        is_frozen = EPOCH_MS + self.sight.now_ms < self._frozen_until.get(event.group_id, 0)
+        is_held = is_frozen and seen is not None and seen.state == State.STABLE
+        node = None if self.sight.node is None else self.sight.node.group(event.group_id)
+        if not is_held or node is None or event.trigger is Trigger.OPERATOR:
+            return
+        protected = self.sight.fold.group(event.group_id).members.keys() & node.group.members.keys()
+        if protected:
+            self.fail(f"{event.group_id} is frozen for {sorted(protected)}, and rebalances: {event.reason}")
