@@ -25,6 +25,11 @@ def lie(chance: random.Random, plan: Plan, group: Group | None, offset: int) -> 
     instance = None if member is None else member.group_instance_id
     old = max(0, generation_id - chance.choice([1, 1, 2]))
     wrong = chance.choice([old, generation_id, generation_id + 1, -1])
+    if group is not None and group.is_active:
+        waiting = sorted(member.member_id for member in group.members.values() if member.is_new)
+        if waiting and chance.random() < 0.5:
+            # Who waits while a rebalance is held back knows the generation, and has no part in it.
+            return _of_no_generation(chance, chance.choice(waiting), generation_id, offset)
     match chance.randrange(7):
         case 0:
             offsets = {chance.choice(["t", "u"]): {0: m.OffsetCommit(offset=offset)}}
@@ -56,6 +61,15 @@ def lie(chance: random.Random, plan: Plan, group: Group | None, offset: int) -> 
             return ops.JOIN, _join(plan, "", None)
         case _:
             return ops.JOIN, _join(plan, chance.choice([NOBODY, member_id]), instance)
+
+
+def _of_no_generation(
+    chance: random.Random, member_id: str, generation_id: int, offset: int
+) -> tuple[Operation, m.RequestModel]:
+    if chance.random() < 0.5:
+        return ops.HEARTBEAT, m.HeartbeatRequest(generation_id=generation_id, member_id=member_id)
+    offsets = {"t": {0: m.OffsetCommit(offset=offset)}}
+    return ops.COMMIT, m.CommitRequest(generation_id=generation_id, member_id=member_id, offsets=offsets)
 
 
 def _join(plan: Plan, member_id: str, instance: str | None) -> m.JoinRequest:
