@@ -117,6 +117,7 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             shards=settings.shards,
             draw_id=lambda: secrets.token_hex(16),
             observer=observers,
+            preview_size_max=settings.preview_size_max,
         )
         metrics.watch(service)
         door = Door(

@@ -258,6 +258,15 @@ class Settings(BaseSettings):
         le=3_600_000,
     )
 
+    preview_size_max: int = _setting(
+        200_000,
+        "Requests",
+        "Largest preview of an assignment: members and partitions, counted together. It is worked out beside the "
+        "requests and shares the processor with them; at the default that is a second or so.",
+        ge=1,
+        le=100_000_000,
+    )
+
     # --- event streams
 
     event_streams_max: int = _setting(

@@ -39,6 +39,15 @@ EVENT_GROUPS_MAX = 1_000
 EVENT_KINDS_LENGTH_MAX = 1_000
 """Characters of the list of kinds that an event stream asks for."""
 
+KEY_LENGTH_MAX = 4_096
+"""Characters of a record's key in a look-up of its owner. The line of a request takes some 8,000."""
+
+PREVIEW_ENTRIES_MAX = 10_000
+"""Members that leave, sorts of members that join, and topics that grow, in one preview; each of these by itself."""
+
+PREVIEW_JOIN_MAX = 100_000
+"""Members of one sort that join in a preview. The setting `preview_size_max` may allow fewer."""
+
 LIST_LIMIT_MAX = 1_000
 """Rows on one page of a list."""
 

@@ -596,6 +596,133 @@ class CooldownAnswer(AnswerModel):
     is_default: bool
 
 
+# --- owner -----------------------------------------------------------------------------------------------------------
+
+
+class OwnerRequest(RequestModel):
+    """Whose a partition is: its number, or the key of a record in it as text, or as the base64 of its bytes.
+
+    A key is placed as Kafka's producers do it, on as many partitions as the topic has in the registry.
+    """
+
+    topic: NamedId
+    partition: Annotated[int, Field(ge=0, le=limits.PARTITION_MAX)] | None = None
+    key: Annotated[str, Field(max_length=limits.KEY_LENGTH_MAX)] | None = None
+    key_base64: Annotated[str, Field(max_length=limits.KEY_LENGTH_MAX)] | None = None
+
+
+class Owner(AnswerModel):
+    """A member, by all its names."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+
+
+class OwnerAnswer(AnswerModel):
+    """Who owns the partition by the assignment of `generation_id`, the last one that is stored; null: nobody.
+
+    Unless `state` is Stable that assignment is about to be replaced; who has gone since owns nothing.
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    state: str
+    generation_id: int
+    owner: Owner | None
+
+
+# --- preview ---------------------------------------------------------------------------------------------------------
+
+TopicPartitions = dict[str, tuple[int, ...]]
+
+
+class PreviewJoin(RequestModel):
+    """So many members that join. `topics`: null for those that the present members subscribe to, all together."""
+
+    count: Annotated[int, Field(ge=1, le=limits.PREVIEW_JOIN_MAX)] = 1
+    topics: Annotated[tuple[NamedId, ...], Field(max_length=limits.COMMIT_TOPICS_MAX, fail_fast=True)] | None = None
+    group_instance_id: NamedId | None = None
+    rack_id: Id | None = None
+    user_data: JsonValue = None
+
+
+class PreviewRequest(RequestModel):
+    """What shall be supposed. `leave`: member ids or instance ids. `partitions`: topics that grow to so many.
+
+    `assignor`: by which rule to share out; null for the group's present one.
+    """
+
+    leave: Annotated[tuple[MemberId, ...], Field(max_length=limits.PREVIEW_ENTRIES_MAX, fail_fast=True)] = ()
+    join: Annotated[tuple[PreviewJoin, ...], Field(max_length=limits.PREVIEW_ENTRIES_MAX, fail_fast=True)] = ()
+    partitions: Annotated[
+        dict[NamedId, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=limits.PREVIEW_ENTRIES_MAX)
+    ] = {}
+    assignor: NamedId | None = None
+
+
+class PreviewedMember(AnswerModel):
+    """A member before and after. `change`: "stays", "leaves" or "joins"; who joins has a made-up `member_id`."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str | None
+    change: Literal["stays", "leaves", "joins"]
+    before_count: int
+    after_count: int
+    before: TopicPartitions
+    after: TopicPartitions
+    gained: TopicPartitions
+    lost: TopicPartitions
+
+
+class MovedPartition(AnswerModel):
+    """A partition that had an owner and gets another one; `to_member_id` null: it gets none."""
+
+    topic: str
+    partition: int
+    from_member_id: str
+    to_member_id: str | None
+
+
+class Evenness(AnswerModel):
+    """How many partitions members have. `pairwise_sum`: the differences of all pairs, summed; 0: all have as many.
+
+    `least_pairwise_sum`: that of the most even assignment there could be.
+    `balanced`: nobody has two or more fewer than a member that could hand it one.
+    """
+
+    member_count: int
+    least_count: int
+    most_count: int
+    pairwise_sum: int
+    least_pairwise_sum: int
+    balanced: bool
+
+
+class PreviewAnswer(AnswerModel):
+    """What the next assignment would be; nothing was changed. `generation_id`: of the assignment it starts from.
+
+    `rebalance_count`: how many it takes; a cooperative assignor takes a partition away in one and gives it in the next.
+    `partitions_moved`: those that had an owner and lose it. `unassigned`: of subscribed topics, those that nobody gets.
+    """
+
+    group_id: str
+    state: str
+    generation_id: int
+    assignor: str
+    rebalance_count: int
+    members: tuple[PreviewedMember, ...]
+    partitions_moved_count: int
+    partitions_moved: tuple[MovedPartition, ...]
+    unassigned_count: int
+    unassigned: TopicPartitions
+    evenness_before: Evenness
+    evenness_after: Evenness
+
+
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 
@@ -618,11 +745,23 @@ class Topic(AnswerModel):
     end_offsets: dict[int, int] = {}
 
 
+class ListTopicsRequest(RequestModel):
+    """A page of the registry, in the order of the topics' names; without `limit`, all of it in one.
+
+    `cursor` is the `next_cursor` of the page before.
+    """
+
+    prefix: Id = ""
+    limit: Annotated[int, Field(ge=1, le=limits.LIST_LIMIT_MAX)] | None = None
+    cursor: Id | None = None
+
+
 class ListTopicsAnswer(AnswerModel):
-    """All registered topics in the order of their names; `version` is the registry's own."""
+    """A page; `next_cursor` is null on the last one. `version` is the registry's own."""
 
     topics: tuple[Topic, ...]
     version: int
+    next_cursor: str | None = None
 
 
 class DeletedTopic(AnswerModel):

@@ -93,9 +93,17 @@ COOLDOWN = Operation(
     "cooldown", "PUT", "/v1/groups/{group_id}/cooldown", m.CooldownRequest, m.CooldownAnswer, False,
     "Set how long after a rebalance of the group the next one is held",
 )  # fmt: skip
+OWNER = Operation(
+    "owner", "GET", "/v1/groups/{group_id}/owner", m.OwnerRequest, m.OwnerAnswer, False,
+    "Find the member that owns a partition, or the partition of a key",
+)  # fmt: skip
+PREVIEW = Operation(
+    "preview", "POST", "/v1/groups/{group_id}/preview", m.PreviewRequest, m.PreviewAnswer, False,
+    "See what the assignment would be if members left or joined or topics grew; changes nothing",
+)  # fmt: skip
 LIST_TOPICS = Operation(
-    "list_topics", "GET", "/v1/topics", None, m.ListTopicsAnswer, False,
-    "List the registered topics",
+    "list_topics", "GET", "/v1/topics", m.ListTopicsRequest, m.ListTopicsAnswer, False,
+    "List the registered topics, in pages if asked for",
 )  # fmt: skip
 PUT_TOPIC = Operation(
     "put_topic", "PUT", "/v1/topics/{topic}", m.PutTopicRequest, m.Topic, False,
@@ -130,6 +138,8 @@ OPERATIONS = (
     FREEZE,
     THAW,
     COOLDOWN,
+    OWNER,
+    PREVIEW,
     LIST_TOPICS,
     PUT_TOPIC,
     DELETE_TOPIC,

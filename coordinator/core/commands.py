@@ -29,6 +29,10 @@ class ThawRequest:
     """End the group's freeze; over HTTP it has no body."""
 
 
+class AssignmentRequest:
+    """Say who is in the group now, and what each was given in the generation that is stored; for the runtime alone."""
+
+
 GroupRequest = (
     m.JoinRequest
     | m.SyncRequest
@@ -39,6 +43,7 @@ GroupRequest = (
     | m.DeleteOffsetsRequest
     | m.ResetOffsetsRequest
     | DescribeRequest
+    | AssignmentRequest
     | DeleteGroupRequest
     | ListRebalancesRequest
     | m.StartRebalanceRequest

@@ -25,6 +25,7 @@ from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.apply import Fact, apply
 from coordinator.core.commands import (
+    AssignmentRequest,
     Call,
     Command,
     DeleteGroupRequest,
@@ -137,6 +138,8 @@ def _decide_call(group: Group, call: Call, moment: Moment, draft: Draft) -> None
             reset.reset(group, call, request, moment, draft)
         case DescribeRequest():
             description.describe(group, call, moment, draft)
+        case AssignmentRequest():
+            description.tell_assignment(group, call, draft)
         case DeleteGroupRequest():
             deletion.delete_group(group, call, moment, draft)
         case ListRebalancesRequest():

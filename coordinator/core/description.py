@@ -4,7 +4,7 @@ from coordinator.core import holding, rounds
 from coordinator.core.commands import Call, Moment
 from coordinator.core.decision import Draft
 from coordinator.core.effects import GroupSummary
-from coordinator.core.group import Group, State
+from coordinator.core.group import Group, Member, State
 from coordinator.core.offsets import committed
 from coordinator.core.presence import check_exists
 from protocol import messages as m
@@ -49,6 +49,50 @@ def describe(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
             held=tuple(map(rounds.cause_listing, group.held)),
             held_count=group.held_count,
         ),
+    )
+
+
+def tell_assignment(group: Group, call: Call, draft: Draft) -> None:
+    """Present members with what they subscribe to now and what the stored generation gave them, in any state.
+
+    `generation_id` and `protocol_name` are those of that generation. Who is new in a rebalance has no assignment; what
+    somebody had who is gone is nobody's. No offsets.
+    """
+    failure = check_exists(group)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    header = group.header
+    protocol_name = (header.protocol_name if header is not None else None) or ""
+    draft.reply(
+        call,
+        m.DescribeAnswer(
+            group_id=group.group_id,
+            state=group.state,
+            protocol_type=group.protocol_type or "",
+            protocol_name=protocol_name,
+            generation_id=0 if header is None else header.generation_id,
+            leader=group.leader,
+            members=tuple(_assigned(group, member, protocol_name) for member in group.by_seniority()),
+            offsets={},
+        ),
+    )
+
+
+def _assigned(group: Group, member: Member, protocol_name: str) -> m.DescribedMember:
+    stored = group.stored_members.get(member.member_id)
+    metadata = member.terms.metadata_of(protocol_name)
+    if metadata == EMPTY and member.terms.protocols:
+        metadata = member.terms.protocols[0].metadata
+    return m.DescribedMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        host=member.host,
+        session_timeout_ms=member.terms.session_timeout_ms,
+        rebalance_timeout_ms=member.terms.rebalance_timeout_ms,
+        metadata=metadata,
+        assignment=EMPTY if stored is None else stored.assignment,
     )
 
 

@@ -26,8 +26,14 @@ class GroupService(Protocol):
     def list_groups(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer | Failure:
         """One page of the groups."""
 
-    def list_topics(self) -> m.ListTopicsAnswer | Failure:
-        """All registered topics."""
+    async def find_owner(self, group_id: str, request: m.OwnerRequest) -> m.OwnerAnswer | Failure:
+        """Who owns a partition."""
+
+    async def preview(self, group_id: str, request: m.PreviewRequest) -> m.PreviewAnswer | Failure:
+        """What the assignment would be."""
+
+    def list_topics(self, request: m.ListTopicsRequest) -> m.ListTopicsAnswer | Failure:
+        """One page of the registered topics."""
 
     async def put_topic(self, topic: str, request: m.PutTopicRequest) -> m.Topic | Failure:
         """Register or change a topic."""

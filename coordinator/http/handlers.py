@@ -59,6 +59,8 @@ class Handlers:
             operations.DELETE_OFFSETS.name: self.delete_offsets,
             operations.COORDINATOR.name: self.coordinator,
             operations.LIST_GROUPS.name: self.list_groups,
+            operations.OWNER.name: self.owner,
+            operations.PREVIEW.name: self.preview,
             operations.LIST_TOPICS.name: self.list_topics,
             operations.PUT_TOPIC.name: self.put_topic,
             operations.DELETE_TOPIC.name: self.delete_topic,
@@ -113,9 +115,20 @@ class Handlers:
         return self._service.list_groups(parse_query(m.ListGroupsRequest, query))
 
     async def list_topics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """The registry."""
-        _take_nothing(request, query)
-        return self._service.list_topics()
+        """A page of the registry."""
+        refuse_body(request)
+        return self._service.list_topics(parse_query(m.ListTopicsRequest, query))
+
+    async def owner(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Whose a partition is."""
+        refuse_body(request)
+        return await self._service.find_owner(ids["group_id"], parse_query(m.OwnerRequest, query))
+
+    async def preview(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """What would be."""
+        refuse_query(query)
+        body = await read_body(request, self._limits.max_body_bytes, self._limits.body_timeout_ms)
+        return await self._service.preview(ids["group_id"], parse_body(m.PreviewRequest, body))
 
     async def put_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Register or change a topic."""

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar, get_origin
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -123,8 +124,14 @@ def query_fields(model: type[RequestModel]) -> dict[str, tuple[str, bool, bool]]
     fields = {}
     for name, info in model.model_fields.items():
         repeatable = get_origin(info.annotation) is tuple
-        fields[name.removesuffix("s") if repeatable else name] = (name, repeatable, info.annotation is int)
+        fields[name.removesuffix("s") if repeatable else name] = (name, repeatable, _is_number(info.annotation))
     return fields
+
+
+def _is_number(annotation: Any) -> bool:
+    """`int`, also where it may be left out (`int | None`) or has limits."""
+    choices = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+    return any(choice is int or get_args(choice)[:1] == (int,) for choice in choices)
 
 
 def parse_query(model: type[Model], query: str) -> Model:

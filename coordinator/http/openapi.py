@@ -56,6 +56,18 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     operations.FREEZE.name: (*_OF_GROUP, "group-id-not-found"),
     operations.THAW.name: (*_OF_GROUP, "group-id-not-found"),
     operations.COOLDOWN.name: (*_OF_GROUP, "group-id-not-found"),
+    operations.OWNER.name: (
+        *_OF_GROUP,
+        "group-id-not-found",
+        "inconsistent-group-protocol",
+        "unknown-topic-or-partition",
+    ),
+    operations.PREVIEW.name: (
+        *_OF_GROUP,
+        "group-id-not-found",
+        "inconsistent-group-protocol",
+        "unknown-member-id",
+    ),
     operations.LIST_TOPICS.name: (),
     operations.PUT_TOPIC.name: (),
     operations.DELETE_TOPIC.name: ("unknown-topic-or-partition",),

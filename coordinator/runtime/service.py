@@ -8,16 +8,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 
 from coordinator.core.commands import Call, GroupRequest, Moment, Rules, TopicsChanged
 from coordinator.core.decide import step
 from coordinator.core.effects import Failure, GroupAnswer, Reply
-from coordinator.core.group import Group
+from coordinator.core.group import Group, State
 from coordinator.core.records import LayoutRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
 from coordinator.runtime.clock import Clock
+from coordinator.runtime.inquiries import Inquiries
 from coordinator.runtime.observer import Observer
 from coordinator.runtime.ownership import NodeAddress, Ownership
 from coordinator.runtime.registry import RegistryKeeper
@@ -32,7 +33,12 @@ from protocol.group_hash import shard_of_group
 MAILBOX_MAX = 10_000
 """Commands that may wait for one group. They wait only while a write of the group is under way."""
 
+PREVIEW_SIZE_MAX = 200_000
+"""Members and partitions of one preview, where no setting says otherwise."""
+
 logger = logging.getLogger(__name__)
+
+_ALL_TOPICS = m.ListTopicsRequest()
 
 _STATELESS = frozenset({ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT})
 """Refusals that the protocol places before the question whether the group is loaded."""
@@ -63,6 +69,7 @@ class Service:
         draw_id: Callable[[], str],
         observer: Observer,
         mailbox_max: int = MAILBOX_MAX,
+        preview_size_max: int = PREVIEW_SIZE_MAX,
     ) -> None:
         """`shards` must be what it was when the store was made. `draw_id` gives a text that was never given before."""
         self.phase = Phase.STARTING
@@ -79,6 +86,12 @@ class Service:
         self._registry = RegistryKeeper(store, clock, LayoutRecord(shards), self._topics_changed)
         self._telling: set[asyncio.Task[None]] = set()
         self.view = GroupView(lambda: self._registry.registry.topics)
+        self._inquiries = Inquiries(
+            partial(self.call, host=""),
+            lambda: self._registry.registry.partition_counts,
+            self.view.owners,
+            preview_size_max,
+        )
         workshop = Workshop(
             store=store,
             clock=clock,
@@ -116,6 +129,7 @@ class Service:
         for task in self._telling:
             task.cancel()
         await asyncio.gather(self._registry.close(), *(shard.close(_stopping()) for shard in self._shards))
+        self._inquiries.close()
         self._timers.close()
         self.phase = Phase.STOPPED
 
@@ -196,6 +210,9 @@ class Service:
         """One page of the groups of this node. A list that would not be complete is refused."""
         if self.phase in _NOT_SERVING:
             return _not_serving(self.phase)
+        if request.state is not None and request.state.casefold() not in _STATES:
+            detail = f"There is no such state; there are: {', '.join(State)}."
+            return Failure(ErrorCode.INVALID_REQUEST, detail, field="state")
         for shard in self._shards:
             if shard.state is ShardState.FAILED:
                 detail = f"Shard {shard.number} cannot be loaded: {shard.error}."
@@ -204,16 +221,35 @@ class Service:
             return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The groups are being loaded; try again.")
         return self.view.page(request)
 
+    # --- assignments -------------------------------------------------------------------------------------------------
+
+    async def find_owner(self, group_id: str, request: m.OwnerRequest) -> m.OwnerAnswer | Failure:
+        """Who owns a partition, by what is durable."""
+        return self._registry_failure() or await self._inquiries.find_owner(group_id, request)
+
+    async def preview(self, group_id: str, request: m.PreviewRequest) -> m.PreviewAnswer | Failure:
+        """What the assignment would be. Changes nothing."""
+        return self._registry_failure() or await self._inquiries.preview(group_id, request)
+
     # --- topics ------------------------------------------------------------------------------------------------------
 
-    def list_topics(self) -> m.ListTopicsAnswer | Failure:
-        """All registered topics, in the order of their names."""
+    def list_topics(self, request: m.ListTopicsRequest = _ALL_TOPICS) -> m.ListTopicsAnswer | Failure:
+        """One page of the registered topics, in the order of their names; without a limit, all of them."""
         failure = self._registry_failure()
         if failure is not None:
             return failure
         registry = self._registry.registry
-        topics = tuple(topic_answer(registry.topics[topic]) for topic in sorted(registry.topics))
-        return m.ListTopicsAnswer(topics=topics, version=registry.version)
+        found = sorted(
+            topic
+            for topic in registry.topics
+            if topic.startswith(request.prefix) and (request.cursor is None or topic > request.cursor)
+        )
+        shown = found[: request.limit]
+        return m.ListTopicsAnswer(
+            topics=tuple(topic_answer(registry.topics[topic]) for topic in shown),
+            version=registry.version,
+            next_cursor=shown[-1] if len(found) > len(shown) else None,
+        )
 
     async def put_topic(self, topic: str, request: m.PutTopicRequest) -> m.Topic | Failure:
         """Register a topic, let it grow, or report its end offsets. Answered when it is durable."""
@@ -267,6 +303,7 @@ class Service:
         self._observer.parked(delta)
 
 
+_STATES = frozenset(state.casefold() for state in State)
 _NOT_SERVING = frozenset({Phase.STARTING, Phase.DRAINING, Phase.STOPPED})
 
 

@@ -10,6 +10,7 @@ from coordinator.core.effects import (
     Event,
     GroupChanged,
     GroupSummary,
+    MemberReplaced,
     OffsetsCommitted,
     OffsetsLoaded,
     OffsetsRemoved,
@@ -17,17 +18,19 @@ from coordinator.core.effects import (
 )
 from coordinator.core.group import State
 from coordinator.core.records import TopicRecord
+from coordinator.runtime.owners import OwnerIndexes
 from protocol import messages as m
 
 
 class GroupView:
-    """Summaries and committed offsets of all loaded groups."""
+    """Summaries and committed offsets of all loaded groups, and who owns what in those that were asked about."""
 
     def __init__(self, topics: Callable[[], Mapping[str, TopicRecord]]) -> None:
         """`topics` gives the registered topics as they stand."""
         self.summaries: dict[str, GroupSummary] = {}
         self._offsets: dict[str, dict[str, dict[int, int]]] = {}
         self._topics = topics
+        self.owners = OwnerIndexes()
 
     # --- written by the lanes ----------------------------------------------------------------------------------------
 
@@ -35,7 +38,10 @@ class GroupView:
         """Take in what happened to a group."""
         if isinstance(event, OffsetsCommitted | OffsetsReset):
             self._add(event.group_id, event.offsets)
+        elif isinstance(event, MemberReplaced):
+            self.owners.drop(event.group_id)
         elif isinstance(event, GroupChanged):
+            self.owners.drop(event.summary.group_id)
             if event.summary.state == State.DEAD:
                 self.forget(event.summary.group_id)
             else:
@@ -49,6 +55,7 @@ class GroupView:
 
     def forget(self, group_id: str) -> None:
         """The group is gone, or is no longer here."""
+        self.owners.drop(group_id)
         self.summaries.pop(group_id, None)
         self._offsets.pop(group_id, None)
 

@@ -387,6 +387,6 @@ async def _read(operation: ops.Operation, request: web.Request) -> BaseModel | N
         return m.CoordinatorRequest(group_ids=tuple(request.query.getall("group_id")))
     if operation is ops.FETCH:
         return m.FetchRequest(topics=tuple(request.query.getall("topic", [])))
-    if operation.request is None:
+    if operation.request is None or operation is ops.LIST_TOPICS:
         return None
     return operation.request.model_validate_json(await request.read())

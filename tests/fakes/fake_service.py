@@ -8,6 +8,8 @@ from coordinator.core.effects import Failure, GroupAnswer
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
+NO_GROUP = Failure(ErrorCode.GROUP_ID_NOT_FOUND, "There is no such group.", field="group_id")
+
 
 @dataclass(slots=True)
 class FakeService:
@@ -18,6 +20,8 @@ class FakeService:
     topics_answer: m.ListTopicsAnswer | Failure = field(
         default_factory=lambda: m.ListTopicsAnswer(topics=(), version=0)
     )
+    owner_answer: m.OwnerAnswer | Failure = NO_GROUP
+    preview_answer: m.PreviewAnswer | Failure = NO_GROUP
     calls: list[tuple[str, object, str]] = field(default_factory=list)
     parked: asyncio.Event = field(default_factory=asyncio.Event)
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,7 +55,16 @@ class FakeService:
         self.calls.append(("", request, ""))
         return m.ListGroupsAnswer(groups=())
 
-    def list_topics(self) -> m.ListTopicsAnswer | Failure:
+    async def find_owner(self, group_id: str, request: m.OwnerRequest) -> m.OwnerAnswer | Failure:
+        self.calls.append((group_id, request, ""))
+        return self.owner_answer
+
+    async def preview(self, group_id: str, request: m.PreviewRequest) -> m.PreviewAnswer | Failure:
+        self.calls.append((group_id, request, ""))
+        return self.preview_answer
+
+    def list_topics(self, request: m.ListTopicsRequest) -> m.ListTopicsAnswer | Failure:
+        self.calls.append(("", request, ""))
         return self.topics_answer
 
     async def put_topic(self, topic: str, request: m.PutTopicRequest) -> m.Topic | Failure:

@@ -241,7 +241,107 @@ async def test_lists_take_their_query(door: DoorClient, service: FakeService) ->
     assert service.calls[0][1] == m.ListGroupsRequest(state="Stable", prefix="a&b c", limit=7, cursor="x")
     answer = await door.request("GET", "/v1/coordinator?group_id=a&group_id=&group_id=a")
     assert [entry["group_id"] for entry in answer.json["coordinators"]] == ["a", "", "a"]
-    assert (await door.request("GET", "/v1/topics")).json == {"topics": [], "version": 0}
+    assert (await door.request("GET", "/v1/topics")).json == {"topics": [], "version": 0, "next_cursor": None}
+    await door.request("GET", "/v1/topics?prefix=a%2F&limit=7&cursor=a%2Fb")
+    asked = [request for _, request, _ in service.calls[2:]]
+    assert asked == [m.ListTopicsRequest(), m.ListTopicsRequest(prefix="a/", limit=7, cursor="a/b")]
+
+
+async def test_an_owner_is_asked_for_by_partition_or_key(door: DoorClient, service: FakeService) -> None:
+    found = m.Owner(member_id="a-1", group_instance_id=None, client_id="a", host="h")
+    service.owner_answer = m.OwnerAnswer(
+        group_id="g", topic="t", partition=3, state="Stable", generation_id=7, owner=found
+    )
+    answer = await door.request("GET", "/v1/groups/a%2Fb/owner?topic=t&partition=3")
+    assert answer.json == {
+        "group_id": "g",
+        "topic": "t",
+        "partition": 3,
+        "state": "Stable",
+        "generation_id": 7,
+        "owner": {"member_id": "a-1", "group_instance_id": None, "client_id": "a", "host": "h"},
+    }
+    service.owner_answer = service.owner_answer.model_copy(update={"owner": None})
+    assert (await door.request("GET", "/v1/groups/g/owner?topic=t&key=a+%D0%B6&")).status == 400
+    assert (await door.request("GET", "/v1/groups/g/owner?topic=t&key=a+%D0%B6")).json["owner"] is None
+    assert (await door.request("GET", "/v1/groups/g/owner?topic=t&key_base64=AA%3D%3D")).status == 200
+    assert [(group_id, request) for group_id, request, _ in service.calls] == [
+        ("a/b", m.OwnerRequest(topic="t", partition=3)),
+        ("g", m.OwnerRequest(topic="t", key="a ж")),
+        ("g", m.OwnerRequest(topic="t", key_base64="AA==")),
+    ]
+    for error_code in (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ):
+        service.owner_answer = Failure(error_code, "No.")
+        problem = check_problem(await door.request("GET", "/v1/groups/g/owner?topic=t&partition=3"))
+        check_documented(operations.OWNER, problem)
+
+
+async def test_a_preview_is_handed_on(door: DoorClient, service: FakeService) -> None:
+    even = m.Evenness(member_count=1, least_count=1, most_count=1, pairwise_sum=0, least_pairwise_sum=0, balanced=True)
+    service.preview_answer = m.PreviewAnswer(
+        group_id="g",
+        state="Stable",
+        generation_id=7,
+        assignor="range",
+        rebalance_count=1,
+        members=(
+            m.PreviewedMember(
+                member_id="new-1",
+                group_instance_id=None,
+                client_id=None,
+                change="joins",
+                before_count=0,
+                after_count=1,
+                before={},
+                after={"t": (0,)},
+                gained={"t": (0,)},
+                lost={},
+            ),
+        ),
+        partitions_moved_count=1,
+        partitions_moved=(m.MovedPartition(topic="t", partition=0, from_member_id="a", to_member_id="new-1"),),
+        unassigned_count=0,
+        unassigned={},
+        evenness_before=even,
+        evenness_after=even,
+    )
+    body = {
+        "leave": ["a"],
+        "join": [{"count": 2, "topics": ["t"], "rack_id": "r", "user_data": {"weight": 1}}],
+        "partitions": {"t": 9},
+        "assignor": "range",
+    }
+    answer = await door.request("POST", "/v1/groups/g/preview", body)
+    assert answer.json["members"][0]["after"] == {"t": [0]}
+    assert answer.json["partitions_moved"] == [
+        {"topic": "t", "partition": 0, "from_member_id": "a", "to_member_id": "new-1"}
+    ]
+    [(group_id, request, _)] = service.calls
+    assert group_id == "g"
+    assert request == m.PreviewRequest(
+        leave=("a",),
+        join=(m.PreviewJoin(count=2, topics=("t",), rack_id="r", user_data={"weight": 1}),),
+        partitions={"t": 9},
+        assignor="range",
+    )
+    assert (await door.request("POST", "/v1/groups/g/preview", {})).status == 200
+    for error_code in (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ):
+        service.preview_answer = Failure(error_code, "No.")
+        problem = check_problem(await door.request("POST", "/v1/groups/g/preview", body))
+        check_documented(operations.PREVIEW, problem)
 
 
 async def test_topics_are_put_and_deleted(door: DoorClient, service: FakeService) -> None:

@@ -291,8 +291,32 @@ async def test_the_list_comes_by_pages_in_order_and_filtered(room: Room) -> None
     assert page(limit=2, prefix="b/") == (["b/1", "b/2"], "b/2")
     assert page(limit=1, prefix="b/", cursor="b/2") == (["b/3"], None)
     assert page(state="sTABLE") == (["live"], None)
-    assert page(state="nonsense") == ([], None)
+    assert page(state="dead") == ([], None)
+    refused = room.service.list_groups(m.ListGroupsRequest(state="nonsense"))
+    assert code(refused) is ErrorCode.INVALID_REQUEST
+    assert isinstance(refused, Failure)
+    assert refused.field == "state"
+    assert "PreparingRebalance" in refused.detail
     assert page(limit=6) == (["a/1", "b/1", "b/2", "b/3", "c", "live"], None)
+
+
+async def test_the_registry_comes_by_pages_in_order_and_filtered(room: Room) -> None:
+    for name in ("b/2", "a/1", "b/1", "c", "b/3"):
+        await room.service.put_topic(name, m.PutTopicRequest(partitions=1))
+
+    def page(**wanted: object) -> tuple[list[str], str | None]:
+        answer = room.service.list_topics(m.ListTopicsRequest.model_validate(wanted))
+        assert isinstance(answer, m.ListTopicsAnswer)
+        assert answer.version == 5
+        return [topic.topic for topic in answer.topics], answer.next_cursor
+
+    assert page() == (["a/1", "b/1", "b/2", "b/3", "c"], None)
+    assert page(limit=4) == (["a/1", "b/1", "b/2", "b/3"], "b/3")
+    assert page(limit=4, cursor="b/3") == (["c"], None)
+    assert page(limit=2, prefix="b/") == (["b/1", "b/2"], "b/2")
+    assert page(limit=1, prefix="b/", cursor="b/2") == (["b/3"], None)
+    assert page(limit=5) == (["a/1", "b/1", "b/2", "b/3", "c"], None)
+    assert page(prefix="x") == ([], None)
 
 
 async def test_a_listing_says_what_the_group_is(room: Room) -> None:

@@ -1,0 +1,82 @@
+"""What the members of a group of consumers said and got, in words that assignors and look-ups understand. Pure.
+
+To the rules both are opaque texts. They are read here, and only when somebody asks for what is in them.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import ValidationError
+
+from assignors.contract import MemberSubscription, TopicPartition
+from assignors.order import java_order
+from coordinator.core.effects import Failure
+from coordinator.core.group import CONSUMER
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.opaque import EMPTY
+
+
+class Unreadable(Exception):  # noqa: N818 - a reason to refuse, on its way to the answer
+    """The group is none whose partitions can be told. `failure` is the answer."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+
+
+def check_consumers(group: m.DescribeAnswer) -> None:
+    """Raise Unreadable unless it is a group of consumers, or one that never had members."""
+    if group.protocol_type not in {"", CONSUMER}:
+        detail = f"The group is of protocol type {group.protocol_type!r}; who has what is known of consumers alone."
+        raise Unreadable(Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail))
+
+
+def assigned_to(member: m.DescribedMember) -> tuple[TopicPartition, ...]:
+    """The partitions that the member was given, sorted. Raises Unreadable where that is no consumer's assignment."""
+    if member.assignment == EMPTY:
+        return ()
+    try:
+        told = m.ConsumerAssignment.model_validate_json(member.assignment.text)
+    except ValidationError as error:
+        detail = f"The assignment of member {member.member_id!r} is not that of a consumer."
+        failure = Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail, member_id=member.member_id)
+        raise Unreadable(failure) from error
+    return tuple(
+        (topic, partition)
+        for topic in sorted(told.partitions, key=java_order)
+        for partition in sorted(set(told.partitions[topic]))
+    )
+
+
+def subscription_of(
+    member: m.DescribedMember, owned: tuple[TopicPartition, ...], generation_id: int
+) -> MemberSubscription:
+    """What the member would tell the leader now, with what it owns. No topics where that is unreadable."""
+    try:
+        told = m.ConsumerSubscription.model_validate_json(member.metadata.text)
+    except ValidationError:
+        return MemberSubscription(topics=(), group_instance_id=member.group_instance_id)
+    return MemberSubscription(
+        topics=told.topics,
+        group_instance_id=member.group_instance_id,
+        owned=owned,
+        generation_id=generation_id,
+        rack_id=told.rack_id,
+        user_data=told.user_data,
+    )
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> m.TopicPartitions:
+    """Sorted, as answers have them."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return {topic: tuple(sorted(found[topic])) for topic in sorted(found, key=java_order)}
+
+
+def assigned_counts(owners: Mapping[TopicPartition, str]) -> dict[str, int]:
+    """How many partitions each topic must have at least, by what is assigned of it."""
+    counts: dict[str, int] = {}
+    for topic, partition in owners:
+        counts[topic] = max(counts.get(topic, 0), partition + 1)
+    return counts
