@@ -259,10 +259,11 @@ class Settings(BaseSettings):
     )
 
     preview_size_max: int = _setting(
-        200_000,
+        120_000,
         "Requests",
         "Largest preview of an assignment: members and partitions, counted together. It is worked out beside the "
-        "requests and shares the processor with them; at the default that is a second or so.",
+        "requests and shares the processor with them; the default takes a group of 1,000 members and 100,000 "
+        "partitions, for which that is some seconds.",
         ge=1,
         le=100_000_000,
     )

@@ -48,6 +48,9 @@ PREVIEW_ENTRIES_MAX = 10_000
 PREVIEW_JOIN_MAX = 100_000
 """Members of one sort that join in a preview. The setting `preview_size_max` may allow fewer."""
 
+PREVIEW_MOVES_LISTED_MAX = 10_000
+"""Moves that a preview lists one by one. What each member gains and loses is all there, and they are all counted."""
+
 LIST_LIMIT_MAX = 1_000
 """Rows on one page of a list."""
 

@@ -706,7 +706,8 @@ class PreviewAnswer(AnswerModel):
     """What the next assignment would be; nothing was changed. `generation_id`: of the assignment it starts from.
 
     `rebalance_count`: how many it takes; a cooperative assignor takes a partition away in one and gives it in the next.
-    `partitions_moved`: those that had an owner and lose it. `unassigned`: of subscribed topics, those that nobody gets.
+    `partitions_moved`: those that had an owner and lose it, the first 10,000 of them. `unassigned`: of subscribed
+    topics, those that nobody gets.
     """
 
     group_id: str

@@ -3,12 +3,11 @@
 To the rules both are opaque texts. They are read here, and only when somebody asks for what is in them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pydantic import ValidationError
 
 from assignors.contract import MemberSubscription, TopicPartition
-from assignors.order import java_order
 from coordinator.core.effects import Failure
 from coordinator.core.group import CONSUMER
 from protocol import messages as m
@@ -31,21 +30,24 @@ def check_consumers(group: m.DescribeAnswer) -> None:
         raise Unreadable(Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail))
 
 
-def assigned_to(member: m.DescribedMember) -> tuple[TopicPartition, ...]:
-    """The partitions that the member was given, sorted. Raises Unreadable where that is no consumer's assignment."""
+def assigned_to(member: m.DescribedMember) -> m.TopicPartitions:
+    """The partitions that the member was given, as its leader wrote them: in any order, and perhaps one of them twice.
+
+    Raises Unreadable where that is no consumer's assignment.
+    """
     if member.assignment == EMPTY:
-        return ()
+        return {}
     try:
-        told = m.ConsumerAssignment.model_validate_json(member.assignment.text)
+        return m.ConsumerAssignment.model_validate_json(member.assignment.text).partitions
     except ValidationError as error:
         detail = f"The assignment of member {member.member_id!r} is not that of a consumer."
         failure = Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail, member_id=member.member_id)
         raise Unreadable(failure) from error
-    return tuple(
-        (topic, partition)
-        for topic in sorted(told.partitions, key=java_order)
-        for partition in sorted(set(told.partitions[topic]))
-    )
+
+
+def flat(partitions: m.TopicPartitions) -> tuple[TopicPartition, ...]:
+    """One after the other, sorted, each once."""
+    return tuple((topic, partition) for topic in sorted(partitions) for partition in sorted(set(partitions[topic])))
 
 
 def subscription_of(
@@ -67,16 +69,18 @@ def subscription_of(
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> m.TopicPartitions:
-    """Sorted, as answers have them."""
+    """As answers have them: the topics sorted, each one's partitions as they come."""
     found: dict[str, list[int]] = {}
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)
-    return {topic: tuple(sorted(found[topic])) for topic in sorted(found, key=java_order)}
+    return {topic: tuple(found[topic]) for topic in sorted(found)}
 
 
-def assigned_counts(owners: Mapping[TopicPartition, str]) -> dict[str, int]:
+def assigned_counts(shares: Iterable[Iterable[TopicPartition]]) -> dict[str, int]:
     """How many partitions each topic must have at least, by what is assigned of it."""
     counts: dict[str, int] = {}
-    for topic, partition in owners:
-        counts[topic] = max(counts.get(topic, 0), partition + 1)
+    for share in shares:
+        for topic, partition in share:
+            if partition >= counts.get(topic, 0):
+                counts[topic] = partition + 1
     return counts

@@ -38,11 +38,13 @@ class OwnerIndex:
         ]
         found: dict[str, list[tuple[int, int]]] = {}
         for place, member in enumerate(group.members):
-            for topic, partition in assigned_to(member):
-                found.setdefault(topic, []).append((partition, place))
-                self.size += 1
+            for topic, numbers in assigned_to(member).items():
+                found.setdefault(topic, []).extend([(partition, place) for partition in numbers])
+                self.size += len(numbers)
         self._topics: dict[str, tuple[array[int], array[int]]] = {}
         for topic, pairs in found.items():
+            if not pairs:
+                continue
             pairs.sort()
             partitions, places = zip(*pairs, strict=True)
             self._topics[topic] = array("i", partitions), array("i", places)

@@ -6,6 +6,7 @@ sticky rule keeps here what it would keep there. A cooperative one is asked unti
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from assignors import measure
 from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription, TopicPartition
@@ -18,8 +19,10 @@ from coordinator.runtime.consumers import (
     assigned_to,
     by_topic,
     check_consumers,
+    flat,
     subscription_of,
 )
+from protocol import limits
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
@@ -79,7 +82,7 @@ def _suppose(group: m.DescribeAnswer, request: m.PreviewRequest, registered: Map
     check_consumers(group)
     supposed = _Supposed()
     for member in group.members:
-        owned = supposed.before[member.member_id] = assigned_to(member)
+        owned = supposed.before[member.member_id] = flat(assigned_to(member))
         supposed.said[member.member_id] = subscription_of(member, owned, group.generation_id)
     supposed.after = dict(supposed.said)
     _let_leave(group, request, supposed)
@@ -130,8 +133,7 @@ def _check_seat(instance_id: str, count: int, place: int, supposed: _Supposed) -
 
 def _count(request: m.PreviewRequest, registered: Mapping[str, int], supposed: _Supposed) -> None:
     """Partitions of each topic. Of one that nobody registered, as many are taken to exist as are assigned."""
-    owned = {topic_partition: "" for share in supposed.before.values() for topic_partition in share}
-    counts = {**assigned_counts(owned), **registered}
+    counts = {**assigned_counts(supposed.before.values()), **registered}
     for topic, count in request.partitions.items():
         if count < counts.get(topic, 0):
             detail = f"{topic} has {counts[topic]} partitions, and a topic only grows."
@@ -219,7 +221,10 @@ def _answer(
             for member_id in (*supposed.said, *(x for x in supposed.after if x not in supposed.said))
         ),
         partitions_moved_count=len(moved),
-        partitions_moved=moved,
+        partitions_moved=tuple(
+            m.MovedPartition(topic=topic, partition=partition, from_member_id=from_member_id, to_member_id=to)
+            for topic, partition, from_member_id, to in moved[: limits.PREVIEW_MOVES_LISTED_MAX]
+        ),
         unassigned_count=len(unassigned),
         unassigned=by_topic(unassigned),
         evenness_before=_evenness(spec_before, supposed.before),
@@ -227,21 +232,24 @@ def _answer(
     )
 
 
-def _moved(before: Assignment, after: Assignment) -> tuple[m.MovedPartition, ...]:
+def _moved(before: Assignment, after: Assignment) -> list[tuple[str, int, str, str | None]]:
+    """Topic, partition, from whom and to whom, sorted by topic and partition."""
     owner_after = {topic_partition: member_id for member_id, share in after.items() for topic_partition in share}
-    return tuple(
-        m.MovedPartition(topic=topic, partition=partition, from_member_id=member_id, to_member_id=to)
-        for topic, partition, member_id in sorted(
-            (*tp, member_id) for member_id, share in before.items() for tp in share
-        )
-        if (to := owner_after.get((topic, partition))) != member_id
-    )
+    found: dict[str, list[tuple[str, int, str, str | None]]] = {}
+    for member_id, share in before.items():
+        for topic_partition in share:
+            to = owner_after.get(topic_partition)
+            if to != member_id:
+                found.setdefault(topic_partition[0], []).append((*topic_partition, member_id, to))
+    # Topic by topic: one sort of a hundred thousand would hold up every other thread.
+    return [move for topic in sorted(found) for move in sorted(found[topic], key=itemgetter(1))]
 
 
 def _member(
     member_id: str, member: m.DescribedMember | None, supposed: _Supposed, assignment: Assignment
 ) -> m.PreviewedMember:
     before, after = supposed.before.get(member_id, ()), assignment.get(member_id, ())
+    had, has = frozenset(before), frozenset(after)
     said = supposed.said.get(member_id) or supposed.after[member_id]
     return m.PreviewedMember(
         member_id=member_id,
@@ -252,8 +260,8 @@ def _member(
         after_count=len(after),
         before=by_topic(before),
         after=by_topic(after),
-        gained=by_topic(set(after).difference(before)),
-        lost=by_topic(set(before).difference(after)),
+        gained=by_topic([tp for tp in after if tp not in had]),
+        lost=by_topic([tp for tp in before if tp not in has]),
     )
 
 

@@ -33,7 +33,7 @@ from protocol.group_hash import shard_of_group
 MAILBOX_MAX = 10_000
 """Commands that may wait for one group. They wait only while a write of the group is under way."""
 
-PREVIEW_SIZE_MAX = 200_000
+PREVIEW_SIZE_MAX = 120_000
 """Members and partitions of one preview, where no setting says otherwise."""
 
 logger = logging.getLogger(__name__)
