@@ -15,6 +15,10 @@ PARTITIONS_MAX = 1_000_000
 """The most partitions, replicas or points on a circle that one question may make: memory for more is not given."""
 
 
+STEPS_MAX = 8
+"""How much of the way to a wrong field an error names: deeper ones lie in what the asker made up."""
+
+
 class QuestionError(Exception):
     """A question that cannot be answered. The text is one sentence for whoever asked, and names the field."""
 
@@ -83,7 +87,7 @@ class ReplicasQuestion(BaseModel):
     brokers: list[BrokerQuestion]
     partitions: Number
     replication_factor: Number
-    fixed_start_index: Number = 0
+    fixed_start_index: Annotated[StrictInt, Field(ge=0, le=INT32_MAX)] = 0
     start_partition_id: Number = 0
 
 
@@ -135,6 +139,6 @@ def read(kind: type[Kind], asked: Any) -> Kind:
         return kind.model_validate(asked)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"]) or "input"
+        where = ".".join(str(step) for step in first["loc"][:STEPS_MAX]) or "input"
         sentence = f"{first['msg'][0].lower()}{first['msg'][1:]}"
         raise QuestionError(f"{where}: {sentence}") from error

@@ -57,8 +57,9 @@ def test_the_picture_of_weights_is_true() -> None:
     assert drawn == {m: [f"{topic}-{partition}" for topic, partition in share] for m, share in given.items()}
 
 
-def test_the_example_works_once_its_distribution_is_installed(tmp_path: Path) -> None:
-    """Lays out what an installer would: the module, and metadata with the entry point."""
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Where the example is installed: laid out as an installer would, the module and metadata with the entry point."""
     (tmp_path / "standby.py").write_text(block("python"), encoding="utf-8")
     declared = tomllib.loads(block("toml"))["project"]["entry-points"]
     metadata = tmp_path / "standby-1.0.dist-info"
@@ -66,20 +67,29 @@ def test_the_example_works_once_its_distribution_is_installed(tmp_path: Path) ->
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: standby\nVersion: 1.0\n", encoding="utf-8")
     lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in declared.items()]
     (metadata / "entry_points.txt").write_text("".join(lines), encoding="utf-8")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
 
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", USE],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+
+def printed(environment: dict[str, str], *arguments: str) -> str:
+    """What a Python there prints, if nothing goes wrong."""
+    command = [sys.executable, "-W", "error", *arguments]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert ran.stderr == ""
-    assert ran.stdout.splitlines() == [
+    return ran.stdout
+
+
+def test_the_example_works_once_its_distribution_is_installed(environment: dict[str, str]) -> None:
+    assert printed(environment, "-c", USE).splitlines() == [
         repr(tuple(sorted([*(built_in.name for built_in in registry.BUILT_IN), "standby"]))),
         "[('a', (('t0', 0), ('t0', 1))), ('b', (('t1', 0),)), ('c', ())]",
     ]
+
+
+def test_the_example_can_be_tried_without_a_service(environment: dict[str, str]) -> None:
+    prompt, expected = block("text try").split("\n", 1)
+    words = prompt.split()
+    assert words[:3] == ["$", "rallypoint", "assign"]
+    assert printed(environment, "-m", "cli.main", *words[2:]) == expected
 
 
 def rows(name: str) -> dict[str, list[str]]:

@@ -129,9 +129,20 @@ BAD_CASES: list[tuple[bytes, str]] = [
     (case("range", group({"t": 1}, {"a": {"topics": "t"}})), "subscriptions.a.topics: input should be a valid list"),
     (case("range", group({"t": 1}, {"a": None})), "subscriptions.a: input should be"),
     (case("range", group({"t": 1}, {"a": {"topics": [], "owned": [["t", -1]]}})), "subscriptions.a.owned.0.1: "),
+    (
+        b'{"id":7,"algorithm":"range","input":{"partitions_per_topic":{},"subscriptions":{"a":{"topics":[],"user_data":'
+        + b"[" * 500
+        + b"]" * 500
+        + b"}}}}",
+        "subscriptions.a.user_data.list.0.list.0.list: recursion error",
+    ),
     (case("range", group({"t": 1}, {}, replica_racks={"t": [[None]]})), "replica_racks.t.0.0: "),
     (case("replicas", group({"t": 1}, {})), "'replicas' shares nothing out among the members of a group"),
     (case("replicas", {"brokers": [{"id": "a"}], "partitions": 1, "replication_factor": 1}), "brokers.0.id: "),
+    (
+        case("replicas", {"brokers": [], "partitions": 1, "replication_factor": 1, "fixed_start_index": -1}),
+        "fixed_start_index: input should be greater than or equal to 0",
+    ),
     (
         case("replicas", {"brokers": [{"id": 1}], "partitions": 10**6, "replication_factor": 2}),
         "partitions: more than 1000000 replicas in all",
@@ -164,6 +175,13 @@ def test_other_keys_and_another_order_of_keys_do_not_matter() -> None:
         '"partitions_per_topic": {"t": 1}}, "algorithm": "range"}\n'
     )
     assert json.loads(run("--jsonl", given=line.encode()).stdout) == {"id": None, "output": {"a": [["t", 0]]}}
+
+
+def test_what_a_member_knows_reaches_the_assignor() -> None:
+    weights = {"topics": ["t"], "user_data": {"weights": {"t": {"0": 30, "1": 10, "2": 10, "3": 10}}}}
+    ran = run("--jsonl", given=case("weighted", group({"t": 4}, {"a": weights, "b": ["t"]})))
+    shares = json.loads(ran.stdout)["output"].values()
+    assert sorted(len(share) for share in shares) == [1, 3]
 
 
 def test_no_lines_are_answered_by_none() -> None:
