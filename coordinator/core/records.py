@@ -62,6 +62,19 @@ class MemberForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberGone:
+    """In that generation the member is no more. Stands for a `MemberForgotten` that came too early for its batch.
+
+    Written only where a change is stored in pieces: invisible until the header names the generation, and taken away
+    when the older record that it hides is gone. No group ever knows of it.
+    """
+
+    group_id: str
+    member_id: str
+    generation_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetRecord:
     """The committed offset of a partition: the next one to read."""
 
@@ -213,6 +226,6 @@ GroupFact = (
     | HoldForgotten
 )
 RegistryFact = TopicRecord | TopicForgotten | RegistryRecord
-Record = GroupFact | RegistryFact | LayoutRecord
+Record = GroupFact | MemberGone | RegistryFact | LayoutRecord
 """Everything that the store keeps. A group's records live in the group's shard, the registry's and the
 layout in a space of their own."""

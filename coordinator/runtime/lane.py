@@ -5,6 +5,10 @@ can be seen from outside (answers, events) leaves before the records it rests on
 decided earlier. While an append is under way, commands wait in the mailbox; a lane without records to store answers
 at once, within the call, without a task.
 
+A step of a large group may have ten thousand records and as many answers. Its records are encoded in slices, and
+stored in pieces where one append cannot hold them (`pieces.py`); its effects are released in slices. Between slices
+others have their turn; the group itself goes on when the last one is out.
+
 Timers are set when they are decided, not when effects are released: nobody outside sees them, and one that fires
 while an append is under way waits in the mailbox like everything else.
 
@@ -15,8 +19,7 @@ answered exactly once; an answer to a call that is not waiting is a bug, and fou
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -24,15 +27,19 @@ from coordinator.core.commands import Call, Command, HangUp, Moment, TimerFired,
 from coordinator.core.decide import step
 from coordinator.core.effects import CancelTimer, Effect, Event, Failure, GroupAnswer, Notify, Reply, SetTimer
 from coordinator.core.group import Group
-from coordinator.core.records import GroupFact
+from coordinator.core.records import GroupFact, GroupRecord
+from coordinator.runtime.batch import ENCODED_AT_ONCE_MAX, LaneBatch, Stepped
 from coordinator.runtime.timers import Timer, Timers
 from coordinator.storage.codec import encode
-from coordinator.storage.contract import BatchLimits, BatchTooLarge, StorageError, Write, size_of
+from coordinator.storage.contract import BatchLimits, BatchTooLarge, StorageError, size_of
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
 STEPS_MAX = 1_000
 """Steps in one go, and so in one append. More than that waits for the next turn of the event loop."""
+
+RELEASED_AT_ONCE_MAX = 200
+"""Effects that are released before others have their turn. Most are answers, each with a request behind it."""
 
 logger = logging.getLogger(__name__)
 
@@ -86,45 +93,6 @@ class Waiting:
             self.future.set_result(answer)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stepped:
-    """What one command made."""
-
-    command: Command
-    writes: Sequence[Write]
-    size_bytes: int
-    effects: Sequence[Effect]
-
-
-class LaneBatch:
-    """The steps of a lane that become durable, and are released, together."""
-
-    __slots__ = ("_lane", "size_bytes", "steps", "writes")
-
-    def __init__(self, lane: "Lane") -> None:
-        self._lane = lane
-        self.steps: list[_Stepped] = []
-        self.writes: list[Write] = []
-        self.size_bytes = 0
-
-    def has_room_for(self, stepped: _Stepped, limits: BatchLimits) -> bool:
-        """Whether it can be stored together with what is here already. A step of its own is taken whatever its size."""
-        return not self.writes or (
-            len(self.writes) + len(stepped.writes) <= limits.writes_max
-            and self.size_bytes + stepped.size_bytes <= limits.bytes_max
-        )
-
-    def add(self, stepped: _Stepped) -> None:
-        """Take the step in."""
-        self.steps.append(stepped)
-        self.writes.extend(stepped.writes)
-        self.size_bytes += stepped.size_bytes
-
-    def settle(self, error: StorageError | None) -> None:
-        """The batch is durable, or it definitely is not."""
-        self._lane.settled(self, error)
-
-
 class Lane:
     """A loaded group with its mailbox, its timers and its waiting calls."""
 
@@ -137,7 +105,8 @@ class Lane:
         self._waiting: dict[int, Waiting] = {}
         self._timers: dict[TimerKey, Timer] = {}
         self._under_way: LaneBatch | None = None
-        self._carried: _Stepped | None = None
+        self._carried: Stepped | None = None
+        self._outbox: deque[Effect | Command] = deque()
         self._is_busy = False
         self._is_closing = False
         self._is_over = False
@@ -180,13 +149,16 @@ class Lane:
         """Forget the group: every call that waits gets the failure, or its own one; no timer of it fires any more."""
         self._is_over = True
         self._mailbox.clear()
+        self._outbox.clear()
         self._cancel_timers()
         while self._waiting:
             call_id, waiting = self._waiting.popitem()
             self._give(waiting, (instead or {}).get(call_id, failure))
 
     def close(self, failure: Failure) -> None:
-        """Take nothing more. Every call gets the failure, but those whose answers hang on an append under way."""
+        """Take nothing more. Every call gets the failure, but those whose answers are durable, or about to be."""
+        while self._outbox:
+            self._release_one(self._outbox.popleft())
         under_way = [] if self._under_way is None else self._under_way.steps
         decided = {effect.call_id for step in under_way for effect in step.effects if isinstance(effect, Reply)}
         self._is_closing = True
@@ -203,25 +175,30 @@ class Lane:
         """Release what has become durable, then do what waits. A fault of ours ends the lane, not the process."""
         self._is_busy = True
         try:
-            if durable is not None:
-                self._release(durable)
+            if not (self._release_slice() if durable is None else self._release(durable)):
+                return
             if self._is_closing:
                 self._is_over = True
             else:
                 self._run()
         except Exception:
-            logger.exception("group %r failed; it is loaded anew", self.group_id)
-            self._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service failed; see its log."))
+            self.faulted()
+
+    def faulted(self) -> None:
+        """A fault of ours is being handled: the group is not what it should be."""
+        logger.exception("group %r failed; it is loaded anew", self.group_id)
+        self._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service failed; see its log."))
 
     def _run(self) -> None:
         """Step, append, release, until nothing waits or an append is under way."""
         while self._mailbox or self._carried is not None:
             batch = self._step_what_waits()
-            if batch.writes:
+            if batch.stores:
                 self._under_way = batch
                 self._host.append(batch)
                 return
-            self._release(batch)
+            if not self._release(batch):
+                return
             if self._mailbox and len(batch.steps) >= STEPS_MAX:
                 asyncio.get_running_loop().call_soon(self._resume)
                 return
@@ -249,7 +226,8 @@ class Lane:
             batch.add(stepped)
         return batch
 
-    def _step(self, command: Command) -> _Stepped:
+    def _step(self, command: Command) -> Stepped:
+        header = self._group.header
         decision = step(self._group, command, self._host.moment())
         seen: list[Effect] = []
         for effect in decision.effects:
@@ -260,8 +238,20 @@ class Lane:
                     self._cancel_timer(key)
                 case _:
                     seen.append(effect)
-        writes = _encode_all(decision.records) if decision.records else ()
-        return _Stepped(command, writes, size_of(writes) if writes else 0, seen)
+        if not decision.records:
+            return Stepped(command, (), 0, seen)
+        return self._to_store(command, decision.records, seen, header)
+
+    def _to_store(
+        self, command: Command, records: Sequence[GroupFact], effects: Sequence[Effect], header: GroupRecord | None
+    ) -> Stepped:
+        limits = self._host.limits
+        if len(records) <= min(ENCODED_AT_ONCE_MAX, limits.writes_max):
+            writes = [encode(record) for record in records]
+            size_bytes = size_of(writes)
+            if size_bytes <= limits.bytes_max:
+                return Stepped(command, writes, size_bytes, effects)
+        return Stepped(command, (), 0, effects, records, header)
 
     def settled(self, batch: LaneBatch, error: StorageError | None) -> None:
         """The append under way has ended, one way or the other."""
@@ -283,18 +273,48 @@ class Lane:
 
     # --- release -----------------------------------------------------------------------------------------------------
 
-    def _release(self, batch: LaneBatch) -> None:
+    def _release(self, batch: LaneBatch) -> bool:
+        """Let be seen what the batch made. False where it is too much at once: the rest follows in turns of its own."""
+        if sum(len(stepped.effects) for stepped in batch.steps) > RELEASED_AT_ONCE_MAX:
+            for stepped in batch.steps:
+                self._outbox.extend(stepped.effects)
+                self._outbox.append(stepped.command)
+            return self._release_slice()
         for stepped in batch.steps:
             for effect in stepped.effects:
-                if isinstance(effect, Reply):
-                    self._answer(effect.call_id, effect.answer)
-                elif isinstance(effect, Notify):
-                    self._host.observe(effect.event)
-            command = stepped.command
-            if isinstance(command, Call):
-                self._park(command.call_id)
-            elif isinstance(command, HangUp):
-                self._drop(command.call_id)
+                self._release_effect(effect)
+            self._release_command(stepped.command)
+        return True
+
+    def _release_slice(self) -> bool:
+        for _ in range(min(len(self._outbox), RELEASED_AT_ONCE_MAX)):
+            self._release_one(self._outbox.popleft())
+        if self._outbox:
+            asyncio.get_running_loop().call_soon(self._go_on_releasing)
+        return not self._outbox
+
+    def _go_on_releasing(self) -> None:
+        if not self._is_over:
+            self._turn(None)
+
+    def _release_one(self, due: Effect | Command) -> None:
+        if isinstance(due, Effect):
+            self._release_effect(due)
+        else:
+            self._release_command(due)
+
+    def _release_effect(self, effect: Effect) -> None:
+        if isinstance(effect, Reply):
+            self._answer(effect.call_id, effect.answer)
+        elif isinstance(effect, Notify):
+            self._host.observe(effect.event)
+
+    def _release_command(self, command: Command) -> None:
+        """Its effects are out: what is not answered now is parked; what was hung up gets no answer."""
+        if isinstance(command, Call):
+            self._park(command.call_id)
+        elif isinstance(command, HangUp):
+            self._drop(command.call_id)
 
     def _answer(self, call_id: int, answer: Answer) -> None:
         waiting = self._waiting.pop(call_id, None)
@@ -340,10 +360,6 @@ class Lane:
         self.tell(TimerFired(key))
 
 
-def _encode_all(records: Iterable[GroupFact]) -> list[Write]:
-    return [encode(record) for record in records]
-
-
 def _too_large(batch: LaneBatch) -> dict[int, Failure]:
     """Who asked for more than the store takes in one piece is told so; to send it again would be of no use."""
     return {
@@ -351,8 +367,8 @@ def _too_large(batch: LaneBatch) -> dict[int, Failure]:
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             if isinstance(stepped.command.request, m.CommitRequest)
             else ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"The change has {len(batch.writes)} parts of {batch.size_bytes} bytes; the store takes no more than its"
-            " limit in one piece.",
+            f"The change has {batch.size_bytes} bytes, and what of it belongs together is more than the store takes in"
+            " one piece.",
         )
         for stepped in batch.steps
         if isinstance(stepped.command, Call)

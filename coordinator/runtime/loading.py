@@ -1,7 +1,9 @@
 """From stored writes to groups: decode, put the records of each group together, leave out what no header names.
 
-A change that is larger than a batch is written in pieces, members of the new generation first and the header that
-names it last. So members above the header's generation are pieces of a change that never came to its end.
+A change that is larger than a batch is written in pieces (`pieces.py`): members of the new generation first, then the
+header that names it, then the deletions of what the load would leave out anyway. So what no header names is part of a
+change that did not come to its end, or of one whose end was not tidied up; either way it counts for nothing. It must
+be swept before the group goes on, for the next header would name it.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -14,6 +16,7 @@ from coordinator.core.records import (
     HoldForgotten,
     HoldRecord,
     MemberForgotten,
+    MemberGone,
     MemberRecord,
     OffsetRecord,
     RebalanceForgotten,
@@ -22,16 +25,20 @@ from coordinator.core.records import (
 from coordinator.storage.codec import decode
 from coordinator.storage.contract import Space, StoredDataInvalid
 
-StoredRecord = GroupRecord | MemberRecord | OffsetRecord | RebalanceRecord | HoldRecord
+CountedRecord = GroupRecord | MemberRecord | OffsetRecord | RebalanceRecord | HoldRecord
+StoredRecord = CountedRecord | MemberGone
 Leftover = MemberForgotten | RebalanceForgotten | HoldForgotten
 
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """What the store holds of a group. `leftovers` are the records that count for nothing and can be swept."""
+    """What the store holds of a group. `leftovers` are the records that count for nothing.
+
+    They are to be swept in their order, in as many batches as it takes: a load after any of them finds the same group.
+    """
 
     group_id: str
-    records: tuple[StoredRecord, ...]
+    records: tuple[CountedRecord, ...]
     leftovers: tuple[Leftover, ...]
 
     def restore(self) -> Group:
@@ -45,40 +52,49 @@ class StoredGroup:
 def sort_out(group_id: str, records: Iterable[StoredRecord]) -> StoredGroup:
     """Keep what counts. Of a member's records it is the one of the highest generation that the header allows.
 
-    Rebalances, and what is set for them, count for a group that is there: one with a header, or with offsets at least.
+    Without a header, or with one that names no leader, there are no members. Rebalances, and what is set for them,
+    count for a group that is there: one with a header, or with offsets at least.
     """
     header: GroupRecord | None = None
-    members: dict[str, MemberRecord] = {}
+    members: list[MemberRecord | MemberGone] = []
     offsets: list[OffsetRecord] = []
     beside: list[RebalanceRecord | HoldRecord] = []
-    leftovers: list[Leftover] = []
-    for record in sorted(records, key=_header_first):
+    for record in records:
         if isinstance(record, GroupRecord):
             header = record
         elif isinstance(record, OffsetRecord):
             offsets.append(record)
         elif isinstance(record, RebalanceRecord | HoldRecord):
             beside.append(record)
-        elif header is None or record.generation_id > header.generation_id:
-            leftovers.append(_forgotten(record))
         else:
-            kept = members.get(record.member_id)
-            if kept is not None:
-                older, record = sorted((kept, record), key=lambda member: member.generation_id)  # noqa: PLW2901
-                leftovers.append(_forgotten(older))
-            members[record.member_id] = record
+            members.append(record)
+    kept, hidden = _newest(members, header)
     headers = () if header is None else (header,)
+    leftovers: list[Leftover] = list(map(_forgotten, hidden))
     if header is None and not offsets:
         leftovers.extend(map(_forgotten_beside, beside))
         beside = []
-    return StoredGroup(group_id, (*headers, *members.values(), *offsets, *beside), tuple(leftovers))
+    return StoredGroup(group_id, (*headers, *kept, *offsets, *beside), tuple(leftovers))
 
 
-def _header_first(record: StoredRecord) -> bool:
-    return not isinstance(record, GroupRecord)
+def _newest(
+    members: list[MemberRecord | MemberGone], header: GroupRecord | None
+) -> tuple[list[MemberRecord], list[MemberRecord | MemberGone]]:
+    """The records that count, and those that do not, the older ones first: what hides a record goes after it."""
+    highest = -1 if header is None or header.leader is None else header.generation_id
+    members.sort(key=lambda record: record.generation_id)
+    newest = {record.member_id: record for record in members if record.generation_id <= highest}
+    kept: list[MemberRecord] = []
+    leftovers: list[MemberRecord | MemberGone] = []
+    for record in members:
+        if isinstance(record, MemberRecord) and newest.get(record.member_id) is record:
+            kept.append(record)
+        else:
+            leftovers.append(record)
+    return kept, leftovers
 
 
-def _forgotten(record: MemberRecord) -> MemberForgotten:
+def _forgotten(record: MemberRecord | MemberGone) -> MemberForgotten:
     return MemberForgotten(record.group_id, record.member_id, record.generation_id)
 
 

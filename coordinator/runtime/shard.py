@@ -18,15 +18,26 @@ from enum import StrEnum
 from coordinator.core.commands import GroupLoaded, Moment
 from coordinator.core.effects import Event, Failure, GroupUnloaded
 from coordinator.core.group import Group
+from coordinator.runtime.batch import LaneBatch
 from coordinator.runtime.clock import Backoff, Clock, sleep
-from coordinator.runtime.lane import Lane, LaneBatch
+from coordinator.runtime.lane import Lane
 from coordinator.runtime.loading import StoredGroup, stored_groups
 from coordinator.runtime.observer import Observer
+from coordinator.runtime.pieces import cut_anywhere
 from coordinator.runtime.timers import Timers
 from coordinator.runtime.view import GroupView
 from coordinator.runtime.writer import Writer
 from coordinator.storage.codec import encode, group_prefix
-from coordinator.storage.contract import BatchLimits, Fenced, Space, StorageError, Store, Write, shard_space
+from coordinator.storage.contract import (
+    BatchLimits,
+    BatchTooLarge,
+    Fenced,
+    Space,
+    StorageError,
+    Store,
+    Write,
+    shard_space,
+)
 from protocol.errors import ErrorCode
 
 SLICE = 50
@@ -74,6 +85,7 @@ class Shard:
         self._open_backoff = Backoff()
         self._reloads: dict[str, asyncio.Task[None]] = {}
         self._reload_backoff = Backoff()
+        self._large: set[asyncio.Task[None]] = set()
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -95,6 +107,7 @@ class Shard:
         self._tried.set()
         for lane in self.lanes.values():
             lane.close(failure)
+        await asyncio.gather(*self._large, return_exceptions=True)
         if self._writer is not None:
             await self._writer.finish()
         self._forget_lanes()
@@ -150,9 +163,8 @@ class Shard:
                 leftovers.extend(encode(record) for record in stored.leftovers)
             # An engine that never waits must not keep the others from their turn.
             await asyncio.sleep(0)
-        count = max(1, space.limits.writes_max)
-        for start in range(0, len(leftovers), count):
-            await space.append(leftovers[start : start + count])
+        for batch in cut_anywhere(leftovers, space.limits):
+            await space.append(batch)
         self._writer = Writer(space, self._lose)
         self.error = None
         self.state = ShardState.ACTIVE
@@ -189,6 +201,8 @@ class Shard:
         for task in self._reloads.values():
             task.cancel()
         self._reloads.clear()
+        for large in self._large:
+            large.cancel()
         if self._is_closed:
             return
         self.state = ShardState.FAILED
@@ -215,9 +229,25 @@ class Shard:
         return self._workshop.moment()
 
     def append(self, batch: LaneBatch) -> None:
-        """Store the batch, and settle it."""
+        """Store the batch, and settle it. One that is large goes beside the writer, piece by piece."""
         assert self._writer is not None
-        self._writer.submit(batch)
+        if batch.is_large:
+            task = asyncio.get_running_loop().create_task(self._store_large(batch, self._writer))
+            self._large.add(task)
+            task.add_done_callback(self._large.discard)
+        else:
+            self._writer.submit(batch)
+
+    async def _store_large(self, batch: LaneBatch, writer: Writer) -> None:
+        """Other groups' batches go between the pieces; the next step of this group waits for the last one."""
+        try:
+            error = await writer.store(await batch.cut(writer.limits))
+        except BatchTooLarge as too_large:
+            error = too_large
+        except Exception:
+            batch.give_up()
+            return
+        batch.settle(error)
 
     def observe(self, event: Event) -> None:
         """Something happened, and may be known."""
@@ -245,13 +275,10 @@ class Shard:
             self._reloads[lane.group_id] = asyncio.get_running_loop().create_task(self._reload(lane.group_id, wait_ms))
 
     async def _reload(self, group_id: str, wait_ms: int) -> None:
-        assert self._space is not None
         while True:
             await sleep(self._workshop.clock, wait_ms)
             try:
-                found = [
-                    stored async for groups in stored_groups(self._space, group_prefix(group_id)) for stored in groups
-                ]
+                found = await self._read_and_sweep(group_id)
                 break
             except Fenced as error:
                 self._lose(error)
@@ -264,3 +291,14 @@ class Shard:
         self.observe(GroupUnloaded(group_id))
         for stored in found:
             self._add_lane(stored).go_on()
+
+    async def _read_and_sweep(self, group_id: str) -> list[StoredGroup]:
+        """The group as it is stored, when nothing is left in the store that does not count."""
+        assert self._space is not None
+        assert self._writer is not None
+        found = [stored async for groups in stored_groups(self._space, group_prefix(group_id)) for stored in groups]
+        leftovers = [encode(record) for stored in found for record in stored.leftovers]
+        error = await self._writer.store(cut_anywhere(leftovers, self._writer.limits))
+        if error is not None:
+            raise error
+        return found

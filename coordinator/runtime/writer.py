@@ -6,7 +6,7 @@ One append is under way at a time, so that a doubtful one can never be overtaken
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from coordinator.storage.contract import (
@@ -17,6 +17,7 @@ from coordinator.storage.contract import (
     StorageError,
     StorageUnavailable,
     Write,
+    size_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,20 @@ class Batch(Protocol):
         """
 
 
+class _Awaited:
+    """A batch that somebody waits for."""
+
+    def __init__(self, writes: Sequence[Write]) -> None:
+        self.writes = writes
+        self.size_bytes = size_of(writes)
+        self.fate: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+
+    def settle(self, error: StorageError | None) -> None:
+        """Let it be known, unless nobody waits any more."""
+        if not self.fate.done():
+            self.fate.set_result(error)
+
+
 class Writer:
     """The writer of an acquired space."""
 
@@ -62,6 +77,19 @@ class Writer:
         self._waiting.append(batch)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def store(self, pieces: Iterable[Sequence[Write]]) -> StorageError | None:
+        """Store one batch after the other; others may come between. Ends at the first error, one of the `DEFINITE`.
+
+        If the space is lost it never returns: whoever owns the space cancels those who wait for it.
+        """
+        for writes in pieces:
+            awaited = _Awaited(writes)
+            self.submit(awaited)
+            error = await awaited.fate
+            if error is not None:
+                return error
+        return None
 
     async def finish(self) -> None:
         """Return when nothing waits any more."""

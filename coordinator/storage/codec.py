@@ -4,7 +4,8 @@
     r                                     the registry's header
     t/<topic>                             a topic of the registry
     g/<group>/h                           a group's header
-    g/<group>/m/<member>/<generation>     a member with its assignment, as written in that generation
+    g/<group>/m/<member>/<generation>     a member with its assignment, as written in that generation; or that it is
+                                          gone in that generation
     g/<group>/o/<topic>/<partition>       a committed offset
     g/<group>/r/<rebalance>               a rebalance, one of the last
     g/<group>/s                           what an operator has set: a freeze, a cool-down
@@ -130,7 +131,7 @@ def _encode_member(record: r.MemberRecord) -> _Encoded:
     }
 
 
-def _member_path(record: r.MemberRecord | r.MemberForgotten) -> str:
+def _member_path(record: r.MemberRecord | r.MemberGone | r.MemberForgotten) -> str:
     return f"g/{_quote(record.group_id)}/m/{_quote(record.member_id)}/{record.generation_id}"
 
 
@@ -197,6 +198,7 @@ def _encode_topic(record: r.TopicRecord) -> _Encoded:
 _ENCODERS: dict[type, Callable[[Any], _Encoded]] = {
     r.GroupRecord: _encode_group,
     r.MemberRecord: _encode_member,
+    r.MemberGone: lambda record: (_member_path(record), {"gone": True}),
     r.OffsetRecord: _encode_offset,
     r.RebalanceRecord: _encode_rebalance,
     r.HoldRecord: _encode_hold,
@@ -262,6 +264,14 @@ class _Fields:
             _refuse(f"{name} is no object: {value!r}")
         return value
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._fields
+
+    def mark(self, name: str) -> None:
+        value = self._take(name)
+        if value is not True:
+            _refuse(f"{name} is not true: {value!r}")
+
     def refuse_the_rest(self) -> None:
         if self._fields:
             _refuse(f"there are fields that nobody knows: {', '.join(sorted(self._fields))}")
@@ -283,6 +293,11 @@ def _decode(path: list[str], fields: _Fields) -> r.Record:
                 leader_epoch=fields.number_or_none("leader_epoch"),
                 metadata=fields.text("metadata"),
                 commit_at_ms=fields.number("commit_at_ms"),
+            )
+        case ["g", group_id, "m", member_id, generation_id] if "gone" in fields:
+            fields.mark("gone")
+            return r.MemberGone(
+                group_id=_unquote(group_id), member_id=_unquote(member_id), generation_id=_number(generation_id)
             )
         case ["g", group_id, "m", member_id, generation_id]:
             return r.MemberRecord(
