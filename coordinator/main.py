@@ -42,7 +42,7 @@ from coordinator.runtime.observer import Observer
 from coordinator.runtime.ownership import NodeAddress, SoleOwner
 from coordinator.runtime.service import Service
 from coordinator.settings import Settings
-from coordinator.storage.contract import AppendFigures, StorageError
+from coordinator.storage.contract import AppendFigures, BatchLimits, StorageError
 from coordinator.storage.engines import open_store
 
 LISTEN_BACKLOG = 4096
@@ -99,7 +99,7 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
         feed = EventFeed(secrets.token_hex(4), settings.events_kept_max, clock.now_ms)
         observers = Observers((metrics, EventLog(), feed))
         try:
-            store = await open_store(settings.storage, observers.appended)
+            store = await open_store(settings.storage, batch_limits_of(settings), observers.appended)
         except StorageError as error:
             raise StartError(f"The storage {settings.storage} cannot be opened: {error}.") from error
         open_parts.push_async_callback(store.close)
@@ -200,6 +200,11 @@ def stream_limits_of(settings: Settings) -> StreamLimits:
     return StreamLimits(
         settings.event_streams_max, settings.events_heartbeat_interval_ms, settings.events_write_timeout_ms
     )
+
+
+def batch_limits_of(settings: Settings) -> BatchLimits:
+    """What one write of the store may hold."""
+    return BatchLimits(writes_max=settings.storage_batch_writes_max, bytes_max=settings.storage_batch_bytes_max)
 
 
 def policy_of(settings: Settings, url: str, token_hashes: tuple[str, ...]) -> SecurityPolicy:

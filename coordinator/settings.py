@@ -112,6 +112,24 @@ class Settings(BaseSettings):
         ge=1,
         le=10_000,
     )
+    storage_batch_writes_max: int = _setting(
+        200_000,
+        "Storage",
+        "Records that one write of the store may hold; a larger change is stored in pieces, and counts with the last "
+        "one that it needs. The default keeps one write from holding up all others. 127 is what an etcd server of "
+        "default settings takes beside the fence: to see how groups live with that.",
+        ge=10,
+        le=200_000,
+    )
+    storage_batch_bytes_max: int = _setting(
+        64 * 1024 * 1024,
+        "Storage",
+        "Bytes of keys and values that one write of the store may hold; beside `storage_batch_writes_max`, whichever "
+        "is reached first. A single record that is larger is refused, so a member's subscription and assignment "
+        "together must fit. An etcd server of default settings takes 1,500,000.",
+        ge=65_536,
+        le=64 * 1024 * 1024,
+    )
 
     # --- groups
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.storage.contract import AppendFigures, StorageError, Store
+from coordinator.storage.contract import AppendFigures, BatchLimits, StorageError, Store
 from coordinator.storage.memory import MemoryStore
-from coordinator.storage.sqlite import SqliteStore
+from coordinator.storage.sqlite import SQLITE_LIMITS, SqliteStore
 
 SQLITE = "sqlite:///"
 MEMORY = "memory:"
@@ -15,16 +15,19 @@ class StorageUrlInvalid(StorageError):  # noqa: N818 - named as users meet it
     """The URL names no store."""
 
 
-async def open_store(url: str, on_append: Callable[[AppendFigures], None] | None = None) -> Store:
+async def open_store(
+    url: str, limits: BatchLimits = SQLITE_LIMITS, on_append: Callable[[AppendFigures], None] | None = None
+) -> Store:
     """Open the store of the URL: `sqlite:///PATH`, where an absolute path makes four slashes, or `memory:`.
 
-    `on_append` is told of every durable write. Raises StorageUrlInvalid, SpaceHeld where another process has the
-    file, StorageUnavailable, or StoredDataInvalid where the file is not one of ours or is newer than this program.
+    `limits` are what one append may hold, not above the engine's own; `on_append` is told of every durable write.
+    Raises StorageUrlInvalid, SpaceHeld where another process has the file, StorageUnavailable, or StoredDataInvalid
+    where the file is not one of ours or is newer than this program.
     """
     path = check_url(url)
     if path is None:
-        return MemoryStore(on_append=on_append)
-    return await SqliteStore.open(path, on_append=on_append)
+        return MemoryStore(limits=limits, on_append=on_append)
+    return await SqliteStore.open(path, limits=limits, on_append=on_append)
 
 
 def check_url(url: str) -> Path | None:

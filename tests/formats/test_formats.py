@@ -139,9 +139,15 @@ def samples(name: str) -> list[Write]:
     return [Write(sample["key"].encode(), sample["value"].encode()) for sample in map(json.loads, lines)]
 
 
+RECORDS_V1_PIECES: list[r.Record] = [
+    r.MemberGone(group_id=GROUP, member_id="seat%2-9a1b", generation_id=5),
+]
+"""Since changes are stored in pieces."""
+
 PAIRS_V1 = [
     *zip(samples("records-v1.jsonl"), RECORDS_V1, strict=True),
     *zip(samples("rebalances-v1.jsonl"), REBALANCES_V1, strict=True),
+    *zip(samples("records-v1-pieces.jsonl"), RECORDS_V1_PIECES, strict=True),
 ]
 
 

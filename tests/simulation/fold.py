@@ -7,6 +7,7 @@ from coordinator.core.records import (
     GroupRecord,
     HoldRecord,
     LayoutRecord,
+    MemberGone,
     MemberRecord,
     OffsetRecord,
     RebalanceRecord,
@@ -18,7 +19,7 @@ from coordinator.storage.contract import Write
 from protocol.opaque import OpaqueJson
 
 OffsetKey = tuple[str, int]
-OfGroup = GroupRecord | MemberRecord | OffsetRecord | RebalanceRecord | HoldRecord
+OfGroup = GroupRecord | MemberRecord | MemberGone | OffsetRecord | RebalanceRecord | HoldRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class FoldedGroup:
     """A group as its log comes to. `written` keeps every offset that was ever durable, by partition."""
 
     header: GroupRecord | None = None
-    records: dict[tuple[str, int], MemberRecord] = field(default_factory=dict)
+    records: dict[tuple[str, int], MemberRecord | MemberGone] = field(default_factory=dict)
     offsets: dict[OffsetKey, OffsetRecord] = field(default_factory=dict)
     written: dict[OffsetKey, set[int]] = field(default_factory=dict)
     rebalances: dict[int, RebalanceRecord] = field(default_factory=dict)
@@ -42,16 +43,16 @@ class FoldedGroup:
 
     @property
     def members(self) -> dict[str, MemberRecord]:
-        """Of each member the newest record that the header's generation allows; none without a header."""
-        seen: dict[str, MemberRecord] = {}
-        if self.header is not None:
+        """Of each member the newest record that the header's generation allows; none without a header or a leader."""
+        seen: dict[str, MemberRecord | MemberGone] = {}
+        if self.header is not None and self.header.leader is not None:
             for (member_id, generation_id), record in self.records.items():
                 newest = seen.get(member_id)
                 if generation_id <= self.header.generation_id and (
                     newest is None or newest.generation_id < generation_id
                 ):
                     seen[member_id] = record
-        return seen
+        return {member_id: record for member_id, record in seen.items() if isinstance(record, MemberRecord)}
 
     @property
     def shares(self) -> dict[str, Share]:
@@ -89,7 +90,9 @@ class Fold:
                     self.topics[record.topic] = record
                 case LayoutRecord() | RegistryRecord():
                     pass
-                case GroupRecord() | MemberRecord() | OffsetRecord() | RebalanceRecord() | HoldRecord():
+                case (
+                    GroupRecord() | MemberRecord() | MemberGone() | OffsetRecord() | RebalanceRecord() | HoldRecord()
+                ):
                     self._known[key] = record
                     touched[record.group_id] = None
                     self._put(record)
@@ -100,7 +103,7 @@ class Fold:
         match record:
             case GroupRecord():
                 group.header = record
-            case MemberRecord():
+            case MemberRecord() | MemberGone():
                 group.records[record.member_id, record.generation_id] = record
             case OffsetRecord():
                 group.offsets[record.topic, record.partition] = record
@@ -115,7 +118,7 @@ class Fold:
         match record:
             case GroupRecord():
                 group.header = None
-            case MemberRecord():
+            case MemberRecord() | MemberGone():
                 del group.records[record.member_id, record.generation_id]
             case OffsetRecord():
                 del group.offsets[record.topic, record.partition]

@@ -229,13 +229,13 @@ async def test_two_services_over_one_store_never_both_write(room: Room) -> None:
 # --- too large -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_commit_over_the_limit_is_refused_for_good_and_nothing_of_it_is_kept() -> None:
-    room = await Room(store=MemoryStore(limits=BatchLimits(writes_max=10, bytes_max=100_000))).start()
+async def test_a_commit_with_a_record_over_the_limit_is_refused_for_good_and_nothing_of_it_is_kept() -> None:
+    room = await Room(store=MemoryStore(limits=BatchLimits(writes_max=10, bytes_max=1_000))).start()
     await room.now("g", commit(1))
-    many = m.CommitRequest(
-        generation_id=-1, offsets={"clicks": {number: m.OffsetCommit(offset=9) for number in range(11)}}
-    )
-    assert code(await room.now("g", many)) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    offsets = {number: m.OffsetCommit(offset=9) for number in range(20)}
+    offsets[15] = m.OffsetCommit(offset=9, metadata="x" * 1_000)
+    long = m.CommitRequest(generation_id=-1, offsets={"clicks": offsets})
+    assert code(await room.now("g", long)) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert await committed(room, "g") == {0: 1}
     assert isinstance(await room.now("g", commit(2)), m.CommitAnswer)
 

@@ -57,6 +57,7 @@ members = st.builds(
     assignment=opaques,
     request_id=or_none(ids),
 )
+gone = st.builds(r.MemberGone, group_id=ids, member_id=ids, generation_id=counts)
 offsets = st.builds(
     r.OffsetRecord,
     group_id=ids,
@@ -108,7 +109,7 @@ holds = st.builds(
 )
 registries = st.builds(r.RegistryRecord, version=counts)
 layouts = st.builds(r.LayoutRecord, shards=counts)
-records = st.one_of(groups, members, offsets, rebalances, holds, topics, registries, layouts)
+records = st.one_of(groups, members, gone, offsets, rebalances, holds, topics, registries, layouts)
 
 
 @given(records)
@@ -123,7 +124,7 @@ def test_two_records_share_a_key_only_if_they_are_of_the_same_thing(one: r.Recor
     if encode(one).key == encode(other).key:
         names = {"group_id", "member_id", "topic", "partition", "rebalance_id"}
         same = [[getattr(record, name, None) for name in sorted(names)] for record in (one, other)]
-        assert type(one) is type(other)
+        assert {type(one), type(other)} <= {r.MemberRecord, r.MemberGone} or type(one) is type(other)
         assert same[0] == same[1]
 
 
@@ -146,6 +147,7 @@ def test_a_groups_prefix_covers_its_keys_and_no_others(group_id: str, other_id: 
         (r.GroupRecord("a/b", None, None, 0, 0, None, 0), r.GroupForgotten("a/b")),
         (r.OffsetRecord("g", "t%", 3, 1, None, "", 0), r.OffsetForgotten("g", "t%", 3)),
         (r.TopicRecord("t", 1, 1), r.TopicForgotten("t")),
+        (r.MemberGone("g", "m", 4), r.MemberForgotten("g", "m", 4)),
         (
             r.RebalanceRecord("g/", 12, 0, 5, r.Cause("operator", "why", None, None, None, 5)),
             r.RebalanceForgotten("g/", 12),
@@ -201,6 +203,8 @@ def without(name: str) -> dict[str, Any]:
         (b"g/a/o/t/-1", json.dumps(GOOD), "no number"),
         (b"g/a%2f/o/t/1", json.dumps(GOOD), "not how an id is written"),
         (b"g/a/x", json.dumps(GOOD), "no record has such a key"),
+        (b"g/a/m/x/1", json.dumps({"v": 1, "gone": False}), "gone is not true"),
+        (b"g/a/m/x/1", json.dumps({"v": 1, "gone": True, "seniority": 1}), "seniority"),
         (b"", json.dumps(GOOD), "no record has such a key"),
         (b"t/a", json.dumps({"v": 1, "partitions": 1, "version": 1, "end_offsets": {"x": 1}}), "no number"),
         (b"t/a", json.dumps({"v": 1, "partitions": 1, "version": 1, "end_offsets": [1]}), "end_offsets"),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.storage.contract import BatchLimits
 from coordinator.storage.engines import StorageUrlInvalid, check_url, open_store
 from coordinator.storage.memory import MemoryStore
 from coordinator.storage.sqlite import SqliteStore
@@ -41,10 +42,12 @@ async def test_any_other_url_is_refused_saying_what_to_use(url: str) -> None:
 
 
 async def test_the_url_opens_its_engine(tmp_path: Path) -> None:
-    memory = await open_store("memory:")
-    sqlite = await open_store(f"sqlite:///{tmp_path}/x.db")
+    limits = BatchLimits(writes_max=127, bytes_max=1_500_000)
+    memory = await open_store("memory:", limits)
+    sqlite = await open_store(f"sqlite:///{tmp_path}/x.db", limits)
     assert isinstance(memory, MemoryStore)
     assert isinstance(sqlite, SqliteStore)
+    assert memory.limits == sqlite.limits == limits
     await memory.close()
     await sqlite.close()
     assert (tmp_path / "x.db").exists()
