@@ -6,7 +6,8 @@ Pure: from the records of one step to batches of writes. Nothing here waits or s
     1  what a load does not see before the header names its generation: members of it, and that some are gone in it;
        offsets, each of which is a change of its own
     2  what decides, in one batch: the header, and whatever shows at once
-    3  what a load leaves out by now: the members' older records, and that members are gone
+    3  what a load leaves out by now: the members' older records, and that members are gone; and the oldest of the
+       rebalances that are kept, of which one more does no harm
 
 A member that goes leaves its older record behind, and the new header would still let it count. Its deletion belongs to
 what decides; where there are too many of them for one batch, a `MemberGone` of the new generation hides each, from
@@ -24,11 +25,13 @@ from coordinator.core.records import (
     GroupFact,
     GroupForgotten,
     GroupRecord,
+    HoldForgotten,
     MemberForgotten,
     MemberGone,
     MemberRecord,
     OffsetForgotten,
     OffsetRecord,
+    RebalanceForgotten,
 )
 from coordinator.storage.codec import encode
 from coordinator.storage.contract import BatchLimits, Write, size_of
@@ -75,6 +78,10 @@ def _sort(changes: list[Change], stored: GroupRecord | None, limits: BatchLimits
                 order.before.append(write)
             case MemberForgotten() if header is not None:
                 leaving.append((record, write))
+            case RebalanceForgotten():
+                order.after.append(write)
+            case HoldForgotten() if isinstance(header, GroupForgotten):
+                order.after.append(write)
             case _:
                 order.deciding.append(write)
     if isinstance(header, GroupRecord) and stored is None and not leaving:

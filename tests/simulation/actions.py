@@ -35,6 +35,8 @@ class Actions:
                     self._world.start_client(self._world.away.pop(chance.randrange(len(self._world.away))))
             case "topic_grows":
                 self._world.grow(chance.choice(sorted(TOPICS)))
+            case "many_leave":
+                self._many_leave()
             case "lie":
                 self._lie()
             case "crash":
@@ -107,6 +109,13 @@ class Actions:
             case "slow_callback":
                 self._world.trace.fault(self._world.now_ms, kind, client.name)
                 client.callback_ms = chance.choice([1, 800, 6_000])
+
+    def _many_leave(self) -> None:
+        """Most members of a group leave in the same instant, and the others stay."""
+        group_id = self._world.chance.choice(self._world.plan.groups)
+        clients = [client for client in self._world.running() if client.group_id == group_id]
+        for client in clients[: len(clients) * 2 // 3]:
+            client.feed(ev.LeaveRequested("done", stay=False))
 
     def _cut_power_at_next_append(self) -> None:
         world = self._world

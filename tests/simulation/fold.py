@@ -90,9 +90,7 @@ class Fold:
                     self.topics[record.topic] = record
                 case LayoutRecord() | RegistryRecord():
                     pass
-                case (
-                    GroupRecord() | MemberRecord() | MemberGone() | OffsetRecord() | RebalanceRecord() | HoldRecord()
-                ):
+                case GroupRecord() | MemberRecord() | MemberGone() | OffsetRecord() | RebalanceRecord() | HoldRecord():
                     self._known[key] = record
                     touched[record.group_id] = None
                     self._put(record)

@@ -4,7 +4,7 @@ Most seeds have only some kinds of faults, and a few have none: a fault that is 
 """
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coordinator.core.commands import Rules
 from coordinator.storage.contract import BatchLimits
@@ -58,6 +58,10 @@ FAULT_ACTIONS = {
 """What a run may have or not have, with its weight where it has it."""
 
 
+NARROWEST = BatchLimits(writes_max=5, bytes_max=40_000)
+"""What one member may need: its seat passes on with its leadership, and a rebalance interrupts another."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A run. `rates` are probabilities for each message or append; `weights` of the actions. Times in milliseconds."""
@@ -95,7 +99,7 @@ def plan_of(seed: int) -> Plan:
     weights.update({kind: weight for kind, weight in OPERATOR_ACTIONS.items() if chance.random() < 0.4})
     sessions = chance.choice([(6_000,), (10_000,), (6_000, 12_000)])
     rebalances = chance.choice([(4_000,), (8_000,), (5_000, 12_000)])
-    return Plan(
+    plan = Plan(
         seed=seed,
         actions=chance.choice([30, 50, 80, 120]),
         gap_ms=chance.choice([30, 200, 500, 1_000]),
@@ -114,7 +118,7 @@ def plan_of(seed: int) -> Plan:
             rebalance_cooldown_max_ms=COOLDOWN_MAX_MS,
             rebalance_freeze_max_ms=FREEZE_MAX_MS,
         ),
-        limits=MEMORY_LIMITS if chance.random() < 0.7 else _narrow_limits(seed),
+        limits=MEMORY_LIMITS if chance.random() < 0.7 else NARROWEST,
         page_rows=chance.choice([1, 1, 2, 500]),
         page_delay_ms=chance.choice([0, 5, 20]),
         session_timeouts_ms=sessions,
@@ -125,8 +129,19 @@ def plan_of(seed: int) -> Plan:
         rates=rates,
         weights=weights,
     )
+    return _narrowed(plan) if plan.limits is NARROWEST else plan
 
 
-def _narrow_limits(seed: int) -> BatchLimits:
-    """A store whose appends hold so little that the change of a few members is cut; no less than one of them needs."""
-    return BatchLimits(writes_max=random.Random(f"limits {seed}").choice([4, 5, 6, 12]), bytes_max=40_000)
+def _narrowed(plan: Plan) -> Plan:
+    """Over a store whose appends hold so little that the change of a few members is cut; no less than one needs.
+
+    Members are many then, and often go together; and a piece that is refused is no rarity.
+    """
+    chance = random.Random(f"narrowed {plan.seed}")
+    return replace(
+        plan,
+        limits=replace(NARROWEST, writes_max=chance.choice([NARROWEST.writes_max, NARROWEST.writes_max, 6, 12])),
+        members_max=max(plan.members_max, chance.choice([4, 8, 10])),
+        rates={**plan.rates, "store_refused": max(plan.rates["store_refused"], chance.choice([0.0, 0.05]))},
+        weights={**plan.weights, "many_leave": 4},
+    )

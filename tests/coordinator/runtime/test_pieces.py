@@ -18,8 +18,10 @@ from protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk
 from tests.coordinator.core.test_random_lives import RULES, SCRIPTS, Clients, Word
 
-NARROW = 3
-"""Writes in a batch that any change of one member needs: a seat that passes on, with its leadership."""
+NARROW = 5
+"""Writes in a batch that any change of one member needs: a seat that passes on, with its leadership, and a rebalance
+that begins so and interrupts another.
+"""
 
 
 def limits_of(writes_max: int) -> BatchLimits:
@@ -55,11 +57,16 @@ def offsets(contents: Contents) -> dict[tuple[str, int], OffsetRecord]:
     return {(record.topic, record.partition): record for record in records if isinstance(record, OffsetRecord)}
 
 
+def member_keys(contents: Contents) -> int:
+    return sum(key.startswith(b"g/g/m/") for key in contents)
+
+
 def check_load(found: Contents, before: Contents, after: Contents) -> None:
     """What may be found between two pieces, and still while it is swept."""
     assert membership(found) in (membership(before), membership(after)), "a mix"
-    if membership(after)[0] is None and membership(found) == membership(after):
-        assert not offsets(found), "offsets are left of a group that is gone"
+    if membership(found)[0] is None:
+        had = offsets(before) if membership(before)[0] is None else {}
+        assert offsets(found) == had, "offsets without their header are a group without a type"
     for key, record in offsets(found).items():
         assert record in (offsets(before).get(key), offsets(after).get(key))
     for key in offsets(before).keys() & offsets(after).keys():
@@ -166,7 +173,7 @@ def test_a_first_assignment_is_stored_in_pieces() -> None:
     assert header is not None
     assert header.generation_id == large.desk.group.generation_id
     assert members.keys() == set(large.ids)
-    assert len(large.desk.contents) == 1 + MEMBERS
+    assert member_keys(large.desk.contents) == MEMBERS
 
 
 def test_everyone_changes_and_nobody_goes() -> None:
@@ -174,7 +181,7 @@ def test_everyone_changes_and_nobody_goes() -> None:
     large.everyone_joins(*large.ids)
     counts = large.share("second")
     assert counts[0] >= 2 * MEMBERS // NARROW
-    assert len(large.desk.contents) == 1 + MEMBERS
+    assert member_keys(large.desk.contents) == MEMBERS
 
 
 @pytest.mark.parametrize("is_changed", [True, False])
@@ -185,7 +192,7 @@ def test_many_go_while_others_keep_what_they_have(is_changed: bool) -> None:
     counts = large.share("second" if is_changed else "first")
     assert counts[0] >= 3 * 20 // NARROW, "each who goes is hidden, then taken away, then nothing hides any more"
     assert membership(large.desk.contents)[1].keys() == {*large.ids[:5], *large.ids[25:]}
-    assert len(large.desk.contents) == 11, "no trace of the pieces is left"
+    assert member_keys(large.desk.contents) == 10, "no trace of the pieces is left"
 
 
 def test_few_who_go_go_with_the_header() -> None:
@@ -212,7 +219,7 @@ def test_all_go_at_once() -> None:
     large.desk.piece_counts.clear()
     large.desk.leave(*large.ids)
     assert large.desk.state() is State.EMPTY
-    assert large.desk.piece_counts[0] == -(-(MEMBERS + 1) // NARROW), "the header alone hides them"
+    assert large.desk.piece_counts[0] <= -(-(MEMBERS + 3) // NARROW), "the header alone hides them"
     assert membership(large.desk.contents)[1] == {}
 
 
