@@ -23,6 +23,8 @@ GROUP = "rallypoint.assignors"
 BUILT_IN = (
     EntryPoint(name="range", value="assignors.range:RangeAssignor", group=GROUP),
     EntryPoint(name="roundrobin", value="assignors.roundrobin:RoundRobinAssignor", group=GROUP),
+    EntryPoint(name="sticky", value="assignors.sticky:StickyAssignor", group=GROUP),
+    EntryPoint(name="cooperative-sticky", value="assignors.cooperative_sticky:CooperativeStickyAssignor", group=GROUP),
     EntryPoint(name="metaq-default", value="assignors.metaq:MetaqDefaultAssignor", group=GROUP),
     EntryPoint(name="metaq-consistent-hash", value="assignors.metaq:MetaqConsistentHashAssignor", group=GROUP),
     EntryPoint(name="rocketmq-averagely", value="assignors.rocketmq:RocketmqAveragelyAssignor", group=GROUP),
