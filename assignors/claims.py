@@ -24,9 +24,9 @@ def claims_of(spec: GroupSpec, kinds: Kinds) -> list[list[int]]:
     the group's newest; here, as in its other branch, an old claim that nobody disputes counts.
     """
     owners = [NOBODY] * len(kinds.partitions)
-    generations = [-2] * len(kinds.partitions)
+    generations = [0] * len(kinds.partitions)
     for member, number, generation in claimed(spec, kinds):
-        if generation > generations[number]:
+        if owners[number] == NOBODY or generation > generations[number]:
             owners[number], generations[number] = member, generation
         elif generation == generations[number] and owners[number] != member:
             owners[number] = DISPUTED
@@ -40,11 +40,10 @@ def claims_of(spec: GroupSpec, kinds: Kinds) -> list[list[int]]:
 
 
 def claimed(spec: GroupSpec, kinds: Kinds) -> Iterator[tuple[int, int, int]]:
-    """All that members say they own of what there is: member, number of the partition, generation (-1 or more)."""
+    """All that members say they own of what there is: member, number of the partition, generation."""
     for member, member_id in enumerate(kinds.members):
         subscription = spec.subscriptions[member_id]
-        generation = max(subscription.generation_id, -1)
         for topic, partition in subscription.owned:
             numbers = kinds.numbers.get(topic)
             if numbers is not None and 0 <= partition < len(numbers):
-                yield member, numbers.start + partition, generation
+                yield member, numbers.start + partition, subscription.generation_id

@@ -24,8 +24,7 @@ class CooperativeStickyAssignor(Assignor):
 
         Held back is what goes to a member without a claim to it while any other member names it among its own, at
         whatever generation: that one may be at work on it until it hears of this assignment. Once everybody has
-        joined again without what it lost, the next assignment holds nothing back, moves nothing, and is what `sticky`
-        gave at first, if the group is the same.
+        joined again without what it lost, and the group is the same, the next assignment is whole and moves nothing.
         The same spec gives the same result, whatever the order of its mappings. Errors and cost: as of `sticky`.
         Source: KIP-429. Kafka's assignor gives a partition that two members claim to one of them at once where
         subscriptions differ; here it is held back as well.

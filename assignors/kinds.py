@@ -69,7 +69,7 @@ def _lacking_racks(
 ) -> list[frozenset[str]]:
     """By partition, the racks of members that hold no replica of it; shorter where its replicas are not known."""
     racks = replica_racks.get(topic, ()) if named else ()
-    return [named.difference(holding) if holding else NOWHERE for holding in racks[:count]]
+    return [named.difference(holding) for holding in racks[:count]]
 
 
 def _runs(lacking: Sequence[frozenset[str]], count: int) -> Iterator[tuple[frozenset[str], int]]:

@@ -1,19 +1,12 @@
 """The measures against the metrics of every oracle line of a group of consumers. See tests/oracles/README.md."""
 
-import gzip
-import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from assignors.contract import Assignment, GroupSpec, MemberSubscription
 from assignors.measure import faults_of, measure
-
-ORACLES = Path(__file__).parents[1] / "oracles"
+from tests.assignors.oracle_lines import assignment_of, cases_of, spec_of
 
 # What every line of a file says; `least_moved` stands where subscriptions are equal, `optimal_*` where counts are not.
 ALWAYS = {"equal_subscriptions", "counts", "spread", "pairwise", "balanced", "optimal", "assignable"}
@@ -32,34 +25,6 @@ FILES = {
     "cooperative-sticky-chains-4.1.1": 1007,
 }
 """Lines with an output, by file. The others say that the jar threw, and have no metrics."""
-
-
-def cases_of(file: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(ORACLES / f"{file}.jsonl.gz", "rt", encoding="ascii") as lines:
-        for line in lines:
-            yield json.loads(line)
-
-
-def spec_of(case: dict[str, Any]) -> GroupSpec:
-    given = case["input"]
-    return GroupSpec(
-        given["partitions_per_topic"],
-        {
-            member_id: MemberSubscription(
-                topics=tuple(said["topics"]),
-                group_instance_id=said["group_instance_id"],
-                owned=tuple((topic, partition) for topic, partition in said["owned"]),
-                generation_id=-1 if said["generation"] is None else said["generation"],
-                rack_id=said["rack"],
-            )
-            for member_id, said in given["subscriptions"].items()
-        },
-        given.get("replica_racks", {}),
-    )
-
-
-def assignment_of(case: dict[str, Any]) -> Assignment:
-    return {member: tuple((topic, n) for topic, n in share) for member, share in case["output"].items()}
 
 
 @pytest.mark.parametrize("file", FILES)
