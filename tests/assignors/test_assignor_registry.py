@@ -16,6 +16,7 @@ from assignors.roundrobin import RoundRobinAssignor
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 BUILT_IN_NAMES = (
+    "cooperative-sticky",
     "metaq-consistent-hash",
     "metaq-default",
     "range",
@@ -23,6 +24,7 @@ BUILT_IN_NAMES = (
     "rocketmq-averagely-by-circle",
     "rocketmq-consistent-hash",
     "roundrobin",
+    "sticky",
     "weighted",
 )
 
@@ -88,7 +90,9 @@ def test_the_same_class_declared_twice_is_one() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(registry.UnknownAssignor, match=r"'rnage'; there are: everything, .*, range, .*roundrobin, .*$"):
+    with pytest.raises(
+        registry.UnknownAssignor, match=r"'rnage'; there are: .*, everything, .*, range, .*, roundrobin, .*$"
+    ):
         registry.find("rnage", [offer("everything", "Everything")])
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from assignors import registry
-from assignors.contract import GroupSpec, MemberSubscription
+from assignors.contract import Assignment, GroupSpec, MemberSubscription
+from assignors.measure import measure
 from assignors.replicas import place, place_simply
+from tests.assignors.groups import owning
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "assignors.md").read_text(encoding="utf-8")
@@ -36,13 +38,38 @@ def block(language: str) -> str:
     return found
 
 
+def drawn(picture: str) -> dict[str, list[str]]:
+    rows = [line.replace("|", " ").split() for line in block(f"text {picture}").splitlines()]
+    return {member: partitions for member, *partitions in rows}
+
+
+def named(given: Assignment) -> dict[str, list[str]]:
+    return {member: [f"{topic}-{partition}" for topic, partition in share] for member, share in given.items()}
+
+
+BOTH = MemberSubscription(("t0", "t1"))
+EXAMPLE = GroupSpec({"t0": 3, "t1": 3}, {"c0": BOTH, "c1": BOTH})
+
+
 @pytest.mark.parametrize("name", [built_in.name for built_in in registry.BUILT_IN])
 def test_the_pictures_are_true(name: str) -> None:
-    both = MemberSubscription(("t0", "t1"))
-    given = registry.find(name).assign(GroupSpec({"t0": 3, "t1": 3}, {"c0": both, "c1": both}))
-    rows = [line.replace("|", " ").split() for line in block(f"text {name}").splitlines()]
-    drawn = {member: partitions for member, *partitions in rows}
-    assert drawn == {m: [f"{topic}-{partition}" for topic, partition in share] for m, share in given.items()}
+    assert drawn(name) == named(registry.find(name).assign(EXAMPLE))
+
+
+@pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+def test_the_pictures_of_a_third_that_joins_are_true(name: str) -> None:
+    assignor = registry.find(name)
+    before = assignor.assign(EXAMPLE)
+    joined = GroupSpec(EXAMPLE.partitions_per_topic, {**EXAMPLE.subscriptions, "c2": BOTH})
+    first = assignor.assign(owning(joined, before, 1))
+    assert drawn(f"{name}, c2 joins") == named(first)
+    second = assignor.assign(owning(joined, first, 2))
+    assert drawn("sticky, c2 joins") == named(second)
+    for other in ("range", "roundrobin"):
+        moved = registry.find(other).assign(joined)
+        assert measure(owning(joined, registry.find(other).assign(EXAMPLE), 1), moved).moved == 4
+    left = assignor.assign(owning(EXAMPLE, second, 3))
+    assert measure(owning(EXAMPLE, second, 3), left).moved == 0
 
 
 def test_the_picture_of_weights_is_true() -> None:
@@ -50,11 +77,7 @@ def test_the_picture_of_weights_is_true() -> None:
     spec = GroupSpec(
         {"t0": 3, "t1": 3}, {"c0": MemberSubscription(topics), "c1": MemberSubscription(topics, user_data=said)}
     )
-    drawn = {
-        head: cells for head, *cells in (line.replace("|", " ").split() for line in block("text weights").splitlines())
-    }
-    given = registry.find("weighted").assign(spec)
-    assert drawn == {m: [f"{topic}-{partition}" for topic, partition in share] for m, share in given.items()}
+    assert drawn("weights") == named(registry.find("weighted").assign(spec))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from assignors.measure import faults_of, measure
-from tests.assignors.oracle_lines import assignment_of, cases_of, spec_of
+from tests.assignors.oracle_cases import assignment_of, cases_of, spec_of
 
 # What every line of a file says; `least_moved` stands where subscriptions are equal, `optimal_*` where counts are not.
 ALWAYS = {"equal_subscriptions", "counts", "spread", "pairwise", "balanced", "optimal", "assignable"}
@@ -30,7 +30,7 @@ FILES = {
 @pytest.mark.parametrize("file", FILES)
 def test_agrees_with_every_metric(file: str) -> None:
     seen: Counter[str] = Counter()
-    for case in cases_of(file):
+    for case in cases_of(f"{file}.jsonl.gz"):
         if "error" in case["output"]:
             assert "metrics" not in case
             continue
@@ -51,7 +51,7 @@ def test_agrees_with_every_metric(file: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_only_what_the_metrics_name_is_faulty(file: str) -> None:
-    for case in cases_of(file):
+    for case in cases_of(f"{file}.jsonl.gz"):
         if "metrics" in case:
             faults = faults_of(spec_of(case), assignment_of(case))
             named = {name for name in ("assigned_twice", "not_subscribed") if case["metrics"].get(name)}

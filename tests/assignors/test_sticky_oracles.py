@@ -4,10 +4,8 @@ There are many good assignments, so figures are compared and not partitions: no 
 than the best there is, and none may move more than the jar did where that was as even.
 """
 
-import json
 from collections import defaultdict
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from assignors.cooperative_sticky import CooperativeStickyAssignor
 from assignors.measure import Measures, faults_of, measure, owners_before, unassigned
 from assignors.sticky import StickyAssignor
 from tests.assignors.groups import owning
-from tests.assignors.oracle_lines import ORACLES, assignment_of, cases_of, spec_of
+from tests.assignors.oracle_cases import assignment_of, cases_of, spec_of, worked_examples
 
 STICKY_FILES = ["sticky-structured-2.0.1", "sticky-chains-2.0.1", "sticky-structured-4.1.1", "sticky-chains-4.1.1"]
 COOPERATIVE_FILES = ["cooperative-sticky-structured-4.1.1", "cooperative-sticky-chains-4.1.1"]
@@ -39,7 +37,7 @@ def shared_out(spec: GroupSpec, case: str) -> Measures:
 @pytest.mark.parametrize("file", STICKY_FILES)
 def test_is_never_less_even_than_kafka_and_moves_no_more_where_that_is_as_even(file: str) -> None:
     seen = moved_less = moved_more = 0
-    for case in cases_of(file):
+    for case in cases_of(f"{file}.jsonl.gz"):
         seen += 1
         found = shared_out(spec_of(case), case["id"])
         if "metrics" not in case:
@@ -70,7 +68,7 @@ def test_is_never_less_even_than_kafka_and_moves_no_more_where_that_is_as_even(f
 @pytest.mark.parametrize("file", COOPERATIVE_FILES)
 def test_the_cooperative_one_is_as_even_in_two_rounds_and_takes_nothing_from_an_owner(file: str) -> None:
     seen = 0
-    for case in cases_of(file):
+    for case in cases_of(f"{file}.jsonl.gz"):
         seen += 1
         spec = spec_of(case)
         target = shared_out(spec, case["id"])
@@ -117,7 +115,7 @@ def test_kafka_gives_away_what_an_owner_still_has_and_this_does_not() -> None:
         owners = owners_before(spec)
         return sum(owners.get(partition, member) != member for member, share in given.items() for partition in share)
 
-    lines = [case for file in COOPERATIVE_FILES for case in cases_of(file) if "metrics" in case]
+    lines = [case for file in COOPERATIVE_FILES for case in cases_of(f"{file}.jsonl.gz") if "metrics" in case]
     assert sum(taken(spec_of(case), assignment_of(case)) for case in lines) == 61
     assert sum(taken(spec_of(case), cooperative.assign(spec_of(case))) for case in lines) == 0
 
@@ -128,7 +126,7 @@ def test_chains_hold_with_the_results_fed_forward(file: str) -> None:
     assignor: Assignor = cooperative if file in COOPERATIVE_FILES else sticky
     history: list[Assignment] = []
     steps = 0
-    for case in cases_of(file):
+    for case in cases_of(f"{file}.jsonl.gz"):
         if "chain" not in case:
             continue
         if case["step"] == 0:
@@ -159,7 +157,7 @@ def fed_forward(spec: GroupSpec, history: list[Assignment]) -> GroupSpec:
 
 
 def test_agrees_with_the_worked_examples() -> None:
-    section: list[dict[str, Any]] = json.loads((ORACLES / "worked-examples.json").read_text(encoding="utf-8"))["sticky"]
+    section = worked_examples("sticky")
     assert len(section) == 2
 
     def read(shares: dict[str, list[str]]) -> Assignment:

@@ -171,7 +171,7 @@ def test_the_second_round_is_whole_whatever_changed_before(spec: GroupSpec, data
     before = cooperative.assign(owning(spec, before, 1))
     gone = data.draw(st.sets(st.sampled_from(sorted(before)))) if before else set()
     others = data.draw(specs())
-    joined = without(spec, *gone).subscriptions | others.subscriptions
+    joined = {**without(spec, *gone).subscriptions, **others.subscriptions}
     changed = owning(replace(spec, subscriptions=joined), before, 2, joined=others.subscriptions.keys() - before)
     first = cooperative.assign(changed)
     again = owning(changed, first, 3)
