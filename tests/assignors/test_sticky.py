@@ -99,18 +99,16 @@ def test_a_chain_of_moves_is_found_where_no_single_move_helps() -> None:
     assert (found.counts, found.moved) == ((2, 2, 2), 2)
 
 
-def test_a_claim_lost_on_the_way_is_won_back_by_an_exchange() -> None:
-    """Either `b` or `c` may have the one more, and only one of them can have it without a further move."""
-    spec = GroupSpec(
-        {"x": 3, "y": 2},
-        {
-            "a": reader("x", "y", owned="y-0 y-1"),
-            "b": reader("x", owned="x-0 x-1"),
-            "c": reader("x", owned="x-2"),
-        },
-    )
+def test_a_long_way_is_taken_back_where_two_short_ones_are_as_even() -> None:
+    """`e` has too many, and `d` too few at the far end of a chain. To relieve `e` to `m`, and to fill `d` from `n`,
+    is as even and moves two, where the chain moves three.
+    """
+    e, p, q = reader("a", owned="a-0 a-1 a-2 a-3"), reader("a", "b", owned="b-0 b-1"), reader("b", "c", owned="c-0 c-1")
+    d, n = reader("c", "e", owned="e-3"), reader("e", owned="e-0 e-1 e-2")
+    m = reader("a", "f", owned="f-0 f-1")
+    spec = GroupSpec({"a": 4, "b": 2, "c": 2, "e": 4, "f": 2}, {"e": e, "p": p, "q": q, "d": d, "n": n, "m": m})
     found = measure(spec, sticky.assign(spec))
-    assert (found.counts, found.moved) == ((1, 2, 2), 0)
+    assert (found.counts, found.moved) == ((2, 2, 2, 2, 3, 3), 2)
 
 
 def test_racks_decide_where_they_cost_no_move() -> None:

@@ -50,14 +50,14 @@ def least_cost(spec: GroupSpec) -> Cost:
 
 
 @given(spec=specs(FEW_TOPICS, members_max=4, partitions_max=5))
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=300)
 def test_no_assignment_is_better(spec: GroupSpec) -> None:
     found = measure(spec, sticky.assign(spec))
     assert cost_of(found.counts, found.moved, found.rack_misses) == least_cost(spec)
 
 
 @given(spec=specs(FEW_TOPICS, members_max=5, partitions_max=3, racks=False), chance=st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_no_assignment_is_better_where_members_had_it_all(spec: GroupSpec, chance: random.Random) -> None:
     """Claims to every partition and at one generation, but in no order: the most that there is to lose."""
     assume(spec.subscriptions)
@@ -70,8 +70,24 @@ def test_no_assignment_is_better_where_members_had_it_all(spec: GroupSpec, chanc
     assert cost_of(found.counts, found.moved, 0) == least_cost(spec)
 
 
-@given(spec=specs())
+@given(data=st.data())
 @settings(deadline=None, max_examples=300)
+def test_no_assignment_is_better_along_chains_of_subscriptions(data: st.DataObject) -> None:
+    """Neighbours share one topic, and everything is claimed: long ways to even out, that two short ones may beat."""
+    size = data.draw(st.integers(3, 6))
+    counts = {f"t{at}": data.draw(st.integers(0, 4)) for at in range(size)}
+    members = {f"m{at}": MemberSubscription((f"t{at}", f"t{(at + 1) % size}")) for at in range(size)}
+    owned: dict[str, list[tuple[str, int]]] = {member: [] for member in members}
+    for at in range(size):
+        for partition in range(counts[f"t{at}"]):
+            owned[f"m{data.draw(st.sampled_from([at, (at - 1) % size]))}"].append((f"t{at}", partition))
+    spec = owning(GroupSpec(counts, members), {member: tuple(share) for member, share in owned.items()}, 1)
+    found = measure(spec, sticky.assign(spec))
+    assert cost_of(found.counts, found.moved, 0) == least_cost(spec)
+
+
+@given(spec=specs())
+@settings(deadline=None, max_examples=150)
 def test_any_group_gets_everything_as_evenly_as_can_be(spec: GroupSpec) -> None:
     given = sticky.assign(spec)
     found = measure(spec, given)
@@ -83,7 +99,7 @@ def test_any_group_gets_everything_as_evenly_as_can_be(spec: GroupSpec) -> None:
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_the_claims_that_count_are_those_that_moves_are_counted_by(spec: GroupSpec) -> None:
     kinds = kinds_of(spec)
     claims = claims_of(spec, kinds)
@@ -149,7 +165,7 @@ def test_who_joins_equals_gets_its_share_and_no_two_others_exchange(spec: GroupS
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_no_owner_is_taken_anything_from_in_one_step(spec: GroupSpec) -> None:
     """Whoever says it has a partition is either its rightful owner, and keeps it, or alone, or it is held back."""
     first, target, owners = cooperative.assign(spec), sticky.assign(spec), owners_before(spec)
@@ -164,7 +180,7 @@ def test_no_owner_is_taken_anything_from_in_one_step(spec: GroupSpec) -> None:
 
 
 @given(spec=specs(), data=st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_the_second_round_is_whole_whatever_changed_before(spec: GroupSpec, data: st.DataObject) -> None:
     """A group at rest, then members leave and others join or read other topics; two rounds later it is at rest."""
     before = cooperative.assign(spec)
