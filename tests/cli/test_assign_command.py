@@ -155,9 +155,9 @@ def test_a_file_from_standard_input() -> None:
         (TWO, "--algorithm is required"),
         (
             ["--algorithm", "rangr", *TWO],
-            "no algorithm is called 'rangr'; did you mean 'range'? There are: coordinator-",
+            "no algorithm is called 'rangr'; did you mean 'range'? There are: cooperative-",
         ),
-        (["--algorithm", "zzz", *TWO], "no algorithm is called 'zzz'. There are: coordinator-"),
+        (["--algorithm", "zzz", *TWO], "no algorithm is called 'zzz'. There are: cooperative-"),
         (["--algorithm", "range", "--member", "a"], "--member a: write it as MEMBER:TOPIC,TOPIC"),
         (["--algorithm", "range", "--topic", "t"], "--topic t: write it as TOPIC=COUNT"),
         (
