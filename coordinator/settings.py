@@ -300,7 +300,8 @@ class Settings(BaseSettings):
         10_000,
         "Event streams",
         "How many events are kept for streams that are slow or come back; of commits as many again. An event that "
-        "names many partitions counts as one more for each ten of them. The default is some ten megabytes at most.",
+        "names many partitions counts as one more for each ten of them. The default is some twenty megabytes of each "
+        "at most.",
         ge=1,
         le=10_000_000,
     )

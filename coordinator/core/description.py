@@ -80,7 +80,6 @@ def tell_assignment(group: Group, call: Call, draft: Draft) -> None:
 
 
 def _assigned(group: Group, member: Member, protocol_name: str) -> m.DescribedMember:
-    stored = group.stored_members.get(member.member_id)
     metadata = member.terms.metadata_of(protocol_name)
     if metadata == EMPTY and member.terms.protocols:
         metadata = member.terms.protocols[0].metadata
@@ -92,7 +91,8 @@ def _assigned(group: Group, member: Member, protocol_name: str) -> m.DescribedMe
         session_timeout_ms=member.terms.session_timeout_ms,
         rebalance_timeout_ms=member.terms.rebalance_timeout_ms,
         metadata=metadata,
-        assignment=EMPTY if stored is None else stored.assignment,
+        # It is written by the stored record alone, and stands until the next one.
+        assignment=member.assignment,
     )
 
 

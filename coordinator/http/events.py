@@ -93,6 +93,8 @@ class EventStreams:
             detail = f"{self.limits.streams_max} event streams are open, and more are not allowed."
             return Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail)
         reader = self.feed.read(commits=not kinds.isdisjoint(KINDS_ASKED_FOR), after=after.number)
+        self._open_count += 1
+        self.figures.streams_open(+1)
         return EventStream(self, reader, _filter(asked, kinds), after.gap)
 
     def _after(self, request: web.BaseRequest, asked: m.EventsRequest) -> "_After":
@@ -113,13 +115,8 @@ class EventStreams:
             raise refuse(ErrorCode.INVALID_REQUEST, "The cursor is ahead of what has happened.", field=field)
         return _After(number, None)
 
-    def opened(self) -> None:
-        """One more."""
-        self._open_count += 1
-        self.figures.streams_open(+1)
-
     def ended(self) -> None:
-        """One less."""
+        """A stream that was answered with has ended, however it did."""
         self._open_count -= 1
         self.figures.streams_open(-1)
 
@@ -172,20 +169,22 @@ class EventStream(web.StreamResponse):
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         """Called by aiohttp: send the head."""
         self._request = request
-        self._writer = await super().prepare(request)
+        try:
+            self._writer = await super().prepare(request)
+        except BaseException:  # also a cancellation: the client has gone, and nobody will ask for the end
+            self._streams.ended()
+            raise
         return self._writer
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Called by aiohttp once the head is sent. Returns when the service stops, or the client takes nothing more."""
         assert self._request is not None
-        if self._request.method != "HEAD":
-            self._streams.opened()
-            try:
-                if not await self._run():
-                    self._abort()
-                    return
-            finally:
-                self._streams.ended()
+        try:
+            if self._request.method != "HEAD" and not await self._run():
+                self._abort()
+                return
+        finally:
+            self._streams.ended()
         await super().write_eof(data)
 
     async def _run(self) -> bool:

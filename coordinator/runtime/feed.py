@@ -32,12 +32,13 @@ COMMITS = (OffsetsCommitted, OffsetsLoaded)
 class Kept:
     """An event with its number. `text` is for whoever shows it: made once, by the first."""
 
-    __slots__ = ("at_ms", "event", "number", "text")
+    __slots__ = ("at_ms", "event", "number", "text", "weight")
 
     def __init__(self, number: int, at_ms: int, event: Event) -> None:
         self.number = number
         self.at_ms = at_ms
         self.event = event
+        self.weight = _weight_of(event)
         self.text: bytes | None = None
 
 
@@ -64,13 +65,14 @@ class Ring:
     def add(self, kept: Kept) -> None:
         """Take the newest event in, the oldest ones out, and wake who waits."""
         self._kept.append(kept)
-        self._weight += _weight_of(kept.event)
+        self._weight += kept.weight
         while self._weight > self._weight_max and len(self._kept) > 1:
             oldest = self._kept.popleft()
-            self._weight -= _weight_of(oldest.event)
+            self._weight -= oldest.weight
             self.gone += 1
             self.gone_number = oldest.number
-        self.wake()
+        if self.waiting:
+            self.wake()
 
     def wake(self) -> None:
         """Let everyone look who waits here."""

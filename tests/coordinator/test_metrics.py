@@ -91,12 +91,17 @@ def test_requests_appends_and_parked_calls_are_counted() -> None:
     metrics.appended(AppendFigures(batches=3, writes=40, seconds=0.003))
     metrics.parked(3)
     metrics.parked(-1)
+    metrics.streams_open(+2)
+    metrics.streams_open(-1)
+    metrics.events_lost(7)
     found = samples(metrics)
     assert found["rallypoint_requests_total,join,NONE"] == 2
     assert found["rallypoint_requests_total,join,WAITING"] == 1
     assert found["rallypoint_request_seconds_count,join"] == 3
     assert found["rallypoint_request_seconds_bucket,0.0025,join"] == 2
     assert found["rallypoint_append_seconds_sum"] == 0.003
+    assert found["rallypoint_event_streams"] == 1
+    assert found["rallypoint_events_lost_total"] == 7
     assert found["rallypoint_append_batches_sum"] == 3
     assert found["rallypoint_append_writes_sum"] == 40
     assert found["rallypoint_parked_calls"] == 2

@@ -280,6 +280,17 @@ async def test_one_stream_too_many_is_refused_and_the_next_one_is_not() -> None:
             assert reader.cursor == "life-0"
 
 
+async def test_streams_that_begin_at_once_are_counted_one_by_one() -> None:
+    async with door_of(feed_of(), streams_max=2) as door:
+        url = f"http://127.0.0.1:{door.port}/v1/events"
+        answers = await asyncio.gather(*(door.session.get(url) for _ in range(6)))
+        assert sorted(answer.status for answer in answers) == [200, 200, 429, 429, 429, 429]
+        assert door.figures.streams == 2
+        for answer in answers:
+            answer.close()
+        await gone(door)
+
+
 @pytest.mark.parametrize("phase", ["starting", "loading", "draining", "stopped"])
 async def test_no_stream_before_groups_are_served_nor_after(phase: str) -> None:
     async with open_door(FakeService(phase=phase)) as door:
@@ -320,6 +331,18 @@ async def test_host_origin_and_token_are_asked_for_as_everywhere() -> None:
             feed.event(GroupCreated("a"))
             assert await reader.next()
         feed.close()
+
+
+async def test_a_page_of_an_allowed_origin_may_send_its_cursor() -> None:
+    policy = SecurityPolicy(origins=frozenset({"https://console.example.org"}))
+    async with open_door(FakeService(), policy=policy) as door:
+        asked = {
+            "Origin": "https://console.example.org",
+            "Access-Control-Request-Method": "GET",
+            "Access-Control-Request-Headers": "last-event-id",
+        }
+        answer = await door.request("OPTIONS", "/v1/events", headers=asked)
+        assert (answer.status, "Last-Event-ID" in answer.headers["Access-Control-Allow-Headers"]) == (204, True)
 
 
 async def test_head_is_answered_without_a_stream() -> None:

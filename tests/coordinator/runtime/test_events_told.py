@@ -1,8 +1,20 @@
 """Which events leave the runtime besides those of the rounds: what is new, replaced, taken from the store anew."""
 
+import random
+
 import pytest
 
-from coordinator.core.effects import Event, GroupChanged, GroupCreated, GroupUnloaded, MemberReplaced
+from coordinator.core.commands import DeleteGroupRequest
+from coordinator.core.effects import (
+    Event,
+    Failure,
+    GroupChanged,
+    GroupCreated,
+    GroupRemoved,
+    GroupUnloaded,
+    MemberReplaced,
+)
+from coordinator.runtime.feed import EventFeed
 from protocol import messages as m
 from protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
@@ -73,3 +85,65 @@ async def test_a_drain_unloads_nothing() -> None:
     await room.form("g", "a")
     await room.service.drain()
     assert told(room, GroupUnloaded) == []
+
+
+class Follower:
+    """Keeps the list of groups by events alone, as a reader of the stream would."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, tuple[str, int, int]] = {}
+
+    def follow(self, event: Event) -> None:
+        if isinstance(event, GroupChanged):
+            summary = event.summary
+            self.groups[summary.group_id] = (summary.state, summary.member_count, summary.generation_id)
+        elif isinstance(event, GroupCreated):
+            assert event.group_id not in self.groups, "created twice"
+        elif isinstance(event, GroupRemoved):
+            assert event.group_id in self.groups, "removed, and was never there"
+            del self.groups[event.group_id]
+        elif isinstance(event, GroupUnloaded):
+            self.groups.pop(event.group_id, None)
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_who_follows_the_events_knows_the_list(seed: int) -> None:
+    """Under random calls and failing writes; what the feed leaves out is left out here as well."""
+    chance = random.Random(seed)
+    room = await Room().start()
+    feed = EventFeed("life", 100_000, room.clock.now_ms)
+    reader = feed.read(commits=True)
+    follower = Follower()
+    names = ["a", "b", "c"]
+    members: dict[str, list[str]] = {name: [] for name in names}
+    for _ in range(60):
+        name = chance.choice(names)
+        if chance.random() < 0.2:
+            room.store.faults.append(chance.choice(list(Fault)))
+        match chance.randrange(6):
+            case 0:
+                room.ask(name, commit(chance.randrange(100)))
+            case 1:
+                room.ask(name, DeleteGroupRequest())
+            case 2:
+                room.ask(name, join("m", "", group_instance_id=chance.choice("xy")))
+            case 3:
+                asked = await room.now(name, join("m", ""))
+                if isinstance(asked, Failure) and asked.member_id:
+                    members[name].append(asked.member_id)
+                    room.ask(name, join("m", asked.member_id))
+            case 4 if members[name]:
+                leaver = m.LeaveMember(member_id=members[name].pop())
+                room.ask(name, m.LeaveRequest(members=(leaver, m.LeaveMember(group_instance_id="x"))))
+            case _:
+                await room.clock.run(chance.choice([100, 5_000, 30_000]))
+        await settle()
+    room.store.faults.clear()
+    await room.clock.run(60_000)
+    for event in room.watcher.events:
+        feed.event(event)
+    while (kept := reader.take()) is not None:
+        follower.follow(kept.event)
+    seen = room.service.view.summaries
+    assert follower.groups == {key: (s.state, s.member_count, s.generation_id) for key, s in seen.items()}
+    await room.service.drain()
