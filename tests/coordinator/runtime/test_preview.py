@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from assignors import registry
 from assignors.contract import Assignment, Assignor, GroupSpec
@@ -305,6 +307,78 @@ def test_an_assignor_that_errs_is_told_of(assignor: type[Assignor], word: str) -
     failure = refused(group_of(TWO), {"t": 4}, find=lambda name: assignor())
     assert (failure.code, failure.field) == (ErrorCode.INVALID_REQUEST, "assignor")
     assert word in failure.detail
+
+
+TOPICS = st.sampled_from(["t", "u", "v"])
+SHARES_TOLD = st.dictionaries(TOPICS, st.lists(st.integers(0, 6), max_size=4), max_size=3)
+ASSIGNMENTS = st.builds(lambda share: {"partitions": share}, SHARES_TOLD) | st.sampled_from(
+    [None, "text", 7, {"partitions": {"t": ["x"]}}]
+)
+METADATA = st.builds(
+    lambda topics, data: {"topics": topics, "user_data": data},
+    st.lists(TOPICS, max_size=4),
+    st.sampled_from([None, {"weight": 2}, "x", [1]]),
+) | st.sampled_from([None, "text", {"topics": 1}])
+SEATS = st.none() | st.sampled_from(["s0", "s1", "s2"])
+JOINS = st.fixed_dictionaries(
+    {},
+    optional={
+        "count": st.integers(1, 3),
+        "topics": st.lists(TOPICS, max_size=2),
+        "group_instance_id": st.sampled_from(["s0", "s9"]),
+        "rack_id": st.just("r"),
+    },
+)
+ASKED = st.fixed_dictionaries(
+    {},
+    optional={
+        "leave": st.lists(st.sampled_from(["m0", "m1", "s1", "s2", "nobody"]), max_size=2),
+        "join": st.lists(JOINS, max_size=2),
+        "partitions": st.dictionaries(TOPICS, st.integers(1, 9), max_size=2),
+        "assignor": st.sampled_from(registry.names([])),
+    },
+)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(METADATA, ASSIGNMENTS, SEATS), max_size=4, unique_by=lambda member: member[2] or object()),
+    ASKED,
+    st.dictionaries(TOPICS, st.integers(1, 7)),
+    st.sampled_from([*registry.names([]), "", "nonsense"]),
+)
+def test_whatever_members_said_the_answer_agrees_with_itself_or_is_a_coded_refusal(
+    members: list[tuple[Any, Any, str | None]], asked: dict[str, Any], registered: dict[str, int], protocol_name: str
+) -> None:
+    blank = group_of({"blank": {}}).members[0]
+    everyone = tuple(
+        blank.model_copy(
+            update={
+                "member_id": f"m{number}",
+                "group_instance_id": seat,
+                "metadata": OpaqueJson.of(metadata),
+                "assignment": OpaqueJson.of(assignment),
+            }
+        )
+        for number, (metadata, assignment, seat) in enumerate(members)
+    )
+    group = group_of({}, protocol_name=protocol_name).model_copy(update={"members": everyone})
+    answer = ask(group, registered, **asked)
+    if isinstance(answer, Failure):
+        assert answer.field or answer.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert answer.detail.endswith(".")
+    elif not is_given_twice(members):
+        check(answer)
+        assert not answer.unassigned, "every partition that somebody wants is given to somebody in the end"
+
+
+def is_given_twice(members: list[tuple[Any, Any, str | None]]) -> bool:
+    """A leader may have given a partition to two members; then it is told as it is, and before and after disagree."""
+    given_out: list[tuple[str, int]] = []
+    for _, assignment, _ in members:
+        if isinstance(assignment, dict):
+            given_out += {(topic, n) for topic, numbers in assignment["partitions"].items() for n in numbers}
+    return len(set(given_out)) < len(given_out)
 
 
 # --- through the service ---------------------------------------------------------------------------------------------
