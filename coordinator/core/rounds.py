@@ -9,7 +9,6 @@ where the setting has shrunk. What the store says is in progress, and memory kno
 of a process: it is shown as lost, and nothing has to be written for that.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -150,7 +149,7 @@ def list_rebalances(group: Group, call: Call, moment: Moment, draft: Draft) -> N
 
 def _listing(group: Group, record: r.RebalanceRecord) -> m.RebalanceListing:
     is_present = record.rebalance_id == group.rebalance_id
-    awaited = list(_awaited(group)) if is_present else []
+    awaited = _awaited(group) if is_present else []
     further = group.further if is_present else record.further
     cause = record.cause
     return m.RebalanceListing(
@@ -170,7 +169,7 @@ def _listing(group: Group, record: r.RebalanceRecord) -> m.RebalanceListing:
         outcome=_outcome(group, record),
         further=tuple(map(cause_listing, further)),
         further_count=group.further_count if is_present else record.further_count,
-        awaited=tuple(awaited[: limits.AWAITED_SHOWN_MAX]),
+        awaited=tuple(_awaited_listing(group, what, who) for what, who in awaited[: limits.AWAITED_SHOWN_MAX]),
         awaited_count=len(awaited),
     )
 
@@ -193,28 +192,24 @@ def cause_listing(cause: r.Cause) -> m.CauseListing:
     )
 
 
-def _awaited(group: Group) -> Iterator[m.AwaitedListing]:
-    """Whom the rebalance waits for, the longest-standing first, then ids that were handed out."""
+def _awaited(group: Group) -> list[tuple[str, Member | str]]:
+    """Whom the rebalance waits for and for what, the longest-standing first, then ids that were handed out."""
     if group.state is State.PREPARING_REBALANCE:
-        for member in group.by_seniority():
-            if not member.joined:
-                yield _awaited_member(group, member, "join")
-        for member_id in group.pending:
-            yield m.AwaitedListing(awaited_for="join", member_id=member_id, since_ms=group.phase_began_ms)
-    elif group.state is State.COMPLETING_REBALANCE:
-        for member in group.by_seniority():
-            if member.member_id in group.pending_sync:
-                what = "assignment" if member.member_id == group.leader else "sync"
-                yield _awaited_member(group, member, what)
+        absent = [("join", member) for member in group.by_seniority() if not member.joined]
+        return [*absent, *(("join", member_id) for member_id in group.pending)]
+    late = (member for member in group.by_seniority() if member.member_id in group.pending_sync)
+    return [("assignment" if member.member_id == group.leader else "sync", member) for member in late]
 
 
-def _awaited_member(group: Group, member: Member, what: str) -> m.AwaitedListing:
+def _awaited_listing(group: Group, what: str, who: Member | str) -> m.AwaitedListing:
+    if isinstance(who, str):
+        return m.AwaitedListing(awaited_for=what, member_id=who, since_ms=group.phase_began_ms)
     return m.AwaitedListing(
         awaited_for=what,
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        host=member.host,
+        member_id=who.member_id,
+        group_instance_id=who.group_instance_id,
+        client_id=who.client_id,
+        host=who.host,
         since_ms=group.phase_began_ms,
-        heard_at_ms=member.deadline_ms - member.terms.session_timeout_ms,
+        heard_at_ms=who.deadline_ms - who.terms.session_timeout_ms,
     )
