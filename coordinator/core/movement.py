@@ -5,8 +5,7 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from coordinator.core.group import CONSUMER, Group, Member
-from coordinator.core.records import MemberRecord
+from coordinator.core.group import CONSUMER, Group
 from protocol.opaque import EMPTY, OpaqueJson
 
 Partition = tuple[str, int]
@@ -16,27 +15,20 @@ def count_moved(group: Group, given: Mapping[str, OpaqueJson]) -> int | None:
     """Partitions that some owner of the stored assignment has no longer under the given one (member id to its part).
 
     A partition that nobody had is not moved by being given to somebody. A static member is the same owner under a new
-    id. None where the group is none of consumers, or where a part that changed cannot be read.
+    id, for what is stored of a seat passes to its new id at once. None where the group is none of consumers, or where a part that changed cannot be read.
     Cost: parses the parts of members whose text changed, and no others.
     """
     if group.protocol_type != CONSUMER:
         return None
-    now = {_seat(member): given.get(member.member_id, EMPTY) for member in group.members.values()}
     moved: set[Partition] = set()
     try:
         for stored in group.stored_members.values():
-            part = now.get(_seat(stored), EMPTY)
+            part = given.get(stored.member_id, EMPTY) if stored.member_id in group.members else EMPTY
             if part != stored.assignment:
                 moved |= read(stored.assignment) - read(part)
     except ValueError:
         return None
     return len(moved)
-
-
-def _seat(member: Member | MemberRecord) -> tuple[bool, str]:
-    """Who owns: the instance where there is one, else the member."""
-    instance = member.group_instance_id
-    return (False, member.member_id) if instance is None else (True, instance)
 
 
 def read(assignment: OpaqueJson) -> set[Partition]:
