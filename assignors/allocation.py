@@ -39,21 +39,30 @@ def check_consumers(consumers: Sequence[str]) -> None:
         seen.add(consumer)
 
 
-def assign_by_topic(spec: GroupSpec, owners_of: Callable[[str, int, list[str]], Sequence[int]]) -> Assignment:
+Rule = Callable[[str, int], Sequence[int]]
+"""For one line of consumers: a topic and its number of partitions to the owner of each, in the order of numbers."""
+
+
+def assign_by_topic(spec: GroupSpec, rule_for: Callable[[list[str]], Rule]) -> Assignment:
     """Ask a rule about each topic that has partitions and subscribers; gather the answers by member.
 
-    `owners_of(topic, partitions, consumers)`: the owner of each partition, in the order of their numbers. `consumers`:
-    the topic's subscribers in the order of `members_in_order`, each under the name that lasts: the instance id of a
-    static member, the member id of another. A static member that comes back thus has its old partitions.
+    `rule_for(consumers)`: the rule for a topic's subscribers, in the order of `members_in_order`, each under the name
+    that lasts: the instance id of a static member, the member id of another. A static member that comes back thus has
+    its old partitions. It is asked once for all topics with the same subscribers, so a circle is built once for them.
     """
     members = members_in_order(spec.subscriptions)
     names = [_lasting_name(spec, member_id) for member_id in members]
     shares: list[list[TopicPartition]] = [[] for _ in members]
+    rules: dict[tuple[int, ...], Rule] = {}
     for topic, subscribers in subscribers_by_topic(spec, members).items():
         partitions = spec.partitions_per_topic[topic]
-        owners = owners_of(topic, partitions, [names[position] for position in subscribers]) if partitions else ()
-        for partition, owner in enumerate(owners):
-            shares[subscribers[owner]].append((topic, partition))
+        if partitions == 0:
+            continue
+        line = tuple(subscribers)
+        if line not in rules:
+            rules[line] = rule_for([names[position] for position in line])
+        for partition, owner in enumerate(rules[line](topic, partitions)):
+            shares[line[owner]].append((topic, partition))
     return {member_id: tuple(share) for member_id, share in zip(members, shares, strict=True)}
 
 

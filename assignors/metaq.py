@@ -4,10 +4,10 @@ In MetaQ a partition's name is its broker and its number there, `0-3`, and both 
 this project has no brokers: partition n stands for `0-n`, and partitions come in the order of their numbers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from assignors.allocation import Ring, allocate, assign_by_topic, check_consumers, digest, runs
+from assignors.allocation import Ring, Rule, allocate, assign_by_topic, check_consumers, digest, runs
 from assignors.contract import Assignment, Assignor, GroupSpec
 
 VIRTUAL_NODES = 160
@@ -34,12 +34,11 @@ def allocate_by_hash(partitions: Sequence[str], consumers: Sequence[str]) -> dic
     Source: Metamorphosis' `ConsisHashStrategy`, whose circle is that of Ketama: 160 points for each consumer.
     """
     check_consumers(consumers)
-    return allocate(partitions, consumers, hashed_owners(partitions, consumers))
+    return allocate(partitions, consumers, hashed_owners(Ring(_points(consumers)), partitions))
 
 
-def hashed_owners(partitions: Sequence[str], consumers: Sequence[str]) -> list[int]:
-    """The position of each partition's consumer. Cost: 40 digests for each consumer, one for each partition."""
-    ring = Ring(_points(consumers))
+def hashed_owners(ring: Ring, partitions: Iterable[str]) -> list[int]:
+    """The position of each partition's consumer. Cost: a digest for each partition."""
     return [ring.owner(_word(digest(partition), 0)) for partition in partitions]
 
 
@@ -53,7 +52,7 @@ class MetaqDefaultAssignor(Assignor):
 
         Errors: none. Cost: as `range` without racks. Source: as `allocate_default`.
         """
-        return assign_by_topic(spec, lambda _, partitions, consumers: runs(partitions, len(consumers)))
+        return assign_by_topic(spec, lambda consumers: lambda _, partitions: runs(partitions, len(consumers)))
 
 
 class MetaqConsistentHashAssignor(Assignor):
@@ -65,12 +64,15 @@ class MetaqConsistentHashAssignor(Assignor):
         """Give each partition to the subscriber whose point comes next. How many each gets is left to the hash.
 
         Partition n of two topics with the same subscribers goes to the same member, whatever their sizes.
-        Errors: none. Cost: 40 digests for each subscriber of each topic. Source: as `allocate_by_hash`.
+        Errors: none. Cost: 40 digests for each subscriber, anew for topics with other subscribers, and one for each
+        partition. Source: as `allocate_by_hash`.
         """
-        return assign_by_topic(
-            spec,
-            lambda _, partitions, consumers: hashed_owners([f"{BROKER}-{n}" for n in range(partitions)], consumers),
-        )
+
+        def rule_for(consumers: list[str]) -> Rule:
+            ring = Ring(_points(consumers))
+            return lambda _, partitions: hashed_owners(ring, (f"{BROKER}-{n}" for n in range(partitions)))
+
+        return assign_by_topic(spec, rule_for)
 
 
 def _points(consumers: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -6,10 +6,10 @@ has no brokers: partition n stands for queue n of the broker `broker-a`, and par
 numbers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
-from assignors.allocation import AllocationError, Ring, allocate, assign_by_topic, check_consumers, digest, runs
+from assignors.allocation import AllocationError, Ring, Rule, allocate, assign_by_topic, check_consumers, digest, runs
 from assignors.contract import Assignment, Assignor, GroupSpec
 
 VIRTUAL_NODES_DEFAULT = 10
@@ -55,7 +55,7 @@ def allocate_by_hash(
     """
     if virtual_nodes < 1:
         raise AllocationError(f"virtual_nodes: a consumer needs at least 1 point on the circle, not {virtual_nodes}")
-    return _allocate(queues, consumers, lambda: hashed_owners(queues, consumers, virtual_nodes))
+    return _allocate(queues, consumers, lambda: hashed_owners(ring_of(consumers, virtual_nodes), queues))
 
 
 def turns(queues: int, consumers: int) -> list[int]:
@@ -63,13 +63,17 @@ def turns(queues: int, consumers: int) -> list[int]:
     return [queue % consumers for queue in range(queues)]
 
 
-def hashed_owners(queues: Sequence[MessageQueue], consumers: Sequence[str], virtual_nodes: int) -> list[int]:
-    """The position of each queue's consumer. Cost: a digest for each point and each queue."""
-    ring = Ring(
+def ring_of(consumers: Sequence[str], virtual_nodes: int) -> Ring:
+    """The circle of these consumers. Cost: a digest for each point."""
+    return Ring(
         (_point(f"{consumer}-{repetition}"), position)
         for position, consumer in enumerate(consumers)
         for repetition in range(virtual_nodes)
     )
+
+
+def hashed_owners(ring: Ring, queues: Iterable[MessageQueue]) -> list[int]:
+    """The position of each queue's consumer. Cost: a digest for each queue."""
     return [
         ring.owner(_point(f"MessageQueue [topic={topic}, brokerName={broker}, queueId={queue_id}]"))
         for topic, broker, queue_id in queues
@@ -86,7 +90,7 @@ class RocketmqAveragelyAssignor(Assignor):
 
         Errors: none. Cost: as `range` without racks. Source: as `allocate_averagely`.
         """
-        return assign_by_topic(spec, lambda _, partitions, consumers: runs(partitions, len(consumers)))
+        return assign_by_topic(spec, lambda consumers: lambda _, partitions: runs(partitions, len(consumers)))
 
 
 class RocketmqByCircleAssignor(Assignor):
@@ -99,7 +103,7 @@ class RocketmqByCircleAssignor(Assignor):
 
         Errors: none. Cost: as `range` without racks. Source: as `allocate_by_circle`.
         """
-        return assign_by_topic(spec, lambda _, partitions, consumers: turns(partitions, len(consumers)))
+        return assign_by_topic(spec, lambda consumers: lambda _, partitions: turns(partitions, len(consumers)))
 
 
 class RocketmqConsistentHashAssignor(Assignor):
@@ -110,15 +114,17 @@ class RocketmqConsistentHashAssignor(Assignor):
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each partition to the subscriber whose point comes next. How many each gets is left to the hash.
 
-        Errors: none. Cost: 10 digests for each subscriber of each topic, and one for each partition.
-        Source: as `allocate_by_hash`.
+        Errors: none. Cost: 10 digests for each subscriber, anew for topics with other subscribers, and one for each
+        partition. Source: as `allocate_by_hash`.
         """
 
-        def owners(topic: str, partitions: int, consumers: list[str]) -> list[int]:
-            queues = [MessageQueue(topic, BROKER, partition) for partition in range(partitions)]
-            return hashed_owners(queues, consumers, VIRTUAL_NODES_DEFAULT)
+        def rule_for(consumers: list[str]) -> Rule:
+            ring = ring_of(consumers, VIRTUAL_NODES_DEFAULT)
+            return lambda topic, partitions: hashed_owners(
+                ring, (MessageQueue(topic, BROKER, partition) for partition in range(partitions))
+            )
 
-        return assign_by_topic(spec, owners)
+        return assign_by_topic(spec, rule_for)
 
 
 def _allocate(
