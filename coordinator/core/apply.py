@@ -101,6 +101,22 @@ def _hold_forgotten(fact: r.HoldForgotten, group: Group) -> None:
     group.hold = None
 
 
+@_apply.register
+def _deletions_record(fact: r.DeletionsRecord, group: Group) -> None:
+    group.deletions_stored = fact.version
+    group.deletions_seen = max(group.deletions_seen, fact.version)
+
+
+@_apply.register
+def _deletions_forgotten(fact: r.DeletionsForgotten, group: Group) -> None:
+    group.deletions_stored = 0
+
+
+@_apply.register
+def _deletions_seen(fact: n.DeletionsSeen, group: Group) -> None:
+    group.deletions_seen = fact.version
+
+
 # --- the group -------------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +159,7 @@ def _group_died(fact: n.GroupDied, group: Group) -> None:
     group.generation_id = 0
     group.highest_generation_id = 0
     group.next_seniority = 0
+    group.deletions_seen = 0
 
 
 def _member_of(stored: r.MemberRecord, group: Group) -> Member:

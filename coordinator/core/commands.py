@@ -150,7 +150,12 @@ class Settle:
     """Test whether the join phase is complete, after every other command. Given by `step` alone."""
 
 
-Command = Call | HangUp | TimerFired | GroupLoaded | TopicsChanged | Rebalance | Settle
+@dataclass(frozen=True, slots=True)
+class TopicsDeleted:
+    """Topics were deleted that the group has not heard of. Given by `step` alone, before every other command."""
+
+
+Command = Call | HangUp | TimerFired | GroupLoaded | TopicsChanged | TopicsDeleted | Rebalance | Settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,9 @@ class Rules:
 @dataclass(frozen=True, slots=True)
 class Moment:
     """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now; `topics`:
-    the same with the ends that were reported.
+    the same with the ends that were reported. `deleted_topics`: topics that were deleted, perhaps registered anew,
+    with the registry's version in which they were, as long as some group may not have heard of it; `deletions` is the
+    newest of these versions.
 
     `now_ms` is milliseconds since the epoch and never goes back while the process lives.
     """
@@ -185,3 +192,5 @@ class Moment:
     rules: Rules = field(default_factory=Rules)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     topics: Mapping[str, TopicRecord] = field(default_factory=dict)
+    deleted_topics: Mapping[str, int] = field(default_factory=dict)
+    deletions: int = 0

@@ -41,6 +41,7 @@ from coordinator.core.commands import (
     TimerKey,
     TimerKind,
     TopicsChanged,
+    TopicsDeleted,
 )
 from coordinator.core.decision import RECORD_TYPES, Draft, hold_timer, session_timer
 from coordinator.core.effects import Effect, GroupChanged, GroupSummary, Notify, OffsetsLoaded
@@ -49,7 +50,15 @@ from coordinator.core.records import GroupFact
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
-_QUIET = (n.SessionSet, n.CallParked, n.CallUnparked, r.OffsetRecord, r.OffsetForgotten)
+_QUIET = (
+    n.SessionSet,
+    n.CallParked,
+    n.CallUnparked,
+    n.DeletionsSeen,
+    r.OffsetRecord,
+    r.OffsetForgotten,
+    r.DeletionsRecord,
+)
 """Facts that show in no list and complete no phase."""
 
 
@@ -64,6 +73,8 @@ class Decision:
 def step(group: Group, command: Command, moment: Moment) -> Decision:
     """Decide a command and write it, with all that follows from it, into the group. Bad input is a coded reply."""
     links: deque[Command] = deque((command,))
+    if group.deletions_seen < moment.deletions and group.state is not State.DEAD:
+        links.appendleft(_TOPICS_DELETED)
     records: list[GroupFact] = []
     effects: list[Effect] = []
     before: GroupSummary | None = None
@@ -88,6 +99,7 @@ def step(group: Group, command: Command, moment: Moment) -> Decision:
 
 
 _SETTLE = Settle()
+_TOPICS_DELETED = TopicsDeleted()
 
 
 def _write(group: Group, facts: list[Fact], records: list[GroupFact]) -> None:
@@ -111,6 +123,8 @@ def decide(group: Group, command: Command, moment: Moment) -> Draft:
             rebalance.start(group, command, moment, draft)
         case Settle():
             rebalance.settle(group, moment, draft)
+        case TopicsDeleted():
+            deletion.forget_deleted_topics(group, moment, draft)
         case TopicsChanged():
             rebalance.topics_changed(group, moment, draft)
         case GroupLoaded():
@@ -201,6 +215,8 @@ def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
     if group.offsets:
         offsets_now = tuple((o.topic, o.partition, o.offset) for of in group.offsets.values() for o in of.values())
         draft.notify(OffsetsLoaded(group.group_id, offsets_now))
+    if group.deletions_seen < moment.deletions:
+        draft.then.append(_TOPICS_DELETED)
     draft.then.append(TopicsChanged())
     if holding.frozen_until(group) is not None:
         draft.then.append(TimerFired(hold_timer()))

@@ -21,6 +21,8 @@ RECORD_TYPES = (
     r.RebalanceForgotten,
     r.HoldRecord,
     r.HoldForgotten,
+    r.DeletionsRecord,
+    r.DeletionsForgotten,
 )
 
 

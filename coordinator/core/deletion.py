@@ -3,6 +3,8 @@
 Only a group without members can go. Of a group of consumers, offsets can go that none of them can be using.
 """
 
+from collections.abc import Iterable
+
 from coordinator.core import holding, rounds
 from coordinator.core import notes as n
 from coordinator.core import records as r
@@ -40,6 +42,8 @@ def bury(group: Group, cause: Removal, moment: Moment, draft: Draft) -> None:
         draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
     rounds.forget_all(group, draft)
     holding.forget(group, draft)
+    if group.deletions_stored:
+        draft.fact(r.DeletionsForgotten(group.group_id))
     draft.fact(r.GroupForgotten(group.group_id))
     draft.fact(n.GroupDied(moment.now_ms))
     draft.cancel_timer(expiry_timer())
@@ -66,6 +70,28 @@ def delete_offsets(group: Group, call: Call, request: m.DeleteOffsetsRequest, dr
             deleted.extend((topic, partition) for partition in partitions)
     forget_offsets(group, deleted, Removal.DELETED, draft)
     draft.reply(call, m.DeleteOffsetsAnswer(offsets=results))
+
+
+def forget_deleted_topics(group: Group, moment: Moment, draft: Draft) -> None:
+    """Take away what is committed of topics that were deleted since the group last heard of deletions.
+
+    Whoever reads them; of a topic that was registered anew, what was committed before. The group heard of deletions in
+    every step, so all that stands now is from before. Cost: a look at each deleted topic.
+    """
+    gone = [
+        (topic, partition)
+        for topic, version in moment.deleted_topics.items()
+        if version > group.deletions_seen
+        for partition in sorted(group.offsets.get(topic, ()))
+    ]
+    forget_offsets(group, gone, Removal.TOPIC_DELETED, draft)
+    draft.fact(n.DeletionsSeen(moment.deletions))
+
+
+def keep_apart(group: Group, topics: Iterable[str], moment: Moment, draft: Draft) -> None:
+    """Offsets of these topics are written now: a load must not take them for what stood before a topic's deletion."""
+    if any(moment.deleted_topics.get(topic, 0) > group.deletions_stored for topic in topics):
+        draft.fact(r.DeletionsRecord(group.group_id, moment.deletions))
 
 
 def subscribes(group: Group, topic: str) -> bool:

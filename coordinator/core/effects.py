@@ -222,6 +222,7 @@ class Removal(StrEnum):
 
     DELETED = "deleted"
     EXPIRED = "expired"
+    TOPIC_DELETED = "topic_deleted"
 
 
 @dataclass(frozen=True, slots=True)

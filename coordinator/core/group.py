@@ -143,10 +143,12 @@ class Group:
 
     `phase` counts the beginnings and ends of join phases; timers of a phase carry it. `initial_window_ms` is not None
     while the initial delay runs: its present window; `initial_left_ms` is what may still be added.
-    `highest_generation_id` is durable before a join of that generation is answered. `stored_members` mirrors what the
-    store holds of members, `stored_instances` the seats among them: instance id to member id; `rebalances` mirrors the
-    stored rebalances, oldest first, and `rebalance_id` is the one in progress. `held` are the first causes that wait
-    for the end of a freeze or a cool-down, `further` the first that came while the group was rebalancing already.
+    `highest_generation_id` is durable before a join of that generation is answered. `deletions_seen`: the registry's
+    version up to which offsets of deleted topics are gone, `deletions_stored` what the store says of it.
+    `stored_members` mirrors what the store holds of members, `stored_instances` the seats among them: instance id to
+    member id; `rebalances` mirrors the stored rebalances, oldest first, and `rebalance_id` is the one in progress.
+    `held` are the first causes that wait for the end of a freeze or a cool-down, `further` the first that came while
+    the group was rebalancing already.
     """
 
     group_id: str
@@ -178,6 +180,8 @@ class Group:
 
     partition_counts: dict[str, int] = field(default_factory=dict)
     offsets: dict[str, dict[int, OffsetRecord]] = field(default_factory=dict)
+    deletions_seen: int = 0
+    deletions_stored: int = 0
     header: GroupRecord | None = None
     stored_members: dict[str, MemberRecord] = field(default_factory=dict)
     stored_instances: dict[str, str] = field(default_factory=dict)

@@ -110,6 +110,7 @@ def _check_rebalances(group: Group) -> None:
     if group.state is State.DEAD:
         assert not rounds, where
         assert group.hold is None, where
+        assert not group.deletions_stored, where
     assert len(group.held) <= group.held_count, where
     assert len(group.further) <= group.further_count, where
     assert bool(group.held) == bool(group.held_count), where

@@ -18,6 +18,13 @@ class GroupCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletionsSeen:
+    """No offset is left of topics deleted up to this version of the registry, but what was committed since."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRestored:
     """All records of the group are applied: it is what they say, Stable with members, else Empty."""
 
@@ -200,6 +207,7 @@ class Stabilised:
 
 Note = (
     GroupCreated
+    | DeletionsSeen
     | GroupRestored
     | GroupDied
     | PendingAdded

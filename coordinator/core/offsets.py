@@ -4,6 +4,7 @@ from coordinator.core import rebalance
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment
 from coordinator.core.decision import Draft
+from coordinator.core.deletion import keep_apart
 from coordinator.core.effects import Failure, OffsetsCommitted
 from coordinator.core.group import Group, State
 from coordinator.core.membership import check_generation, check_member, create
@@ -40,6 +41,8 @@ def commit(group: Group, call: Call, request: m.CommitRequest, moment: Moment, d
                 taken.append((topic, partition, wanted.offset))
     draft.reply(call, m.CommitAnswer(offsets=results))
     if taken:
+        if moment.deleted_topics:
+            keep_apart(group, {topic for topic, _, _ in taken}, moment, draft)
         draft.notify(OffsetsCommitted(group.group_id, tuple(taken)))
 
 

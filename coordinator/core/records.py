@@ -183,6 +183,24 @@ class HoldForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletionsRecord:
+    """Offsets that the group has of topics deleted up to this version of the registry were committed afterwards.
+
+    Written beside an offset that would otherwise be taken for one from before the deletion.
+    """
+
+    group_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionsForgotten:
+    """It is not said any more, for the group is gone."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TopicRecord:
     """A topic of the registry. `version`: the registry's at the topic's last change."""
 
@@ -195,6 +213,24 @@ class TopicRecord:
 @dataclass(frozen=True, slots=True)
 class TopicForgotten:
     """The topic is gone from the registry."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopicRecord:
+    """The topic was deleted in that version of the registry, and perhaps not every group has heard of it yet.
+
+    Stands beside a `TopicRecord` where the topic was registered anew.
+    """
+
+    topic: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopicForgotten:
+    """Every group has heard of the topic's deletion."""
 
     topic: str
 
@@ -224,8 +260,10 @@ GroupFact = (
     | RebalanceForgotten
     | HoldRecord
     | HoldForgotten
+    | DeletionsRecord
+    | DeletionsForgotten
 )
-RegistryFact = TopicRecord | TopicForgotten | RegistryRecord
+RegistryFact = TopicRecord | TopicForgotten | DeletedTopicRecord | DeletedTopicForgotten | RegistryRecord
 Record = GroupFact | MemberGone | RegistryFact | LayoutRecord
 """Everything that the store keeps. A group's records live in the group's shard, the registry's and the
 layout in a space of their own."""

@@ -6,6 +6,7 @@ A reset writes offsets without metadata: what a member remembered beside the old
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment
 from coordinator.core.decision import Draft
+from coordinator.core.deletion import keep_apart
 from coordinator.core.effects import Failure, OffsetsReset
 from coordinator.core.group import Group
 from coordinator.core.presence import check_empty
@@ -128,4 +129,5 @@ def _write(
             )
             written.append((topic, partition, result.after))
     if written:
+        keep_apart(group, {topic for topic, _, _ in written}, moment, draft)
         draft.notify(OffsetsReset(group.group_id, request.to, tuple(written)))

@@ -31,11 +31,16 @@ class DeleteTopic:
 
 @dataclass(slots=True)
 class Registry:
-    """The registered topics. `partition_counts` is replaced, never changed, so that it may be shared as it is."""
+    """The registered topics. `partition_counts` is replaced, never changed, so that it may be shared as it is; so is
+    `deleted`: the deletions of which some group may not have heard, with their versions, of which
+    `deletions` is the newest.
+    """
 
     version: int = 0
     topics: dict[str, r.TopicRecord] = field(default_factory=dict)
     partition_counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    deleted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    deletions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,17 @@ def _decide_delete(registry: Registry, request: DeleteTopic) -> TopicDecision:
         detail = f"Topic {request.topic!r} is not registered."
         return TopicDecision((), Failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail, field="topic"))
     version = registry.version + 1
-    records = (r.TopicForgotten(request.topic), r.RegistryRecord(version))
+    records = (
+        r.TopicForgotten(request.topic),
+        r.DeletedTopicRecord(request.topic, version),
+        r.RegistryRecord(version),
+    )
     return TopicDecision(records, m.DeletedTopic(topic=request.topic, version=version))
+
+
+def forget_deletions(registry: Registry, version: int) -> tuple[r.DeletedTopicForgotten, ...]:
+    """Every group has heard of the deletions up to this version: they need not be kept. No change that clients see."""
+    return tuple(r.DeletedTopicForgotten(topic) for topic, deleted in registry.deleted.items() if deleted <= version)
 
 
 def topic_answer(record: r.TopicRecord) -> m.Topic:
@@ -117,6 +131,21 @@ def _topic_forgotten(fact: r.TopicForgotten, registry: Registry) -> None:
     registry.partition_counts = MappingProxyType(
         {topic: count for topic, count in registry.partition_counts.items() if topic != fact.topic}
     )
+
+
+@_apply_topic.register
+def _deleted_topic_record(fact: r.DeletedTopicRecord, registry: Registry) -> None:
+    _set_deleted(registry, {**registry.deleted, fact.topic: fact.version})
+
+
+@_apply_topic.register
+def _deleted_topic_forgotten(fact: r.DeletedTopicForgotten, registry: Registry) -> None:
+    _set_deleted(registry, {topic: version for topic, version in registry.deleted.items() if topic != fact.topic})
+
+
+def _set_deleted(registry: Registry, deleted: dict[str, int]) -> None:
+    registry.deleted = MappingProxyType(deleted)
+    registry.deletions = max(deleted.values(), default=0)
 
 
 @_apply_topic.register

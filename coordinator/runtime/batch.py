@@ -41,9 +41,12 @@ class Stepped:
 
 
 class LaneBatch:
-    """The steps of a lane that become durable, and are released, together. At most one step stores if it is large."""
+    """The steps of a lane that become durable, and are released, together. At most one step stores if it is large.
 
-    __slots__ = ("_lane", "_large", "size_bytes", "steps", "stores", "writes")
+    `deletions_seen` is the group's after the last step.
+    """
+
+    __slots__ = ("_lane", "_large", "deletions_seen", "size_bytes", "steps", "stores", "writes")
 
     def __init__(self, lane: BatchOwner) -> None:
         self._lane = lane
@@ -52,6 +55,7 @@ class LaneBatch:
         self.writes: list[Write] = []
         self.size_bytes = 0
         self.stores = False
+        self.deletions_seen = 0
 
     @property
     def is_large(self) -> bool:

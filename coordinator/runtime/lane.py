@@ -26,7 +26,7 @@ from typing import Protocol
 from coordinator.core.commands import Call, Command, HangUp, Moment, TimerFired, TimerKey
 from coordinator.core.decide import step
 from coordinator.core.effects import CancelTimer, Effect, Event, Failure, GroupAnswer, Notify, Reply, SetTimer
-from coordinator.core.group import Group
+from coordinator.core.group import Group, State
 from coordinator.core.records import GroupFact, GroupRecord
 from coordinator.runtime.batch import ENCODED_AT_ONCE_MAX, LaneBatch, Stepped
 from coordinator.runtime.timers import Timer, Timers
@@ -107,6 +107,7 @@ class Lane:
         self._under_way: LaneBatch | None = None
         self._carried: Stepped | None = None
         self._outbox: deque[Effect | Command] = deque()
+        self._durable_deletions = 0
         self._is_busy = False
         self._is_closing = False
         self._is_over = False
@@ -119,6 +120,14 @@ class Lane:
     def takes_calls(self) -> bool:
         """It has not ended, and is not about to."""
         return not (self._is_over or self._is_closing)
+
+    def has_seen_deletions(self, version: int) -> bool:
+        """It is durable that the group has no offsets of topics deleted up to this version, but what came since."""
+        if self._is_over:
+            return True
+        if self._is_busy or self._mailbox:
+            return self._durable_deletions >= version
+        return self._group.state is State.DEAD or self._group.deletions_seen >= version
 
     # --- from outside ------------------------------------------------------------------------------------------------
 
@@ -194,6 +203,7 @@ class Lane:
         while self._mailbox or self._carried is not None:
             batch = self._step_what_waits()
             if batch.stores:
+                batch.deletions_seen = self._group.deletions_seen
                 self._under_way = batch
                 self._host.append(batch)
                 return
@@ -260,6 +270,7 @@ class Lane:
         assert batch is self._under_way, f"an append of {self.group_id!r} was settled twice"
         self._under_way = None
         if error is None:
+            self._durable_deletions = batch.deletions_seen
             self._turn(batch)
             return
         logger.warning("group %r: %s (%s); it is loaded anew", self.group_id, error, type(error).__name__)

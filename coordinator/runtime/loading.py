@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from coordinator.core.apply import apply
 from coordinator.core.group import Group
 from coordinator.core.records import (
+    DeletionsForgotten,
+    DeletionsRecord,
     GroupRecord,
     HoldForgotten,
     HoldRecord,
@@ -25,9 +27,10 @@ from coordinator.core.records import (
 from coordinator.storage.codec import decode
 from coordinator.storage.contract import Space, StoredDataInvalid
 
-CountedRecord = GroupRecord | MemberRecord | OffsetRecord | RebalanceRecord | HoldRecord
+Beside = RebalanceRecord | HoldRecord | DeletionsRecord
+CountedRecord = GroupRecord | MemberRecord | OffsetRecord | Beside
 StoredRecord = CountedRecord | MemberGone
-Leftover = MemberForgotten | RebalanceForgotten | HoldForgotten
+Leftover = MemberForgotten | RebalanceForgotten | HoldForgotten | DeletionsForgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,13 @@ def sort_out(group_id: str, records: Iterable[StoredRecord]) -> StoredGroup:
     header: GroupRecord | None = None
     members: list[MemberRecord | MemberGone] = []
     offsets: list[OffsetRecord] = []
-    beside: list[RebalanceRecord | HoldRecord] = []
+    beside: list[Beside] = []
     for record in records:
         if isinstance(record, GroupRecord):
             header = record
         elif isinstance(record, OffsetRecord):
             offsets.append(record)
-        elif isinstance(record, RebalanceRecord | HoldRecord):
+        elif isinstance(record, Beside):
             beside.append(record)
         else:
             members.append(record)
@@ -98,7 +101,9 @@ def _forgotten(record: MemberRecord | MemberGone) -> MemberForgotten:
     return MemberForgotten(record.group_id, record.member_id, record.generation_id)
 
 
-def _forgotten_beside(record: RebalanceRecord | HoldRecord) -> RebalanceForgotten | HoldForgotten:
+def _forgotten_beside(record: Beside) -> Leftover:
+    if isinstance(record, DeletionsRecord):
+        return DeletionsForgotten(record.group_id)
     if isinstance(record, HoldRecord):
         return HoldForgotten(record.group_id)
     return RebalanceForgotten(record.group_id, record.rebalance_id)

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from coordinator.core.records import (
+    DeletionsForgotten,
     GroupFact,
     GroupForgotten,
     GroupRecord,
@@ -80,7 +81,7 @@ def _sort(changes: list[Change], stored: GroupRecord | None, limits: BatchLimits
                 leaving.append((record, write))
             case RebalanceForgotten():
                 order.after.append(write)
-            case HoldForgotten() if isinstance(header, GroupForgotten):
+            case HoldForgotten() | DeletionsForgotten() if isinstance(header, GroupForgotten):
                 order.after.append(write)
             case _:
                 order.deciding.append(write)

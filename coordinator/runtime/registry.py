@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 from coordinator.core.effects import Failure
-from coordinator.core.records import LayoutRecord, RegistryFact, RegistryRecord, TopicRecord
-from coordinator.core.topics import DeleteTopic, PutTopic, Registry, apply_topic, decide_topic
+from coordinator.core.records import DeletedTopicRecord, LayoutRecord, RegistryFact, RegistryRecord, TopicRecord
+from coordinator.core.topics import DeleteTopic, PutTopic, Registry, apply_topic, decide_topic, forget_deletions
 from coordinator.runtime.clock import Backoff, Clock, sleep
 from coordinator.runtime.writer import DEFINITE
 from coordinator.storage.codec import decode, encode
@@ -78,6 +78,16 @@ class RegistryKeeper:
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
+    async def forget_deletions(self, version: int) -> None:
+        """Every group has heard of the deletions up to this version: keep them no longer. A failure leaves the rest."""
+        async with self._turn:
+            if self._space is None or not self._is_ours:
+                return
+            records = forget_deletions(self.registry, version)
+            for start in range(0, len(records), self._space.limits.writes_max):
+                if await self._store_all(self._space, records[start : start + self._space.limits.writes_max]):
+                    return
+
     async def close(self) -> None:
         """Finish the changes that were asked for, and give the space up."""
         self._is_closed = True
@@ -104,7 +114,7 @@ class RegistryKeeper:
                 record = decode(key, value)
                 if isinstance(record, LayoutRecord):
                     layout = record
-                elif isinstance(record, TopicRecord | RegistryRecord):
+                elif isinstance(record, TopicRecord | DeletedTopicRecord | RegistryRecord):
                     apply_topic(registry, record)
                 else:
                     raise StoredDataInvalid(f"the stored record {key!r} is none of the topic registry")
@@ -113,7 +123,7 @@ class RegistryKeeper:
         before, self.registry = self.registry, registry
         self._is_ours = True
         self.is_loaded = True
-        self._tell(before.partition_counts)
+        self._tell(before.partition_counts, before.deleted)
 
     async def _keep_layout(self, space: Space, stored: LayoutRecord | None) -> None:
         if stored is None:
@@ -136,7 +146,7 @@ class RegistryKeeper:
             return decision.answer
 
     async def _store_all(self, space: Space, records: tuple[RegistryFact, ...]) -> Failure | None:
-        before = self.registry.partition_counts
+        before, deleted_before = self.registry.partition_counts, self.registry.deleted
         try:
             await space.append([encode(record) for record in records])
         except BatchTooLarge as error:
@@ -148,12 +158,13 @@ class RegistryKeeper:
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The change may not have been stored; try again.")
         for record in records:
             apply_topic(self.registry, record)
-        self._tell(before)
+        self._tell(before, deleted_before)
         return None
 
-    def _tell(self, before: Mapping[str, int]) -> None:
+    def _tell(self, before: Mapping[str, int], deleted_before: Mapping[str, int]) -> None:
         now = self.registry.partition_counts
         changed = frozenset(topic for topic in before.keys() | now.keys() if before.get(topic) != now.get(topic))
+        changed |= {topic for topic, at in self.registry.deleted.items() if deleted_before.get(topic) != at}
         if changed:
             self._on_changed(changed)
 

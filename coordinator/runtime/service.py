@@ -18,6 +18,7 @@ from coordinator.core.group import Group, State
 from coordinator.core.records import LayoutRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
 from coordinator.runtime.clock import Clock
+from coordinator.runtime.deletions import Deletions
 from coordinator.runtime.inquiries import Inquiries
 from coordinator.runtime.observer import Observer
 from coordinator.runtime.ownership import NodeAddress, Ownership
@@ -85,6 +86,7 @@ class Service:
         self._timers = Timers(clock)
         self._registry = RegistryKeeper(store, clock, LayoutRecord(shards), self._topics_changed)
         self._telling: set[asyncio.Task[None]] = set()
+        self._deletions = Deletions(self._registry, clock, self._deletions_seen)
         self.view = GroupView(lambda: self._registry.registry.topics)
         self._inquiries = Inquiries(
             partial(self.call, host=""),
@@ -118,6 +120,7 @@ class Service:
         await asyncio.gather(*(shard.open() for shard in ours if self.phase is Phase.LOADING))
         if self.phase is Phase.LOADING:
             self.phase = Phase.READY
+            self._deletions.wake()
         failed = sum(shard.state is ShardState.FAILED for shard in ours)
         logger.info("%d shards and %d groups loaded, %d shards failed", len(ours), len(self.view.summaries), failed)
 
@@ -128,6 +131,7 @@ class Service:
         self.phase = Phase.DRAINING
         for task in self._telling:
             task.cancel()
+        self._deletions.close()
         await asyncio.gather(self._registry.close(), *(shard.close(_stopping()) for shard in self._shards))
         self._inquiries.close()
         self._timers.close()
@@ -276,18 +280,26 @@ class Service:
             return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The topic registry is being loaded; try again.")
         return None
 
+    def _deletions_seen(self, version: int) -> bool:
+        return all(shard.has_seen_deletions(version) for shard in self._shards)
+
     def _topics_changed(self, topics: frozenset[str]) -> None:
+        self._deletions.wake()
         task = asyncio.get_running_loop().create_task(self._tell_subscribers(topics))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
     async def _tell_subscribers(self, topics: frozenset[str]) -> None:
-        """Only groups that are here: one that is being loaded, or will be, compares the counts when it begins."""
+        """Only groups that are here: one that is being loaded, or will be, compares the counts when it begins.
+
+        Of a deletion all are told: whoever does not subscribe to the topic may have committed to it, just now even.
+        """
+        is_deletion = not topics.isdisjoint(self._registry.registry.deleted)
         active = [shard for shard in self._shards if shard.state is ShardState.ACTIVE]
         lanes = [lane for shard in active for lane in shard.lanes.values()]
         for number, lane in enumerate(lanes, start=1):
             summary = self.view.summaries.get(lane.group_id)
-            if summary is None or summary.topics is None or summary.topics & topics:
+            if is_deletion or summary is None or summary.topics is None or summary.topics & topics:
                 lane.tell(TopicsChanged())
             if number % SLICE == 0:
                 await asyncio.sleep(0)
@@ -296,7 +308,14 @@ class Service:
 
     def _moment(self) -> Moment:
         registry = self._registry.registry
-        return Moment(self._clock.now_ms(), self._rules, registry.partition_counts, registry.topics)
+        return Moment(
+            self._clock.now_ms(),
+            self._rules,
+            registry.partition_counts,
+            registry.topics,
+            registry.deleted,
+            registry.deletions,
+        )
 
     def _parked(self, delta: int) -> None:
         self.parked_calls += delta

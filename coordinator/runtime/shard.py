@@ -129,6 +129,14 @@ class Shard:
             lane = self.lanes[group_id] = Lane(Group(group_id), self)
         return lane if self.state is ShardState.ACTIVE else None
 
+    def has_seen_deletions(self, version: int) -> bool:
+        """Every group of the shard has, and none is being read that might not have; see `Lane.has_seen_deletions`."""
+        return (
+            self.state is ShardState.ACTIVE
+            and not self._reloads
+            and all(lane.has_seen_deletions(version) for lane in self.lanes.values())
+        )
+
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def _begin_opening(self, wait_ms: int) -> None:

@@ -3,12 +3,14 @@
     l                                     the layout: how many shards there are
     r                                     the registry's header
     t/<topic>                             a topic of the registry
+    x/<topic>                             that a topic was deleted, as long as not all groups have heard of it
     g/<group>/h                           a group's header
     g/<group>/m/<member>/<generation>     a member with its assignment, as written in that generation; or that it is
                                           gone in that generation
     g/<group>/o/<topic>/<partition>       a committed offset
     g/<group>/r/<rebalance>               a rebalance, one of the last
     g/<group>/s                           what an operator has set: a freeze, a cool-down
+    g/<group>/d                           of which deletions of topics the group has heard
 
 Ids stand in the key alone and everything else in the value alone, so that the two cannot disagree. All keys of a
 group share a prefix, and its header sorts before its members, which a load relies on. In an id only "/", "%" and
@@ -203,6 +205,8 @@ _ENCODERS: dict[type, Callable[[Any], _Encoded]] = {
     r.RebalanceRecord: _encode_rebalance,
     r.HoldRecord: _encode_hold,
     r.TopicRecord: _encode_topic,
+    r.DeletionsRecord: lambda record: (f"g/{_quote(record.group_id)}/d", {"version": record.version}),
+    r.DeletedTopicRecord: lambda record: (f"x/{_quote(record.topic)}", {"version": record.version}),
     r.LayoutRecord: lambda record: ("l", {"shards": record.shards}),
     r.RegistryRecord: lambda record: ("r", {"version": record.version}),
     r.GroupForgotten: lambda record: (f"g/{_quote(record.group_id)}/h", None),
@@ -210,6 +214,8 @@ _ENCODERS: dict[type, Callable[[Any], _Encoded]] = {
     r.OffsetForgotten: lambda record: (_offset_path(record), None),
     r.RebalanceForgotten: lambda record: (_rebalance_path(record), None),
     r.HoldForgotten: lambda record: (f"g/{_quote(record.group_id)}/s", None),
+    r.DeletionsForgotten: lambda record: (f"g/{_quote(record.group_id)}/d", None),
+    r.DeletedTopicForgotten: lambda record: (f"x/{_quote(record.topic)}", None),
     r.TopicForgotten: lambda record: (f"t/{_quote(record.topic)}", None),
 }
 
@@ -356,6 +362,10 @@ def _decode(path: list[str], fields: _Fields) -> r.Record:
                 version=fields.number("version"),
                 end_offsets={_number(key): value for key, value in fields.numbers("end_offsets").items()},
             )
+        case ["g", group_id, "d"]:
+            return r.DeletionsRecord(group_id=_unquote(group_id), version=fields.number("version"))
+        case ["x", topic]:
+            return r.DeletedTopicRecord(topic=_unquote(topic), version=fields.number("version"))
         case ["l"]:
             return r.LayoutRecord(shards=fields.number("shards"))
         case ["r"]:

@@ -29,6 +29,8 @@ from coordinator.core.decide import step
 from coordinator.core.effects import CancelTimer, Event, Failure, GroupAnswer, Notify, Reply, SetTimer
 from coordinator.core.group import Group, State
 from coordinator.core.records import (
+    DeletionsForgotten,
+    DeletionsRecord,
     GroupForgotten,
     GroupRecord,
     HoldForgotten,
@@ -62,6 +64,7 @@ class Desk:
     group: Group = field(default_factory=lambda: Group("g"))
     partition_counts: dict[str, int] = field(default_factory=dict)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
     timers: dict[TimerKey, int] = field(default_factory=dict)
     log: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     answers: dict[int, GroupAnswer | Failure] = field(default_factory=dict)
@@ -72,7 +75,9 @@ class Desk:
         """One step of the group, and what the runtime makes of it."""
         counts = dict(self.partition_counts)
         topics = {topic: TopicRecord(topic, count, 1, self.ends.get(topic, {})) for topic, count in counts.items()}
-        decision = step(self.group, command, Moment(self.now_ms, self.rules, counts, topics))
+        newest = max(self.deleted.values(), default=0)
+        moment = Moment(self.now_ms, self.rules, counts, topics, dict(self.deleted), newest)
+        decision = step(self.group, command, moment)
         for record in decision.records:
             self._store(record)
         for effect in decision.effects:
@@ -107,6 +112,10 @@ class Desk:
                 self.log.pop(("rebalance", record.rebalance_id), None)
             case HoldRecord():
                 self.log["hold",] = record
+            case DeletionsRecord():
+                self.log["deletions",] = record
+            case DeletionsForgotten():
+                self.log.pop(("deletions",), None)
             case HoldForgotten():
                 self.log.pop(("hold",), None)
             case _:

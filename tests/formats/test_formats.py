@@ -144,10 +144,17 @@ RECORDS_V1_PIECES: list[r.Record] = [
 ]
 """Since changes are stored in pieces."""
 
+RECORDS_V1_DELETIONS: list[r.Record] = [
+    r.DeletedTopicRecord(topic="a/b", version=8),
+    r.DeletionsRecord(group_id=GROUP, version=8),
+]
+"""Since deleted topics are remembered until every group has heard of them."""
+
 PAIRS_V1 = [
     *zip(samples("records-v1.jsonl"), RECORDS_V1, strict=True),
     *zip(samples("rebalances-v1.jsonl"), REBALANCES_V1, strict=True),
     *zip(samples("records-v1-pieces.jsonl"), RECORDS_V1_PIECES, strict=True),
+    *zip(samples("records-v1-deletions.jsonl"), RECORDS_V1_DELETIONS, strict=True),
 ]
 
 

@@ -505,6 +505,10 @@ class Teller:
                 return frozen + ("" if cooldown_ms is None else f", cool-down {seconds(cooldown_ms)}")
             case r.HoldForgotten():
                 return "not frozen, and no cool-down of its own"
+            case r.DeletionsRecord():
+                return f"offsets of topics deleted up to version {record.version} are newer"
+            case r.DeletionsForgotten():
+                return "nothing said of deleted topics"
         assert_never(record)
 
     def _event(self, event: e.Event) -> str | None:

@@ -108,8 +108,12 @@ holds = st.builds(
     cooldown_ms=or_none(counts),
 )
 registries = st.builds(r.RegistryRecord, version=counts)
+deletions = st.builds(r.DeletionsRecord, group_id=ids, version=counts)
+deleted_topics = st.builds(r.DeletedTopicRecord, topic=ids, version=counts)
 layouts = st.builds(r.LayoutRecord, shards=counts)
-records = st.one_of(groups, members, gone, offsets, rebalances, holds, topics, registries, layouts)
+records = st.one_of(
+    groups, members, gone, offsets, rebalances, holds, deletions, deleted_topics, topics, registries, layouts
+)
 
 
 @given(records)
@@ -153,6 +157,8 @@ def test_a_groups_prefix_covers_its_keys_and_no_others(group_id: str, other_id: 
             r.RebalanceForgotten("g/", 12),
         ),
         (r.HoldRecord("g%", 5, None, None), r.HoldForgotten("g%")),
+        (r.DeletionsRecord("g%", 5), r.DeletionsForgotten("g%")),
+        (r.DeletedTopicRecord("a/b", 5), r.DeletedTopicForgotten("a/b")),
         (
             r.MemberRecord("g", "m", 4, 0, None, "c", "h", 1, 1, None, OpaqueJson("1"), OpaqueJson("2")),
             r.MemberForgotten("g", "m", 4),
