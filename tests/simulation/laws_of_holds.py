@@ -19,22 +19,32 @@ class I11Holds(Checker):
         super().__init__(sight)
         self._seen: dict[str, GroupSummary] = {}
         self._frozen_until: dict[str, int] = {}
+        self._of_generation: dict[str, set[str]] = {}
 
     def node_began(self) -> None:
         self._seen.clear()
         self._frozen_until.clear()
+        self._of_generation.clear()
 
     def happened(self, event: Event) -> None:
         match event:
             case GroupChanged(summary=summary):
                 self._seen[summary.group_id] = summary
                 self._frozen_until[summary.group_id] = summary.frozen_until_ms or 0
+                self._look_who_is_of_the_generation(summary)
             case GroupFrozen():
                 self._frozen_until[event.group_id] = event.until_ms
             case GroupThawed():
                 self._frozen_until[event.group_id] = 0
             case RebalanceBegan():
                 self._began(event)
+
+    def _look_who_is_of_the_generation(self, summary: GroupSummary) -> None:
+        """A seat may have passed on to a process that waits for its first generation: stored, but not protected."""
+        node = None if self.sight.node is None else self.sight.node.group(summary.group_id)
+        if node is not None and summary.state == State.STABLE:
+            members = node.group.members.values()
+            self._of_generation[summary.group_id] = {member.member_id for member in members if not member.is_new}
 
     def _began(self, event: RebalanceBegan) -> None:
         seen = self._seen.get(event.group_id)
@@ -44,5 +54,6 @@ class I11Holds(Checker):
         if not is_held or node is None or event.trigger is Trigger.OPERATOR:
             return
         protected = self.sight.fold.group(event.group_id).members.keys() & node.group.members.keys()
+        protected &= self._of_generation.get(event.group_id, set())
         if protected:
             self.fail(f"{event.group_id} is frozen for {sorted(protected)}, and rebalances: {event.reason}")
