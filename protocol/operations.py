@@ -111,7 +111,7 @@ PUT_TOPIC = Operation(
 )  # fmt: skip
 DELETE_TOPIC = Operation(
     "delete_topic", "DELETE", "/v1/topics/{topic}", None, m.DeletedTopic, False,
-    "Take a topic out of the registry",
+    "Take a topic out of the registry, and its committed offsets out of every group",
 )  # fmt: skip
 
 EVENTS = Operation(

@@ -158,7 +158,6 @@ def create(group: Group, moment: Moment, draft: Draft) -> None:
         )
     )
     draft.fact(n.GroupCreated(moment.now_ms))
-    draft.fact(n.DeletionsSeen(moment.deletions))
     draft.notify(GroupCreated(group.group_id))
     draft.set_timer(expiry_timer(), moment.now_ms + moment.rules.offsets_retention_check_interval_ms)
 
