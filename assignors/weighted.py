@@ -14,6 +14,7 @@ from typing import ClassVar
 from assignors.contract import Assignment, Assignor, GroupSpec, TopicPartition
 from assignors.measure import owners_before
 from assignors.order import members_in_order, subscribers_by_topic
+from assignors.sticky import StickyAssignor
 from assignors.weights import counted_weights
 
 TOLERANCE = 10
@@ -32,6 +33,8 @@ class WeightedAssignor(Assignor):
         all assignments would leave it. With owned partitions: at most `TOLERANCE` percent more than from scratch.
         Nobody hands a partition to a lighter member unless the two differ by more than `TOLERANCE` percent of the
         mean load, and the two are more even for it: a group in which nothing changed keeps everything.
+        Where all weigh the same, as without any report, it gives what `sticky` gives: there counts are the load, and
+        no chance is in them that a tolerance would have to smooth.
         With different subscriptions there is no bound: no single partition handed on would relieve anyone by more than
         the tolerance, but a chain of several might.
 
@@ -45,6 +48,8 @@ class WeightedAssignor(Assignor):
         subscribers = subscribers_by_topic(spec, members)
         owners = owners_before(spec)
         weights = counted_weights(spec, owners)
+        if len(set().union(*weights.values())) <= 1:
+            return StickyAssignor().assign(spec)
         position = {member_id: place for place, member_id in enumerate(members)}
         kept = {topic_partition: position[member_id] for topic_partition, member_id in owners.items()}
         loads = _shared_out(len(members), subscribers, weights, kept)

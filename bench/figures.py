@@ -5,7 +5,7 @@ Times that were measured are in seconds, as the clocks give them; what is report
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -156,6 +156,69 @@ def rebalance_result(name: str, rounds: Sequence[Round], cost: Cost, *, members:
     )
 
 
-def is_right(result: "LoadResult | RebalanceResult") -> bool:
-    """Whether something was measured and every answer was right. A rebalance with a wrong answer has no result."""
-    return isinstance(result, RebalanceResult) or (result.errors == 0 and result.requests > 0)
+@dataclass(frozen=True, slots=True)
+class AssignorResult:
+    """One assignor on one group, several times. `moved`: partitions that their owner did not keep.
+
+    `growth`: how many times as long as a tenth of the partitions took; NaN where that was not measured. `kafka_ms`,
+    `franz_go_ms`: published figures, not of this run; None where there is none.
+    """
+
+    name: str
+    members: int
+    partitions: int
+    subscriptions: str
+    change: str
+    rounds: int
+    median_ms: float
+    min_ms: float
+    max_ms: float
+    peak_bytes: int
+    moved: int
+    kafka_ms: float | None
+    franz_go_ms: float | None
+    growth: float = math.nan
+
+
+def assignor_result(
+    name: str, times_s: Sequence[float], *, members: int, partitions: int, subscriptions: str, change: str,
+    peak_bytes: int, moved: int, kafka_ms: float | None, franz_go_ms: float | None,
+) -> AssignorResult:  # fmt: skip
+    """The figures of at least one round."""
+    return AssignorResult(
+        name=name,
+        members=members,
+        partitions=partitions,
+        subscriptions=subscriptions,
+        change=change,
+        rounds=len(times_s),
+        median_ms=percentile(times_s, 50) * 1000,
+        min_ms=min(times_s) * 1000,
+        max_ms=max(times_s) * 1000,
+        peak_bytes=peak_bytes,
+        moved=moved,
+        kafka_ms=kafka_ms,
+        franz_go_ms=franz_go_ms,
+    )
+
+
+def with_growth(results: Sequence[AssignorResult]) -> list[AssignorResult]:
+    """The same with `growth`, by the least times: other programs only ever make it longer."""
+    least = {
+        (each.name, each.members, each.partitions, each.subscriptions, each.change): each.min_ms for each in results
+    }
+    return [
+        replace(
+            each,
+            growth=ratio(
+                each.min_ms,
+                least.get((each.name, each.members, each.partitions // 10, each.subscriptions, each.change), math.nan),
+            ),
+        )
+        for each in results
+    ]
+
+
+def is_right(result: "LoadResult | RebalanceResult | AssignorResult") -> bool:
+    """Whether something was measured and every answer was right. What else was wrong somewhere has no result."""
+    return not isinstance(result, LoadResult) or (result.errors == 0 and result.requests > 0)

@@ -17,7 +17,7 @@ from bench.figures import percentile
 LIBRARIES = ("aiohttp", "uvloop", "pydantic")
 ROOT = Path(__file__).resolve().parent.parent
 FLUSHES = 50
-MEASURED = ("protocol", "coordinator", "cli", "bench/*.py", "pyproject.toml")
+MEASURED = ("protocol", "assignors", "coordinator", "cli", "bench/*.py", "pyproject.toml")
 
 
 @dataclass(frozen=True, slots=True)

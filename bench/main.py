@@ -19,7 +19,7 @@ import uvloop
 from bench import report
 from bench.connection import ConnectionBrokenError
 from bench.crowd import WrongAnswerError
-from bench.figures import is_right
+from bench.figures import AssignorResult, is_right
 from bench.machine import Surroundings, look_around
 from bench.process import ProcessError
 from bench.scenarios import BENCHMARKS, Plan
@@ -61,6 +61,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, metavar="PATH",
         help="file for the results as JSON (default: bench/results/DATE-COMMIT.json)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--document", type=Path, metavar="PATH",
+        help="a Markdown file that gets the table of the assignors between its marks, as docs/performance.md",
     )  # fmt: skip
     parser.add_argument(
         "--data", type=Path, default=Path(tempfile.gettempdir()), metavar="DIRECTORY",
@@ -117,6 +121,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if not given.data.is_dir():
         parser.error(f"--data: {given.data} is no directory")
+    if given.document and not report.has_marks(_text_of(given.document)):
+        parser.error(
+            f"--document: {given.document} has no line {report.BEGIN_MARK} with a line {report.END_MARK} below"
+        )
     plan = plan_of(given)
     names = [name for name in BENCHMARKS if not given.only or name in given.only]
     _prepare_process()
@@ -129,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     print(report.text(surroundings, results, failures))
     _write(output, surroundings, plan, results, failures)
+    if given.document:
+        _write_table(given.document, surroundings, results)
     return 0 if not failures and all(map(is_right, results)) else 1
 
 
@@ -139,6 +149,17 @@ def _write(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(report.document(found, options, results, failures), "utf-8")
     print(f"\nwritten to {path}", file=sys.stderr)
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text("utf-8") if path.is_file() else ""
+
+
+def _write_table(path: Path, found: Surroundings, results: Sequence[report.Result]) -> None:
+    measured = [result for result in results if isinstance(result, AssignorResult)]
+    if measured:
+        markdown = report.assignor_markdown(found, measured)
+        path.write_text(report.put_between_marks(_text_of(path), markdown), "utf-8")
 
 
 def _prepare_process() -> None:

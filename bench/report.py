@@ -6,12 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bench.figures import LoadResult, RebalanceResult, ratio
+from bench.assignors import PUBLISHED_BY
+from bench.figures import AssignorResult, LoadResult, RebalanceResult, ratio
 from bench.machine import Surroundings
 
-Result = LoadResult | RebalanceResult
+Result = LoadResult | RebalanceResult | AssignorResult
 
 MIB = 1024 * 1024
+GIVEN_UP_MS = 180_000
+"""A published time so long is where the measuring was given up."""
+BEGIN_MARK = "<!-- assignors: written by `python -m bench --only assignors --document` -->"
+END_MARK = "<!-- assignors: end -->"
 FLOORS = {"at-rest": "floor-at-rest", "floor-at-rest": "floor-at-rest"}
 """The load as multiples of whose cost another is shown, where that is not `floor`."""
 
@@ -70,6 +75,62 @@ def rebalance_table(results: Sequence[RebalanceResult]) -> str:
     return table(header, rows)
 
 
+def assignor_rows(results: Sequence[AssignorResult]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Head and rows of the assignors' table."""
+    header = (
+        "assignor", "members x partitions", "subscriptions", "change", "median ms", "min ms", "x10 costs", "peak MiB",
+        "moved", "Kafka ms*", "franz-go ms*",
+    )  # fmt: skip
+    rows: list[Sequence[str]] = [
+        (
+            result.name, f"{result.members:,} x {result.partitions:,}", result.subscriptions, result.change,
+            number(result.median_ms, 0), number(result.min_ms, 0), number(result.growth, 1),
+            number(result.peak_bytes / MIB, 1), f"{result.moved:,}", published(result.kafka_ms),
+            published(result.franz_go_ms),
+        )
+        for result in results
+    ]  # fmt: skip
+    return header, rows
+
+
+def published(value_ms: float | None) -> str:
+    """A published time; a dash where there is none."""
+    if value_ms is None:
+        return "-"
+    return f"over {value_ms:,.0f}" if value_ms >= GIVEN_UP_MS else f"{value_ms:,.0f}"
+
+
+def assignor_table(results: Sequence[AssignorResult]) -> str:
+    """The assignors, and where the figures of others come from."""
+    return f"{table(*assignor_rows(results))}\n* not of this run: {PUBLISHED_BY}"
+
+
+def assignor_markdown(found: Surroundings, results: Sequence[AssignorResult]) -> str:
+    """The same for a document, with the surroundings."""
+    header, rows = assignor_rows(results)
+    lines = [header, ["---"] * len(header), *rows]
+    one, _, _ = found.load_average
+    return (
+        f"{found.at[:10]}, commit {found.commit}: {found.cpu_model}, {found.cores} cores, Python "
+        f"{found.versions['python']}, load average at the start {one:.1f}.\n\n"
+        + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        + f"\n\n\\* Not of this run: {PUBLISHED_BY}.\n"
+    )
+
+
+def has_marks(document: str) -> bool:
+    """Whether there is a place for the assignors' table."""
+    return END_MARK in document.partition(BEGIN_MARK)[2]
+
+
+def put_between_marks(document: str, markdown: str) -> str:
+    """The document with the part between the marks replaced; it `has_marks`."""
+    before, begin, rest = document.partition(BEGIN_MARK)
+    _, end, after = rest.partition(END_MARK)
+    assert end, "the document has no marks"
+    return f"{before}{begin}\n{markdown}{end}{after}"
+
+
 def number(value: float, digits: int) -> str:
     """A number with its thousands marked; a dash for one that is not known."""
     return f"{value:,.{digits}f}" if math.isfinite(value) else "-"
@@ -92,14 +153,20 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
     """All of a run."""
     loads = [result for result in results if isinstance(result, LoadResult)]
     rebalances = [result for result in results if isinstance(result, RebalanceResult)]
+    assignors = [result for result in results if isinstance(result, AssignorResult)]
     parts = [surroundings_text(found)]
     if loads:
         parts.append(load_table(loads))
     if rebalances:
         parts.append(rebalance_table(rebalances))
+    if assignors:
+        parts.append(assignor_table(assignors))
     parts += [f"{result.name}: {error}" for result in loads for error in result.first_errors]
     parts += failures
     return "\n\n".join(parts)
+
+
+KINDS = {LoadResult: "load", RebalanceResult: "rebalance", AssignorResult: "assignor"}
 
 
 def document(found: Surroundings, options: dict[str, Any], results: Sequence[Result], failures: Sequence[str]) -> str:
@@ -107,9 +174,7 @@ def document(found: Surroundings, options: dict[str, Any], results: Sequence[Res
     content = {
         "surroundings": asdict(found),
         "options": options,
-        "results": [
-            {"kind": "load" if isinstance(result, LoadResult) else "rebalance", **asdict(result)} for result in results
-        ],
+        "results": [{"kind": KINDS[type(result)], **asdict(result)} for result in results],
         "failures": list(failures),
     }
     return json.dumps(_known(content), indent=1, allow_nan=False) + "\n"

@@ -8,9 +8,18 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.assignors import CASES, QUICK, measure_all
 from bench.connection import Answer, Connection, Frames
 from bench.crowd import TOPIC, Crowd, WrongAnswerError
-from bench.figures import LoadResult, RebalanceResult, Round, load_result, rebalance_result
+from bench.figures import (
+    AssignorResult,
+    LoadResult,
+    RebalanceResult,
+    Round,
+    load_result,
+    rebalance_result,
+    with_growth,
+)
 from bench.load import FaultOf, FrameOf, run_closed, run_paced
 from bench.process import Server, python, running
 from protocol.operations import COMMIT, FETCH, HEARTBEAT, path_of
@@ -42,7 +51,7 @@ class Benchmark:
     """`run` gives one result, or one for each size of group."""
 
     summary: str
-    run: Callable[[Plan], Awaitable[Sequence[LoadResult | RebalanceResult]]]
+    run: Callable[[Plan], Awaitable[Sequence[LoadResult | RebalanceResult | AssignorResult]]]
 
 
 @asynccontextmanager
@@ -278,6 +287,11 @@ async def measure_all_rejoin(plan: Plan) -> Sequence[RebalanceResult]:
     return results
 
 
+async def measure_assignors(plan: Plan) -> Sequence[AssignorResult]:
+    """Every built-in assignor alone, without a service. A plan of one round takes small groups."""
+    return with_growth(list(measure_all(QUICK if plan.rounds == 1 else CASES, min(plan.rounds, 3))))
+
+
 BENCHMARKS: Mapping[str, Benchmark] = {
     "floor": Benchmark("POST of JSON to a bare aiohttp server with pydantic, 64 connections", measure_floor),
     "floor-at-rest": Benchmark("the same as seldom as at-rest, with as many connections", measure_floor_at_rest),
@@ -289,5 +303,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "formation-delay-3000": Benchmark("N members come at once, default delay", measure_formation_with_delay),
     "one-joins": Benchmark("one member comes to a group of N that wait by long poll", measure_one_joins),
     "all-rejoin": Benchmark("all N members of a group come again at once", measure_all_rejoin),
+    "assignors": Benchmark("what sharing out costs a leader, by assignor, up to 2,000 x 200,000", measure_assignors),
 }
 """In the order in which they run."""

@@ -1,6 +1,7 @@
 """`weighted`: its promises, against the best of all assignments of small groups, and the cases a reader asks about."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from pydantic import JsonValue
 
 from assignors.contract import Assignment, GroupSpec, MemberSubscription
 from assignors.measure import faults_of, moved, owners_before, unassigned
+from assignors.sticky import StickyAssignor
 from assignors.weighted import TOLERANCE, WeightedAssignor
 from assignors.weights import counted_weights
 
@@ -201,6 +203,17 @@ def test_where_only_an_exchange_would_help_everything_is_shared_out_anew() -> No
 def test_but_not_for_less_than_the_tolerance() -> None:
     spec = group({"x": (0, 1), "y": (2, 3)}, weights={0: 10, 1: 10, 2: 8.5, 3: 8.5})
     assert numbers(WeightedAssignor().assign(spec)) == {"x": [0, 1], "y": [2, 3]}
+
+
+@given(spec=groups(owned=True))
+@settings(deadline=None, max_examples=100)
+def test_equal_weights_give_what_sticky_gives(spec: GroupSpec) -> None:
+    equal: JsonValue = {"weights": {topic: {str(n): 7 for n in range(9)} for topic in TOPICS}}
+    said = {member: replace(of, user_data=equal) for member, of in spec.subscriptions.items()}
+    silent = {member: replace(of, user_data=None) for member, of in spec.subscriptions.items()}
+    expected = StickyAssignor().assign(spec)
+    for subscriptions in (said, silent):
+        assert WeightedAssignor().assign(replace(spec, subscriptions=subscriptions)) == expected
 
 
 def test_only_subscribers_get_a_partition() -> None:
