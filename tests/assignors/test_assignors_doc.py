@@ -15,6 +15,7 @@ from assignors.contract import Assignment, GroupSpec, MemberSubscription
 from assignors.measure import measure
 from assignors.replicas import place, place_simply
 from tests.assignors.groups import owning
+from tests.assignors.owners_picture import picture
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "assignors.md").read_text(encoding="utf-8")
@@ -70,6 +71,16 @@ def test_the_pictures_of_a_third_that_joins_are_true(name: str) -> None:
         assert measure(owning(joined, registry.find(other).assign(EXAMPLE), 1), moved).moved == 4
     left = assignor.assign(owning(EXAMPLE, second, 3))
     assert measure(owning(EXAMPLE, second, 3), left).moved == 0
+
+
+def test_the_picture_of_every_assignor_is_true() -> None:
+    assert block("text every assignor").rstrip("\n") == picture()
+
+
+def test_every_assignor_has_its_place_in_the_table() -> None:
+    table = DOC[DOC.index("\n| | where it comes from") : DOC.index("## One group")]
+    for name in registry.names(installed=()):
+        assert f"`{name}`" in table or f"`{name.partition('-')[0]}-…`" in table
 
 
 def test_the_picture_of_weights_is_true() -> None:
