@@ -284,10 +284,15 @@ class CommitRequest(RequestModel):
 
 
 class PartitionResult(AnswerModel):
-    """The result for one partition of a commit, or of a deletion of offsets."""
+    """The result for one partition of a commit, or of a deletion of offsets.
+
+    `limit` and `setting` stand with what is over a limit: the number, and the name of what sets it.
+    """
 
     error_code: int
     error_name: str
+    limit: int | None = None
+    setting: str | None = None
 
 
 class CommitAnswer(AnswerModel):
@@ -803,7 +808,8 @@ class Problem(AnswerModel):
     """A problem document (RFC 9457), `application/problem+json`, with Kafka's code and name.
 
     `field` names what is wrong in the request, as a path of names and numbers joined by dots. `member_id` stands with
-    MEMBER_ID_REQUIRED and FENCED_INSTANCE_ID, `url` and `node_id` with NOT_COORDINATOR.
+    MEMBER_ID_REQUIRED and FENCED_INSTANCE_ID, `url` and `node_id` with NOT_COORDINATOR, `limit` and `setting` with what
+    is over a limit: the number, and the name of what sets it.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -820,6 +826,8 @@ class Problem(AnswerModel):
     generation_id: int | None = None
     node_id: str | None = None
     url: str | None = None
+    limit: int | None = None
+    setting: str | None = None
 
 
 class HealthAnswer(AnswerModel):

@@ -70,13 +70,17 @@ def _member_forgotten(fact: r.MemberForgotten, group: Group) -> None:
 
 @_apply.register
 def _offset_record(fact: r.OffsetRecord, group: Group) -> None:
-    group.offsets.setdefault(fact.topic, {})[fact.partition] = fact
+    of_topic = group.offsets.setdefault(fact.topic, {})
+    if fact.partition not in of_topic:
+        group.offset_count += 1
+    of_topic[fact.partition] = fact
 
 
 @_apply.register
 def _offset_forgotten(fact: r.OffsetForgotten, group: Group) -> None:
     of_topic = group.offsets.get(fact.topic, {})
-    of_topic.pop(fact.partition, None)
+    if of_topic.pop(fact.partition, None) is not None:
+        group.offset_count -= 1
     if not of_topic:
         group.offsets.pop(fact.topic, None)
 
@@ -149,6 +153,11 @@ def _group_restored(fact: n.GroupRestored, group: Group) -> None:
         _seat(group, _member_of(stored, group))
     group.next_seniority = 1 + max((member.seniority for member in group.members.values()), default=-1)
     _move(group, State.STABLE if group.members else State.EMPTY, header.state_at_ms)
+
+
+@_apply.register
+def _overfilled(fact: n.Overfilled, group: Group) -> None:
+    group.surplus = set(fact.member_ids)
 
 
 @_apply.register
@@ -295,6 +304,7 @@ def _unseat(group: Group, member: Member) -> None:
         if request_id is not None and group.requests.get(request_id) == member.member_id:
             del group.requests[request_id]
     group.pending_sync.discard(member.member_id)
+    group.surplus.discard(member.member_id)
     if member.joined:
         group.joined_count -= 1
     _count_terms(group, member, -1)
@@ -394,6 +404,7 @@ def _member_removed(fact: n.MemberRemoved, group: Group) -> None:
 @_apply.register
 def _member_joined(fact: n.MemberJoined, group: Group) -> None:
     member = group.members[fact.member_id]
+    group.surplus.discard(fact.member_id)
     if not member.joined:
         member.joined = True
         group.joined_count += 1

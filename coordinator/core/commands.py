@@ -86,6 +86,7 @@ class Trigger(StrEnum):
     STATIC_MEMBER_REPLACED = "static_member_replaced"
     SYNC_TIMED_OUT = "sync_timed_out"
     OPERATOR = "operator"
+    OVER_CAPACITY = "over_capacity"
 
 
 class TimerKind(StrEnum):
@@ -176,6 +177,14 @@ class Rules:
     rebalance_cooldown_ms: int = 0
     rebalance_cooldown_max_ms: int = 600_000
     rebalance_freeze_max_ms: int = 900_000
+
+    # How much a group and the registry may keep.
+    group_pending_max: int = 10_000
+    group_offsets_max: int = 1_000_000
+    subscription_topics_max: int = 10_000
+    request_partitions_max: int = 100_000
+    topics_max: int = 10_000
+    topics_partitions_max: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from coordinator.core import (
+    capacity,
     deletion,
     description,
     expiry,
@@ -210,6 +211,7 @@ def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
             deadline_ms = moment.now_ms + stored.session_timeout_ms
             draft.fact(n.SessionSet(stored.member_id, deadline_ms))
             draft.set_timer(session_timer(stored.member_id), deadline_ms)
+        capacity.refuse_surplus(group, moment.rules, draft)
     if group.header is not None or group.offsets:
         expiry.arm_after_load(group, moment, draft)
     if group.offsets:

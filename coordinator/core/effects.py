@@ -30,7 +30,8 @@ GroupAnswer = (
 class Failure:
     """A coded refusal of a whole call. The rest of the problem document comes from the error table.
 
-    `superseded`: the member has called again and this call is dropped (`/errors/superseded`, not retriable).
+    `superseded`: the member has called again and this call is dropped (`/errors/superseded`, not retriable). `limit`
+    and `setting`: the number that was passed, and the name of what sets it.
     """
 
     code: ErrorCode
@@ -41,6 +42,8 @@ class Failure:
     node_id: str | None = None
     url: str | None = None
     superseded: bool = False
+    limit: int | None = None
+    setting: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,8 @@ class Group:
     member id; `rebalances` mirrors the stored rebalances, oldest first, and `rebalance_id` is the one in progress.
     `held` are the first causes that wait for the end of a freeze or a cool-down, `further` the first that came while
     the group was rebalancing already.
+    `surplus` are members for whom there was no place when the group was loaded; who joins again is no longer among
+    them, or is out.
     """
 
     group_id: str
@@ -169,6 +171,7 @@ class Group:
     requests: dict[str, str] = field(default_factory=dict)
     parked: dict[int, Parked] = field(default_factory=dict)
     pending_sync: set[str] = field(default_factory=set)
+    surplus: set[str] = field(default_factory=set)
     joined_count: int = 0
     supporters: Counter[str] = field(default_factory=Counter)
     subscribers: Counter[str] = field(default_factory=Counter)
@@ -182,6 +185,7 @@ class Group:
     offsets: dict[str, dict[int, OffsetRecord]] = field(default_factory=dict)
     deletions_seen: int = 0
     deletions_stored: int = 0
+    offset_count: int = 0
     header: GroupRecord | None = None
     stored_members: dict[str, MemberRecord] = field(default_factory=dict)
     stored_instances: dict[str, str] = field(default_factory=dict)

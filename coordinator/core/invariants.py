@@ -26,6 +26,8 @@ def _check_counts(group: Group) -> None:
     assert group.subscribers == Counter(topic for member in members for topic in member.topics or ()), group.group_id
     assert group.unreadable_count == sum(member.topics is None for member in members), group.group_id
     assert group.pending_sync <= group.members.keys(), group.group_id
+    assert group.surplus <= {member.member_id for member in members if not member.joined}, group.group_id
+    assert group.offset_count == sum(map(len, group.offsets.values())), group.group_id
 
 
 def _supporters(members: Iterable[Member]) -> Counter[str]:

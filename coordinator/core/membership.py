@@ -5,8 +5,8 @@ What a change of membership means for the others is `rebalance`'s business; here
 
 from dataclasses import replace
 
+from coordinator.core import capacity, rebalance
 from coordinator.core import notes as n
-from coordinator.core import rebalance
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment, Rebalance, Trigger
 from coordinator.core.decision import Draft, call_timer, expiry_timer, pending_timer, session_timer
@@ -58,7 +58,7 @@ def reason_of(reason: str | None) -> str:
 
 def join(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
     """Decide a join: refuse it, hand out an id, answer it at once, or let it wait for the end of the join phase."""
-    failure = _check_join(group, request, moment)
+    failure = _check_join(group, request, moment) or capacity.check_subscription(request, moment.rules)
     if failure is not None:
         draft.reply(call, failure)
         return
@@ -121,26 +121,17 @@ def _inconsistent(detail: str, field: str) -> Failure:
 
 def _refuse_for_capacity(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> bool:
     """Refuse a member too many. Ids handed out do not count, so they can overshoot and are refused at their join."""
-    limit = moment.rules.group_max_size
-    member = group.members.get(request.member_id)
-    if group.state is State.PREPARING_REBALANCE:
-        fits = (member is not None and member.joined) or group.joined_count < limit
-    elif group.is_active:
-        fits = member is not None or len(group.members) < limit
-    else:
-        fits = True
-    # A static member that takes over its own seat makes the group no larger.
-    if fits or (not request.member_id and request.group_instance_id in group.static_members):
+    failure = capacity.check_members(group, request, moment.rules)
+    if failure is None:
         return False
-    failure = Failure(
-        ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has as many members as group_max_size allows ({limit}).",
-        member_id="",
-    )  # fmt: skip
     draft.reply(call, failure)
-    if member is not None:
-        draft.remove_member(member, failure)
-    elif request.member_id in group.pending:
-        drop_pending(request.member_id, draft)
+    member_id = capacity.seat_of(group, request)
+    if member_id in group.members:
+        draft.remove_member(group.members[member_id], failure)
+        if group.is_active:
+            draft.then.append(Rebalance(Trigger.OVER_CAPACITY, f"there was no place left for {member_id}", member_id))
+    elif member_id in group.pending:
+        drop_pending(member_id, draft)
     return True
 
 
@@ -198,6 +189,10 @@ def _member_id_required(member_id: str) -> Failure:
 def _join_without_id(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
     member_id = new_member_id(request.client_id, request.group_instance_id, call.random_part)
     if request.group_instance_id is None:
+        failure = capacity.check_pending(group, moment.rules)
+        if failure is not None:
+            draft.reply(call, failure)
+            return
         deadline_ms = moment.now_ms + request.session_timeout_ms
         draft.fact(n.PendingAdded(member_id, request.request_id, deadline_ms))
         draft.set_timer(pending_timer(member_id), deadline_ms)

@@ -32,6 +32,13 @@ class GroupRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class Overfilled:
+    """The group came back with more members than it may have now: for these there is no place."""
+
+    member_ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDied:
     """Nothing of the group is left, in memory or in the store: its records are forgotten beside. A group that is made
     under the same id begins anew.
@@ -209,6 +216,7 @@ Note = (
     GroupCreated
     | DeletionsSeen
     | GroupRestored
+    | Overfilled
     | GroupDied
     | PendingAdded
     | PendingDropped

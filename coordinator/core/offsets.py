@@ -2,6 +2,7 @@
 
 from coordinator.core import rebalance
 from coordinator.core import records as r
+from coordinator.core.capacity import offsets_room
 from coordinator.core.commands import Call, Moment
 from coordinator.core.decision import Draft
 from coordinator.core.deletion import keep_apart
@@ -31,12 +32,16 @@ def commit(group: Group, call: Call, request: m.CommitRequest, moment: Moment, d
         draft.extend_session(member, moment)
     taken: list[tuple[str, int, int]] = []
     results: dict[str, dict[int, m.PartitionResult]] = {}
+    room = offsets_room(group, moment.rules)
     for topic, partitions in request.offsets.items():
         results[topic] = {}
+        held = group.offsets.get(topic, ())
         for partition, wanted in partitions.items():
-            code = _check_partition(topic, partition, wanted, moment)
-            results[topic][partition] = _RESULTS[code]
-            if code is ErrorCode.NONE:
+            is_held = partition in held
+            refused = _check_partition(topic, partition, wanted, is_held or room > 0, moment)
+            results[topic][partition] = refused or TAKEN
+            if refused is None:
+                room -= not is_held
                 draft.fact(_record(group, topic, partition, wanted, moment))
                 taken.append((topic, partition, wanted.offset))
     draft.reply(call, m.CommitAnswer(offsets=results))
@@ -69,15 +74,28 @@ def _check_committer(group: Group, request: m.CommitRequest) -> Failure | None:
     return None
 
 
-def _check_partition(topic: str, partition: int, wanted: m.OffsetCommit, moment: Moment) -> ErrorCode:
-    """A registered topic must have the partition; one that nobody registered is taken as it comes."""
+def _check_partition(
+    topic: str, partition: int, wanted: m.OffsetCommit, has_room: bool, moment: Moment
+) -> m.PartitionResult | None:
+    """A registered topic must have the partition; one that nobody registered is taken as it comes. None: it is taken.
+
+    A partition that the group has committed before needs no room.
+    """
+    rules = moment.rules
     count = moment.partition_counts.get(topic)
     if count is not None and partition >= count:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     # Counted in characters, as Kafka does.
-    if len(wanted.metadata) > moment.rules.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
+    if len(wanted.metadata) > rules.offset_metadata_max_bytes:
+        limit = rules.offset_metadata_max_bytes
+        return _refused(ErrorCode.OFFSET_METADATA_TOO_LARGE, limit, "offset_metadata_max_bytes")
+    if not has_room:
+        return _refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, rules.group_offsets_max, "group_offsets_max")
+    return None
+
+
+def _refused(code: ErrorCode, limit: int | None = None, setting: str | None = None) -> m.PartitionResult:
+    return m.PartitionResult(error_code=code, error_name=code.name, limit=limit, setting=setting)
 
 
 def _record(group: Group, topic: str, partition: int, wanted: m.OffsetCommit, moment: Moment) -> r.OffsetRecord:
@@ -92,10 +110,7 @@ def _record(group: Group, topic: str, partition: int, wanted: m.OffsetCommit, mo
     )
 
 
-_RESULTS = {
-    code: m.PartitionResult(error_code=code, error_name=code.name)
-    for code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_METADATA_TOO_LARGE)
-}
+TAKEN = m.PartitionResult(error_code=ErrorCode.NONE, error_name=ErrorCode.NONE.name)
 
 
 def fetch(group: Group, call: Call, request: m.FetchRequest, draft: Draft) -> None:

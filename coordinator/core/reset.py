@@ -3,7 +3,10 @@
 A reset writes offsets without metadata: what a member remembered beside the old offset says nothing of the new one.
 """
 
+from collections.abc import Mapping
+
 from coordinator.core import records as r
+from coordinator.core.capacity import offsets_room, over_limit
 from coordinator.core.commands import Call, Moment
 from coordinator.core.decision import Draft
 from coordinator.core.deletion import keep_apart
@@ -33,6 +36,10 @@ def reset(group: Group, call: Call, request: m.ResetOffsetsRequest, moment: Mome
         topic: {partition: _reset_one(group, topic, partition, request, moment) for partition in partitions}
         for topic, partitions in asked.items()
     }
+    failure = _check_room(group, results, moment)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
     draft.reply(call, m.ResetOffsetsAnswer(dry_run=request.dry_run, offsets=results))
     if not request.dry_run:
         _write(group, request, results, moment, draft)
@@ -53,16 +60,26 @@ def _partitions(group: Group, request: m.ResetOffsetsRequest, moment: Moment) ->
     """What is to be reset. Of a whole topic: its registered partitions, and those that the group has committed."""
     topics = dict.fromkeys(sorted(group.offsets)) if request.topics is None else request.topics
     found: dict[str, list[int]] = {}
-    left = limits.RESET_PARTITIONS_MAX
+    limit = left = moment.rules.request_partitions_max
     for topic, named in topics.items():
         count = moment.partition_counts.get(topic, 0)
         beyond = [partition for partition in group.offsets.get(topic, ()) if partition >= count]
         left -= count + len(beyond) if named is None else len(named)
         if left < 0:
-            detail = f"One reset takes at most {limits.RESET_PARTITIONS_MAX} partitions; name fewer."
-            return Failure(ErrorCode.INVALID_REQUEST, detail, field="topics")
+            detail = "The reset has too many partitions: name fewer"
+            code = ErrorCode.INVALID_REQUEST
+            return over_limit("request_partitions_max", limit, detail, code=code, field="topics")
         found[topic] = sorted(set(named)) if named is not None else [*range(count), *sorted(beyond)]
     return found
+
+
+def _check_room(group: Group, results: Mapping[str, Mapping[int, m.PartitionReset]], moment: Moment) -> Failure | None:
+    """A reset also writes offsets of partitions that had none; there may be no room for them."""
+    added = sum(result.before is None and result.after is not None for of in results.values() for result in of.values())
+    if added <= max(0, offsets_room(group, moment.rules)):
+        return None
+    detail = f"The group has {group.offset_count} committed partitions, and the reset would add {added}"
+    return over_limit("group_offsets_max", moment.rules.group_offsets_max, detail, field="topics")
 
 
 def _reset_one(

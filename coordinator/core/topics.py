@@ -9,6 +9,8 @@ from functools import singledispatch
 from types import MappingProxyType
 
 from coordinator.core import records as r
+from coordinator.core.capacity import over_limit
+from coordinator.core.commands import Rules
 from coordinator.core.effects import Failure
 from protocol import messages as m
 from protocol.errors import ErrorCode
@@ -51,18 +53,19 @@ class TopicDecision:
     answer: m.Topic | m.DeletedTopic | Failure
 
 
-def decide_topic(registry: Registry, request: PutTopic | DeleteTopic) -> TopicDecision:
+def decide_topic(registry: Registry, request: PutTopic | DeleteTopic, rules: Rules) -> TopicDecision:
     """What follows from the request. Changes nothing.
 
     Errors: INVALID_REQUEST for a topic that would shrink or for the end of a partition that it does not have;
-    UNKNOWN_TOPIC_OR_PARTITION for the deletion of a topic that is not there.
+    UNKNOWN_TOPIC_OR_PARTITION for the deletion of a topic that is not there; THROTTLING_QUOTA_EXCEEDED for more topics
+    or partitions than the registry may hold. A topic that is there can always report its ends.
     """
     if isinstance(request, DeleteTopic):
         return _decide_delete(registry, request)
-    return _decide_put(registry, request)
+    return _decide_put(registry, request, rules)
 
 
-def _decide_put(registry: Registry, request: PutTopic) -> TopicDecision:
+def _decide_put(registry: Registry, request: PutTopic, rules: Rules) -> TopicDecision:
     wanted = request.request
     held = registry.topics.get(request.topic)
     if held is not None and wanted.partitions < held.partitions:
@@ -72,12 +75,27 @@ def _decide_put(registry: Registry, request: PutTopic) -> TopicDecision:
     if beyond is not None:
         detail = f"Topic {request.topic!r} has no partition {beyond}."
         return TopicDecision((), Failure(ErrorCode.INVALID_REQUEST, detail, field=f"end_offsets.{beyond}"))
+    refused = _check_room(registry, request, held, rules)
+    if refused is not None:
+        return TopicDecision((), refused)
     end_offsets = {**(held.end_offsets if held is not None else {}), **wanted.end_offsets}
     if held is not None and held.partitions == wanted.partitions and held.end_offsets == end_offsets:
         return TopicDecision((), topic_answer(held))
     version = registry.version + 1
     record = r.TopicRecord(request.topic, wanted.partitions, version, end_offsets)
     return TopicDecision((record, r.RegistryRecord(version)), topic_answer(record))
+
+
+def _check_room(registry: Registry, request: PutTopic, held: r.TopicRecord | None, rules: Rules) -> Failure | None:
+    if held is None and len(registry.topics) >= rules.topics_max:
+        return over_limit(
+            "topics_max", rules.topics_max, f"{len(registry.topics)} topics are registered", field="topic"
+        )
+    added = request.request.partitions - (0 if held is None else held.partitions)
+    if added and sum(registry.partition_counts.values()) + added > rules.topics_partitions_max:
+        detail = "The registered topics would have too many partitions together"
+        return over_limit("topics_partitions_max", rules.topics_partitions_max, detail, field="partitions")
+    return None
 
 
 def _decide_delete(registry: Registry, request: DeleteTopic) -> TopicDecision:

@@ -105,6 +105,8 @@ def problem_of(failure: Failure) -> m.Problem:
         generation_id=failure.generation_id,
         node_id=failure.node_id,
         url=failure.url,
+        limit=failure.limit,
+        setting=failure.setting,
     )
 
 

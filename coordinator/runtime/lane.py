@@ -20,13 +20,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 from coordinator.core.commands import Call, Command, HangUp, Moment, TimerFired, TimerKey
 from coordinator.core.decide import step
 from coordinator.core.effects import CancelTimer, Effect, Event, Failure, GroupAnswer, Notify, Reply, SetTimer
-from coordinator.core.group import Group, State
+from coordinator.core.group import Box, Group, State
 from coordinator.core.records import GroupFact, GroupRecord
 from coordinator.runtime.batch import ENCODED_AT_ONCE_MAX, LaneBatch, Stepped
 from coordinator.runtime.timers import Timer, Timers
@@ -65,6 +66,9 @@ class LaneHost(Protocol):
 
     def observe(self, event: Event) -> None:
         """Something happened, and may be known."""
+
+    def refuse_to_park(self) -> Failure | None:
+        """Why no more calls can be held back; None where they can."""
 
     def parked(self, delta: int) -> None:
         """So many more calls are held back."""
@@ -340,9 +344,22 @@ class Lane:
 
     def _park(self, call_id: int) -> None:
         waiting = self._waiting.get(call_id)
-        if waiting is not None:
+        if waiting is None:
+            return
+        refusal = self._host.refuse_to_park()
+        if refusal is None:
             waiting.is_parked = True
             self._host.parked(+1)
+            return
+        # As if its client hung up: what it did stays done, and its letter-box is emptied in the group's own order. An
+        # answer that was decided already finds it waiting, and comes too late.
+        waiting.give(self._with_id(call_id, refusal))
+        self._mailbox.append(HangUp(call_id))
+
+    def _with_id(self, call_id: int, refusal: Failure) -> Failure:
+        """A join may have come without the id that it has to go on with."""
+        parked = self._group.parked.get(call_id)
+        return refusal if parked is None or parked.box is not Box.JOIN else replace(refusal, member_id=parked.member_id)
 
     def _drop(self, call_id: int) -> None:
         """After its hang-up a call gets no answer."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from coordinator.core.commands import Rules
 from coordinator.core.effects import Failure
 from coordinator.core.records import DeletedTopicRecord, LayoutRecord, RegistryFact, RegistryRecord, TopicRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, Registry, apply_topic, decide_topic, forget_deletions
@@ -37,7 +38,12 @@ class RegistryKeeper:
     """Owns the registry's space. `on_changed` is told which topics have other partitions than before."""
 
     def __init__(
-        self, store: Store, clock: Clock, layout: LayoutRecord, on_changed: Callable[[frozenset[str]], None]
+        self,
+        store: Store,
+        clock: Clock,
+        layout: LayoutRecord,
+        on_changed: Callable[[frozenset[str]], None],
+        rules: Rules,
     ) -> None:
         """`layout` is written into a store that has none, and must be that of one that has."""
         self.registry = Registry()
@@ -46,6 +52,7 @@ class RegistryKeeper:
         self._store = store
         self._clock = clock
         self._on_changed = on_changed
+        self._rules = rules
         self._space: Space | None = None
         self._is_ours = False
         self._turn = asyncio.Lock()
@@ -138,7 +145,7 @@ class RegistryKeeper:
         async with self._turn:
             if self._space is None or not self._is_ours:
                 return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The topic registry is not available; try again.")
-            decision = decide_topic(self.registry, change)
+            decision = decide_topic(self.registry, change, self._rules)
             if decision.records:
                 failure = await self._store_all(self._space, decision.records)
                 if failure is not None:

@@ -11,12 +11,14 @@ from enum import StrEnum
 from functools import lru_cache, partial
 from itertools import count
 
+from coordinator.core.capacity import creates_group, over_limit
 from coordinator.core.commands import Call, GroupRequest, Moment, Rules, TopicsChanged
 from coordinator.core.decide import step
 from coordinator.core.effects import Failure, GroupAnswer, Reply
 from coordinator.core.group import Group, State
 from coordinator.core.records import LayoutRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
+from coordinator.runtime.capacity import NodeCapacity
 from coordinator.runtime.clock import Clock
 from coordinator.runtime.deletions import Deletions
 from coordinator.runtime.inquiries import Inquiries
@@ -30,9 +32,6 @@ from coordinator.storage.contract import Store
 from protocol import messages as m
 from protocol.errors import ErrorCode
 from protocol.group_hash import shard_of_group
-
-MAILBOX_MAX = 10_000
-"""Commands that may wait for one group. They wait only while a write of the group is under way."""
 
 PREVIEW_SIZE_MAX = 120_000
 """Members and partitions of one preview, where no setting says otherwise."""
@@ -69,8 +68,8 @@ class Service:
         shards: int,
         draw_id: Callable[[], str],
         observer: Observer,
-        mailbox_max: int = MAILBOX_MAX,
         preview_size_max: int = PREVIEW_SIZE_MAX,
+        capacity: NodeCapacity | None = None,
     ) -> None:
         """`shards` must be what it was when the store was made. `draw_id` gives a text that was never given before."""
         self.phase = Phase.STARTING
@@ -81,10 +80,10 @@ class Service:
         self._rules = rules
         self._draw_id = draw_id
         self._observer = observer
-        self._mailbox_max = mailbox_max
+        self._capacity = NodeCapacity() if capacity is None else capacity
         self._call_ids = count(1)
         self._timers = Timers(clock)
-        self._registry = RegistryKeeper(store, clock, LayoutRecord(shards), self._topics_changed)
+        self._registry = RegistryKeeper(store, clock, LayoutRecord(shards), self._topics_changed, rules)
         self._telling: set[asyncio.Task[None]] = set()
         self._deletions = Deletions(self._registry, clock, self._deletions_seen)
         self.view = GroupView(lambda: self._registry.registry.topics)
@@ -102,6 +101,7 @@ class Service:
             observer=observer,
             moment=self._moment,
             parked=self._parked,
+            refuse_to_park=self._refuse_to_park,
         )
         self._shards = [Shard(number, workshop) for number in range(shards)]
         self._shard_of = lru_cache(maxsize=65_536)(lambda group_id: shard_of_group(group_id, shards))
@@ -148,11 +148,16 @@ class Service:
         if self.phase in _NOT_SERVING:
             return _not_serving(self.phase)
         shard = self._shards[self._shard_of(group_id)]
+        if not shard.knows(group_id) and creates_group(request):
+            refusal = self._refuse_to_create()
+            if refusal is not None:
+                return refusal
         lane = shard.lane(group_id)
         if lane is None:
             return self._answer_unloaded(shard, group_id, request)
-        if len(lane) >= self._mailbox_max:
-            return Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "Too many calls wait for this group.")
+        if len(lane) >= self._capacity.group_mailbox_max:
+            limit = self._capacity.group_mailbox_max
+            return over_limit("group_mailbox_max", limit, "Too many calls of this group wait to be worked on")
         random_part = self._draw_id() if isinstance(request, m.JoinRequest) else ""
         call = Call(next(self._call_ids), request, host, random_part)
         waiting = lane.call(call)
@@ -165,6 +170,13 @@ class Service:
                 lane.hang_up(call.call_id)
                 raise
         return self.view.with_lag(answer) if isinstance(answer, m.DescribeAnswer) else answer
+
+    def _refuse_to_create(self) -> Failure | None:
+        """Whether there is room for one more group. Those that are there go on, whatever their number."""
+        limit = self._capacity.groups_max
+        if sum(shard.group_count for shard in self._shards) < limit:
+            return None
+        return over_limit("groups_max", limit, "The node has as many groups as it may have", field="group_id")
 
     def _answer_unloaded(self, shard: Shard, group_id: str, request: GroupRequest) -> GroupAnswer | Failure:
         refusal = self._stateless_refusal(group_id, request)
@@ -316,6 +328,13 @@ class Service:
             registry.deleted,
             registry.deletions,
         )
+
+    def _refuse_to_park(self) -> Failure | None:
+        limit = self._capacity.parked_calls_max
+        if self.parked_calls < limit:
+            return None
+        # What the call said counts; so this is no reason to do anything but to ask again.
+        return over_limit("parked_calls_max", limit, "What was said counts, but too many calls wait to wait for more")
 
     def _parked(self, delta: int) -> None:
         self.parked_calls += delta

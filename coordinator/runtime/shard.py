@@ -66,6 +66,7 @@ class Workshop:
     observer: Observer
     moment: Callable[[], Moment]
     parked: Callable[[int], None]
+    refuse_to_park: Callable[[], Failure | None]
 
 
 class Shard:
@@ -137,6 +138,15 @@ class Shard:
             and all(lane.has_seen_deletions(version) for lane in self.lanes.values())
         )
 
+    @property
+    def group_count(self) -> int:
+        """Groups that are here, being made, or being read anew."""
+        return len(self.lanes) + len(self._reloads)
+
+    def knows(self, group_id: str) -> bool:
+        """Whether the group is one of those; never of one that is not loaded yet."""
+        return group_id in self.lanes or group_id in self._reloads
+
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def _begin_opening(self, wait_ms: int) -> None:
@@ -175,7 +185,10 @@ class Shard:
             await space.append(batch)
         self._writer = Writer(space, self._lose)
         self.error = None
+        ended = [lane for lane in self.lanes.values() if not lane.takes_calls]
         self.state = ShardState.ACTIVE
+        for lane in ended:
+            self.lane_failed(lane)
         await self._start_lanes()
 
     def _add_lane(self, stored: StoredGroup) -> Lane:
@@ -262,6 +275,10 @@ class Shard:
         self._workshop.view.event(event)
         self._workshop.observer.event(event)
 
+    def refuse_to_park(self) -> Failure | None:
+        """Why no more calls can be held back; None where they can."""
+        return self._workshop.refuse_to_park()
+
     def parked(self, delta: int) -> None:
         """So many more calls are held back."""
         self._workshop.parked(delta)
@@ -275,10 +292,16 @@ class Shard:
     def lane_failed(self, lane: Lane) -> None:
         """The group is ahead of the store, or in disorder: read it anew, whether somebody asks for it or not.
 
-        Its members must be able to expire, so this does not wait for a call.
+        Its members must be able to expire, so this does not wait for a call. While the shard is Loading the lane stays
+        until the load is through: no call can meet it, and without it a call after the load would find a group of
+        which nothing is stored. In a shard that is given up, nobody asks for it any more.
         """
-        if self.state is ShardState.ACTIVE and self.lanes.get(lane.group_id) is lane:
-            del self.lanes[lane.group_id]
+        if self.lanes.get(lane.group_id) is not lane or self.state is ShardState.LOADING:
+            return
+        del self.lanes[lane.group_id]
+        if self.state is not ShardState.ACTIVE:
+            self._workshop.view.forget(lane.group_id)
+        else:
             wait_ms = self._reload_backoff.wait_ms(self._workshop.clock.now_ms())
             self._reloads[lane.group_id] = asyncio.get_running_loop().create_task(self._reload(lane.group_id, wait_ms))
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from coordinator.core.commands import DescribeRequest, Rules
 from coordinator.core.effects import Event, Failure, GroupAnswer
+from coordinator.runtime.capacity import NodeCapacity
 from coordinator.runtime.ownership import NodeAddress, Ownership, SoleOwner
 from coordinator.runtime.service import Service
 from coordinator.storage.contract import AppendFigures, Store
@@ -53,7 +54,7 @@ class Room:
         ownership: Ownership | None = None,
         clock: ManualClock | None = None,
         store: Store | None = None,
-        mailbox_max: int = 10_000,
+        capacity: NodeCapacity | None = None,
     ) -> None:
         self.contents = MemoryContents() if contents is None else contents
         self.store = FaultyStore(MemoryStore(self.contents) if store is None else store)
@@ -69,7 +70,7 @@ class Room:
             shards=SHARDS,
             draw_id=lambda: f"{next(ids):04}",
             observer=self.watcher,
-            mailbox_max=mailbox_max,
+            capacity=capacity,
         )
         self._tasks: list[asyncio.Task[Any]] = []
 

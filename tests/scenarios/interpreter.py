@@ -183,6 +183,9 @@ class Teller:
     def _do_rules(self, _: list[str], options: dict[str, str]) -> None:
         if self._desk.calls:
             raise StoryError("the rules are made before anyone speaks")
+        self._change_rules(options)
+
+    def _change_rules(self, options: dict[str, str]) -> None:
         changes = {key: number(options.pop(key)) for key in list(options) if key in Rules.__dataclass_fields__}
         known = {name: getattr(self._desk.rules, name) for name in Rules.__dataclass_fields__}
         self._desk.rules = Rules(**{**known, **changes})
@@ -198,6 +201,7 @@ class Teller:
         self._time_passes = False
 
     def _do_crash(self, _: list[str], options: dict[str, str]) -> None:
+        self._change_rules(options)
         if options:
             # What the registry says when the group is loaded again; nobody was there to be told.
             self._desk.partition_counts = {topic: int(options.pop(topic)) for topic in list(options)}

@@ -1,14 +1,18 @@
 """The rules of the topic registry."""
 
+from coordinator.core.commands import Rules
 from coordinator.core.effects import Failure
 from coordinator.core.topics import DeleteTopic, PutTopic, Registry, TopicDecision, apply_topic, decide_topic
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
+RULES = Rules(topics_max=2, topics_partitions_max=10)
+
 
 def put(registry: Registry, topic: str, partitions: int, **end_offsets: int) -> TopicDecision:
     ends = {int(name[1:]): offset for name, offset in end_offsets.items()}
-    decision = decide_topic(registry, PutTopic(topic, m.PutTopicRequest(partitions=partitions, end_offsets=ends)))
+    wanted = PutTopic(topic, m.PutTopicRequest(partitions=partitions, end_offsets=ends))
+    decision = decide_topic(registry, wanted, RULES)
     for record in decision.records:
         apply_topic(registry, record)
     return decision
@@ -48,7 +52,7 @@ def test_what_cannot_be_is_refused_with_its_field_and_changes_nothing() -> None:
     put(registry, "t", 4)
     shrunk = put(registry, "t", 3)
     beyond = put(registry, "t", 4, p4=1)
-    missing = decide_topic(registry, DeleteTopic("u"))
+    missing = decide_topic(registry, DeleteTopic("u"), RULES)
     assert [code_of(x) for x in (shrunk, beyond, missing)] == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
@@ -63,8 +67,25 @@ def test_a_deleted_topic_is_gone_and_the_version_goes_on() -> None:
     registry = Registry()
     put(registry, "t", 4)
     put(registry, "u", 1)
-    decision = decide_topic(registry, DeleteTopic("t"))
+    decision = decide_topic(registry, DeleteTopic("t"), RULES)
     for record in decision.records:
         apply_topic(registry, record)
     assert decision.answer == m.DeletedTopic(topic="t", version=3)
     assert registry.partition_counts == {"u": 1}
+
+
+def test_the_registry_takes_so_many_topics_and_partitions_and_no_more() -> None:
+    registry = Registry()
+    put(registry, "t", 4)
+    put(registry, "u", 6)
+    version = registry.version
+    for topic, partitions, field, setting, limit in (
+        ("v", 1, "topic", "topics_max", 2),
+        ("t", 5, "partitions", "topics_partitions_max", 10),
+    ):
+        refused = put(registry, topic, partitions).answer
+        assert isinstance(refused, Failure)
+        assert (refused.code, refused.field) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, field)
+        assert (refused.setting, refused.limit) == (setting, limit)
+    assert (registry.version, registry.partition_counts) == (version, {"t": 4, "u": 6})
+    assert code_of(put(registry, "t", 4, p0=9)) is ErrorCode.NONE, "a topic that is there reports its ends"

@@ -8,6 +8,7 @@ from coordinator.core.commands import Rules
 from coordinator.core.effects import Failure, RebalanceBegan
 from coordinator.core.records import RegistryRecord, TopicRecord
 from coordinator.runtime import lane as lanes
+from coordinator.runtime.capacity import NodeCapacity
 from coordinator.runtime.ownership import SoleOwner
 from coordinator.runtime.service import Service
 from coordinator.storage.codec import encode
@@ -141,19 +142,22 @@ async def test_a_group_that_is_not_there_leaves_nothing_behind(room: Room) -> No
 
 
 async def test_the_mailbox_of_a_group_is_bounded() -> None:
-    room = await Room(mailbox_max=5).start()
+    room = await Room(capacity=NodeCapacity(group_mailbox_max=5)).start()
     room.store.append_gate.shut()
     tasks = [room.ask("g", commit(number)) for number in range(10)]
     await settle()
-    refused = [code(task.result()) for task in tasks if task.done()]
-    assert refused == [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 4, "one is under way, five wait"
+    refused = [task.result() for task in tasks if task.done()]
+    assert [code(answer) for answer in refused] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 4, "one is under way, 5 wait"
+    assert {(answer.setting, answer.limit) for answer in refused if isinstance(answer, Failure)} == {
+        ("group_mailbox_max", 5)
+    }
     room.store.append_gate.let_go()
     await settle()
     assert await committed(room, "g") == {0: 5}
 
 
 async def test_a_long_mailbox_is_done_in_slices_and_in_order() -> None:
-    room = await Room(mailbox_max=100_000).start()
+    room = await Room(capacity=NodeCapacity(group_mailbox_max=100_000)).start()
     room.store.append_gate.shut()
     count = 2 * lanes.STEPS_MAX + 10
     writing = room.ask("g", commit(0))
