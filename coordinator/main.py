@@ -22,20 +22,22 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import uvloop
 from aiohttp import web
 
 from coordinator.core.commands import Rules
 from coordinator.core.effects import Event
-from coordinator.http.app import Door, DoorServer
+from coordinator.http.app import Door
+from coordinator.http.connections import DoorServer
 from coordinator.http.events import StreamLimits
 from coordinator.http.hosts import host_of_authority
-from coordinator.http.inputs import BodyLimits
+from coordinator.http.inputs import BodyLimits, ConnectionLimits
 from coordinator.http.security import SecurityPolicy
 from coordinator.logs import EventLog, write_log
 from coordinator.metrics import Metrics
+from coordinator.runtime.capacity import NodeCapacity
 from coordinator.runtime.clock import SystemClock
 from coordinator.runtime.feed import EventFeed
 from coordinator.runtime.observer import Observer
@@ -44,6 +46,7 @@ from coordinator.runtime.service import Service
 from coordinator.settings import Settings
 from coordinator.storage.contract import AppendFigures, BatchLimits, StorageError
 from coordinator.storage.engines import open_store
+from protocol.request_limits import RequestLimits
 
 LISTEN_BACKLOG = 4096
 """Connections that may wait to be taken; the system may cut it lower. A deploy reconnects every member at once."""
@@ -118,6 +121,7 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             draw_id=lambda: secrets.token_hex(16),
             observer=observers,
             preview_size_max=settings.preview_size_max,
+            capacity=capacity_of(settings),
         )
         metrics.watch(service)
         door = Door(
@@ -129,6 +133,8 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             stream_limits=stream_limits_of(settings),
             version=version,
             metrics_need_token=settings.metrics_need_token,
+            requests=request_limits_of(settings),
+            connections=connection_limits_of(settings),
         )
         runner = web.ServerRunner(DoorServer(door), shutdown_timeout=CLOSE_SECONDS)
         await runner.setup()
@@ -178,6 +184,12 @@ async def drain(service: Service, timeout_ms: int) -> None:
 def rules_of(settings: Settings) -> Rules:
     """The settings that the rules of groups ask for."""
     return Rules(
+        group_pending_max=settings.group_pending_max,
+        group_offsets_max=settings.group_offsets_max,
+        subscription_topics_max=settings.subscription_topics_max,
+        request_partitions_max=settings.request_partitions_max,
+        topics_max=settings.topics_max,
+        topics_partitions_max=settings.topics_partitions_max,
         group_min_session_timeout_ms=settings.group_min_session_timeout_ms,
         group_max_session_timeout_ms=settings.group_max_session_timeout_ms,
         group_initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
@@ -205,6 +217,25 @@ def stream_limits_of(settings: Settings) -> StreamLimits:
 def batch_limits_of(settings: Settings) -> BatchLimits:
     """What one write of the store may hold."""
     return BatchLimits(writes_max=settings.storage_batch_writes_max, bytes_max=settings.storage_batch_bytes_max)
+
+
+def request_limits_of(settings: Settings) -> RequestLimits:
+    """How much a request may hold."""
+    return RequestLimits(**_of_the_same_names(RequestLimits, settings))
+
+
+def connection_limits_of(settings: Settings) -> ConnectionLimits:
+    """How many connections there may be, and how large the head of a request."""
+    return ConnectionLimits(**_of_the_same_names(ConnectionLimits, settings))
+
+
+def capacity_of(settings: Settings) -> NodeCapacity:
+    """How much the node takes on."""
+    return NodeCapacity(**_of_the_same_names(NodeCapacity, settings))
+
+
+def _of_the_same_names(limits: type, settings: Settings) -> dict[str, int]:
+    return {field.name: getattr(settings, field.name) for field in fields(limits)}
 
 
 def policy_of(settings: Settings, url: str, token_hashes: tuple[str, ...]) -> SecurityPolicy:

@@ -27,6 +27,7 @@ from pydantic_settings import (
 
 from coordinator.http.hosts import is_loopback
 from coordinator.storage.engines import StorageUrlInvalid, check_url
+from protocol import limits
 
 ENV_PREFIX = "RALLYPOINT_"
 CONFIG_VARIABLE = "RALLYPOINT_CONFIG"
@@ -53,8 +54,20 @@ def _split_list(value: Any) -> Any:
 TextList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_list)]
 
 
-def _setting(default: Any, section: str, text: str, **limits: Any) -> Any:
-    return Field(default, description=text, json_schema_extra={"section": section}, **limits)
+def _setting(default: Any, section: str, text: str, **bounds: Any) -> Any:
+    return Field(default, description=text, json_schema_extra={"section": section}, **bounds)
+
+
+_ORDERED = (
+    ("group_min_session_timeout_ms", "group_max_session_timeout_ms"),
+    # A member that sends heartbeats as it is told would expire between two of them.
+    ("heartbeat_interval_ms", "group_max_session_timeout_ms"),
+    ("rebalance_cooldown_ms", "rebalance_cooldown_max_ms"),
+    ("max_body_bytes", "max_sync_bytes"),
+    ("protocol_metadata_max_bytes", "join_metadata_max_bytes"),
+    ("topics_max", "topics_partitions_max"),
+)
+"""Settings of which the first may not be above the second."""
 
 
 class Settings(BaseSettings):
@@ -322,6 +335,217 @@ class Settings(BaseSettings):
         le=3_600_000,
     )
 
+    # --- limits: of one request, of a group, of the node
+
+    id_length_max: int = _setting(
+        limits.ID_LENGTH_MAX,
+        "Limits",
+        "Longest group, instance, client or request id, and name of a protocol, in characters; a member id may "
+        "have 64 more, for it is made of one. Kafka has no limit; the default, which is also the ceiling, keeps "
+        "ids fit for a path.",
+        ge=16,
+        le=limits.ID_LENGTH_MAX,
+    )
+    topic_length_max: int = _setting(
+        limits.ID_LENGTH_MAX,
+        "Limits",
+        "Longest name of a topic in a commit, a query or a path, in characters. Kafka's own names end at 249; the "
+        "default is that of ids.",
+        ge=1,
+        le=limits.ID_LENGTH_MAX,
+    )
+    join_protocols_max: int = _setting(
+        limits.PROTOCOLS_MAX,
+        "Limits",
+        "Most protocols that one join may offer. Members offer one or two; the default leaves room for a long "
+        "migration.",
+        ge=1,
+        le=limits.PROTOCOLS_MAX,
+    )
+    protocol_metadata_max_bytes: int = _setting(
+        262_144,
+        "Limits",
+        "Largest metadata of one protocol in a join, in bytes as it is kept (JSON in UTF-8 without spaces); not "
+        "above `join_metadata_max_bytes`. The leader is told that of every member, so it is the size of a join's "
+        "answer. The default holds a subscription of some thousand topics with what is owned of them.",
+        ge=2,
+        le=1_073_741_824,
+    )
+    join_metadata_max_bytes: int = _setting(
+        524_288,
+        "Limits",
+        "Largest metadata of all protocols of a join together, in bytes as it is kept. The service holds this "
+        "much for each member. The default is half of the default body.",
+        ge=2,
+        le=1_073_741_824,
+    )
+    subscription_topics_max: int = _setting(
+        10_000,
+        "Limits",
+        "Most topics that a consumer may subscribe to. Each is counted for the group, and a change of any begins "
+        "a round. The default is far above what one process reads.",
+        ge=1,
+        le=1_000_000,
+    )
+    sync_assignments_max: int = _setting(
+        limits.ASSIGNMENTS_MAX,
+        "Limits",
+        "Most members that a leader's sync may assign to. The default is ten times the largest group that was "
+        "measured.",
+        ge=1,
+        le=limits.ASSIGNMENTS_MAX,
+    )
+    assignment_max_bytes: int = _setting(
+        1_048_576,
+        "Limits",
+        "Largest assignment of one member, in bytes as it is kept (JSON in UTF-8 without spaces). The default "
+        "holds more than a hundred thousand partitions of one topic.",
+        ge=2,
+        le=1_073_741_824,
+    )
+    leave_members_max: int = _setting(
+        limits.LEAVERS_MAX,
+        "Limits",
+        "Most members in one leave. The default lets a host of many members go in one call.",
+        ge=1,
+        le=limits.LEAVERS_MAX,
+    )
+    request_topics_max: int = _setting(
+        limits.COMMIT_TOPICS_MAX,
+        "Limits",
+        "Most topics in one commit, fetch, deletion or reset of offsets. The default is above what a body of the "
+        "default size holds in practice.",
+        ge=1,
+        le=limits.COMMIT_TOPICS_MAX,
+    )
+    request_partitions_max: int = _setting(
+        limits.COMMIT_PARTITIONS_MAX,
+        "Limits",
+        "Most partitions in one commit or reset of offsets, all topics together, and end offsets in one report of "
+        "a topic. Each is a record, written in one piece with the others.",
+        ge=1,
+        le=limits.COMMIT_PARTITIONS_MAX,
+    )
+    lookup_groups_max: int = _setting(
+        limits.COORDINATOR_GROUPS_MAX,
+        "Limits",
+        "Most groups in one look-up of coordinators. The default is about what a URL of the default size holds.",
+        ge=1,
+        le=limits.COORDINATOR_GROUPS_MAX,
+    )
+    list_limit_max: int = _setting(
+        limits.LIST_LIMIT_MAX,
+        "Limits",
+        "Most rows on one page of a list. A list that names no limit gets 100, or this where it is less.",
+        ge=1,
+        le=limits.LIST_LIMIT_MAX,
+    )
+    query_parameters_max: int = _setting(
+        10_000,
+        "Limits",
+        "Most parameters in the query of a URL. The default lets `request_topics_max` be reached.",
+        ge=1,
+        le=100_000,
+    )
+    json_depth_max: int = _setting(
+        32,
+        "Limits",
+        "Deepest nesting of objects and lists in a body, what is opaque in it included. Subscriptions go six "
+        "levels deep; what reads them later may not be made for a hundred.",
+        ge=8,
+        le=128,
+    )
+    max_url_bytes: int = _setting(
+        65_536,
+        "Limits",
+        "Longest target of a request (path and query), in bytes. The default holds a look-up of a thousand "
+        "groups, or a fetch of as many topics; many proxies take 8 KiB.",
+        ge=1_024,
+        le=1_048_576,
+    )
+    max_header_bytes: int = _setting(
+        8_192,
+        "Limits",
+        "Largest value of a header of a request, in bytes; its name may have as many. The default is that of common "
+        "servers, and holds any token.",
+        ge=1_024,
+        le=1_048_576,
+    )
+    headers_max: int = _setting(
+        128,
+        "Limits",
+        "Most headers of a request. The default is far above what clients and proxies send.",
+        ge=16,
+        le=1_000,
+    )
+    group_pending_max: int = _setting(
+        10_000,
+        "Limits",
+        "Most member ids of a group that are handed out and have not joined yet. Each holds a round open until it "
+        "joins or its session timeout is over, so a flood of first joins must have an end; beyond it a first join "
+        "is told to wait. The default lets ten thousand members start at the same moment.",
+        ge=1,
+        le=10_000_000,
+    )
+    group_offsets_max: int = _setting(
+        1_000_000,
+        "Limits",
+        "Most partitions that a group may have committed offsets of. Beyond it a commit is refused for partitions "
+        "that are new to the group, and goes on for the others. The default keeps a group below a few hundred "
+        "megabytes.",
+        ge=1,
+        le=100_000_000,
+    )
+    group_mailbox_max: int = _setting(
+        10_000,
+        "Limits",
+        "Most calls of a group that wait to be worked on, which they do only while a write of the group is under "
+        "way. The default takes one call of each of ten thousand members.",
+        ge=1,
+        le=10_000_000,
+    )
+    groups_max: int = _setting(
+        100_000,
+        "Limits",
+        "Most groups on the node. Beyond it no group is created, by a join or a commit; those that are there go "
+        "on, and a node that finds more in its store serves them all. The default is sized for a machine of a few "
+        "gigabytes.",
+        ge=1,
+        le=100_000_000,
+    )
+    topics_max: int = _setting(
+        10_000,
+        "Limits",
+        "Most registered topics; not above `topics_partitions_max`. Beyond it no topic is added; those that are "
+        "there can grow and report their ends.",
+        ge=1,
+        le=1_000_000,
+    )
+    topics_partitions_max: int = _setting(
+        1_000_000,
+        "Limits",
+        "Most partitions of all registered topics together. The default is what one topic may have at most.",
+        ge=1,
+        le=100_000_000,
+    )
+    parked_calls_max: int = _setting(
+        100_000,
+        "Limits",
+        "Most calls whose answers are held back at the same time, over all groups of the node. Beyond it a call "
+        "counts (a member has joined, a leader's assignment is stored), but its sender is told to ask again "
+        "instead of waiting. The default is ten calls for each of ten thousand members.",
+        ge=0,
+        le=10_000_000,
+    )
+    connections_max: int = _setting(
+        50_000,
+        "Limits",
+        "Most connections at the same time. One too many gets its refusal in the answer to its first request. The "
+        "default is five for each of ten thousand members; the system's limit of open files may be lower.",
+        ge=1,
+        le=10_000_000,
+    )
+
     # --- security
 
     tokens: TextList = _setting(
@@ -448,18 +672,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
-            raise ValueError(
-                f"group_min_session_timeout_ms ({self.group_min_session_timeout_ms}) is above "
-                f"group_max_session_timeout_ms ({self.group_max_session_timeout_ms})"
-            )
-        if self.rebalance_cooldown_ms > self.rebalance_cooldown_max_ms:
-            raise ValueError(
-                f"rebalance_cooldown_ms ({self.rebalance_cooldown_ms}) is above "
-                f"rebalance_cooldown_max_ms ({self.rebalance_cooldown_max_ms})"
-            )
-        if self.max_body_bytes > self.max_sync_bytes:
-            raise ValueError(f"max_body_bytes ({self.max_body_bytes}) is above max_sync_bytes ({self.max_sync_bytes})")
+        for lower, upper in _ORDERED:
+            low, high = getattr(self, lower), getattr(self, upper)
+            if low > high:
+                raise ValueError(f"{lower} ({low}) is above {upper} ({high})")
         if not (is_loopback(self.host) or self.insecure or self.tokens or self.token_file):
             raise ValueError(
                 f"host {self.host} is open to other machines and no token is set: draw one with `rallypoint token` "

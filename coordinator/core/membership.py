@@ -90,10 +90,13 @@ def _check_join(group: Group, request: m.JoinRequest, moment: Moment) -> Failure
         return Failure(ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
     low, high = rules.group_min_session_timeout_ms, rules.group_max_session_timeout_ms
     if not low <= request.session_timeout_ms <= high:
+        setting = "group_min_session_timeout_ms" if request.session_timeout_ms < low else "group_max_session_timeout_ms"
         return Failure(
             ErrorCode.INVALID_SESSION_TIMEOUT,
-            f"session_timeout_ms must be from {low} to {high}, not {request.session_timeout_ms}.",
+            f"session_timeout_ms must be from {low} to {high}, not {request.session_timeout_ms}; see {setting}.",
             field="session_timeout_ms",
+            limit=getattr(rules, setting),
+            setting=setting,
         )
     return None
 

@@ -6,11 +6,9 @@ are routed.
 The law: whatever bytes arrive, the answer is a coded one. A 500 is a fault of ours, and is logged.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel
@@ -20,21 +18,19 @@ from coordinator.http.contract import Figures, GroupService
 from coordinator.http.errors import Refused, problem_of, refuse, respond_problem
 from coordinator.http.events import EventStreams, StreamLimits
 from coordinator.http.handlers import Handlers, outcome_of, respond
-from coordinator.http.inputs import BodyLimits
+from coordinator.http.inputs import BodyLimits, ConnectionLimits
 from coordinator.http.pages import Pages
 from coordinator.http.routes import Answer, Route, Routes
 from coordinator.http.security import PREFLIGHT_HEADERS, Guard, SecurityPolicy, is_preflight, show_to_origin
 from coordinator.runtime.feed import EventFeed
 from protocol.errors import ErrorCode
 from protocol.operations import EVENTS, OPERATIONS
+from protocol.request_limits import RequestChecks, RequestLimits
 
 UNROUTED = "unrouted"
 """The operation, in metrics, of requests that fit no route."""
 MALFORMED = "malformed"
 """The operation, in metrics, of bytes that are no HTTP request."""
-
-LINGER_SECONDS = 5.0
-"""How long the rest of a refused body is read and thrown away, so that its sender gets to read the answer."""
 
 log = logging.getLogger("rallypoint.http")
 
@@ -53,15 +49,22 @@ class Door:
         stream_limits: StreamLimits,
         version: str,
         metrics_need_token: bool = True,
+        requests: RequestLimits | None = None,
+        connections: ConnectionLimits | None = None,
     ) -> None:
+        """`limits` bound bodies before they are read, `requests` what they may hold."""
+        self.connections = ConnectionLimits() if connections is None else connections
+        self.surplus: set[object] = set()
+        self._max_url_bytes = self.connections.max_url_bytes
         self._figures = figures
         self._guard = Guard(policy)
-        self._routes = Routes()
-        handlers = Handlers(service, limits)
+        checks = RequestChecks(RequestLimits() if requests is None else requests)
+        self._routes = Routes(checks.limits)
+        handlers = Handlers(service, limits, checks)
         for operation in OPERATIONS:
             handler = handlers.by_operation[operation.name]
             self._routes.add(operation.method, operation.path, Route(operation.name, handler))
-        streams = EventStreams(feed, figures, stream_limits, lambda: service.phase)
+        streams = EventStreams(feed, figures, stream_limits, lambda: service.phase, checks)
         self._routes.add(EVENTS.method, EVENTS.path, Route(EVENTS.name, streams.open))
         pages = Pages(service, figures, version)
         for path, handler in pages.public.items():
@@ -76,6 +79,8 @@ class Door:
         operation = UNROUTED
         origin = ""
         try:
+            if len(request.raw_path) > self._max_url_bytes or self.surplus:
+                self._check_connection(request)
             origin = self._guard.check_origin(request)
             authority, path, query = _split_target(request.raw_path)
             if origin and is_preflight(request):
@@ -101,6 +106,18 @@ class Door:
         self._figures.request_answered(operation, outcome, perf_counter() - started)
         return response
 
+    def _check_connection(self, request: web.BaseRequest) -> None:
+        """Refuse what comes on a connection too many, and a URL that is too long."""
+        if request.protocol in self.surplus:
+            limit = self.connections.connections_max
+            detail = f"The node has as many connections as connections_max allows ({limit})."
+            code, setting = ErrorCode.THROTTLING_QUOTA_EXCEEDED, "connections_max"
+            raise refuse(code, detail, limit=limit, setting=setting, close=True)
+        if len(request.raw_path) > self._max_url_bytes:
+            limit = self._max_url_bytes
+            detail = f"The URL has more than {limit} bytes; that is set by max_url_bytes."
+            raise refuse(ErrorCode.INVALID_REQUEST, detail, limit=limit, setting="max_url_bytes")
+
     def _find(self, request: web.BaseRequest, authority: str, path: str) -> tuple[Route, dict[str, str]]:
         """The route of a request that may take it. Raises Refused; nobody without a token learns which paths exist."""
         guard = self._guard
@@ -116,11 +133,10 @@ class Door:
             guard.check_token(request)
         return route, ids
 
-    def refuse_malformed(self, detail: str) -> web.Response:
+    def refuse_malformed(self, failure: Failure) -> web.Response:
         """The answer to bytes that are no HTTP request. The connection ends with it."""
-        self._figures.request_answered(MALFORMED, ErrorCode.INVALID_REQUEST.name, 0.0)
-        problem = problem_of(Failure(ErrorCode.INVALID_REQUEST, detail))
-        return respond_problem(problem, close=True)
+        self._figures.request_answered(MALFORMED, failure.code.name, 0.0)
+        return respond_problem(problem_of(failure), close=True)
 
 
 async def _allow_request(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
@@ -155,52 +171,3 @@ def _split_target(target: str) -> tuple[str, str, str]:
         target = f"/{rest}" if slash else f"/{mark}{query}"
     path, _, query = target.partition("?")
     return authority, path, query
-
-
-class Connection(web.RequestHandler):
-    """A connection whose own refusals (no request line, too long a header) are coded problems too."""
-
-    __slots__ = ("_door",)
-
-    def __init__(self, manager: web.Server, door: Door, **settings: Any) -> None:
-        super().__init__(manager, **settings)
-        self._door = door
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Called by aiohttp for bytes that it cannot parse, and for a handler that raised, which `Door` does not."""
-        if status < 500:
-            first_line = (message or "").splitlines()[0:1]
-            reason = first_line[0] if first_line and first_line[0].isascii() else "they cannot be read"
-            reason = reason.partition(": b")[0].rstrip(":. ")  # what follows repeats the client's bytes
-            return self._door.refuse_malformed(f"These bytes are no HTTP request: {reason[:200]}.")
-        log.error("a fault of the service, outside any operation", exc_info=exc)
-        if request.writer.output_size > 0:
-            raise ConnectionError("part of an answer is sent already")
-        response = respond_problem(problem_of(FAULT))
-        response.force_close()
-        return response
-
-
-class DoorServer(web.Server):
-    """Makes a `Connection` for each that comes in. A client that hangs up cancels its handler."""
-
-    def __init__(self, door: Door) -> None:
-        super().__init__(door.handle, handler_cancellation=True)
-        self._door = door
-
-    def __call__(self) -> Connection:
-        """A new connection's protocol."""
-        return Connection(
-            self,
-            self._door,
-            loop=asyncio.get_running_loop(),
-            access_log=None,
-            auto_decompress=False,
-            lingering_time=LINGER_SECONDS,
-        )

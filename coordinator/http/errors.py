@@ -120,13 +120,28 @@ class Refused(Exception):  # noqa: N818 - it is an answer on its way, not a faul
         self.close = close
 
 
-def refuse(code: ErrorCode, detail: str, *, field: str | None = None, close: bool = False) -> Refused:
+def refuse(
+    code: ErrorCode,
+    detail: str,
+    *,
+    field: str | None = None,
+    limit: int | None = None,
+    setting: str | None = None,
+    close: bool = False,
+) -> Refused:
     """A refusal by a row of the table. `close`: the connection cannot be used further."""
-    return Refused(problem_of(Failure(code, detail, field=field)), close=close)
+    return Refused(problem_of(Failure(code, detail, field=field, limit=limit, setting=setting)), close=close)
 
 
 def refuse_http(
-    status: int, detail: str, *, field: str | None = None, headers: Mapping[str, str] | None = None, close: bool = False
+    status: int,
+    detail: str,
+    *,
+    field: str | None = None,
+    limit: int | None = None,
+    setting: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    close: bool = False,
 ) -> Refused:
     """A refusal that has a status of HTTP's own: 401, 404, 405, 413 or 415."""
     page = ERROR_PAGES[HTTP_SLUGS[status]]
@@ -139,6 +154,8 @@ def refuse_http(
         error_name=page.code.name,
         retriable=page.retriable,
         field=field,
+        limit=limit,
+        setting=setting,
     )
     return Refused(problem, headers, close=close)
 

@@ -35,6 +35,7 @@ from coordinator.http.routes import Answer
 from coordinator.runtime.feed import EventFeed, FeedReader
 from protocol import messages as m
 from protocol.errors import ErrorCode
+from protocol.request_limits import RequestChecks
 
 CURSOR_HEADER = "Last-Event-ID"
 RETRY_MS = 2_000
@@ -70,18 +71,26 @@ class StreamLimits:
 class EventStreams:
     """Opens streams, and knows how many there are."""
 
-    def __init__(self, feed: EventFeed, figures: Figures, limits: StreamLimits, phase: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        feed: EventFeed,
+        figures: Figures,
+        limits: StreamLimits,
+        phase: Callable[[], str],
+        checks: RequestChecks,
+    ) -> None:
         """`phase` tells that of the service."""
         self.feed = feed
         self.figures = figures
         self.limits = limits
         self._phase = phase
+        self._checks = checks
         self._open_count = 0
 
     async def open(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Answer with a stream, or refuse it: 400 for a wrong query or cursor, 429 beyond the limit."""
         refuse_body(request)
-        asked = parse_query(m.EventsRequest, query)
+        asked = parse_query(m.EventsRequest, query, self._checks)
         kinds = _kinds(asked)
         after = self._after(request, asked)
         failure = why_not_ready(self._phase())
@@ -90,8 +99,9 @@ class EventStreams:
         if self.feed.is_closed:
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The service is stopping.")
         if self._open_count >= self.limits.streams_max:
-            detail = f"{self.limits.streams_max} event streams are open, and more are not allowed."
-            return Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail)
+            limit = self.limits.streams_max
+            detail = f"As many event streams are open as event_streams_max allows ({limit})."
+            return Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, limit=limit, setting="event_streams_max")
         reader = self.feed.read(commits=not kinds.isdisjoint(KINDS_ASKED_FOR), after=after.number)
         self._open_count += 1
         self.figures.streams_open(+1)

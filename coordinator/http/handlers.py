@@ -23,6 +23,7 @@ from protocol import limits, operations
 from protocol import messages as m
 from protocol.errors import ErrorCode
 from protocol.operations import Operation
+from protocol.request_limits import RequestChecks
 
 GROUP_BODIES = (
     operations.JOIN,
@@ -49,9 +50,10 @@ GROUP_QUESTIONS: Mapping[Operation, GroupRequest] = {
 class Handlers:
     """One handler for each operation, by its name."""
 
-    def __init__(self, service: GroupService, limits: BodyLimits) -> None:
+    def __init__(self, service: GroupService, limits: BodyLimits, checks: RequestChecks) -> None:
         self._service = service
         self._limits = limits
+        self._checks = checks
         self.by_operation: Mapping[str, Handler] = {
             **{operation.name: self._group_body(operation) for operation in GROUP_BODIES},
             **{operation.name: self._group_question(asked) for operation, asked in GROUP_QUESTIONS.items()},
@@ -70,15 +72,17 @@ class Handlers:
         """The handler of a call whose body is a request to the group."""
         model = operation.request
         assert model is not None
-        bytes_max = self._limits.max_sync_bytes if operation is operations.SYNC else self._limits.max_body_bytes
+        setting = "max_sync_bytes" if operation is operations.SYNC else "max_body_bytes"
+        bytes_max: int = getattr(self._limits, setting)
         timeout_ms = self._limits.body_timeout_ms
         call = self._service.call
+        checks = self._checks
 
         async def handle(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
             if query:
                 refuse_query(query)
-            body = await read_body(request, bytes_max, timeout_ms)
-            parsed = cast(GroupRequest, parse_body(model, body))
+            body = await read_body(request, bytes_max, timeout_ms, setting)
+            parsed = cast(GroupRequest, parse_body(model, body, checks))
             return await call(ids["group_id"], parsed, host=request.remote or "")
 
         return handle
@@ -96,46 +100,51 @@ class Handlers:
     async def fetch(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Committed offsets of a group."""
         refuse_body(request)
-        return await self._service.call(ids["group_id"], parse_query(m.FetchRequest, query), host=request.remote or "")
+        parsed = parse_query(m.FetchRequest, query, self._checks)
+        return await self._service.call(ids["group_id"], parsed, host=request.remote or "")
 
     async def delete_offsets(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Take committed offsets away."""
         refuse_body(request)
-        parsed = parse_query(m.DeleteOffsetsRequest, query)
+        parsed = parse_query(m.DeleteOffsetsRequest, query, self._checks)
         return await self._service.call(ids["group_id"], parsed, host=request.remote or "")
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Where groups live."""
         refuse_body(request)
-        return self._service.find_coordinators(parse_query(m.CoordinatorRequest, query))
+        return self._service.find_coordinators(parse_query(m.CoordinatorRequest, query, self._checks))
 
     async def list_groups(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the groups."""
         refuse_body(request)
-        return self._service.list_groups(parse_query(m.ListGroupsRequest, query))
+        parsed = parse_query(m.ListGroupsRequest, query, self._checks)
+        if "limit" not in parsed.model_fields_set:
+            # Who names no limit is not refused for the default of the contract, but gets what is allowed.
+            parsed = parsed.model_copy(update={"limit": min(parsed.limit, self._checks.limits.list_limit_max)})
+        return self._service.list_groups(parsed)
 
     async def list_topics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the registry."""
         refuse_body(request)
-        return self._service.list_topics(parse_query(m.ListTopicsRequest, query))
+        return self._service.list_topics(parse_query(m.ListTopicsRequest, query, self._checks))
 
     async def owner(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Whose a partition is."""
         refuse_body(request)
-        return await self._service.find_owner(ids["group_id"], parse_query(m.OwnerRequest, query))
+        return await self._service.find_owner(ids["group_id"], parse_query(m.OwnerRequest, query, self._checks))
 
     async def preview(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """What would be."""
         refuse_query(query)
         body = await read_body(request, self._limits.max_body_bytes, self._limits.body_timeout_ms)
-        return await self._service.preview(ids["group_id"], parse_body(m.PreviewRequest, body))
+        return await self._service.preview(ids["group_id"], parse_body(m.PreviewRequest, body, self._checks))
 
     async def put_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Register or change a topic."""
         refuse_query(query)
         _check_topic(ids["topic"])
         body = await read_body(request, self._limits.max_body_bytes, self._limits.body_timeout_ms)
-        return await self._service.put_topic(ids["topic"], parse_body(m.PutTopicRequest, body))
+        return await self._service.put_topic(ids["topic"], parse_body(m.PutTopicRequest, body, self._checks))
 
     async def delete_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Forget a topic."""
@@ -169,6 +178,9 @@ def respond(answer: BaseModel) -> web.Response:
         return JsonResponse(answer.model_dump_json(exclude_none=True).encode(), 202)
     if isinstance(answer, m.FetchAnswer):
         body = answer.model_dump_json(exclude=NOT_FETCHED)
+    elif isinstance(answer, m.CommitAnswer | m.DeleteOffsetsAnswer):
+        # The limit and its setting stand only with a partition that is over one.
+        body = answer.model_dump_json(exclude_none=True)
     else:
         body = answer.model_dump_json()
     return JsonResponse(body.encode())

@@ -15,12 +15,14 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from coordinator.http.errors import Refused, refuse, refuse_http
+from coordinator.http.json_depth import is_deeper
 from coordinator.http.routes import decode
 from protocol.errors import ErrorCode
 from protocol.messages import RequestModel
+from protocol.request_limits import KEY_SHOWN_MAX, Excess, RequestChecks
 
 JSON_TYPE = "application/json"
-FIELD_PART_LENGTH_MAX = 64
+FIELD_PART_LENGTH_MAX = KEY_SHOWN_MAX
 """Characters of a field's name, or of one key of the client's own, that are repeated in an answer."""
 
 Model = TypeVar("Model", bound=RequestModel)
@@ -35,18 +37,37 @@ class BodyLimits:
     body_timeout_ms: int = 30_000
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The settings of the same names say why."""
+
+    connections_max: int = 50_000
+    max_url_bytes: int = 65_536
+    max_header_bytes: int = 8_192
+    headers_max: int = 128
+
+    @property
+    def line_bytes(self) -> int:
+        """Where the parser gives up on a request's target. The door refuses what is above `max_url_bytes`; this is
+        higher, and never the same as the parser's other limit, for its errors differ by the number alone.
+        """
+        return max(self.max_url_bytes, self.max_header_bytes) + 1
+
+
 # --- bodies
 
 
-async def read_body(request: web.BaseRequest, bytes_max: int, timeout_ms: int) -> bytes:
-    """The whole body, which must be JSON by its headers. Raises Refused (400, 413, 415).
+async def read_body(
+    request: web.BaseRequest, bytes_max: int, timeout_ms: int, setting: str = "max_body_bytes"
+) -> bytes:
+    """The whole body, which must be JSON by its headers. Raises Refused (400, 413, 415). `setting` sets `bytes_max`.
 
     A client that hangs up meanwhile raises ConnectionError, which is nobody's to answer.
     """
     check_media_type(request.headers)
     length = request.headers.get("Content-Length")
     if length is not None and int(length) > bytes_max:
-        raise _too_large(bytes_max)
+        raise _too_large(bytes_max, setting)
     content = request.content
     try:
         if content.is_eof():  # it came with the head, as small ones do
@@ -58,12 +79,13 @@ async def read_body(request: web.BaseRequest, bytes_max: int, timeout_ms: int) -
             async with asyncio.timeout(timeout_ms / 1000):
                 body = await _read_to_end(request, bytes_max)
     except TimeoutError as error:
-        detail = f"The body did not arrive within {timeout_ms} ms."
-        raise refuse(ErrorCode.INVALID_REQUEST, detail, close=True) from error
+        detail = f"The body did not arrive within {timeout_ms} ms; that is set by body_timeout_ms."
+        code, setting = ErrorCode.INVALID_REQUEST, "body_timeout_ms"
+        raise refuse(code, detail, limit=timeout_ms, setting=setting, close=True) from error
     except web.RequestPayloadError as error:
         raise refuse(ErrorCode.INVALID_REQUEST, "The body's framing is broken.", close=True) from error
     if len(body) > bytes_max:
-        raise _too_large(bytes_max)
+        raise _too_large(bytes_max, setting)
     return body
 
 
@@ -76,8 +98,9 @@ async def _read_to_end(request: web.BaseRequest, bytes_max: int) -> bytes:
     return bytes(body)
 
 
-def _too_large(bytes_max: int) -> Refused:
-    return refuse_http(413, f"The body has more than {bytes_max} bytes.", close=True)
+def _too_large(bytes_max: int, setting: str) -> Refused:
+    detail = f"The body has more than {bytes_max} bytes; that is set by {setting}."
+    return refuse_http(413, detail, limit=bytes_max, setting=setting, close=True)
 
 
 def check_media_type(headers: Mapping[str, str]) -> None:
@@ -104,12 +127,38 @@ def refuse_body(request: web.BaseRequest) -> None:
         raise refuse(ErrorCode.INVALID_REQUEST, "This operation takes no body.")
 
 
-def parse_body(model: type[Model], body: bytes) -> Model:
-    """The request in the body. Raises Refused, which names the first wrong field."""
+def parse_body(model: type[Model], body: bytes, checks: RequestChecks) -> Model:
+    """The request in the body, within its limits. Raises Refused, which names the first wrong field."""
+    depth_max = checks.limits.json_depth_max
     try:
-        return model.model_validate_json(body)
+        request = model.model_validate_json(body)
     except ValidationError as error:
-        raise _refuse_fields(error, {}) from error
+        if "recursion limit" in str(error.errors(include_url=False, include_input=False)[0]["msg"]):
+            raise _too_deep(depth_max) from error
+        raise _refuse_fields(model, error, {}, checks) from error
+    if is_deeper(body, depth_max):
+        raise _too_deep(depth_max)
+    check_limits(request, checks)
+    return request
+
+
+def check_limits(request: RequestModel, checks: RequestChecks, names: Mapping[str, str] | None = None) -> None:
+    """Refuse a request that holds more than it may. `names`: how fields are called in a query."""
+    excess = checks.excess(request)
+    if excess is not None:
+        raise _over_limit(excess, names or {})
+
+
+def _over_limit(excess: Excess, names: Mapping[str, str]) -> Refused:
+    name = excess.field.partition(".")[0]
+    field = names.get(name, excess.field)
+    detail = excess.detail.replace(excess.field, field, 1)
+    return refuse(excess.code, detail, field=field, limit=excess.limit, setting=excess.setting)
+
+
+def _too_deep(depth_max: int) -> Refused:
+    detail = f"The body has more than {depth_max} levels of objects and lists; that is set by json_depth_max."
+    return refuse(ErrorCode.INVALID_REQUEST, detail, limit=depth_max, setting="json_depth_max")
 
 
 # --- queries
@@ -134,10 +183,11 @@ def _is_number(annotation: Any) -> bool:
     return any(choice is int or get_args(choice)[:1] == (int,) for choice in choices)
 
 
-def parse_query(model: type[Model], query: str) -> Model:
-    """The request in the query. Raises Refused for an unknown, repeated or wrong parameter."""
+def parse_query(model: type[Model], query: str, checks: RequestChecks) -> Model:
+    """The request in the query, within its limits. Raises Refused for an unknown, repeated or wrong parameter."""
     fields = query_fields(model)
     values: dict[str, Any] = {}
+    _check_parameters(query, checks.limits.query_parameters_max)
     for parameter, value in _pairs(query):
         if parameter not in fields:
             raise _refuse_unknown(parameter)
@@ -149,10 +199,19 @@ def parse_query(model: type[Model], query: str) -> Model:
         else:
             values[name] = int(value) if is_number and _is_whole_number(value) else value
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    names = {name: parameter for parameter, (name, _, _) in fields.items()}
     try:
-        return model.model_validate(values)
+        request = model.model_validate(values)
     except ValidationError as error:
-        raise _refuse_fields(error, {name: parameter for parameter, (name, _, _) in fields.items()}) from error
+        raise _refuse_fields(model, error, names, checks) from error
+    check_limits(request, checks, names)
+    return request
+
+
+def _check_parameters(query: str, count_max: int) -> None:
+    if query.count("&") >= count_max:
+        detail = f"The query has more than {count_max} parameters; that is set by query_parameters_max."
+        raise refuse(ErrorCode.INVALID_REQUEST, detail, limit=count_max, setting="query_parameters_max")
 
 
 def refuse_query(query: str) -> None:
@@ -180,14 +239,23 @@ def _refuse_unknown(parameter: str) -> Refused:
 
 # --- what is wrong, in words
 
+_CEILING_ERRORS = frozenset({"string_too_long", "too_long", "less_than_equal"})
+"""With these pydantic refuses what is above a bound of the model."""
 
-def _refuse_fields(error: ValidationError, names: Mapping[str, str]) -> Refused:
+
+def _refuse_fields(
+    model: type[RequestModel], error: ValidationError, names: Mapping[str, str], checks: RequestChecks
+) -> Refused:
     """The first wrong field of a model, by its path, and how many more there are. No value is repeated."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     parts = [_shorten(str(part)) for part in first["loc"] if part != "[key]"]
     if parts and parts[0] in names:
         parts = [names[parts[0]]]
     field = ".".join(parts) or None
+    if first["type"] in _CEILING_ERRORS:
+        excess = checks.ceiling_excess(model, first["loc"], field or "")
+        if excess is not None:
+            return _over_limit(excess, {})
     others = error.error_count() - 1
     more = "" if not others else f" ({others} more wrong field{'s' if others > 1 else ''})"
     return refuse(ErrorCode.INVALID_REQUEST, f"{field or 'The body'}: {first['msg'].rstrip('.')}{more}.", field=field)

@@ -25,8 +25,9 @@ REF = "#/components/schemas/"
 
 _EVERYWHERE = ("invalid-request", HTTP_SLUGS[401], "cluster-authorization-failed", "unknown-server-error")
 _WITH_BODY = (HTTP_SLUGS[413], HTTP_SLUGS[415])
+_OF_CAPACITY = ("throttling-quota-exceeded",)
 _OF_SERVICE = ("coordinator-load-in-progress", "coordinator-not-available")
-_OF_GROUP = ("invalid-group-id", "not-coordinator", "throttling-quota-exceeded")
+_OF_GROUP = ("invalid-group-id", "not-coordinator")
 _OF_MEMBER = ("unknown-member-id", "fenced-instance-id", "rebalance-in-progress", "illegal-generation")
 
 PROBLEMS: dict[str, tuple[str, ...]] = {
@@ -44,7 +45,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     operations.SYNC.name: (*_OF_GROUP, *_OF_MEMBER, "inconsistent-group-protocol", SUPERSEDED),
     operations.HEARTBEAT.name: (*_OF_GROUP, *_OF_MEMBER, SUPERSEDED),
     operations.LEAVE.name: _OF_GROUP,
-    operations.COMMIT.name: (*_OF_GROUP, *_OF_MEMBER),
+    operations.COMMIT.name: (*_OF_GROUP, *_OF_MEMBER, "invalid-commit-offset-size"),
     operations.FETCH.name: _OF_GROUP,
     operations.RESET_OFFSETS.name: (*_OF_GROUP, "group-id-not-found", "non-empty-group"),
     operations.DELETE_OFFSETS.name: (*_OF_GROUP, "group-id-not-found", "non-empty-group"),
@@ -78,7 +79,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
 
 def problems_of(operation: Operation) -> tuple[str, ...]:
     """All problems of an operation, by slug, in the order of their statuses."""
-    slugs = {*_EVERYWHERE, *_OF_SERVICE, *PROBLEMS[operation.name]}
+    slugs = {*_EVERYWHERE, *_OF_CAPACITY, *_OF_SERVICE, *PROBLEMS[operation.name]}
     if _takes_body(operation):
         slugs.update(_WITH_BODY)
     return tuple(sorted(slugs, key=lambda slug: (ERROR_PAGES[slug].status, slug)))
@@ -267,7 +268,8 @@ def openapi_document(version: str) -> dict[str, Any]:
             "summary": "Consumer groups over HTTP",
             "description": "Durations are milliseconds. Requests refuse unknown fields; readers of answers ignore "
             "them. Every failure is a problem document (RFC 9457) with Kafka's code and name of the error; its `type` "
-            "is a page of this service that says what to do.",
+            "is a page of this service that says what to do. Lengths and counts that stand here are the contract's "
+            "ceilings; a service's own limits may be lower, and a refusal names the limit and its setting.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],

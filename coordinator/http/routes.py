@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from coordinator.core.effects import Failure
 from coordinator.http.errors import refuse, refuse_http
-from protocol import limits
 from protocol.errors import ErrorCode
 from protocol.ids import PATH_IDS_REFUSED
+from protocol.request_limits import RequestLimits
 
 Answer = BaseModel | Failure | web.StreamResponse
 Handler = Callable[[web.BaseRequest, Mapping[str, str], str], Awaitable[Answer]]
@@ -50,8 +50,9 @@ class _Node:
 class Routes:
     """All routes, as a tree of path segments. A literal segment goes before an id."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self._root = _Node()
+        self._limits = limits
 
     def add(self, method: str, template: str, route: Route) -> None:
         """`template` is a path whose ids stand as `{name}`. A GET answers HEAD too."""
@@ -96,8 +97,21 @@ class Routes:
                 405, "The path does not take this method.", headers={"Allow": ", ".join(sorted(node.routes))}
             )
         for name, value in ids.items():
-            _check_id(name, value)
+            self._check_id(name, value)
         return route, ids
+
+    def _check_id(self, name: str, value: str) -> None:
+        """Refuse ids that could not be addressed or are too long. What an empty one means, the rules say."""
+        is_topic = name == "topic"
+        length_max = self._limits.topic_length_max if is_topic else self._limits.id_length_max
+        code = ErrorCode.INVALID_GROUP_ID if name == "group_id" else ErrorCode.INVALID_REQUEST
+        if value in PATH_IDS_REFUSED:
+            detail = f"{name} must not be `{value}`: clients take such a segment out of a path."
+            raise refuse(code, detail, field=name)
+        if len(value) > length_max:
+            setting = "topic_length_max" if is_topic else "id_length_max"
+            detail = f"{name} has more than {length_max} characters; that is set by {setting}."
+            raise refuse(code, detail, field=name, limit=length_max, setting=setting)
 
 
 def decode(text: str, *, plus: bool) -> str:
@@ -110,15 +124,3 @@ def decode(text: str, *, plus: bool) -> str:
         return unquote_to_bytes(text.encode("utf-8", "surrogateescape")).decode()
     except UnicodeDecodeError as error:
         raise refuse(ErrorCode.INVALID_REQUEST, "The request's target is not percent-encoded UTF-8.") from error
-
-
-def _check_id(name: str, value: str) -> None:
-    """Refuse ids that could not be addressed or are too long. What an empty one means, the rules say."""
-    if value in PATH_IDS_REFUSED:
-        detail = f"{name} must not be `{value}`: clients take such a segment out of a path."
-    elif len(value) > limits.ID_LENGTH_MAX:
-        detail = f"{name} must not have more than {limits.ID_LENGTH_MAX} characters."
-    else:
-        return
-    code = ErrorCode.INVALID_GROUP_ID if name == "group_id" else ErrorCode.INVALID_REQUEST
-    raise refuse(code, detail, field=name)

@@ -83,6 +83,13 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"port": "1", "shards": "0", "log_level": "loud"}, ["--shards", "--log-level"]),
         ({"group_min_session_timeout_ms": "2000000"}, ["group_min_session_timeout_ms (2000000)", "(1800000)"]),
         ({"max_body_bytes": "40000000"}, ["max_body_bytes (40000000)", "max_sync_bytes (33554432)"]),
+        ({"heartbeat_interval_ms": "2000000"}, ["heartbeat_interval_ms (2000000)", "(1800000)"]),
+        (
+            {"join_metadata_max_bytes": "1000"},
+            ["protocol_metadata_max_bytes (262144)", "join_metadata_max_bytes (1000)"],
+        ),
+        ({"topics_partitions_max": "10"}, ["topics_max (10000)", "topics_partitions_max (10)"]),
+        ({"id_length_max": "256"}, ["--id-length-max", "255"]),
         ({"storage": "postgres://x"}, ["--storage", "memory:"]),
         ({"storage": "sqlite:///"}, ["--storage"]),
         ({"advertised_url": "rally.example.org"}, ["--advertised-url", "http://host:port"]),

@@ -11,12 +11,14 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from coordinator.http.app import Door, DoorServer
+from coordinator.http.app import Door
+from coordinator.http.connections import DoorServer
 from coordinator.http.contract import GroupService
 from coordinator.http.events import StreamLimits
-from coordinator.http.inputs import BodyLimits
+from coordinator.http.inputs import BodyLimits, ConnectionLimits
 from coordinator.http.security import SecurityPolicy
 from coordinator.runtime.feed import EventFeed
+from protocol.request_limits import RequestLimits
 from tests.fakes.fake_service import FakeFigures
 
 JSON = {"Content-Type": "application/json"}
@@ -104,6 +106,8 @@ async def open_door(
     metrics_need_token: bool = True,
     feed: EventFeed | None = None,
     stream_limits: StreamLimits | None = None,
+    requests: RequestLimits | None = None,
+    connections: ConnectionLimits | None = None,
 ) -> AsyncIterator[DoorClient]:
     """Serve until the block ends."""
     figures = FakeFigures()
@@ -116,6 +120,8 @@ async def open_door(
         stream_limits=stream_limits or StreamLimits(),
         version="0",
         metrics_need_token=metrics_need_token,
+        requests=requests,
+        connections=connections,
     )
     runner = web.ServerRunner(DoorServer(door), shutdown_timeout=1.0)
     await runner.setup()

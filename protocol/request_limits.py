@@ -1,0 +1,315 @@
+"""How much one request may hold, as the settings say, and which error says that it holds more.
+
+One table: every text, list, map and opaque value of a request, its setting, its code. The models refuse what is above
+the contract's ceilings (`protocol.limits`); `ceiling_excess` finds the row of such a refusal, so that both are told in
+the same words. A field that is in no row, and in no row of `EXEMPT`, fails the tests.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from protocol import limits
+from protocol import messages as m
+from protocol.errors import ErrorCode
+from protocol.opaque import OpaqueJson
+
+MEMBER_ID_EXTRA = limits.MEMBER_ID_LENGTH_MAX - limits.ID_LENGTH_MAX
+"""Characters by which a member id may be longer than the client's or the instance's, of which it is made."""
+
+
+KEY_SHOWN_MAX = 64
+"""Characters of a key that a refusal repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """The settings of the same names say why. None is above the ceiling that the contract has for it."""
+
+    id_length_max: int = limits.ID_LENGTH_MAX
+    topic_length_max: int = limits.ID_LENGTH_MAX
+    join_protocols_max: int = limits.PROTOCOLS_MAX
+    protocol_metadata_max_bytes: int = 262_144
+    join_metadata_max_bytes: int = 524_288
+    sync_assignments_max: int = limits.ASSIGNMENTS_MAX
+    assignment_max_bytes: int = 1_048_576
+    leave_members_max: int = limits.LEAVERS_MAX
+    request_topics_max: int = limits.COMMIT_TOPICS_MAX
+    request_partitions_max: int = limits.COMMIT_PARTITIONS_MAX
+    lookup_groups_max: int = limits.COORDINATOR_GROUPS_MAX
+    list_limit_max: int = limits.LIST_LIMIT_MAX
+    query_parameters_max: int = 10_000
+    json_depth_max: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What is over a limit. `field` is a path of names and numbers joined by dots."""
+
+    field: str
+    limit: int
+    setting: str
+    code: ErrorCode
+    detail: str
+
+
+# --- how large something is ------------------------------------------------------------------------------------------
+
+Measure = Callable[[Any], int]
+
+
+def size_bytes(value: OpaqueJson) -> int:
+    """Bytes of the value as it is kept: UTF-8, without spaces. Cheap where all is ASCII."""
+    return len(value.text) if value.text.isascii() else len(value.text.encode())
+
+
+def _number(value: int) -> int:
+    return value
+
+
+def _shortened(text: str) -> str:
+    """A key of the client's own is not sent back at any length."""
+    return text if len(text) <= KEY_SHOWN_MAX else text[:KEY_SHOWN_MAX] + "…"
+
+
+# --- where to look ---------------------------------------------------------------------------------------------------
+
+Find = Callable[[Any, Measure, int], str | None]
+"""The first field of a request that measures more than the limit."""
+
+
+def _field(name: str) -> Find:
+    def find(request: Any, measure: Measure, limit: int) -> str | None:
+        value = getattr(request, name)
+        return name if value is not None and measure(value) > limit else None
+
+    return find
+
+
+def _said(name: str) -> Find:
+    """A field that stands in the request, and not its default."""
+    find_field = _field(name)
+
+    def find(request: Any, measure: Measure, limit: int) -> str | None:
+        return find_field(request, measure, limit) if name in request.model_fields_set else None
+
+    return find
+
+
+def _entries(name: str) -> Find:
+    """Each entry of a list, each key of a map."""
+
+    def find(request: Any, measure: Measure, limit: int) -> str | None:
+        entries = getattr(request, name) or ()
+        for at, entry in enumerate(entries):
+            if measure(entry) > limit:
+                return f"{name}.{_shortened(entry) if isinstance(entries, Mapping) else at}"
+        return None
+
+    return find
+
+
+def _leaves(name: str, leaf: str) -> Find:
+    """A field of each entry of a list."""
+
+    def find(request: Any, measure: Measure, limit: int) -> str | None:
+        for at, entry in enumerate(getattr(request, name)):
+            value = getattr(entry, leaf)
+            if value is not None and measure(value) > limit:
+                return f"{name}.{at}.{leaf}"
+        return None
+
+    return find
+
+
+def _sum_of_leaves(name: str, leaf: str) -> Find:
+    def find(request: Any, measure: Measure, limit: int) -> str | None:
+        return name if sum(measure(getattr(entry, leaf)) for entry in getattr(request, name)) > limit else None
+
+    return find
+
+
+def _sum_of_values(name: str) -> Find:
+    """What the values of a map measure together; null counts nothing."""
+
+    def find(request: Any, measure: Measure, limit: int) -> str | None:
+        values: Iterable[Any] = (getattr(request, name) or {}).values()
+        return name if sum(measure(value) for value in values if value is not None) > limit else None
+
+    return find
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """One limit of one request. `path`: where the model refuses what is above `ceiling`, with `*` for any entry; None
+    where the model has no ceiling of its own. `extra` is added to the setting.
+    """
+
+    model: type[m.RequestModel]
+    path: str
+    setting: str
+    unit: str
+    find: Find
+    measure: Measure = len
+    ceiling: int | None = None
+    code: ErrorCode = ErrorCode.INVALID_REQUEST
+    extra: int = 0
+
+    def limit(self, given: RequestLimits) -> int:
+        """The number that counts under these settings."""
+        number: int = getattr(given, self.setting)
+        return number + self.extra
+
+    def excess(self, given: RequestLimits, field: str) -> Excess:
+        """The refusal of that field."""
+        limit = self.limit(given)
+        verb = "is" if self.measure is _number else "has"
+        detail = f"{field} {verb} more than {limit}{self.unit}; that is set by {self.setting}."
+        return Excess(field, limit, self.setting, self.code, detail)
+
+
+_CHARACTERS = " characters"
+_BYTES = " bytes"
+
+
+def _text(model: type[m.RequestModel], path: str, setting: str = "id_length_max", extra: int = 0) -> LimitRow:
+    """A text: a field (`a`), an entry of a list (`a.*`), a key of a map (`a.*.[key]`), a field of each entry."""
+    name, _, rest = path.partition(".*")
+    leaf = rest.removeprefix(".")
+    find = _field(name) if name == path else _entries(name) if leaf in {"", "[key]"} else _leaves(name, leaf)
+    return LimitRow(
+        model, path, setting, _CHARACTERS, find, ceiling=getattr(RequestLimits(), setting) + extra, extra=extra
+    )
+
+
+def _member_id(model: type[m.RequestModel], path: str = "member_id") -> LimitRow:
+    return _text(model, path, extra=MEMBER_ID_EXTRA)
+
+
+def _count(
+    model: type[m.RequestModel], name: str, setting: str, what: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
+) -> LimitRow:
+    return LimitRow(
+        model, name, setting, f" {what}", _field(name), ceiling=getattr(RequestLimits(), setting), code=code
+    )
+
+
+def _partitions(
+    model: type[m.RequestModel], name: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
+) -> tuple[LimitRow, LimitRow]:
+    """Of all topics together; the model refuses those of one topic."""
+    setting, unit = "request_partitions_max", " partitions"
+    ceiling = limits.COMMIT_PARTITIONS_MAX
+    return (
+        LimitRow(model, f"{name}.**", setting, unit, _sum_of_values(name), code=code),
+        LimitRow(model, f"{name}.*", setting, unit, _sum_of_values(name), ceiling=ceiling, code=code),
+    )
+
+
+_TOO_MUCH = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+TABLE: tuple[LimitRow, ...] = (
+    _count(m.CoordinatorRequest, "group_ids", "lookup_groups_max", "groups"),
+    _text(m.CoordinatorRequest, "group_ids.*"),
+    _member_id(m.JoinRequest),
+    *(
+        _text(m.JoinRequest, name)
+        for name in ("group_instance_id", "client_id", "protocol_type", "protocols.*.name", "request_id")
+    ),
+    _count(m.JoinRequest, "protocols", "join_protocols_max", "protocols"),
+    LimitRow(
+        m.JoinRequest, "protocols.*.metadata", "protocol_metadata_max_bytes", _BYTES, _leaves("protocols", "metadata"),
+        size_bytes,
+    ),
+    LimitRow(
+        m.JoinRequest, "protocols.**", "join_metadata_max_bytes", " bytes of metadata",
+        _sum_of_leaves("protocols", "metadata"), size_bytes,
+    ),
+    _member_id(m.SyncRequest),
+    *(_text(m.SyncRequest, name) for name in ("group_instance_id", "protocol_type", "protocol_name")),
+    _count(m.SyncRequest, "assignments", "sync_assignments_max", "assignments"),
+    _member_id(m.SyncRequest, "assignments.*.member_id"),
+    LimitRow(
+        m.SyncRequest, "assignments.*.assignment", "assignment_max_bytes", _BYTES,
+        _leaves("assignments", "assignment"), size_bytes,
+    ),
+    _member_id(m.HeartbeatRequest),
+    _text(m.HeartbeatRequest, "group_instance_id"),
+    _count(m.LeaveRequest, "members", "leave_members_max", "members"),
+    _member_id(m.LeaveRequest, "members.*.member_id"),
+    _text(m.LeaveRequest, "members.*.group_instance_id"),
+    _member_id(m.CommitRequest),
+    _text(m.CommitRequest, "group_instance_id"),
+    _count(m.CommitRequest, "offsets", "request_topics_max", "topics", _TOO_MUCH),
+    _text(m.CommitRequest, "offsets.*.[key]", "topic_length_max"),
+    *_partitions(m.CommitRequest, "offsets", _TOO_MUCH),
+    _count(m.FetchRequest, "topics", "request_topics_max", "topics"),
+    _text(m.FetchRequest, "topics.*", "topic_length_max"),
+    _count(m.ResetOffsetsRequest, "topics", "request_topics_max", "topics"),
+    _text(m.ResetOffsetsRequest, "topics.*.[key]", "topic_length_max"),
+    *_partitions(m.ResetOffsetsRequest, "topics"),
+    _count(m.DeleteOffsetsRequest, "topics", "request_topics_max", "topics"),
+    _text(m.DeleteOffsetsRequest, "topics.*", "topic_length_max"),
+    *(_text(m.ListGroupsRequest, name) for name in ("state", "prefix", "cursor")),
+    LimitRow(
+        m.ListGroupsRequest, "limit", "list_limit_max", "", _said("limit"), _number, ceiling=limits.LIST_LIMIT_MAX
+    ),
+    _count(m.EventsRequest, "group_ids", "lookup_groups_max", "groups"),
+    *(_text(m.EventsRequest, name) for name in ("group_ids.*", "prefix", "cursor")),
+    _count(m.PutTopicRequest, "end_offsets", "request_partitions_max", "partitions"),
+)  # fmt: skip
+"""Every limit of every request, by model."""
+
+EXEMPT: Mapping[tuple[type[m.RequestModel], str], str] = {
+    (m.JoinRequest, "reason"): "cut to 255 characters, as Kafka does",
+    (m.LeaveRequest, "members.*.reason"): "cut to 255 characters, as Kafka does",
+    (m.CommitRequest, "offsets.*.*.metadata"): "refused for its partition alone, by offset_metadata_max_bytes",
+    (m.ResetOffsetsRequest, "to"): "one of a few words",
+    (m.EventsRequest, "kinds"): "several of a few words",
+}
+"""Texts of requests that have no row above, and why."""
+
+
+# --- the check -------------------------------------------------------------------------------------------------------
+
+
+class RequestChecks:
+    """The table under given settings. A row that asks for no less than the model does costs nothing."""
+
+    def __init__(self, given: RequestLimits) -> None:
+        self.limits = given
+        self._rows: dict[type, tuple[tuple[Find, Measure, int, LimitRow], ...]] = {}
+        for row in TABLE:
+            limit = row.limit(given)
+            if row.ceiling is None or limit < row.ceiling:
+                held = self._rows.get(row.model, ())
+                self._rows[row.model] = (*held, (row.find, row.measure, limit, row))
+
+    def excess(self, request: m.RequestModel) -> Excess | None:
+        """The first field of the request that is over its limit; None where none is."""
+        for find, measure, limit, row in self._rows.get(type(request), ()):
+            field = find(request, measure, limit)
+            if field is not None:
+                return row.excess(self.limits, field)
+        return None
+
+    def ceiling_excess(self, model: type[m.RequestModel], path: Iterable[int | str], field: str) -> Excess | None:
+        """The row whose ceiling the model has refused, by the refusal's path; None where it was something else."""
+        row = _CEILINGS.get((model, _pattern(path)))
+        return None if row is None else row.excess(self.limits, field)
+
+
+_CEILINGS = {(row.model, row.path): row for row in TABLE if row.ceiling is not None}
+_MAPS = frozenset({"offsets", "topics", "end_offsets"})
+
+
+def _pattern(path: Iterable[int | str]) -> str:
+    """Numbers of entries and keys of maps become `*`."""
+    parts: list[str] = []
+    for part in path:
+        of_map = bool(parts) and parts[-1] in _MAPS and part != "[key]"
+        parts.append("*" if isinstance(part, int) or of_map else part)
+    return ".".join(parts)
