@@ -133,8 +133,11 @@ def _sum_of_values(name: str) -> Find:
     """What the values of a map measure together; null counts nothing."""
 
     def find(request: Any, measure: Measure, limit: int) -> str | None:
-        values: Iterable[Any] = (getattr(request, name) or {}).values()
-        return name if sum(measure(value) for value in values if value is not None) > limit else None
+        total = 0  # a loop, since each commit comes by
+        for value in (getattr(request, name) or {}).values():
+            if value is not None:
+                total += measure(value)
+        return name if total > limit else None
 
     return find
 
@@ -288,6 +291,11 @@ class RequestChecks:
                 held = self._rows.get(row.model, ())
                 self._rows[row.model] = (*held, (row.find, row.measure, limit, row))
 
+    @staticmethod
+    def may_be_deep(model: type[m.RequestModel]) -> bool:
+        """Whether a request of the model can go deeper than its fields do, for something in it is opaque."""
+        return model in _WITH_OPAQUE
+
     def excess(self, request: m.RequestModel) -> Excess | None:
         """The first field of the request that is over its limit; None where none is."""
         for find, measure, limit, row in self._rows.get(type(request), ()):
@@ -303,6 +311,7 @@ class RequestChecks:
 
 
 _CEILINGS = {(row.model, row.path): row for row in TABLE if row.ceiling is not None}
+_WITH_OPAQUE = frozenset(row.model for row in TABLE if row.measure is size_bytes)
 _MAPS = frozenset({"offsets", "topics", "end_offsets"})
 
 

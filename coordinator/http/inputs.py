@@ -136,7 +136,7 @@ def parse_body(model: type[Model], body: bytes, checks: RequestChecks) -> Model:
         if "recursion limit" in str(error.errors(include_url=False, include_input=False)[0]["msg"]):
             raise _too_deep(depth_max) from error
         raise _refuse_fields(model, error, {}, checks) from error
-    if is_deeper(body, depth_max):
+    if checks.may_be_deep(model) and is_deeper(body, depth_max):
         raise _too_deep(depth_max)
     check_limits(request, checks)
     return request
