@@ -440,6 +440,22 @@ class Settings(BaseSettings):
         ge=1,
         le=limits.LIST_LIMIT_MAX,
     )
+    preview_entries_max: int = _setting(
+        limits.PREVIEW_ENTRIES_MAX,
+        "Limits",
+        "Most entries of each list of a preview: members that leave, that join, topics that grow. How many members and "
+        "partitions it comes to is bounded by `preview_size_max`.",
+        ge=1,
+        le=limits.PREVIEW_ENTRIES_MAX,
+    )
+    key_length_max: int = _setting(
+        limits.KEY_LENGTH_MAX,
+        "Limits",
+        "Longest key of a record in a question for its owner, in characters of the query. The default leaves room for "
+        "keys that are small documents.",
+        ge=1,
+        le=limits.KEY_LENGTH_MAX,
+    )
     query_parameters_max: int = _setting(
         10_000,
         "Limits",

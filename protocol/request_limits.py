@@ -38,6 +38,8 @@ class RequestLimits:
     request_partitions_max: int = limits.COMMIT_PARTITIONS_MAX
     lookup_groups_max: int = limits.COORDINATOR_GROUPS_MAX
     list_limit_max: int = limits.LIST_LIMIT_MAX
+    preview_entries_max: int = limits.PREVIEW_ENTRIES_MAX
+    key_length_max: int = limits.KEY_LENGTH_MAX
     query_parameters_max: int = 10_000
     json_depth_max: int = 32
 
@@ -117,6 +119,19 @@ def _leaves(name: str, leaf: str) -> Find:
             value = getattr(entry, leaf)
             if value is not None and measure(value) > limit:
                 return f"{name}.{at}.{leaf}"
+        return None
+
+    return find
+
+
+def _entries_of_leaves(name: str, leaf: str) -> Find:
+    """Each entry of a list that each entry of a list may have."""
+
+    def find(request: Any, measure: Measure, limit: int) -> str | None:
+        for at, entry in enumerate(getattr(request, name)):
+            for inner_at, inner in enumerate(getattr(entry, leaf) or ()):
+                if measure(inner) > limit:
+                    return f"{name}.{at}.{leaf}.{inner_at}"
         return None
 
     return find
@@ -260,6 +275,24 @@ TABLE: tuple[LimitRow, ...] = (
     LimitRow(
         m.ListGroupsRequest, "limit", "list_limit_max", "", _said("limit"), _number, ceiling=limits.LIST_LIMIT_MAX
     ),
+    LimitRow(
+        m.ListTopicsRequest, "limit", "list_limit_max", "", _field("limit"), _number, ceiling=limits.LIST_LIMIT_MAX
+    ),
+    *(_text(m.ListTopicsRequest, name) for name in ("prefix", "cursor")),
+    _text(m.OwnerRequest, "topic", "topic_length_max"),
+    *(_text(m.OwnerRequest, name, "key_length_max") for name in ("key", "key_base64")),
+    *(_count(m.PreviewRequest, name, "preview_entries_max", "entries") for name in ("leave", "join", "partitions")),
+    _member_id(m.PreviewRequest, "leave.*"),
+    LimitRow(
+        m.PreviewRequest, "join.*.topics", "request_topics_max", " topics", _leaves("join", "topics"),
+        ceiling=limits.COMMIT_TOPICS_MAX,
+    ),
+    LimitRow(
+        m.PreviewRequest, "join.*.topics.*", "topic_length_max", _CHARACTERS, _entries_of_leaves("join", "topics"),
+        ceiling=limits.ID_LENGTH_MAX,
+    ),
+    *(_text(m.PreviewRequest, name) for name in ("join.*.group_instance_id", "join.*.rack_id", "assignor")),
+    _text(m.PreviewRequest, "partitions.*.[key]", "topic_length_max"),
     _count(m.EventsRequest, "group_ids", "lookup_groups_max", "groups"),
     *(_text(m.EventsRequest, name) for name in ("group_ids.*", "prefix", "cursor")),
     _count(m.PutTopicRequest, "end_offsets", "request_partitions_max", "partitions"),
@@ -270,6 +303,9 @@ EXEMPT: Mapping[tuple[type[m.RequestModel], str], str] = {
     (m.JoinRequest, "reason"): "cut to 255 characters, as Kafka does",
     (m.LeaveRequest, "members.*.reason"): "cut to 255 characters, as Kafka does",
     (m.CommitRequest, "offsets.*.*.metadata"): "refused for its partition alone, by offset_metadata_max_bytes",
+    (m.StartRebalanceRequest, "reason"): "cut to 255 characters, as that of a join",
+    (m.FreezeRequest, "reason"): "cut to 255 characters, as that of a join",
+    (m.PreviewRequest, "join.*.user_data"): "not kept; the body's size and depth bound it",
     (m.ResetOffsetsRequest, "to"): "one of a few words",
     (m.EventsRequest, "kinds"): "several of a few words",
 }
@@ -311,8 +347,8 @@ class RequestChecks:
 
 
 _CEILINGS = {(row.model, row.path): row for row in TABLE if row.ceiling is not None}
-_WITH_OPAQUE = frozenset(row.model for row in TABLE if row.measure is size_bytes)
-_MAPS = frozenset({"offsets", "topics", "end_offsets"})
+_WITH_OPAQUE = frozenset({m.PreviewRequest, *(row.model for row in TABLE if row.measure is size_bytes)})
+_MAPS = frozenset({"offsets", "topics", "end_offsets", "partitions"})
 
 
 def _pattern(path: Iterable[int | str]) -> str:

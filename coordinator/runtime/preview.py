@@ -147,7 +147,7 @@ def _check_size(supposed: _Supposed, size_max: int) -> None:
     size = len(supposed.said.keys() | supposed.after.keys()) + sum(supposed.counts_after.values())
     if size > size_max:
         detail = f"Members and partitions are {size} together, more than the setting preview_size_max ({size_max})."
-        raise _refuse(detail, None)
+        raise Unreadable(Failure(ErrorCode.INVALID_REQUEST, detail, limit=size_max, setting="preview_size_max"))
 
 
 # --- the assignor ----------------------------------------------------------------------------------------------------

@@ -274,6 +274,7 @@ async def test_one_stream_too_many_is_refused_and_the_next_one_is_not() -> None:
             answer = await door.request("GET", "/v1/events")
             problem = check_problem(answer)
             assert (problem["status"], problem["error_name"]) == (429, "THROTTLING_QUOTA_EXCEEDED")
+            assert (problem["setting"], problem["limit"]) == ("event_streams_max", 1)
             check_documented(EVENTS, problem)
         await gone(door)
         async with reading(door) as reader:

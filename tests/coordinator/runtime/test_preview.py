@@ -277,6 +277,7 @@ def test_a_wrong_supposition_is_refused_by_its_field(
     failure = refused(group_of(TWO, static=True), {"t": 4}, **asked)
     assert (failure.code, failure.field) == (error, field)
     assert word in failure.detail
+    assert (failure.setting == word) == (word == "preview_size_max") == (failure.limit is not None)
 
 
 def test_a_seat_is_free_once_its_member_leaves() -> None:
