@@ -422,7 +422,7 @@ class Settings(BaseSettings):
         limits.COMMIT_PARTITIONS_MAX,
         "Limits",
         "Most partitions in one commit or reset of offsets, all topics together, and end offsets in one report of "
-        "a topic. Each is a record, written in one piece with the others.",
+        "a topic. Each is a record, and of a commit all count or none.",
         ge=1,
         le=limits.COMMIT_PARTITIONS_MAX,
     )
