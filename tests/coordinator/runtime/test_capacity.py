@@ -72,6 +72,8 @@ async def test_so_many_calls_wait_and_what_the_others_said_counts() -> None:
     await settle()
     check_throttled(await room.now("g", heartbeat(ids["c"], 1, wait_ms=4_000)), "parked_calls_max", 2)
     assert room.service.parked_calls == room.watcher.parked_now == 2
+    lane = next(shard.lanes["g"] for shard in room.service._shards if "g" in shard.lanes)
+    assert len(lane._group.parked) == len(lane._waiting) == 2, "the letter-box of the third is empty again"
     assert isinstance(await room.now("g", heartbeat(ids["c"], 1)), m.HeartbeatAnswer), "who does not wait needs no room"
     await room.clock.run(4_000)
     assert all(isinstance(task.result(), m.HeartbeatAnswer) for task in held)
