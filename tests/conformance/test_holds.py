@@ -453,6 +453,21 @@ def test_a_group_may_have_none_where_the_settings_have_one() -> None:
     assert d.state() is State.PREPARING_REBALANCE
 
 
+@pytest.mark.parametrize("who", ["operator", "nobody is left"])
+def test_what_starts_in_spite_of_a_cool_down_leaves_no_timer_behind(who: str) -> None:
+    d = Desk(rules=replace(RULES, rebalance_cooldown_ms=20_000))
+    leader, follower = d.stable(**LONG)
+    d.leave(follower)
+    assert [key for key in d.timers if key.kind is TimerKind.HOLD]
+    if who == "operator":
+        assert d.answer(d.start_rebalance()).started
+    else:
+        d.leave(leader)
+    assert d.state() is (State.PREPARING_REBALANCE if who == "operator" else State.EMPTY)
+    assert not [key for key in d.timers if key.kind is TimerKind.HOLD]
+    assert d.rebalances()[0].further_count == 1
+
+
 def test_a_freeze_and_a_cool_down_hold_until_both_are_over() -> None:
     d = Desk(rules=replace(RULES, rebalance_cooldown_ms=20_000))
     _, follower = d.stable(**LONG)
