@@ -313,6 +313,15 @@ def test_a_seat_that_came_back_under_a_new_id_is_the_same_owner() -> None:
     assert d.rebalances()[0].partitions_moved == 0
 
 
+def test_what_the_leader_gives_to_somebody_who_is_gone_has_moved() -> None:
+    d = Desk(rules=RULES)
+    leader, follower = d.stable()
+    d.leave(follower)
+    d.join(leader)
+    d.sync(leader, assignments={leader: partitions(0), follower: partitions(1)})
+    assert d.rebalances()[0].partitions_moved == 1
+
+
 def test_members_of_another_type_say_nothing_that_could_be_counted() -> None:
     d = Desk(rules=AT_ONCE)
     member, _ = d.join_new(protocol_type="connect", protocols=(("x", OpaqueJson.of({})),))
