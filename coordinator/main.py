@@ -31,7 +31,7 @@ from coordinator.core.commands import Rules
 from coordinator.core.effects import Event
 from coordinator.http.app import Door
 from coordinator.http.connections import DoorServer
-from coordinator.http.events import StreamLimits
+from coordinator.http.event_stream import StreamLimits
 from coordinator.http.hosts import host_of_authority
 from coordinator.http.inputs import BodyLimits, ConnectionLimits
 from coordinator.http.security import SecurityPolicy

@@ -16,7 +16,8 @@ from pydantic import BaseModel
 from coordinator.core.effects import Failure
 from coordinator.http.contract import Figures, GroupService
 from coordinator.http.errors import Refused, problem_of, refuse, respond_problem
-from coordinator.http.events import EventStreams, StreamLimits
+from coordinator.http.event_stream import StreamLimits
+from coordinator.http.events import EventStreams
 from coordinator.http.handlers import Handlers, outcome_of, respond
 from coordinator.http.inputs import BodyLimits, ConnectionLimits
 from coordinator.http.pages import Pages

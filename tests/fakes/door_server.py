@@ -14,7 +14,7 @@ from yarl import URL
 from coordinator.http.app import Door
 from coordinator.http.connections import DoorServer
 from coordinator.http.contract import GroupService
-from coordinator.http.events import StreamLimits
+from coordinator.http.event_stream import StreamLimits
 from coordinator.http.inputs import BodyLimits, ConnectionLimits
 from coordinator.http.security import SecurityPolicy
 from coordinator.runtime.feed import EventFeed

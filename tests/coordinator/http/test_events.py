@@ -31,8 +31,8 @@ from coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
+from coordinator.http.event_stream import StreamLimits
 from coordinator.http.event_text import KINDS, KINDS_ASKED_FOR, data_of, group_id_of, kind_of
-from coordinator.http.events import StreamLimits
 from coordinator.http.openapi import openapi_document
 from coordinator.http.security import SecurityPolicy, hash_token
 from coordinator.runtime.feed import EventFeed

@@ -13,7 +13,7 @@ from assignors import registry
 from coordinator.core.commands import DescribeRequest, Rules
 from coordinator.core.effects import Failure
 from coordinator.http.contract import GroupService
-from coordinator.http.events import StreamLimits
+from coordinator.http.event_stream import StreamLimits
 from coordinator.runtime.clock import SystemClock
 from coordinator.runtime.observer import NullObserver
 from coordinator.runtime.ownership import NodeAddress, SoleOwner
