@@ -18,7 +18,8 @@ CAUSES_KEPT_MAX = 10
 
 def apply(group: Group, fact: Fact) -> None:
     """Write one fact into the group. Cost O(1), except the end of a phase and of a load: O(members)."""
-    _apply(fact, group)
+    # Facts have no subclasses: looking them up in the table itself takes a fifth of what the dispatch takes.
+    _apply.registry.get(type(fact), _apply)(fact, group)
 
 
 @singledispatch

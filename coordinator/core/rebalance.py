@@ -8,7 +8,8 @@ sync       the leader submits, the followers wait for it
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 
 from coordinator.core import holding, movement, rounds
 from coordinator.core import notes as n
@@ -471,7 +472,12 @@ def _member_record(
 
 
 def _same_but_generation(stored: r.MemberRecord, record: r.MemberRecord) -> bool:
-    return replace(stored, generation_id=record.generation_id, request_id=record.request_id) == record
+    return _CONTENT_OF(stored) == _CONTENT_OF(record)
+
+
+_CONTENT_OF = attrgetter(
+    *(field.name for field in fields(r.MemberRecord) if field.name not in ("generation_id", "request_id"))
+)
 
 
 def _stable_header(group: Group, state_at_ms: int, leader: str | None) -> r.GroupRecord:

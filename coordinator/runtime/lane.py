@@ -10,7 +10,8 @@ stored in pieces where one append cannot hold them (`pieces.py`); its effects ar
 others have their turn; the group itself goes on when the last one is out.
 
 Timers are set when they are decided, not when effects are released: nobody outside sees them, and one that fires
-while an append is under way waits in the mailbox like everything else.
+while an append is under way waits in the mailbox like everything else. Those of a large step go with its effects, in
+slices: whatever fires late or for nothing meanwhile is known by the rules as such.
 
 A lane ends once, and its group with it: after a failure it is made anew from the store. Whatever happens, each call is
 answered exactly once; an answer to a call that is not waiting is a bug, and found here.
@@ -231,7 +232,10 @@ class Lane:
         if self._carried is not None:
             batch.add(self._carried)
             self._carried = None
-        while self._mailbox and len(batch.steps) < STEPS_MAX:
+        # The timers of a long step are set as it is released, and must not undo those of a later one: it is the last.
+        while (
+            self._mailbox and len(batch.steps) < STEPS_MAX and not (batch.steps and _is_long(batch.steps[-1].effects))
+        ):
             stepped = self._step(self._mailbox.popleft())
             if not batch.has_room_for(stepped, self._host.limits):
                 # It has happened to the group already, but nothing of it is released before its own append.
@@ -243,6 +247,8 @@ class Lane:
     def _step(self, command: Command) -> Stepped:
         header = self._group.header
         decision = step(self._group, command, self._host.moment())
+        if _is_long(decision.effects):
+            return self._to_store(command, decision.records, decision.effects, header)
         seen: list[Effect] = []
         for effect in decision.effects:
             match effect:
@@ -323,6 +329,10 @@ class Lane:
             self._answer(effect.call_id, effect.answer)
         elif isinstance(effect, Notify):
             self._host.observe(effect.event)
+        elif isinstance(effect, SetTimer):
+            self._set_timer(effect.key, effect.deadline_ms)
+        else:
+            self._cancel_timer(effect.key)
 
     def _release_command(self, command: Command) -> None:
         """Its effects are out: what is not answered now is parked; what was hung up gets no answer."""
@@ -371,6 +381,8 @@ class Lane:
 
     def _set_timer(self, key: TimerKey, deadline_ms: int) -> None:
         self._cancel_timer(key)
+        if self._is_closing:
+            return
         self._timers[key] = self._host.timers.set(deadline_ms, partial(self._fire, key))
 
     def _cancel_timer(self, key: TimerKey) -> None:
@@ -386,6 +398,11 @@ class Lane:
     def _fire(self, key: TimerKey) -> None:
         del self._timers[key]
         self.tell(TimerFired(key))
+
+
+def _is_long(effects: Sequence[Effect]) -> bool:
+    """Too many to be released in one go."""
+    return len(effects) > RELEASED_AT_ONCE_MAX
 
 
 def _too_large(batch: LaneBatch) -> dict[int, Failure]:

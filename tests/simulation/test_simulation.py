@@ -45,3 +45,14 @@ def test_every_kind_of_fault_is_planned_and_every_kind_is_left_out_sometimes() -
     assert {plan.members_max for plan in plans} == {1, 2, 3, 4, 5, 8, 10}
     narrow = sum("many_leave" in plan.weights for plan in plans)
     assert 100 < narrow < 400, f"changes are cut in {narrow} of 500 plans"
+
+
+@pytest.mark.parametrize("first", range(1, 41, 10))
+def test_every_law_holds_where_a_few_effects_are_many(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only groups of hundreds meet otherwise: records encoded, effects released and timers set in slices."""
+    monkeypatch.setattr("coordinator.runtime.lane.RELEASED_AT_ONCE_MAX", 3)
+    monkeypatch.setattr("coordinator.runtime.lane.ENCODED_AT_ONCE_MAX", 2)
+    monkeypatch.setattr("coordinator.runtime.batch.ENCODED_AT_ONCE_MAX", 2)
+    for seed in range(first, first + 10):
+        result = run(seed)
+        assert result.violation is None, failure_of(result)
