@@ -78,13 +78,13 @@ def rebalance_table(results: Sequence[RebalanceResult]) -> str:
 def assignor_rows(results: Sequence[AssignorResult]) -> tuple[Sequence[str], list[Sequence[str]]]:
     """Head and rows of the assignors' table."""
     header = (
-        "assignor", "members x partitions", "subscriptions", "change", "median ms", "min ms", "x10 costs", "peak MiB",
+        "assignor", "members x partitions", "subscriptions", "change", "CPU ms", "median ms", "x10 costs", "peak MiB",
         "moved", "Kafka ms*", "franz-go ms*",
     )  # fmt: skip
     rows: list[Sequence[str]] = [
         (
             result.name, f"{result.members:,} x {result.partitions:,}", result.subscriptions, result.change,
-            number(result.median_ms, 0), number(result.min_ms, 0), number(result.growth, 1),
+            number(result.cpu_ms, 0), number(result.median_ms, 0), number(result.growth, 1),
             number(result.peak_bytes / MIB, 1), f"{result.moved:,}", published(result.kafka_ms),
             published(result.franz_go_ms),
         )

@@ -19,7 +19,7 @@ SMALL = Case(10, 200, "different", "scratch")
 
 def result(partitions: int, seconds: float, **more: float | None) -> AssignorResult:
     made = assignor_result(
-        "sticky", [seconds, 2 * seconds, 4 * seconds], members=10, partitions=partitions, subscriptions="same",
+        "sticky", [seconds, 2 * seconds, 4 * seconds], [seconds / 2] * 3, members=10, partitions=partitions, subscriptions="same",
         change="scratch", peak_bytes=3 * 1024 * 1024, moved=7, kafka_ms=None, franz_go_ms=None,
     )  # fmt: skip
     return replace(made, **more)  # type: ignore[arg-type]
@@ -57,6 +57,7 @@ def test_every_assignor_is_measured(name: str, case: Case) -> None:
     found = measure(registry.find(name), case, 2)
     assert (found.name, found.rounds, found.partitions, found.kafka_ms) == (name, 2, 200, None)
     assert 0 < found.min_ms <= found.median_ms <= found.max_ms
+    assert found.cpu_ms > 0
     assert found.peak_bytes > 0
     assert is_right(found)
 
@@ -96,8 +97,8 @@ def test_the_table_is_written_between_its_marks_and_can_be_written_again() -> No
         report.BEGIN_MARK,
         "2026-01-02, commit abc: A CPU, 2 cores, Python 3.11.7, load average at the start 0.5.",
     ]
-    assert "| sticky | 10 x 100 | same | scratch | 1,000 | 500 | - | 3.0 | 7 | over 180,000 | - |" in written
-    assert "| sticky | 10 x 1,000 | same | scratch | 8,000 | 4,000 | - | 3.0 | 7 | - | 19 |" in written
+    assert "| sticky | 10 x 100 | same | scratch | 250 | 1,000 | - | 3.0 | 7 | over 180,000 | - |" in written
+    assert "| sticky | 10 x 1,000 | same | scratch | 2,000 | 8,000 | - | 3.0 | 7 | - | 19 |" in written
     assert assignors.PUBLISHED_BY in written
     assert "old" not in written
     assert written.endswith(f"{report.END_MARK}\nafter\n")
