@@ -67,9 +67,7 @@ PUBLISHED: dict[tuple[str, Case], tuple[float | None, float | None]] = {
 """Milliseconds of Kafka's Java client and of franz-go. Kafka's 180,000 is where that run was given up."""
 
 QUEUES = ("metaq-", "rocketmq-")
-"""The rules of queues take each topic by itself, as `range` does, and two of them draw a circle anew for each: one
-small group shows it, the large ones would take minutes.
-"""
+"""The rules of queues take each topic by itself, as `range` does: one small group is enough to see what they cost."""
 
 LAGS = ("weighted",)
 """Assignors that are told what each partition weighs; without, they would do something simpler."""

@@ -158,7 +158,8 @@ def rebalance_result(name: str, rounds: Sequence[Round], cost: Cost, *, members:
 
 @dataclass(frozen=True, slots=True)
 class AssignorResult:
-    """One assignor on one group, several times. `cpu_ms`: the median of its thread's processor time. `moved`: partitions that their owner did not keep.
+    """One assignor on one group, several times. `cpu_ms`: the median of its thread's processor time. `moved`:
+    partitions that their owner did not keep.
 
     `growth`: how many times as long as a tenth of the partitions took; NaN where that was not measured. `kafka_ms`,
     `franz_go_ms`: published figures, not of this run; None where there is none.
@@ -182,8 +183,8 @@ class AssignorResult:
 
 
 def assignor_result(
-    name: str, times_s: Sequence[float], cpu_s: Sequence[float], *, members: int, partitions: int, subscriptions: str, change: str,
-    peak_bytes: int, moved: int, kafka_ms: float | None, franz_go_ms: float | None,
+    name: str, times_s: Sequence[float], cpu_s: Sequence[float], *, members: int, partitions: int,
+    subscriptions: str, change: str, peak_bytes: int, moved: int, kafka_ms: float | None, franz_go_ms: float | None,
 ) -> AssignorResult:  # fmt: skip
     """The figures of at least one round."""
     return AssignorResult(

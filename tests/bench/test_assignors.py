@@ -19,8 +19,8 @@ SMALL = Case(10, 200, "different", "scratch")
 
 def result(partitions: int, seconds: float, **more: float | None) -> AssignorResult:
     made = assignor_result(
-        "sticky", [seconds, 2 * seconds, 4 * seconds], [seconds / 2] * 3, members=10, partitions=partitions, subscriptions="same",
-        change="scratch", peak_bytes=3 * 1024 * 1024, moved=7, kafka_ms=None, franz_go_ms=None,
+        "sticky", [seconds, 2 * seconds, 4 * seconds], [seconds / 2] * 3, members=10, partitions=partitions,
+        subscriptions="same", change="scratch", peak_bytes=3 * 1024 * 1024, moved=7, kafka_ms=None, franz_go_ms=None,
     )  # fmt: skip
     return replace(made, **more)  # type: ignore[arg-type]
 
