@@ -36,6 +36,7 @@ ROOMS = (
     "bench",
     "conformance",
     "model",
+    "fuzz",
     "formats",
     "scenarios",
     "simulation",

@@ -99,9 +99,21 @@ class _Schemas(GenerateJsonSchema):
         """As pydantic makes it, with the pattern of whole numbers where keys are numbers."""
         made = super().dict_schema(schema)
         keys = schema.get("keys_schema")
-        if keys is not None and self.generate_inner(keys).get("type") == "integer":
-            made["propertyNames"] = {"pattern": "^(0|[1-9][0-9]{0,9})$"}
+        numbers = {} if keys is None else self.generate_inner(keys)
+        if numbers.get("type") == "integer":
+            made["propertyNames"] = {"pattern": _numbers_to(numbers.get("maximum", limits.PARTITION_MAX))}
         return made
+
+
+def _numbers_to(highest: int) -> str:
+    """The pattern of the whole numbers from 0 to the highest, of two digits at least, as text."""
+    text = str(highest)
+    choices = ["0", f"[1-9][0-9]{{0,{len(text) - 2}}}"]
+    for place, digit in enumerate(text):
+        lowest = 0 if place else 1
+        if int(digit) > lowest:
+            choices.append(f"{text[:place]}[{lowest}-{int(digit) - 1}][0-9]{{{len(text) - place - 1}}}")
+    return f"^({'|'.join([*choices, text])})$"
 
 
 def _schemas() -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""What the OpenAPI document promises, held against the real service: each operation, with what fits its schema and not.
+
+Schemathesis makes the requests and has checks of its own; what of them does not fit here is switched off by name.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from zlib import crc32
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.config import SchemathesisConfig
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from coordinator.http.openapi import openapi_document
+from protocol.operations import OPERATIONS
+from tests.coordinator.http.problem_checks import check_documented
+from tests.fakes.door_server import Answer
+from tests.fakes.real_door import RealDoor, open_real_door
+from tests.fuzz.refusals import check_answers, form_groups, may_change
+from tests.fuzz.torn_requests import GROUP
+
+EXAMPLES = 60
+# A body over the limit is refused before anybody knows what else is wrong with it.
+REFUSALS = ["400", "401", "403", "404", "405", "409", "413", "415"]
+config = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
+# An event stream does not end; its own tests read it.
+Case = schemathesis.Case[Any]
+schema = schemathesis.openapi.from_dict(openapi_document("0"), config=config).exclude(operation_id="events")
+
+BEYOND_THE_SCHEMA = {
+    "to JSON Schema 1.0 is an integer": r": Input should be a valid integer( \(\d+ more wrong fields?\))?\.$",
+    "HTTP's own limit of a request line": r"Got more than 8190 bytes",
+    "one field asks for another": r"needs the field (offset|shift)\.$|has no meaning in a reset to",
+    "what is registered already": r"cannot shrink to",
+    "one field bounds another": r"has no partition \d+\.$",
+}
+"""Why what fits the schema may be malformed all the same. An error of the rules, with its own code, may always be."""
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[RealDoor]:
+    with open_real_door() as opened:
+        opened.leader = form_groups(opened)
+        yield opened
+
+
+def test_the_document_is_the_one_that_the_service_shows(door: RealDoor) -> None:
+    assert door.call("GET", "/openapi.json").json == openapi_document("0")
+
+
+@pytest.mark.slow
+@schema.parametrize()
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+def test_each_operation_keeps_its_promise(case: Case, door: RealDoor) -> None:
+    fits = case.meta is not None and case.meta.generation.mode.is_positive
+    if fits and crc32(repr(case.body).encode()) % 2:
+        speak_of_the_group(case, door.leader)
+    before = door.stored()
+    response = case.call(base_url=door.url)
+    answer = Answer(response.status_code, {k.title(): v[0] for k, v in response.headers.items()}, response.content)
+    if response.request.method != "HEAD":
+        check_answers(b"", [answer])
+        if not may_change([answer]):
+            assert door.stored() == before, "what was refused is stored"
+    # Its words for this one do not fit: bounds that settings decide, and what stands in `BEYOND_THE_SCHEMA`.
+    case.validate_response(response, excluded_checks=[positive_data_acceptance])
+    if fits and answer.status >= 400:
+        check_refusal_of_what_fits(case, answer)
+
+
+def speak_of_the_group(case: Case, leader: str) -> None:
+    """Else nearly every request would be of a group, and a member, that nobody knows."""
+    if "group_id" in case.path_parameters:
+        case.path_parameters["group_id"] = GROUP
+    if isinstance(case.body, dict):
+        case.body.update({name: leader for name in ("member_id",) if name in case.body})
+        case.body.update({name: 1 for name in ("generation_id",) if name in case.body})
+
+
+def check_refusal_of_what_fits(case: Case, answer: Answer) -> None:
+    problem = answer.json
+    operation = next((x for x in OPERATIONS if x.name == case.operation.definition.raw["operationId"]), None)
+    if operation is not None:
+        check_documented(operation, problem)
+    if problem["type"] == "/errors/invalid-request":
+        assert any(re.search(why, problem["detail"]) for why in BEYOND_THE_SCHEMA.values()), json.dumps(problem)
