@@ -27,8 +27,8 @@ EXAMPLES = 60
 # A body over the limit is refused before anybody knows what else is wrong with it.
 REFUSALS = ["400", "401", "403", "404", "405", "409", "413", "415"]
 config = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
-# An event stream does not end; its own tests read it.
 Case = schemathesis.Case[Any]
+# An event stream does not end; its own tests read it.
 schema = schemathesis.openapi.from_dict(openapi_document("0"), config=config).exclude(operation_id="events")
 
 BEYOND_THE_SCHEMA = {

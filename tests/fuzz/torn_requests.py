@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from protocol.operations import OPERATIONS
 
 GROUP = "g"
+ABSENT = "absent"
 TOPIC = "t"
 
 
@@ -172,6 +173,7 @@ LINES = st.sampled_from(
 def torn_requests(draw: st.DrawFn, good: list[Base]) -> bytes:
     """The bytes of one request on a connection, of which mostly one thing is wrong."""
     base = draw(st.sampled_from(good))
+    target = base.target.replace(f"/{GROUP}/", draw(st.sampled_from([f"/{GROUP}/", f"/{GROUP}/", f"/{ABSENT}/"])))
     what = draw(st.sampled_from(["body", "framing", "line", "type", "bytes", "nothing", "all"]))
     body = b"" if base.body is None else json.dumps(base.body).encode()
     if base.body is None and what == "body":
@@ -183,7 +185,7 @@ def torn_requests(draw: st.DrawFn, good: list[Base]) -> bytes:
         headers, body = draw(framed(body))
     content_type = draw(TYPES) if what in {"type", "all"} else GOOD_TYPE
     line = draw(LINES) if what in {"line", "all"} else b"%s %s HTTP/1.1"
-    first = line % (base.method.encode(), base.target.encode())
+    first = line % (base.method.encode(), target.encode())
     made = b"\r\n".join([first, b"Host: localhost", content_type, *headers, b"", b""]) + body
     if what == "bytes":
         for _ in range(draw(st.integers(1, 3))):
