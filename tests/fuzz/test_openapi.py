@@ -36,6 +36,7 @@ BEYOND_THE_SCHEMA = {
     "HTTP's own limit of a request line": r"Got more than 8190 bytes",
     "one field asks for another": r"needs the field (offset|shift)\.$|has no meaning in a reset to",
     "what is registered already": r"cannot shrink to",
+    "a state may be named in letters of any size": r"There is no such state; there are: ",
     "one field bounds another": r"has no partition \d+\.$",
 }
 """Why what fits the schema may be malformed all the same. An error of the rules, with its own code, may always be."""
