@@ -31,16 +31,12 @@ Case = schemathesis.Case[Any]
 # An event stream does not end; its own tests read it.
 schema = schemathesis.openapi.from_dict(openapi_document("0"), config=config).exclude(operation_id="events")
 
-BEYOND_THE_SCHEMA = {
-    "to JSON Schema 1.0 is an integer": r": Input should be a valid integer( \(\d+ more wrong fields?\))?\.$",
-    "HTTP's own limit of a request line": r"Got more than 8190 bytes",
-    "one field asks for another": r"needs the field (offset|shift)\.$|has no meaning in a reset to",
-    "what is registered already": r"cannot shrink to",
-    "a state may be named in letters of any size": r"There is no such state; there are: ",
-    "a bound that a setting gives": r"as the setting \w+ says",
-    "one field bounds another": r"has no partition \d+\.$",
-}
-"""Why what fits the schema may be malformed all the same. An error of the rules, with its own code, may always be."""
+TOO_LONG = "Got more than 8190 bytes"
+"""HTTP's own limit of a request line and of a header, which no schema can state; nothing else of it is read then."""
+WORDS_OF_A_MODEL = r": (Input|String|List|Tuple|Set|Dictionary|Field|Extra inputs|Value|Keys?|Unable) "
+"""How the models refuse; what they refuse, the schema made from them must refuse too. Rules have words of their own."""
+NO_FRACTION = r": Input should be a valid integer( \(\d+ more wrong fields?\))?\.$"
+"""To JSON Schema 1.0 is an integer, to the models it is none."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +64,10 @@ def test_each_operation_keeps_its_promise(case: Case, door: RealDoor) -> None:
         check_answers(b"", [answer])
         if not may_change([answer]):
             assert door.stored() == before, "what was refused is stored"
-    # Its words for this one do not fit: bounds that settings decide, and what stands in `BEYOND_THE_SCHEMA`.
+    if answer.status == 400 and TOO_LONG in answer.json["detail"]:
+        return
+    # Switched off, for it wants nothing refused that fits the schema: rules may, with bounds that settings give and
+    # with what is there already. What the models refuse must not fit, though.
     case.validate_response(response, excluded_checks=[positive_data_acceptance])
     if fits and answer.status >= 400:
         check_refusal_of_what_fits(case, answer)
@@ -88,5 +87,5 @@ def check_refusal_of_what_fits(case: Case, answer: Answer) -> None:
     operation = next((x for x in OPERATIONS if x.name == case.operation.definition.raw["operationId"]), None)
     if operation is not None:
         check_documented(operation, problem)
-    if problem["type"] == "/errors/invalid-request":
-        assert any(re.search(why, problem["detail"]) for why in BEYOND_THE_SCHEMA.values()), json.dumps(problem)
+    if re.search(WORDS_OF_A_MODEL, problem["detail"]):
+        assert re.search(NO_FRACTION, problem["detail"]), json.dumps(problem)

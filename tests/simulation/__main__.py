@@ -22,10 +22,12 @@ def main() -> int:
     results: list[Result] = []
     totals: Counter[str] = Counter()
     faults: Counter[str] = Counter()
+    done: Counter[str] = Counter()
     for seed in range(first, first + number):
         result = run(seed, verbose=chosen.verbose)
         totals.update(schedules=1, turns=result.turns, calls=result.calls, virtual_ms=result.virtual_ms)
         faults.update(result.faults)
+        done.update(result.done)
         if chosen.digest:
             print(f"{seed} {result.digest}")
         if result.violation is not None:
@@ -34,7 +36,7 @@ def main() -> int:
     seconds = time.perf_counter() - began
     for result in results:
         print(failure_of(result))
-    print(summary_of(first, totals, faults, seconds))
+    print(summary_of(first, totals, faults, done, seconds))
     return 1 if results else 0
 
 
@@ -47,14 +49,17 @@ def failure_of(result: Result) -> str:
     )
 
 
-def summary_of(first: int, totals: Counter[str], faults: Counter[str], seconds: float) -> str:
+def summary_of(first: int, totals: Counter[str], faults: Counter[str], done: Counter[str], seconds: float) -> str:
     """One paragraph of figures."""
     last = first + totals["schedules"] - 1
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(faults.items())) or "none"
+    kinds, deeds = (
+        ", ".join(f"{kind} {count:,}" for kind, count in sorted(counts.items())) or "none" for counts in (faults, done)
+    )
     return (
         f"{totals['schedules']:,} schedules (seeds {first} to {last}), {totals['turns']:,} steps, "
         f"{totals['calls']:,} calls, {totals['virtual_ms'] / 3_600_000:,.1f} virtual hours in {seconds:,.1f} s: "
-        f"{totals['turns'] / max(seconds, 1e-9):,.0f} steps a second\nfaults: {kinds}"
+        f"{totals['turns'] / max(seconds, 1e-9):,.0f} steps a second\n"
+        f"faults: {kinds}\ndone by operators and by time: {deeds}"
     )
 
 

@@ -1,5 +1,7 @@
 """What a plan may do to a world, one action at a time. An action that finds nobody to act on does nothing."""
 
+from typing import Literal
+
 from coordinator.storage.contract import REGISTRY_SPACE
 from member.core import events as ev
 from protocol import messages as m
@@ -64,6 +66,8 @@ class Actions:
                 self._world.say("reader", group_id, ops.FETCH, m.FetchRequest())
             case "freeze" | "thaw" | "cooldown" | "rebalance":
                 self._operate(kind, chance.choice(self._world.plan.groups))
+            case "delete_group" | "delete_offsets" | "reset_offsets":
+                self._administer(kind)
             case _ if client is not None:
                 self._act_on(kind, client)
 
@@ -80,6 +84,29 @@ class Actions:
         elif kind == "rebalance":
             operation, body = ops.START_REBALANCE, m.StartRebalanceRequest(reason="why not")
         self._world.say("operator", group_id, operation, body)
+
+    def _administer(self, kind: str) -> None:
+        """What an operator does to a group's offsets, or to a group: mostly where nobody is, else much is refused."""
+        chance, world = self._world.chance, self._world
+        seen = [] if world.node is None else [world.node.group(group_id) for group_id in world.plan.groups]
+        deserted = [one.group.group_id for one in seen if one is not None and not one.group.members]
+        group_id = chance.choice(deserted if deserted and chance.random() < 0.7 else world.plan.groups)
+        topics = chance.choice([("t",), ("u",), ("t", "u")])
+        operation: ops.Operation = ops.DELETE_GROUP
+        body: m.RequestModel | None = None
+        if kind == "delete_offsets":
+            operation, body = ops.DELETE_OFFSETS, m.DeleteOffsetsRequest(topics=topics)
+        elif kind == "reset_offsets":
+            to: Literal["offset", "earliest"] = chance.choice(["offset", "offset", "earliest"])
+            operation = ops.RESET_OFFSETS
+            body = m.ResetOffsetsRequest(
+                to=to,
+                offset=next(world.offsets) if to == "offset" else None,
+                topics={topic: tuple(range(chance.randint(1, 3))) for topic in topics},
+                dry_run=chance.random() < 0.2,
+            )
+        world.trace.note(world.now_ms, f"   the operator asks for {kind} of {group_id}")
+        world.say("operator", group_id, operation, body)
 
     def _act_on(self, kind: str, client: Client) -> None:
         chance = self._world.chance

@@ -40,6 +40,8 @@ class FoldedGroup:
     written: dict[OffsetKey, set[int]] = field(default_factory=dict)
     rebalances: dict[int, RebalanceRecord] = field(default_factory=dict)
     hold: HoldRecord | None = None
+    deaths: int = 0
+    """How often the group has gone, with its header."""
 
     @property
     def members(self) -> dict[str, MemberRecord]:
@@ -116,6 +118,7 @@ class Fold:
         match record:
             case GroupRecord():
                 group.header = None
+                group.deaths += 1
             case MemberRecord() | MemberGone():
                 del group.records[record.member_id, record.generation_id]
             case OffsetRecord():

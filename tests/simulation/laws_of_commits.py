@@ -1,95 +1,213 @@
 """Laws of progress: I3, what was committed stays; I4, who may commit at all."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
+from coordinator.core.commands import DeleteGroupRequest
 from coordinator.core.effects import Failure
 from coordinator.core.group import Group, State
+from coordinator.core.records import MemberRecord, OffsetRecord
 from protocol import messages as m
 from protocol.errors import ErrorCode
+from protocol.opaque import OpaqueJson
 from tests.simulation.checker import Checker, Sight
-from tests.simulation.fold import OffsetKey
+from tests.simulation.fold import FoldedGroup, OffsetKey
 from tests.simulation.network import Answer, Asked
+from tests.simulation.node import EPOCH_MS
+
+OfPartition = tuple[str, str, int]
+"""Group, topic, partition."""
 
 
-@dataclass(slots=True)
-class _Committing:
-    offset: int
+@dataclass(slots=True, eq=False)
+class _Writing:
+    """What would put a partition's offset there, or take it away (None). `ended_at`: None while it may still happen."""
+
+    offset: int | None
     asked_at: int
     ended_at: int | None = None
     is_acknowledged: bool = False
 
 
 class I3Commits(Checker):
-    """What was acknowledged as committed is what every later fetch returns, until a later commit; crashes included.
+    """What was acknowledged is what every later fetch returns, until a later commit, reset, deletion or expiry; crashes
+    included.
 
-    A commit of unknown outcome may show or not. One that was refused for what it says never shows. A commit is durable
-    before it is acknowledged.
+    Each of these that has an unknown outcome may show or not. One that was refused for what it says never shows, nor
+    does a dry run. What is acknowledged is durable before. An offset goes by itself only when it is older than the
+    retention, and no member that is stored and still there subscribes to its topic.
     """
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
-        self._commits: dict[tuple[str, str, int], list[_Committing]] = {}
-        self._open: dict[Asked, list[tuple[OffsetKey, _Committing]]] = {}
+        self._writings: dict[OfPartition, list[_Writing]] = {}
+        self._open: dict[Asked, list[tuple[OfPartition, _Writing]]] = {}
+        self._deletions: list[Asked] = []
+        self._stood: dict[str, dict[OffsetKey, OffsetRecord]] = {}
+        self._members_before: dict[str, dict[str, MemberRecord]] = {}
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
 
     def asked(self, asked: Asked) -> None:
-        if not isinstance(asked.request, m.CommitRequest):
-            return
-        begun = self._open[asked] = []
-        for topic, partitions in asked.request.offsets.items():
-            for partition, commit in partitions.items():
-                entry = _Committing(commit.offset, asked.number)
-                self._commits.setdefault((asked.group_id, topic, partition), []).append(entry)
-                begun.append(((topic, partition), entry))
+        match asked.request:
+            case m.CommitRequest(offsets=offsets):
+                for topic, partitions in offsets.items():
+                    for partition, commit in partitions.items():
+                        self._begin(asked, (asked.group_id, topic, partition), commit.offset)
+            case m.ResetOffsetsRequest(dry_run=False, topics=topics) as request:
+                for topic, named in (topics or {}).items():
+                    for partition in named or ():
+                        self._begin(asked, (asked.group_id, topic, partition), request.offset or 0)
+            case m.DeleteOffsetsRequest() | DeleteGroupRequest():
+                self._deletions.append(asked)
+                for where in self._writings:
+                    if _takes_away(asked, where):
+                        self._add(asked, where, None)
+
+    def _begin(self, asked: Asked, where: OfPartition, offset: int) -> None:
+        if where not in self._writings:
+            self._writings[where] = []
+            for deletion in self._deletions:
+                if _takes_away(deletion, where):
+                    self._add(deletion, where, None)
+        self._add(asked, where, offset)
+
+    def _add(self, asked: Asked, where: OfPartition, offset: int | None) -> None:
+        entry = _Writing(offset, asked.number)
+        self._writings[where].append(entry)
+        self._open.setdefault(asked, []).append((where, entry))
 
     def hung_up(self, asked: Asked) -> None:
         self._open.pop(asked, None)
+
+    # --- what is answered --------------------------------------------------------------------------------------------
 
     def answered(self, asked: Asked, answer: Answer) -> None:
         if isinstance(answer, m.FetchAnswer):
             self._check(asked, answer)
             return
-        for (topic, partition), entry in self._open.pop(asked, ()):
-            entry_list = self._commits[asked.group_id, topic, partition]
-            if isinstance(answer, m.CommitAnswer):
-                if answer.offsets[topic][partition].error_code != ErrorCode.NONE:
-                    entry_list.remove(entry)
-                    continue
+        if asked in self._deletions:
+            self._deletions.remove(asked)
+        for where, entry in self._open.pop(asked, ()):
+            outcome = _outcome(answer, where, entry)
+            if outcome is False:
+                self._writings[where].remove(entry)
+            elif outcome:
                 entry.ended_at = self.sight.number
                 entry.is_acknowledged = True
-                written = self.sight.fold.group(asked.group_id).written.get((topic, partition), set())
-                if entry.offset not in written:
-                    self.fail(f"{asked.group_id}: {topic}-{partition} at {entry.offset} is acknowledged, not stored")
-            elif isinstance(answer, Failure) and answer.code in _SAYS_NO:
-                entry_list.remove(entry)
+                self._check_durable(where, entry)
+
+    def _check_durable(self, where: OfPartition, entry: _Writing) -> None:
+        group_id, topic, partition = where
+        folded = self.sight.fold.group(group_id)
+        if entry.offset is not None:
+            if entry.offset not in folded.written.get((topic, partition), set()):
+                self.fail(f"{group_id}: {topic}-{partition} at {entry.offset} is acknowledged, not stored")
+            return
+        stands = folded.offsets.get((topic, partition))
+        if stands is None:
+            return
+        by = [x for x in self._writings[where] if x.offset == stands.offset]
+        if by and all(x.ended_at is not None and x.ended_at < entry.asked_at for x in by):
+            self.fail(f"{group_id}: {topic}-{partition} was deleted, and {stands.offset} is stored still")
 
     def _check(self, asked: Asked, answer: m.FetchAnswer) -> None:
-        for (group_id, topic, partition), commits in self._commits.items():
+        for topic, partitions in answer.offsets.items():
+            for partition in partitions:
+                if (asked.group_id, topic, partition) not in self._writings:
+                    self.fail(f"{asked.group_id}: {topic}-{partition} shows what nobody committed")
+        for (group_id, topic, partition), writings in self._writings.items():
             if group_id != asked.group_id:
                 continue
-            done = [c.asked_at for c in commits if c.is_acknowledged and (c.ended_at or 0) < asked.number]
+            done = [x.asked_at for x in writings if x.is_acknowledged and (x.ended_at or 0) < asked.number]
             last = max(done, default=0)
-            allowed = {c.offset for c in commits if c.ended_at is None or c.ended_at >= last}
+            allowed = {x.offset for x in writings if x.ended_at is None or x.ended_at >= last}
+            if not done:
+                allowed.add(None)
             found = answer.offsets.get(topic, {}).get(partition)
-            if found is None:
-                if done:
-                    self.fail(f"{group_id}: {topic}-{partition} was committed, and a fetch shows nothing")
-            elif found.offset not in allowed:
-                self.fail(f"{group_id}: {topic}-{partition} shows {found.offset}; it may be {sorted(allowed)}")
-            # What a later acknowledged commit has overwritten never comes back.
-            commits[:] = [c for c in commits if c.ended_at is None or c.ended_at >= last]
+            offset = None if found is None else found.offset
+            if offset not in allowed:
+                may_be = sorted(str(x) for x in allowed)
+                self.fail(f"{group_id}: {topic}-{partition} shows {offset}; it may be {', '.join(may_be)}")
+            # What a later acknowledged writing has overwritten never comes back.
+            writings[:] = [x for x in writings if x.ended_at is None or x.ended_at >= last]
+
+    # --- what is stored ----------------------------------------------------------------------------------------------
+
+    def stored(self, group_id: str, group: FoldedGroup) -> None:
+        before = self._stood.get(group_id, {})
+        for (topic, partition), record in before.items():
+            if (topic, partition) not in group.offsets:
+                self._gone(record)
+        self._stood[group_id] = dict(group.offsets)
+        self._members_before[group_id] = group.members
+
+    def _gone(self, record: OffsetRecord) -> None:
+        """An operator took it, or it is old enough to have expired; where both can be, each may be it."""
+        where = (record.group_id, record.topic, record.partition)
+        entries = self._writings[where]
+        is_asked_for = any(x.offset is None and x.ended_at is None for x in entries)
+        age_ms = EPOCH_MS + self.sight.now_ms - record.commit_at_ms
+        is_old = age_ms >= self.sight.plan.rules.offsets_retention_ms - CLOCK_MS
+        if is_old and not self._is_read(record):
+            number = self.sight.number
+            entries.append(_Writing(None, number, number, is_acknowledged=not is_asked_for))
+        elif not is_asked_for:
+            self.fail(f"{record.group_id}: {record.topic}-{record.partition} is gone after {age_ms} ms, unasked")
+
+    def _is_read(self, record: OffsetRecord) -> bool:
+        """Whether a member subscribes to the topic, by what was stored before and by what is in memory now."""
+        seen = None if self.sight.node is None else self.sight.node.group(record.group_id)
+        stored = self._members_before.get(record.group_id, {})
+        now = {} if seen is None else seen.group.members
+        return any(
+            member_id in now and record.topic in (now[member_id].topics or ()) and record.topic in _topics(of.metadata)
+            for member_id, of in stored.items()
+        )
 
     def node_began(self) -> None:
         """What the last life had not done by its end was never done; what it did stands in the store."""
         self._open.clear()
-        for (group_id, topic, partition), commits in self._commits.items():
+        self._deletions.clear()
+        for (group_id, topic, partition), writings in self._writings.items():
             stands = self.sight.fold.group(group_id).offsets.get((topic, partition))
-            for entry in [c for c in commits if c.ended_at is None]:
-                if stands is not None and stands.offset == entry.offset:
+            offset = None if stands is None else stands.offset
+            for entry in [x for x in writings if x.ended_at is None]:
+                if entry.offset == offset:
                     entry.ended_at = self.sight.number
                 else:
-                    commits.remove(entry)
+                    writings.remove(entry)
 
+
+def _takes_away(asked: Asked, where: OfPartition) -> bool:
+    topics = getattr(asked.request, "topics", None)
+    return asked.group_id == where[0] and (topics is None or where[1] in topics)
+
+
+def _outcome(answer: Answer, where: OfPartition, entry: _Writing) -> bool | None:
+    """Whether it was done; None where nobody can tell."""
+    _, topic, partition = where
+    match answer:
+        case m.CommitAnswer() | m.ResetOffsetsAnswer():
+            return answer.offsets[topic][partition].error_code == ErrorCode.NONE
+        case m.DeleteOffsetsAnswer():
+            # Where nothing was, nothing is.
+            result = answer.offsets.get(topic, {}).get(partition)
+            return result is None or result.error_code == ErrorCode.NONE
+        case m.DeletedGroup():
+            return True
+        case Failure(code=code) if code in _SAYS_NO:
+            return False
+    return None
+
+
+def _topics(metadata: OpaqueJson) -> list[str]:
+    return list(json.loads(metadata.text)["topics"])
+
+
+CLOCK_MS = 5
+"""What the node's clock and the run's may differ by."""
 
 _SAYS_NO = frozenset(
     {
@@ -98,6 +216,8 @@ _SAYS_NO = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.NON_EMPTY_GROUP,
     }
 )
 

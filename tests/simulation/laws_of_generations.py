@@ -1,6 +1,6 @@
 """Laws of generations, seats and what belongs to them: I1, I2, I5, and what members believe."""
 
-from coordinator.core.effects import Event, Failure, JoinPhaseEnded
+from coordinator.core.effects import Event, Failure, GroupRemoved, JoinPhaseEnded
 from member.core.states import State as MemberState
 from member.subscription import read_assignment
 from protocol import messages as m
@@ -15,7 +15,8 @@ class I1Generations(Checker):
     """The generation in the store never goes back, and no number serves two rounds, whatever was lost in between.
 
     What is stored as the assignment of a generation stays, except that a static member's new id takes its old one's
-    seat. Nobody hears of a generation before its number is used up in the store.
+    seat. Nobody hears of a generation before its number is used up in the store. A group that is gone leaves no
+    offset, and begins anew.
     """
 
     def __init__(self, sight: Sight) -> None:
@@ -23,11 +24,19 @@ class I1Generations(Checker):
         self._header: dict[str, tuple[int, int]] = {}
         self._shares: dict[str, tuple[int, dict[str, Share]]] = {}
         self._rounds: dict[str, int] = {}
+        self._deaths: dict[str, int] = {}
 
     def stored(self, group_id: str, group: FoldedGroup) -> None:
         header = group.header
+        if group.deaths != self._deaths.get(group_id, 0):
+            self._deaths[group_id] = group.deaths
+            self._header.pop(group_id, None)
+            self._shares.pop(group_id, None)
         if header is None:
-            self.fail(f"{group_id}: records without a header")
+            # What else is left is swept, perhaps after a crash: `I10Store` sees whether it counts for anything.
+            if group.offsets:
+                self.fail(f"{group_id}: offsets without a header")
+            return
         now = (header.generation_id, header.highest_generation_id)
         before = self._header.get(group_id, (0, 0))
         if now[0] < before[0] or now[1] < before[1] or now[0] > now[1]:
@@ -47,7 +56,13 @@ class I1Generations(Checker):
         if None in left or None in right or left != right or len(left) != len(gone) or len(right) != len(come):
             self.fail(f"{group_id}: the stored assignment of a generation changed: {gone} became {come}")
 
+    def node_began(self) -> None:
+        for group_id in [x for x in self._rounds if self.sight.fold.group(x).header is None]:
+            del self._rounds[group_id]
+
     def happened(self, event: Event) -> None:
+        if isinstance(event, GroupRemoved):
+            self._rounds.pop(event.group_id, None)
         if isinstance(event, JoinPhaseEnded):
             last = self._rounds.get(event.group_id, 0)
             if event.generation_id <= last:
@@ -57,7 +72,7 @@ class I1Generations(Checker):
     def answered(self, asked: Asked, answer: Answer) -> None:
         if isinstance(answer, m.JoinAnswer):
             header = self.sight.fold.group(asked.group_id).header
-            if header is None or header.highest_generation_id < answer.generation_id:
+            if header is not None and header.highest_generation_id < answer.generation_id:
                 self.fail(
                     f"{asked.group_id}: generation {answer.generation_id} was told before it was used up: {header}"
                 )
@@ -69,9 +84,13 @@ class I2SyncAnswers(Checker):
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self.given: dict[tuple[str, int], dict[str, Share]] = {}
+        self.lives: dict[str, int] = {}
+        """Of each member that an assignment was stored for: in which life of its group. Its id is never drawn again."""
 
     def stored(self, group_id: str, group: FoldedGroup) -> None:
         if group.header is not None:
+            for member_id in group.shares:
+                self.lives.setdefault(member_id, group.deaths)
             self.given.setdefault((group_id, group.header.generation_id), {}).update(group.shares)
 
     def answered(self, asked: Asked, answer: Answer) -> None:
@@ -139,7 +158,8 @@ class MembersBelieve(Checker):
     def __init__(self, sight: Sight, i2: I2SyncAnswers) -> None:
         super().__init__(sight)
         self._given = i2.given
-        self._owners: dict[tuple[str, int], dict[OffsetKey, str]] = {}
+        self._lives = i2.lives
+        self._owners: dict[tuple[str, int, int], dict[OffsetKey, str]] = {}
         self._checked: dict[str, object] = {}
 
     def believed(self, client: Client) -> None:
@@ -152,7 +172,8 @@ class MembersBelieve(Checker):
         share = self._given.get((client.group_id, held.generation_id), {}).get(held.member_id)
         if share is None or read_assignment(share.assignment)[0] != held.partitions:
             self.fail(f"{client.name} believes {held}; stored is {share}")
-        owners = self._owners.setdefault((client.group_id, held.generation_id), {})
+        of_round = (client.group_id, self._lives[held.member_id], held.generation_id)
+        owners = self._owners.setdefault(of_round, {})
         for partition in sorted(held.partitions):
             if owners.setdefault(partition, client.seat) != client.seat:
                 self.fail(

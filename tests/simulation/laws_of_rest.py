@@ -112,7 +112,7 @@ class I8Leaks(Checker):
         groups = frozen = 0
         for group_id in group_ids:
             seen = node.group(group_id)
-            if seen is None:
+            if seen is None or (seen.group.state is State.DEAD and not seen.lane._timers and not seen.lane._waiting):
                 continue
             groups += 1
             kinds = {key.kind for key in seen.lane._timers}

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from coordinator.core.commands import DeleteGroupRequest
 from coordinator.core.effects import Failure, GroupAnswer
 from coordinator.http.errors import RETRY_AFTER_SECONDS, problem_of
 from member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
@@ -174,7 +175,8 @@ class Network:
             exchange.serving.append(task)
 
     async def _serve(self, node: Node, exchange: Exchange) -> None:
-        request: Any = exchange.body
+        # Over HTTP this one has no body.
+        request: Any = DeleteGroupRequest() if exchange.operation is ops.DELETE_GROUP else exchange.body
         asked = Asked(self.next_number(), exchange.group_id, request, self.now_ms)
         self._trace.note(self.now_ms, f"-> {exchange.group_id} {exchange.who} #{asked.number} {short(request)}")
         self._door.asked(asked)

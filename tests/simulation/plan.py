@@ -39,7 +39,16 @@ OPERATOR_ACTIONS = {
     "cooldown": 3,
     "rebalance": 2,
 }
-"""What an operator may do in a run, with its weight where it has it."""
+"""What an operator may do to rebalances in a run, with its weight where it has it."""
+OFFSET_ACTIONS = {
+    "delete_group": 5,
+    "delete_offsets": 4,
+    "reset_offsets": 5,
+}
+"""What an operator may do to groups and offsets in a run, with its weight where it has it."""
+RETENTION_MS, SHORT_RETENTION_MS = 604_800_000, 12_000
+LOOK_MS, SHORT_LOOK_MS = 600_000, 5_000
+"""How old an offset gets, and how often a group is looked at; short in some runs, so that something expires."""
 FREEZE_MAX_MS = 8_000
 COOLDOWN_MAX_MS = 3_000
 FAULT_ACTIONS = {
@@ -97,6 +106,10 @@ def plan_of(seed: int) -> Plan:
     weights = dict(ACTIONS)
     weights.update({kind: weight for kind, weight in FAULT_ACTIONS.items() if chance.random() < share})
     weights.update({kind: weight for kind, weight in OPERATOR_ACTIONS.items() if chance.random() < 0.4})
+    # Of a source of its own, as whatever is added: so the rest of each plan stays what it was.
+    offsets_chance = random.Random(f"offsets {seed}")
+    weights.update({kind: weight for kind, weight in OFFSET_ACTIONS.items() if offsets_chance.random() < 0.4})
+    retention_is_short = offsets_chance.random() < 0.3
     sessions = chance.choice([(6_000,), (10_000,), (6_000, 12_000)])
     rebalances = chance.choice([(4_000,), (8_000,), (5_000, 12_000)])
     plan = Plan(
@@ -117,6 +130,8 @@ def plan_of(seed: int) -> Plan:
             rebalance_cooldown_ms=chance.choice([0, 0, 0, 0, 1_000, COOLDOWN_MAX_MS]),
             rebalance_cooldown_max_ms=COOLDOWN_MAX_MS,
             rebalance_freeze_max_ms=FREEZE_MAX_MS,
+            offsets_retention_ms=SHORT_RETENTION_MS if retention_is_short else RETENTION_MS,
+            offsets_retention_check_interval_ms=(SHORT_LOOK_MS if retention_is_short else LOOK_MS),
         ),
         limits=MEMORY_LIMITS if chance.random() < 0.7 else NARROWEST,
         page_rows=chance.choice([1, 1, 2, 500]),

@@ -22,6 +22,7 @@ class Result:
     calls: int
     virtual_ms: int
     faults: dict[str, int]
+    done: dict[str, int]
     violation: Violation | None
     lines: list[str] = field(default_factory=list)
 
@@ -60,6 +61,7 @@ def run(seed: int, *, verbose: bool = False) -> Result:
         world.network.calls,
         round(loop.time() * 1000),
         dict(trace.faults),
+        dict(trace.done),
         violation,
         [] if violation is None else trace.lines(),
     )

@@ -14,6 +14,7 @@ from tests.simulation.runner import run
 SCHEDULES = 2_000
 QUICK = 200
 PART = 50
+DEEDS = ("DeleteOffsets", "ResetOffsets", "expired")
 LIVELY = ("crash", "drain", "vanish", "lie", "store_doubtful_lost", "request_lost")
 
 
@@ -25,11 +26,14 @@ PARTS = [
 @pytest.mark.parametrize("first", PARTS)
 def test_every_law_holds_in_every_schedule(first: int) -> None:
     faults: Counter[str] = Counter()
+    done: Counter[str] = Counter()
     for seed in range(first, first + PART):
         result = run(seed)
         assert result.violation is None, failure_of(result)
         assert result.calls > 0, f"seed {seed} asked nothing"
         faults.update(result.faults)
+        done.update(result.done)
+    assert all(done[kind] for kind in DEEDS), f"these schedules hardly ever come to operators: {done}"
     assert all(faults[kind] for kind in LIVELY), f"these schedules are tamer than they should be: {faults}"
 
 

@@ -5,6 +5,7 @@ from collections import Counter, deque
 
 from pydantic import BaseModel
 
+from coordinator.core.commands import DeleteGroupRequest
 from coordinator.core.effects import Failure
 from protocol import messages as m
 
@@ -25,6 +26,7 @@ class Trace:
 
     def __init__(self, *, verbose: bool = False) -> None:
         self.faults: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
         self._last: deque[tuple[int, str]] = deque(maxlen=KEPT)
         self._hash = hashlib.blake2b(digest_size=16)
         self._verbose = verbose
@@ -41,6 +43,11 @@ class Trace:
         self.faults[kind] += 1
         self.note(at_ms, f"FAULT {kind} {text}")
 
+    def happened(self, at_ms: int, kind: str, text: str) -> None:
+        """An operator's word was done, or something expired: counted, to see that runs come so far."""
+        self.done[kind] += 1
+        self.note(at_ms, f"   {kind} {text}")
+
     @property
     def digest(self) -> str:
         """Of everything noted so far."""
@@ -54,10 +61,12 @@ class Trace:
 _SHOWN = ("code", "superseded", "member_id", "group_instance_id", "generation_id", "leader", "assignment")
 
 
-def short(value: BaseModel | Failure) -> str:
+def short(value: BaseModel | DeleteGroupRequest | Failure) -> str:
     """A request or an answer in a few words, the same in every process."""
     if isinstance(value, Failure):
         found = {name: getattr(value, name) for name in ("code", "superseded", "member_id", "generation_id")}
+    elif isinstance(value, DeleteGroupRequest):
+        found = {}
     else:
         found = {name: value.__dict__[name] for name in _SHOWN if name in value.__dict__}
     fields = [
@@ -70,6 +79,8 @@ def short(value: BaseModel | Failure) -> str:
             for partition, entry in entries.items()
         }
         fields.append(f"offsets={shown}")
+    if isinstance(value, m.ResetOffsetsRequest | m.DeleteOffsetsRequest):
+        fields.append(value.model_dump_json(exclude_none=True))
     if isinstance(value, m.JoinAnswer | m.LeaveRequest) and value.members:
         fields.append(f"members={[entry.member_id for entry in value.members]}")
     name = type(value).__name__.removesuffix("Request").removesuffix("Answer").lower()

@@ -12,7 +12,15 @@ from assignors.roundrobin import RoundRobinAssignor
 from coordinator.core import holding
 from coordinator.core.commands import GroupLoaded, Moment
 from coordinator.core.decide import step
-from coordinator.core.effects import Event, Failure, GroupChanged, RebalanceBegan
+from coordinator.core.effects import (
+    Event,
+    Failure,
+    GroupChanged,
+    GroupRemoved,
+    OffsetsRemoved,
+    RebalanceBegan,
+    Removal,
+)
 from coordinator.runtime.loading import stored_groups
 from coordinator.storage.contract import BatchLimits, Write
 from member.core import events as ev
@@ -32,6 +40,9 @@ from tests.simulation.trace import Trace, Violation
 GROWTH_MAX = 20
 TOPICS = {"t": 3, "u": 2}
 """The topics of a run, with the partitions they begin with."""
+
+
+_DONE_BY_OPERATORS = (m.DeletedGroup, m.DeleteOffsetsAnswer, m.ResetOffsetsAnswer)
 
 
 class World(Door):
@@ -88,6 +99,8 @@ class World(Door):
         self._tell("asked", asked)
 
     def answered(self, asked: Asked, answer: Answer) -> None:
+        if isinstance(answer, _DONE_BY_OPERATORS):
+            self.trace.happened(self.now_ms, type(answer).__name__.removesuffix("Answer"), asked.group_id)
         self.sight.number = self.network.next_number()
         self._tell("answered", asked, answer)
 
@@ -100,6 +113,8 @@ class World(Door):
         elif isinstance(event, GroupChanged):
             summary = event.summary
             self.trace.note(self.now_ms, f"   {event.summary.group_id} is {summary.state} {summary.generation_id}")
+        elif isinstance(event, GroupRemoved | OffsetsRemoved) and event.cause is Removal.EXPIRED:
+            self.trace.happened(self.now_ms, "expired", event.group_id)
         self._tell("happened", event)
 
     def _believed(self, client: Client) -> None:
@@ -265,7 +280,7 @@ class World(Door):
         task.add_done_callback(raise_its_fault)
         self.background.append(task)
 
-    def say(self, who: str, group_id: str, operation: ops.Operation, body: m.RequestModel) -> None:
+    def say(self, who: str, group_id: str, operation: ops.Operation, body: m.RequestModel | None) -> None:
         """A request whose answer nobody reads."""
         exchange = Exchange(who, group_id, operation, body, lambda outcome: None)
         self.network.send(exchange, self.chance.choice([300, 5_000]))

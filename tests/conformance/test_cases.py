@@ -1,0 +1,60 @@
+"""Where the rules are, and that each has its tests: the table in the core's `DESIGN.md`, and the numbered cases.
+
+The cases are those of the conformance table that the tests were written from; their names begin with the number.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "coordinator" / "core"
+HERE = Path(__file__).parent
+ROUTING = ROOT / "tests" / "protocol" / "test_group_hash.py"
+CASES = 56
+WITH_A_CLOCK_OF_THEIR_OWN = re.compile(
+    r"^import (time|random)\b|asyncio\.sleep\(\s*0?\.[0-9]|time\.sleep", re.MULTILINE
+)
+
+
+def rows() -> list[tuple[str, list[str], list[str]]]:
+    """Rule, files, tests."""
+    text = (CORE / "DESIGN.md").read_text().partition("## Where each rule is")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    table = [(rule, re.findall("`([^`]+)`", files), re.findall("`([^`]+)`", tests)) for rule, files, tests in found]
+    return [row for row in table if row[1]]
+
+
+def path_of(name: str, room: Path) -> Path:
+    return ROOT / name if "/" in name else room / name
+
+
+@pytest.mark.parametrize(("rule", "files", "tests"), rows(), ids=[row[0] for row in rows()])
+def test_a_rule_is_where_the_table_says_and_is_tried_there(rule: str, files: list[str], tests: list[str]) -> None:
+    assert all(path_of(name, CORE).exists() for name in files), f"{rule}: no such file"
+    assert tests, f"{rule}: nothing tries it"
+    assert all(path_of(name, HERE).exists() for name in tests), f"{rule}: no such test"
+
+
+def test_every_file_of_the_core_has_its_place_in_the_table() -> None:
+    named = {name for _, files, _ in rows() for name in files if "/" not in name}
+    assert named == {path.name for path in CORE.glob("*.py")} - {"__init__.py"}
+
+
+def test_every_test_of_the_rules_has_its_place_in_the_table() -> None:
+    named = {name for _, _, tests in rows() for name in tests if "/" not in name}
+    own = {Path(__file__).name, "test_bugs_of_others.py"}
+    assert named == {path.name for path in HERE.glob("test_*.py")} - own
+
+
+def test_each_numbered_case_has_its_test() -> None:
+    names = re.findall(r"def (test_\w+)", "\n".join(path.read_text() for path in (*HERE.glob("test_*.py"), ROUTING)))
+    numbers = {int(number) for name in names for number in re.findall(r"_c(\d\d)(?=_)", name)}
+    assert numbers == set(range(1, CASES + 1))
+
+
+def test_the_cases_take_no_real_time() -> None:
+    for path in HERE.glob("*.py"):
+        if path != Path(__file__):
+            assert not WITH_A_CLOCK_OF_THEIR_OWN.search(path.read_text()), path.name
