@@ -12,6 +12,8 @@ from html import escape
 from typing import Any
 
 from coordinator.http.errors import ErrorPage
+from coordinator.http.meanings import MEANINGS, calls_of, example_of
+from protocol.operations import OPERATIONS
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --accent: #0a6cba; }
@@ -88,7 +90,14 @@ def front_page(version: str) -> str:
 
 
 def error_page(error: ErrorPage) -> str:
-    """What one error means and what to do."""
+    """What one error means, when it occurs, what to do, and an answer as an example."""
+    meaning = MEANINGS[error.slug]
+    calls = [f"<code>{call.method} {escape(call.path)}</code>" for call in calls_of(error.slug)]
+    if len(calls) == len(OPERATIONS):
+        calls = ["every operation"]
+    places = [f"As the answer to {', '.join(calls)}."] if calls else []
+    places += [_prose(meaning.elsewhere)] if meaning.elsewhere else []
+    example = example_of(error.slug).model_dump_json(exclude_none=True, indent=2)
     rows = (
         ("HTTP status", str(error.status)),
         ("<code>error_code</code>", str(int(error.code))),
@@ -96,8 +105,11 @@ def error_page(error: ErrorPage) -> str:
         ("<code>retriable</code>", "true" if error.retriable else "false"),
     )
     body = (
-        f"<h1>{escape(error.title)}</h1>{_table(('Field', 'Value'), rows)}<h2>What to do</h2>"
-        f'<p>{_prose(error.action)}</p><p><a href="/errors">All errors</a> · <a href="/docs">Reference</a></p>'
+        f"<h1>{escape(error.title)}</h1><h2>What it means</h2><p>{_prose(meaning.text)}</p>"
+        f"<h2>When it occurs</h2><p>{' '.join(places)}</p>"
+        f"<h2>What to do</h2><p>{_prose(error.action)}</p>"
+        f"<h2>As an answer</h2>{_table(('Field', 'Value'), rows)}<pre><code>{escape(example)}</code></pre>"
+        f'<p><a href="/errors">All errors</a> · <a href="/docs">Reference</a></p>'
     )
     return _page(error.title, body)
 

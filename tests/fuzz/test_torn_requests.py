@@ -18,6 +18,7 @@ def door() -> Iterator[RealDoor]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_torn_request_is_refused_in_code_and_changes_nothing(door: RealDoor) -> None:
     kinds: Counter[str] = Counter()
 

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
 from coordinator.http.errors import ERROR_PAGES
-from coordinator.http.openapi import openapi_document
+from coordinator.http.meanings import MEANINGS
+from coordinator.http.openapi import openapi_document, problems_of
 from protocol.errors import ERRORS, HTTP_SLUGS, SUPERSEDED, ErrorCode
+from protocol.messages import Problem
 from protocol.operations import OPERATIONS
 from tests.coordinator.http.problem_checks import check_problem
 from tests.fakes.door_server import DoorClient
@@ -81,6 +84,29 @@ def test_every_error_has_a_page_and_nothing_else_has() -> None:
     for page in ERROR_PAGES.values():
         assert page.title
         assert page.action.endswith(".")
+
+
+@pytest.mark.parametrize("slug", ERROR_PAGES)
+async def test_the_page_of_an_error_says_what_it_means_when_it_occurs_and_what_to_do(
+    door: DoorClient, slug: str
+) -> None:
+    text = (await door.request("GET", f"/errors/{slug}")).body.decode()
+    parts = dict(re.findall(r"<h2>([^<]+)</h2>(.*?)(?=<h2>|<p><a href)", text, re.DOTALL))
+    assert list(parts) == ["What it means", "When it occurs", "What to do", "As an answer"]
+    words = {name: unescape(re.sub(r"<[^>]+>", "", part)).strip() for name, part in parts.items()}
+    assert all(len(words[name].split()) >= 5 and words[name].endswith(".") for name in list(parts)[:3]), words
+    calls = [x for x in OPERATIONS if slug in problems_of(x)]
+    if 0 < len(calls) < len(OPERATIONS):
+        assert all(f"{call.method} {call.path}" in words["When it occurs"] for call in calls)
+    problem = Problem.model_validate_json(words["As an answer"][words["As an answer"].index("{") :])
+    page = ERROR_PAGES[slug]
+    assert (problem.type, problem.status, problem.error_code) == (f"/errors/{slug}", page.status, page.code)
+    assert (problem.title, problem.retriable) == (page.title, page.retriable)
+    assert problem.detail.endswith(".")
+
+
+def test_every_error_has_its_meaning_and_nothing_else_has() -> None:
+    assert MEANINGS.keys() == ERROR_PAGES.keys()
 
 
 def references(value: Any) -> Iterator[str]:
