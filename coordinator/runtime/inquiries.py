@@ -5,7 +5,6 @@ are answered meanwhile.
 """
 
 import base64
-import binascii
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
@@ -107,7 +106,7 @@ def _key_of(request: m.OwnerRequest) -> bytes | Failure:
     text = (request.key_base64 or "").translate(_URL_SAFE)
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except binascii.Error:
+    except ValueError:
         detail = "key_base64 is no base64; in a query, + is written %2B, or - of the alphabet for URLs."
         return Failure(ErrorCode.INVALID_REQUEST, detail, field="key_base64")
 

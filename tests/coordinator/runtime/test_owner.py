@@ -76,6 +76,7 @@ async def test_a_key_is_placed_as_producers_place_it(room: Room) -> None:
         ({"partition": 0, "key": "k"}, ErrorCode.INVALID_REQUEST, "partition"),
         ({"key": "k", "key_base64": ""}, ErrorCode.INVALID_REQUEST, "partition"),
         ({"key_base64": "*"}, ErrorCode.INVALID_REQUEST, "key_base64"),
+        ({"key_base64": "é"}, ErrorCode.INVALID_REQUEST, "key_base64"),
         ({"key_base64": "abcde"}, ErrorCode.INVALID_REQUEST, "key_base64"),
         ({"key_base64": "a b="}, ErrorCode.INVALID_REQUEST, "key_base64"),
         ({"partition": 4}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "partition"),
