@@ -42,12 +42,6 @@ def test_every_file_of_the_core_has_its_place_in_the_table() -> None:
     assert named == {path.name for path in CORE.glob("*.py")} - {"__init__.py"}
 
 
-def test_every_test_of_the_rules_has_its_place_in_the_table() -> None:
-    named = {name for _, _, tests in rows() for name in tests if "/" not in name}
-    own = {Path(__file__).name, "test_bugs_of_others.py"}
-    assert named == {path.name for path in HERE.glob("test_*.py")} - own
-
-
 def test_each_numbered_case_has_its_test() -> None:
     names = re.findall(r"def (test_\w+)", "\n".join(path.read_text() for path in (*HERE.glob("test_*.py"), ROUTING)))
     numbers = {int(number) for name in names for number in re.findall(r"_c(\d\d)(?=_)", name)}

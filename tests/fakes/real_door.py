@@ -28,8 +28,10 @@ ADDRESS = NodeAddress("node-1", "http://127.0.0.1:1")
 RULES = Rules(group_initial_rebalance_delay_ms=0, parked_call_max_wait_ms=0)
 LIMITS = BodyLimits(max_body_bytes=100_000, max_sync_bytes=200_000, body_timeout_ms=150)
 STARTS_WITHIN_SECONDS = 30.0
-QUIET_SECONDS = 1.5
-"""Who is not answered after so long is not answered: ten times what the door waits for a body."""
+QUIET_SECONDS = 30.0
+"""Who sent a whole head and is not answered after so long, on a slow machine too, is not answered."""
+HEADLESS_SECONDS = 0.3
+"""How long an answer is waited for where the head did not end, and none need come."""
 MORE_SECONDS = 0.01
 """How long a second answer to the same bytes is waited for."""
 
@@ -75,7 +77,7 @@ class RealDoor:
     def send(self, sent: bytes) -> list[Answer]:
         """Bytes on a connection of their own, and the answers to them, in order. Interim ones are left out."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            connection.settimeout(QUIET_SECONDS)
+            connection.settimeout(QUIET_SECONDS if b"\r\n\r\n" in sent else HEADLESS_SECONDS)
             # Where the door has answered and closed before it read everything, the answer is there to be read.
             with contextlib.suppress(ConnectionError):
                 connection.sendall(sent)
