@@ -130,9 +130,10 @@ def _refuse_for_capacity(group: Group, call: Call, request: m.JoinRequest, momen
     draft.reply(call, failure)
     member_id = capacity.seat_of(group, request)
     if member_id in group.members:
-        draft.remove_member(group.members[member_id], failure)
+        member = group.members[member_id]
+        draft.remove_member(member, failure)
         if group.is_active:
-            draft.then.append(Rebalance(Trigger.OVER_CAPACITY, f"there was no place left for {member_id}", member_id))
+            draft.then.append(_because(Trigger.OVER_CAPACITY, f"there was no place left for {member_id}", member))
     elif member_id in group.pending:
         drop_pending(member_id, draft)
     return True
