@@ -270,3 +270,22 @@ async def test_a_stop_in_the_middle_of_the_answers_gives_all_of_them(monkeypatch
     told = [code(task.result()) for task in waiting[:-1]]
     assert set(told) == {ErrorCode.REBALANCE_IN_PROGRESS}
     room.assert_nothing_waits()
+
+
+async def test_the_timers_of_a_long_step_do_not_undo_those_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = await Room().start()
+    ids = await room.form("g", *(f"m{number}" for number in range(10)))
+    waiting = [room.ask("g", heartbeat(member_id, 1, wait_ms=4_000)) for member_id in ids.values()]
+    await settle()
+    monkeypatch.setattr("coordinator.runtime.lane.RELEASED_AT_ONCE_MAX", 5)
+    room.store.append_gate.shut()
+    first = room.ask("g", commit(1, ids["m1"], 1))
+    await settle()
+    leaving = [room.ask("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids[name]),))) for name in ("m8", "m9")]
+    await settle()
+    room.store.append_gate.let_go()
+    await asyncio.gather(first, *leaving, *waiting)
+    await settle()
+    lane = next(shard.lanes["g"] for shard in room.service._shards if "g" in shard.lanes)
+    assert {key.subject for key in lane._timers if key.kind == "session"} == {*ids.values()} - {ids["m8"], ids["m9"]}
+    assert not [key for key in lane._timers if key.kind == "call"]
