@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -179,17 +180,18 @@ class World(Door):
         """I10: what the real load makes of the store, group by group, held against the fold."""
         counts = {topic: record.partitions for topic, record in self.sight.fold.topics.items()}
         now_ms = EPOCH_MS + self.now_ms
+        rules = replace(self.plan.rules, group_max_size=2**31 - 1)
         for shard in range(self.plan.shards):
             values = self.disk.contents.space(f"shard-{shard}").values
             async for groups in stored_groups(_Reading(values, self.plan), b""):
                 for stored in groups:
                     group = stored.restore()
-                    # With the counts that the assignment was made for, and before the end of a freeze, so that nothing
-                    # follows from the load itself.
+                    # With the counts that the assignment was made for, before the end of a freeze, and with a place
+                    # for everyone, so that nothing follows from the load itself.
                     seen = {} if group.header is None else dict(group.header.partition_counts)
                     frozen_until_ms = holding.frozen_until(group)
                     at_ms = now_ms if frozen_until_ms is None else min(now_ms, frozen_until_ms - 1)
-                    step(group, GroupLoaded(), Moment(at_ms, self.plan.rules, seen))
+                    step(group, GroupLoaded(), Moment(at_ms, rules, seen))
                     self.judge.i10.loaded(group)
         self.trace.note(self.now_ms, f"   the store was read; topics {counts}")
 
