@@ -114,6 +114,10 @@ class FakeCoordinator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._runner is not None
+        # A connection that the system has taken becomes one of the server's a few turns later. Were the server closed
+        # before that, asyncio would fail to make it one, and nobody would close it.
+        for _ in range(5):
+            await asyncio.sleep(0)
         await self._runner.cleanup()
 
     # --- for tests ---------------------------------------------------------------------------------------------------
