@@ -44,7 +44,8 @@ class GroupSpec:
     `partitions_per_topic`: the topics that exist, each with its number of partitions (0 or more). Topics that nobody
     subscribes to may stand here too; they are left out. `subscriptions`: member id to subscription. A member may
     subscribe to a topic that does not exist: it gets nothing of it, and that is no error. `replica_racks`: where it is
-    known, a topic's racks by partition, the leader's first; only rules that look at racks read it.
+    known, a topic's racks by partition, the leader's first; only rules that look at racks read it. A partition whose
+    entry is empty or missing is one of which nothing is known.
     """
 
     partitions_per_topic: Mapping[str, int]

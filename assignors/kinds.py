@@ -67,9 +67,9 @@ def kinds_of(spec: GroupSpec) -> Kinds:
 def _lacking_racks(
     replica_racks: Mapping[str, Sequence[Sequence[str]]], topic: str, count: int, named: frozenset[str]
 ) -> list[frozenset[str]]:
-    """By partition, the racks of members that hold no replica of it; shorter where its replicas are not known."""
+    """By partition, the racks of members that hold no replica of it; none, or shorter, where that is not known."""
     racks = replica_racks.get(topic, ()) if named else ()
-    return [named.difference(holding) for holding in racks[:count]]
+    return [named.difference(holding) if holding else NOWHERE for holding in racks[:count]]
 
 
 def _runs(lacking: Sequence[frozenset[str]], count: int) -> Iterator[tuple[frozenset[str], int]]:

@@ -228,7 +228,7 @@ def rack_misses(spec: GroupSpec, assignment: Assignment) -> int:
     for member_id, subscription in spec.subscriptions.items():
         for topic, partition in assignment.get(member_id, ()):
             racks = spec.replica_racks.get(topic, ())
-            if subscription.rack_id is not None and 0 <= partition < len(racks):
+            if subscription.rack_id is not None and 0 <= partition < len(racks) and racks[partition]:
                 misses += subscription.rack_id not in racks[partition]
     return misses
 

@@ -190,6 +190,7 @@ def rules_of(settings: Settings) -> Rules:
         request_partitions_max=settings.request_partitions_max,
         topics_max=settings.topics_max,
         topics_partitions_max=settings.topics_partitions_max,
+        topics_racks_max_bytes=settings.topics_racks_max_bytes,
         group_min_session_timeout_ms=settings.group_min_session_timeout_ms,
         group_max_session_timeout_ms=settings.group_max_session_timeout_ms,
         group_initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,

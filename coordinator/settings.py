@@ -426,6 +426,14 @@ class Settings(BaseSettings):
         ge=1,
         le=limits.COMMIT_PARTITIONS_MAX,
     )
+    partition_racks_max: int = _setting(
+        limits.PARTITION_RACKS_MAX,
+        "Limits",
+        "Most racks of one partition of a registered topic. There is one for each replica; the default is above what "
+        "anybody replicates.",
+        ge=1,
+        le=limits.PARTITION_RACKS_MAX,
+    )
     lookup_groups_max: int = _setting(
         limits.COORDINATOR_GROUPS_MAX,
         "Limits",
@@ -543,6 +551,15 @@ class Settings(BaseSettings):
         "Most partitions of all registered topics together. The default is what one topic may have at most.",
         ge=1,
         le=100_000_000,
+    )
+    topics_racks_max_bytes: int = _setting(
+        67_108_864,
+        "Limits",
+        "Most that the racks of all registered topics may take together, in bytes as they are kept (JSON in UTF-8 "
+        "without spaces). Beyond it no topic gets more racks than it has. The default holds three racks of fifteen "
+        "characters for each of a million partitions.",
+        ge=0,
+        le=10_000_000_000,
     )
     parked_calls_max: int = _setting(
         100_000,

@@ -7,8 +7,8 @@ this file its construction.
 """
 
 from member.assignment import Assignment
-from member.blocking import BlockingGroupMember, BlockingPartitionCounts
-from member.client import GroupMember, PartitionCounts
+from member.blocking import BlockingGroupMember, BlockingPartitionCounts, BlockingReplicaRacks
+from member.client import GroupMember, PartitionCounts, ReplicaRacks
 from member.errors import (
     AssignorFailed,
     CallbackFailed,
@@ -39,6 +39,7 @@ __all__ = [
     "AssignorFailed",
     "BlockingGroupMember",
     "BlockingPartitionCounts",
+    "BlockingReplicaRacks",
     "CallbackFailed",
     "CommitFailed",
     "CommittedOffset",
@@ -60,6 +61,7 @@ __all__ = [
     "PartitionCounts",
     "PartitionError",
     "RebalanceInProgress",
+    "ReplicaRacks",
     "ServiceFailed",
     "UnknownMember",
     "UnreadableAssignment",

@@ -1,7 +1,7 @@
 """The member for programs without asyncio: the same methods, waiting. Nothing about groups is decided here.
 
-An event loop runs in a daemon thread of its own and carries the heartbeats; the callbacks and the partition counts run
-in worker threads, so they may block, commit, and take their time.
+An event loop runs in a daemon thread of its own and carries the heartbeats; the callbacks, the partition counts
+and the racks run in worker threads, so they may block, commit, and take their time.
 """
 
 import asyncio
@@ -19,12 +19,16 @@ from member.core.states import State
 from member.driver import UserDataAtJoin
 from member.errors import MemberClosed
 from member.options import MemberOptions
+from member.subscription import Racks
 from protocol.messages import CommittedOffset, OffsetCommit
 
 T = TypeVar("T")
 
 BlockingPartitionCounts = Callable[[frozenset[str]], Mapping[str, int]]
 """As `client.PartitionCounts`, but may block."""
+
+BlockingReplicaRacks = Callable[[frozenset[str]], Mapping[str, Racks]]
+"""As `client.ReplicaRacks`, but may block."""
 
 BlockingHandler = Callable[[Assignment], None]
 
@@ -41,6 +45,7 @@ class BlockingGroupMember:
         options: MemberOptions,
         *,
         partition_counts: BlockingPartitionCounts | Mapping[str, int] | None = None,
+        replica_racks: BlockingReplicaRacks | Mapping[str, Racks] | None = None,
         on_assigned: BlockingHandler | None = None,
         on_revoked: BlockingHandler | None = None,
         on_lost: BlockingHandler | None = None,
@@ -53,6 +58,7 @@ class BlockingGroupMember:
         self._member = GroupMember(
             options,
             partition_counts=self._in_worker(partition_counts) if callable(partition_counts) else partition_counts,
+            replica_racks=self._in_worker(replica_racks) if callable(replica_racks) else replica_racks,
             on_assigned=self._in_worker(on_assigned),
             on_revoked=self._in_worker(on_revoked),
             on_lost=self._in_worker(on_lost),

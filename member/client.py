@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import EllipsisType, TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from pydantic import JsonValue
 
@@ -23,7 +23,7 @@ from member.core.states import ENDED, State
 from member.driver import CallbackRaised, Driver, Handler, Report, UserDataAtJoin
 from member.http import HttpTransport
 from member.options import MemberOptions, check_topics, check_user_data
-from member.subscription import share_out, topics_of
+from member.subscription import NO_RACKS, Racks, check_racks, share_out, topics_of
 from protocol import messages as m
 from protocol import operations as ops
 from protocol.errors import ERRORS, ErrorCode
@@ -31,8 +31,14 @@ from protocol.messages import CommittedOffset, OffsetCommit
 
 log = logging.getLogger("rallypoint.member")
 
+T = TypeVar("T")
+
 PartitionCounts = Callable[[frozenset[str]], Awaitable[Mapping[str, int]]]
 """From topics to how many partitions each has; a topic that does not exist is absent. Asked by the leader alone."""
+
+ReplicaRacks = Callable[[frozenset[str]], Awaitable[Mapping[str, Racks]]]
+"""From topics to the racks of each one's replicas; a topic of which they are not known is absent. Asked by the leader
+alone, after the counts."""
 
 TOPICS_IN_A_QUERY_MAX = 50
 """More topics than this would make a fetch's URL too long: then everything is fetched, and the rest left out here."""
@@ -48,7 +54,9 @@ class GroupMember:
     `on_revoked` may commit still, `on_lost` may not. If `on_assigned` raises, the member leaves and fails; what the
     other two raise is logged. None of them may wait for `leave`.
 
-    `partition_counts`: a function or a fixed mapping; None asks the service's registry of topics. `user_data_at_join`:
+    `partition_counts`: a function or a fixed mapping; None asks the service's registry of topics. `replica_racks`: the
+    same, for assignors that look at racks; None takes the registry's with its counts, and no racks beside counts that
+    come from elsewhere. ValueError for a mapping that is none of lists of lists of racks. `user_data_at_join`:
     gives the `user_data` of each attempt to join, for what changes with time, as the weights of partitions. It is
     called in the event loop, so it returns at once what is known; where it raises, or gives what is no JSON, that is
     logged and what was said last stays. Raises `assignors.registry.AssignorError` for an assignor that is not
@@ -60,6 +68,7 @@ class GroupMember:
         options: MemberOptions,
         *,
         partition_counts: PartitionCounts | Mapping[str, int] | None = None,
+        replica_racks: ReplicaRacks | Mapping[str, Racks] | None = None,
         on_assigned: Handler | None = None,
         on_revoked: Handler | None = None,
         on_lost: Handler | None = None,
@@ -68,7 +77,10 @@ class GroupMember:
         self._options = options
         self._assignors = {name: registry.find(name) for name in options.assignors}
         self._machine = Membership(options, tuple(self._assignors.values()))
-        self._counts = _counts_from(partition_counts)
+        self._counts = _asked_for(partition_counts)
+        if isinstance(replica_racks, Mapping):
+            check_racks(replica_racks)
+        self._racks = _asked_for(replica_racks)
         self._driver = Driver(
             self._machine,
             HttpTransport(options.token, options.ssl_context),
@@ -256,7 +268,7 @@ class GroupMember:
         heartbeat may wait.
         """
         topics = topics_of(assign.members)
-        counts = await (self._counts or self._registered_counts)(topics)
+        counts, racks = await self._counts_and_racks(topics)
         if missing := sorted(topics - counts.keys()):
             log.warning("%s: nothing of %s is assigned: no such topic", self._options.group_id, ", ".join(missing))
         assignor = self._assignors.get(assign.protocol_name)
@@ -264,15 +276,26 @@ class GroupMember:
             raise registry.UnknownAssignor(f"the group chose {assign.protocol_name!r}, which was not offered")
         pool = ThreadPoolExecutor(1, thread_name_prefix="rallypoint-assignor")
         try:
-            work = asyncio.get_running_loop().run_in_executor(pool, share_out, assignor, assign.members, counts)
-            return await work
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(pool, share_out, assignor, assign.members, counts, racks)
         finally:
             pool.shutdown(wait=False)
 
-    async def _registered_counts(self, topics: frozenset[str]) -> Mapping[str, int]:
+    async def _counts_and_racks(self, topics: frozenset[str]) -> tuple[Mapping[str, int], Mapping[str, Racks]]:
+        """Of these topics, from wherever each is to come."""
+        counts, racks = (
+            await self._registered(topics) if self._counts is None else (await self._counts(topics), NO_RACKS)
+        )
+        if self._racks is not None:
+            racks = await self._racks(topics)
+            check_racks(racks)
+        return counts, racks
+
+    async def _registered(self, topics: frozenset[str]) -> tuple[Mapping[str, int], Mapping[str, Racks]]:
         answer = _answer_of(await self._driver.request(ops.LIST_TOPICS, None), errors.call_error)
         assert isinstance(answer, m.ListTopicsAnswer)
-        return {topic.topic: topic.partitions for topic in answer.topics if topic.topic in topics}
+        found = [topic for topic in answer.topics if topic.topic in topics]
+        return {x.topic: x.partitions for x in found}, {x.topic: x.replica_racks for x in found if x.replica_racks}
 
     def _log(self, report: Report) -> None:
         group_id = self._options.group_id
@@ -286,15 +309,18 @@ class GroupMember:
                 log.error("%s: %s raised", group_id, callback.value, exc_info=error)
 
 
-def _counts_from(source: PartitionCounts | Mapping[str, int] | None) -> PartitionCounts | None:
+def _asked_for(
+    source: Callable[[frozenset[str]], Awaitable[Mapping[str, T]]] | Mapping[str, T] | None,
+) -> Callable[[frozenset[str]], Awaitable[Mapping[str, T]]] | None:
+    """What a fixed mapping knows of some topics, in the shape of a function."""
     if not isinstance(source, Mapping):
         return source
     fixed = dict(source)
 
-    async def counts(topics: frozenset[str]) -> Mapping[str, int]:
+    async def ask(topics: frozenset[str]) -> Mapping[str, T]:
         return {topic: fixed[topic] for topic in topics & fixed.keys()}
 
-    return counts
+    return ask
 
 
 def _is_newer(held: Assignment, newer_than: int | None) -> bool:

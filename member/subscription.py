@@ -5,6 +5,7 @@ not stop the leader, or one faulty client would stop every group member in turn 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from pydantic import JsonValue, ValidationError
 
@@ -12,6 +13,11 @@ from assignors.contract import Assignment as SharedOut
 from assignors.contract import Assignor, GroupSpec, MemberSubscription, TopicPartition
 from protocol.messages import ConsumerAssignment, ConsumerSubscription, JoinedMember, SyncAssignment
 from protocol.opaque import EMPTY, OpaqueJson
+
+Racks = Sequence[Sequence[str]]
+"""Of one topic: by partition the racks of its replicas, the leader's first. Empty or missing: not known."""
+
+NO_RACKS: Mapping[str, Racks] = MappingProxyType({})
 
 
 def metadata_of(
@@ -55,16 +61,32 @@ def topics_of(members: Iterable[JoinedMember]) -> frozenset[str]:
     return frozenset(topic for member in members for topic in subscription_of(member).topics)
 
 
+def check_racks(replica_racks: Mapping[str, Racks]) -> None:
+    """ValueError unless it is lists of lists of texts; a text in place of a list would be read letter by letter."""
+    for topic, racks in replica_racks.items():
+        if not _is_list(racks) or not all(
+            _is_list(one) and all(isinstance(rack, str) for rack in one) for one in racks
+        ):
+            raise ValueError(f"replica_racks: {topic}: not a list with a list of racks for each partition")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
 def share_out(
-    assignor: Assignor, members: Sequence[JoinedMember], partitions_per_topic: Mapping[str, int]
+    assignor: Assignor,
+    members: Sequence[JoinedMember],
+    partitions_per_topic: Mapping[str, int],
+    replica_racks: Mapping[str, Racks] = NO_RACKS,
 ) -> tuple[SyncAssignment, ...]:
-    """Run the assignor as leader; one entry for each member.
+    """Run the assignor as leader; one entry for each member. `replica_racks`: as in `GroupSpec`.
 
     ValueError where the assignor breaks its contract: a partition given twice or that does not exist, a stranger, a
     member left out. Whatever the assignor itself raises passes through.
     """
     subscriptions = {member.member_id: subscription_of(member) for member in members}
-    shared = assignor.assign(GroupSpec(dict(partitions_per_topic), subscriptions))
+    shared = assignor.assign(GroupSpec(dict(partitions_per_topic), subscriptions, dict(replica_racks)))
     _check(shared, subscriptions, partitions_per_topic, assignor.name)
     return tuple(
         SyncAssignment(

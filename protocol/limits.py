@@ -42,6 +42,9 @@ EVENT_KINDS_LENGTH_MAX = 1_000
 KEY_LENGTH_MAX = 4_096
 """Characters of a record's key in a look-up of its owner. The line of a request takes some 8,000."""
 
+PARTITION_RACKS_MAX = 32
+"""Racks of one partition: one for each replica, of which there are rarely more than a handful."""
+
 PREVIEW_ENTRIES_MAX = 10_000
 """Members that leave, sorts of members that join, and topics that grow, in one preview; each of these by itself."""
 

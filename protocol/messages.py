@@ -736,19 +736,35 @@ class PutTopicRequest(RequestModel):
     """Register a topic or change it. The number of partitions may grow, not shrink (delete the topic first).
 
     `end_offsets` (partition to the offset after its last record) are kept until reported anew; lag is made from them.
+    `replica_racks`: by partition the racks of its replicas, the leader's first; as many entries as `partitions`, an
+    empty one where they are not known. Without it, what is known stays; null or an empty list forgets it.
     """
 
     partitions: Annotated[int, Field(ge=1, le=1_000_000)]
     end_offsets: Annotated[dict[Partition, Offset], Field(max_length=limits.COMMIT_PARTITIONS_MAX)] = {}
+    replica_racks: (
+        Annotated[
+            tuple[
+                Annotated[tuple[NamedId, ...], Field(max_length=limits.PARTITION_RACKS_MAX, fail_fast=True)],
+                ...,
+            ],
+            Field(max_length=limits.COMMIT_PARTITIONS_MAX, fail_fast=True),
+        ]
+        | None
+    ) = None
 
 
 class Topic(AnswerModel):
-    """A registered topic. `version` grows with each change of the registry that touched it."""
+    """A registered topic. `version` grows with each change of the registry that touched it.
+
+    `replica_racks`: by partition, the leader's first; empty where nothing is known of any.
+    """
 
     topic: str
     partitions: int
     version: int
     end_offsets: dict[int, int] = {}
+    replica_racks: tuple[tuple[str, ...], ...] = ()
 
 
 class ListTopicsRequest(RequestModel):

@@ -36,6 +36,7 @@ class RequestLimits:
     leave_members_max: int = limits.LEAVERS_MAX
     request_topics_max: int = limits.COMMIT_TOPICS_MAX
     request_partitions_max: int = limits.COMMIT_PARTITIONS_MAX
+    partition_racks_max: int = limits.PARTITION_RACKS_MAX
     lookup_groups_max: int = limits.COORDINATOR_GROUPS_MAX
     list_limit_max: int = limits.LIST_LIMIT_MAX
     preview_entries_max: int = limits.PREVIEW_ENTRIES_MAX
@@ -106,6 +107,19 @@ def _entries(name: str) -> Find:
         for at, entry in enumerate(entries):
             if measure(entry) > limit:
                 return f"{name}.{_shortened(entry) if isinstance(entries, Mapping) else at}"
+        return None
+
+    return find
+
+
+def _entries_of_entries(name: str) -> Find:
+    """Each entry of each list of a list."""
+
+    def find(request: Any, measure: Measure, limit: int) -> str | None:
+        for at, entry in enumerate(getattr(request, name) or ()):
+            for inner_at, inner in enumerate(entry):
+                if measure(inner) > limit:
+                    return f"{name}.{at}.{inner_at}"
         return None
 
     return find
@@ -295,7 +309,15 @@ TABLE: tuple[LimitRow, ...] = (
     _text(m.PreviewRequest, "partitions.*.[key]", "topic_length_max"),
     _count(m.EventsRequest, "group_ids", "lookup_groups_max", "groups"),
     *(_text(m.EventsRequest, name) for name in ("group_ids.*", "prefix", "cursor")),
-    _count(m.PutTopicRequest, "end_offsets", "request_partitions_max", "partitions"),
+    *(_count(m.PutTopicRequest, x, "request_partitions_max", "partitions") for x in ("end_offsets", "replica_racks")),
+    LimitRow(
+        m.PutTopicRequest, "replica_racks.*", "partition_racks_max", " racks", _entries("replica_racks"),
+        ceiling=limits.PARTITION_RACKS_MAX,
+    ),
+    LimitRow(
+        m.PutTopicRequest, "replica_racks.*.*", "id_length_max", _CHARACTERS, _entries_of_entries("replica_racks"),
+        ceiling=limits.ID_LENGTH_MAX,
+    ),
 )  # fmt: skip
 """Every limit of every request, by model."""
 

@@ -185,6 +185,7 @@ class Rules:
     request_partitions_max: int = 100_000
     topics_max: int = 10_000
     topics_partitions_max: int = 1_000_000
+    topics_racks_max_bytes: int = 67_108_864
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,12 +202,17 @@ class DeletionsForgotten:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic of the registry. `version`: the registry's at the topic's last change."""
+    """A topic of the registry. `version`: the registry's at the topic's last change.
+
+    `replica_racks`: by partition the racks of its replicas, the leader's first, an empty entry where they are not
+    known. It has as many entries as there are partitions, or none where nothing is known of any.
+    """
 
     topic: str
     partitions: int
     version: int
     end_offsets: Mapping[int, int] = field(default_factory=dict)
+    replica_racks: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """The rules of the topic registry. It spans groups, so it has a space and a version of its own.
 
-A change of a topic's partitions is what starts a rebalance of the groups that subscribe; the runtime tells them.
+A change of a topic's partitions is what starts a rebalance of the groups that subscribe; the runtime tells them. A
+change of racks alone starts none: they count at the next one.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import singledispatch
@@ -15,10 +17,15 @@ from coordinator.core.effects import Failure
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
+Racks = tuple[tuple[str, ...], ...]
+"""Of one topic: by partition the racks of its replicas, as `TopicRecord` has them."""
+
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 @dataclass(frozen=True, slots=True)
 class PutTopic:
-    """Register a topic, let it grow, or report its end offsets."""
+    """Register a topic, let it grow, or report its end offsets or the racks of its replicas."""
 
     topic: str
     request: m.PutTopicRequest
@@ -35,7 +42,7 @@ class DeleteTopic:
 class Registry:
     """The registered topics. `partition_counts` is replaced, never changed, so that it may be shared as it is; so is
     `deleted`: the deletions of which some group may not have heard, with their versions, of which
-    `deletions` is the newest.
+    `deletions` is the newest. `racks_bytes`: what the racks of each topic take, of those that have any.
     """
 
     version: int = 0
@@ -43,6 +50,12 @@ class Registry:
     partition_counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     deleted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     deletions: int = 0
+    racks_bytes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def replica_racks(self) -> dict[str, Racks]:
+        """By topic, those that have any; a new mapping, which nobody changes. Cost: O(topics)."""
+        return {topic: record.replica_racks for topic, record in self.topics.items() if record.replica_racks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +69,10 @@ class TopicDecision:
 def decide_topic(registry: Registry, request: PutTopic | DeleteTopic, rules: Rules) -> TopicDecision:
     """What follows from the request. Changes nothing.
 
-    Errors: INVALID_REQUEST for a topic that would shrink or for the end of a partition that it does not have;
-    UNKNOWN_TOPIC_OR_PARTITION for the deletion of a topic that is not there; THROTTLING_QUOTA_EXCEEDED for more topics
-    or partitions than the registry may hold. A topic that is there can always report its ends.
+    Errors: INVALID_REQUEST for a topic that would shrink, for the end of a partition that it does not have, or for
+    racks of more or fewer partitions than it has; UNKNOWN_TOPIC_OR_PARTITION for the deletion of a topic that is not
+    there; THROTTLING_QUOTA_EXCEEDED for more topics, partitions or racks than the registry may hold. A topic that is
+    there can always report its ends.
     """
     if isinstance(request, DeleteTopic):
         return _decide_delete(registry, request)
@@ -68,22 +82,46 @@ def decide_topic(registry: Registry, request: PutTopic | DeleteTopic, rules: Rul
 def _decide_put(registry: Registry, request: PutTopic, rules: Rules) -> TopicDecision:
     wanted = request.request
     held = registry.topics.get(request.topic)
-    if held is not None and wanted.partitions < held.partitions:
-        detail = f"Topic {request.topic!r} has {held.partitions} partitions and cannot shrink to {wanted.partitions}."
-        return TopicDecision((), Failure(ErrorCode.INVALID_REQUEST, detail, field="partitions"))
-    beyond = next((partition for partition in wanted.end_offsets if partition >= wanted.partitions), None)
-    if beyond is not None:
-        detail = f"Topic {request.topic!r} has no partition {beyond}."
-        return TopicDecision((), Failure(ErrorCode.INVALID_REQUEST, detail, field=f"end_offsets.{beyond}"))
-    refused = _check_room(registry, request, held, rules)
+    refused = _check_partitions(request.topic, wanted, held) or _check_room(registry, request, held, rules)
     if refused is not None:
         return TopicDecision((), refused)
     end_offsets = {**(held.end_offsets if held is not None else {}), **wanted.end_offsets}
-    if held is not None and held.partitions == wanted.partitions and held.end_offsets == end_offsets:
+    racks = _racks_after(held, wanted)
+    if held is not None and (held.partitions, held.end_offsets, held.replica_racks) == (
+        wanted.partitions,
+        end_offsets,
+        racks,
+    ):
         return TopicDecision((), topic_answer(held))
     version = registry.version + 1
-    record = r.TopicRecord(request.topic, wanted.partitions, version, end_offsets)
+    record = r.TopicRecord(request.topic, wanted.partitions, version, end_offsets, racks)
     return TopicDecision((record, r.RegistryRecord(version)), topic_answer(record))
+
+
+def _check_partitions(topic: str, wanted: m.PutTopicRequest, held: r.TopicRecord | None) -> Failure | None:
+    """Whether the fields agree with each other, and with what the topic has."""
+    count = wanted.partitions
+    if held is not None and count < held.partitions:
+        detail = f"Topic {topic!r} has {held.partitions} partitions and cannot shrink to {count}."
+        return Failure(ErrorCode.INVALID_REQUEST, detail, field="partitions")
+    beyond = next((partition for partition in wanted.end_offsets if partition >= count), None)
+    if beyond is not None:
+        detail = f"Topic {topic!r} has no partition {beyond}."
+        return Failure(ErrorCode.INVALID_REQUEST, detail, field=f"end_offsets.{beyond}")
+    if wanted.replica_racks and len(wanted.replica_racks) != count:
+        detail = f"Racks are given for {len(wanted.replica_racks)} partitions, and topic {topic!r} has {count}."
+        return Failure(ErrorCode.INVALID_REQUEST, detail, field="replica_racks")
+    return None
+
+
+def _racks_after(held: r.TopicRecord | None, wanted: m.PutTopicRequest) -> Racks:
+    """The racks as they will be. Without a word about them they stay, and those of new partitions are not known."""
+    if "replica_racks" in wanted.model_fields_set:
+        given = wanted.replica_racks or ()
+        return given if any(given) else ()
+    if held is None or not held.replica_racks or held.partitions == wanted.partitions:
+        return () if held is None else held.replica_racks
+    return held.replica_racks + ((),) * (wanted.partitions - held.partitions)
 
 
 def _check_room(registry: Registry, request: PutTopic, held: r.TopicRecord | None, rules: Rules) -> Failure | None:
@@ -95,7 +133,23 @@ def _check_room(registry: Registry, request: PutTopic, held: r.TopicRecord | Non
     if added and sum(registry.partition_counts.values()) + added > rules.topics_partitions_max:
         detail = "The registered topics would have too many partitions together"
         return over_limit("topics_partitions_max", rules.topics_partitions_max, detail, field="partitions")
-    return None
+    return _check_racks_room(registry, request, rules)
+
+
+def _check_racks_room(registry: Registry, request: PutTopic, rules: Rules) -> Failure | None:
+    given = request.request.replica_racks or ()
+    if not any(given):
+        return None
+    limit, before, after = rules.topics_racks_max_bytes, registry.racks_bytes.get(request.topic, 0), _size_bytes(given)
+    if after <= before or sum(registry.racks_bytes.values()) - before + after <= limit:
+        return None
+    detail = "The racks of the registered topics would take too many bytes together"
+    return over_limit("topics_racks_max_bytes", limit, detail, field="replica_racks")
+
+
+def _size_bytes(racks: Racks) -> int:
+    text = _to_json(racks)
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _decide_delete(registry: Registry, request: DeleteTopic) -> TopicDecision:
@@ -123,6 +177,7 @@ def topic_answer(record: r.TopicRecord) -> m.Topic:
         partitions=record.partitions,
         version=record.version,
         end_offsets=dict(sorted(record.end_offsets.items())),
+        replica_racks=record.replica_racks,
     )
 
 
@@ -138,7 +193,12 @@ def _apply_topic(fact: object, registry: Registry) -> None:
 
 @_apply_topic.register
 def _topic_record(fact: r.TopicRecord, registry: Registry) -> None:
+    held = registry.topics.get(fact.topic)
     registry.topics[fact.topic] = fact
+    if not fact.replica_racks:
+        registry.racks_bytes.pop(fact.topic, None)
+    elif held is None or held.replica_racks is not fact.replica_racks:  # a report of ends leaves them as they are
+        registry.racks_bytes[fact.topic] = _size_bytes(fact.replica_racks)
     if registry.partition_counts.get(fact.topic) != fact.partitions:
         registry.partition_counts = MappingProxyType({**registry.partition_counts, fact.topic: fact.partitions})
 
@@ -146,6 +206,7 @@ def _topic_record(fact: r.TopicRecord, registry: Registry) -> None:
 @_apply_topic.register
 def _topic_forgotten(fact: r.TopicForgotten, registry: Registry) -> None:
     registry.topics.pop(fact.topic, None)
+    registry.racks_bytes.pop(fact.topic, None)
     registry.partition_counts = MappingProxyType(
         {topic: count for topic, count in registry.partition_counts.items() if topic != fact.topic}
     )

@@ -12,6 +12,7 @@ from assignors import registry
 from assignors.partitioners import partition_for_key
 from coordinator.core.commands import AssignmentRequest
 from coordinator.core.effects import Failure, GroupAnswer
+from coordinator.core.topics import Registry
 from coordinator.runtime.owners import Made, OwnerIndexes, index_of
 from coordinator.runtime.preview import preview
 from coordinator.runtime.work import WorkThread
@@ -25,11 +26,11 @@ class Inquiries:
     """Answers them. Belongs to one event loop; `close` it at the end."""
 
     def __init__(
-        self, ask: AskGroup, counts: Callable[[], Mapping[str, int]], indexes: OwnerIndexes, preview_size_max: int
+        self, ask: AskGroup, registry: Callable[[], Registry], indexes: OwnerIndexes, preview_size_max: int
     ) -> None:
-        """`ask` calls a group, `counts` gives the registered topics' partitions; `indexes` are dropped by others."""
+        """`ask` calls a group, `registry` gives the topics as they stand, `indexes` are dropped by others."""
         self._ask = ask
-        self._counts = counts
+        self._registry = registry
         self._indexes = indexes
         self._preview_size_max = preview_size_max
         # Two, so that the owner of a partition need not wait for somebody's large supposition.
@@ -43,7 +44,7 @@ class Inquiries:
 
     async def find_owner(self, group_id: str, request: m.OwnerRequest) -> m.OwnerAnswer | Failure:
         """Who owns the partition, by what is durable. Cheap but for the first look at a new generation."""
-        partition = partition_of(request, self._counts())
+        partition = partition_of(request, self._registry().partition_counts)
         if isinstance(partition, Failure):
             return partition
         index = await self._indexes.get(group_id, partial(self._make_index, group_id))
@@ -71,9 +72,9 @@ class Inquiries:
         if not isinstance(group, m.DescribeAnswer):
             assert isinstance(group, Failure)
             return group
-        counts = dict(self._counts())
+        counts, racks = self._registry().partition_counts, self._registry().replica_racks
         return await self._supposing.run(
-            partial(preview, group, request, counts, registry.find, self._preview_size_max)
+            partial(preview, group, request, counts, racks, registry.find, self._preview_size_max)
         )
 
 

@@ -13,6 +13,7 @@ from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscripti
 from assignors.evenness import optimal_counts, pairwise
 from assignors.registry import AssignorError
 from coordinator.core.effects import Failure
+from coordinator.core.topics import Racks
 from coordinator.runtime.consumers import (
     Unreadable,
     assigned_counts,
@@ -49,13 +50,15 @@ def preview(
     group: m.DescribeAnswer,
     request: m.PreviewRequest,
     registered: Mapping[str, int],
+    replica_racks: Mapping[str, Racks],
     find: FindAssignor,
     size_max: int,
 ) -> m.PreviewAnswer | Failure:
     """The assignment that would follow, beside the present one. Changes nothing.
 
-    `registered`: partitions of the registered topics. `find` gives an assignor by its name, as `assignors.registry`
-    does. `size_max`: members and partitions, counted together, that may be asked about.
+    `registered`: partitions of the registered topics; `replica_racks`: the racks of those of which they are known (of
+    partitions that a topic is supposed to grow by, nothing is). `find` gives an assignor by its name, as
+    `assignors.registry` does. `size_max`: members and partitions, counted together, that may be asked about.
     Errors: INCONSISTENT_GROUP_PROTOCOL where the group is none of readable consumers, UNKNOWN_MEMBER_ID for one that
     is to leave and is not there, INVALID_REQUEST by its field for the rest.
     Cost: that of the assignor, and O(partitions + topics subscribed to).
@@ -64,7 +67,8 @@ def preview(
         supposed = _suppose(group, request, registered)
         _check_size(supposed, size_max)
         assignor = _find(group, request, find)
-        spec = GroupSpec(supposed.counts_after, supposed.after)
+        racks = {topic: replica_racks[topic] for topic in supposed.counts_after if topic in replica_racks}
+        spec = GroupSpec(supposed.counts_after, supposed.after, racks)
         rebalance_count, assignment = _assign(assignor, spec)
     except Unreadable as refused:
         return refused.failure
@@ -174,7 +178,7 @@ def _assign(assignor: Assignor, spec: GroupSpec) -> tuple[int, Assignment]:
             member_id: replace(said, owned=assignment[member_id], generation_id=generation_id)
             for member_id, said in spec.subscriptions.items()
         }
-        following = _run(assignor, GroupSpec(spec.partitions_per_topic, claims))
+        following = _run(assignor, replace(spec, subscriptions=claims))
         if following == assignment:
             break
         assignment = following

@@ -89,7 +89,7 @@ class Service:
         self.view = GroupView(lambda: self._registry.registry.topics)
         self._inquiries = Inquiries(
             partial(self.call, host=""),
-            lambda: self._registry.registry.partition_counts,
+            lambda: self._registry.registry,
             self.view.owners,
             preview_size_max,
         )

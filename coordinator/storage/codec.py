@@ -190,11 +190,15 @@ def _encode_hold(record: r.HoldRecord) -> _Encoded:
 
 
 def _encode_topic(record: r.TopicRecord) -> _Encoded:
-    return f"t/{_quote(record.topic)}", {
+    fields: dict[str, Any] = {
         "partitions": record.partitions,
         "version": record.version,
         "end_offsets": dict(record.end_offsets),
     }
+    if record.replica_racks:
+        # Added to version 1: a program of before refuses the field, so it cannot misread it.
+        fields["replica_racks"] = record.replica_racks
+    return f"t/{_quote(record.topic)}", fields
 
 
 _ENCODERS: dict[type, Callable[[Any], _Encoded]] = {
@@ -254,6 +258,14 @@ class _Fields:
         if not isinstance(value, dict) or any(type(number) is not int for number in value.values()):
             _refuse(f"{name} is no object of whole numbers: {value!r}")
         return value
+
+    def lists_of_texts(self, name: str) -> tuple[tuple[str, ...], ...]:
+        value = self._take(name)
+        if not isinstance(value, list) or any(
+            not isinstance(entry, list) or any(type(text) is not str for text in entry) for entry in value
+        ):
+            _refuse(f"{name} is no list of lists of texts")
+        return tuple(tuple(entry) for entry in value)
 
     def fields(self, name: str) -> "_Fields":
         return _Fields(self._object(name, self._take(name)))
@@ -361,6 +373,7 @@ def _decode(path: list[str], fields: _Fields) -> r.Record:
                 partitions=fields.number("partitions"),
                 version=fields.number("version"),
                 end_offsets={_number(key): value for key, value in fields.numbers("end_offsets").items()},
+                replica_racks=fields.lists_of_texts("replica_racks") if "replica_racks" in fields else (),
             )
         case ["g", group_id, "d"]:
             return r.DeletionsRecord(group_id=_unquote(group_id), version=fields.number("version"))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from assignors import registry
 from assignors.contract import Assignment, Assignor, GroupSpec
 from coordinator.core.effects import Failure
+from coordinator.core.topics import Racks
 from coordinator.runtime.preview import preview
 from protocol import messages as m
 from protocol.errors import ErrorCode
@@ -58,10 +59,16 @@ def group_of(
 
 
 def ask(
-    group: m.DescribeAnswer, registered: Mapping[str, int], *, size_max: int = 10_000, find: Any = None, **asked: Any
+    group: m.DescribeAnswer,
+    registered: Mapping[str, int],
+    *,
+    size_max: int = 10_000,
+    find: Any = None,
+    racks: Mapping[str, Racks] | None = None,
+    **asked: Any,
 ) -> m.PreviewAnswer | Failure:
     request = m.PreviewRequest.model_validate_json(OpaqueJson.of(asked).text)
-    return preview(group, request, registered, find or registry.find, size_max)
+    return preview(group, request, registered, racks or {}, find or registry.find, size_max)
 
 
 def answered(*asked: Any, **more: Any) -> m.PreviewAnswer:
