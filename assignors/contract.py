@@ -26,7 +26,7 @@ class MemberSubscription:
 
     `topics`: in any order; a topic listed twice counts once. `group_instance_id`: None for a dynamic member.
     `owned`: the partitions it had in `generation_id` (-1: it does not say). `rack_id`, `user_data`: for rules that
-    look at them; `range` and `roundrobin` look at topics and instance ids alone.
+    look at them; `roundrobin` looks at topics and instance ids alone.
     """
 
     topics: tuple[str, ...]

@@ -421,8 +421,8 @@ class Settings(BaseSettings):
     request_partitions_max: int = _setting(
         limits.COMMIT_PARTITIONS_MAX,
         "Limits",
-        "Most partitions in one commit or reset of offsets, all topics together, and end offsets in one report of "
-        "a topic. Each is a record, and of a commit all count or none.",
+        "Most partitions in one commit or reset of offsets, all topics together, and end offsets or racks in one "
+        "report of a topic. Each of a commit is a record, and all count or none.",
         ge=1,
         le=limits.COMMIT_PARTITIONS_MAX,
     )

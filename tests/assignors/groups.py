@@ -40,7 +40,7 @@ def specs(
     counts = draw(st.dictionaries(topics, st.integers(0, partitions_max), max_size=6))
     members = draw(st.dictionaries(NAMES, subscriptions(topics, racks, partitions_max), max_size=members_max))
     known = draw(st.sets(st.sampled_from(sorted(counts)))) if counts and racks else set()
-    holding = st.lists(st.sampled_from(RACKS), min_size=1, max_size=2)
+    holding = st.lists(st.sampled_from(RACKS), max_size=2)
     replica_racks = {topic: [draw(holding) for _ in range(counts[topic])] for topic in sorted(known)}
     return GroupSpec(counts, members, replica_racks)
 

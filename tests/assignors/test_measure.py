@@ -114,6 +114,8 @@ def test_rack_misses_need_a_rack_and_known_replicas() -> None:
     spec = GroupSpec({"t0": 4, "t1": 1}, members, racks)
     found = measure(spec, {"a": (("t0", 0), ("t0", 1), ("t0", 3), ("t1", 0)), "b": (("t0", 2),)})
     assert found.rack_misses == 1
+    known_in_part = GroupSpec({"t0": 4, "t1": 1}, members, {"t0": [[], ["r2"]]})
+    assert measure(known_in_part, {"a": (("t0", 0), ("t0", 1)), "b": ()}).rack_misses == 1
 
 
 def test_moves_between_two_assignments() -> None:

@@ -125,6 +125,12 @@ def test_racks_that_are_not_known_are_no_misses() -> None:
     given = sticky.assign(spec)
     assert ("t", 0) in given["b"]
     assert measure(spec, given).rack_misses == 0
+    # Only t-2 is known not to be near a; t-0 is as good for a as for b.
+    members = {"a": reader("t", rack="x"), "b": reader("t")}
+    empty: list[list[str]] = [[], [], [], []]
+    missing = sticky.assign(GroupSpec({"t": 4}, members))
+    assert sticky.assign(GroupSpec({"t": 4}, members, {"t": empty})) == missing
+    assert ("t", 0) in sticky.assign(GroupSpec({"t": 4}, members, {"t": [[], [], ["y"]]}))["a"]
 
 
 @both

@@ -80,6 +80,7 @@ class FakeCoordinator:
 
     def __init__(self, topics: dict[str, int] | None = None, token: str | None = None) -> None:
         self.topics = topics if topics is not None else {"clicks": 4}
+        self.replica_racks: dict[str, tuple[tuple[str, ...], ...]] = {}
         self.token = token
         self.named_url: str | None = None
         self.heartbeat_interval_ms = 20
@@ -202,7 +203,10 @@ class FakeCoordinator:
 
     async def _list_topics(self, request: None) -> BaseModel:
         return m.ListTopicsAnswer(
-            topics=tuple(m.Topic(topic=name, partitions=count, version=1) for name, count in self.topics.items()),
+            topics=tuple(
+                m.Topic(topic=name, partitions=count, version=1, replica_racks=self.replica_racks.get(name, ()))
+                for name, count in self.topics.items()
+            ),
             version=1,
         )
 

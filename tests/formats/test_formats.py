@@ -150,11 +150,17 @@ RECORDS_V1_DELETIONS: list[r.Record] = [
 ]
 """Since deleted topics are remembered until every group has heard of them."""
 
+RECORDS_V1_RACKS: list[r.Record] = [
+    r.TopicRecord("a/b", 3, 9, {2: 17}, (("eu-west-1a", "zone b", "зона"), (), ("zone b",))),
+]
+"""Since the registry keeps the racks of replicas; a topic without any is written as before."""
+
 PAIRS_V1 = [
     *zip(samples("records-v1.jsonl"), RECORDS_V1, strict=True),
     *zip(samples("rebalances-v1.jsonl"), REBALANCES_V1, strict=True),
     *zip(samples("records-v1-pieces.jsonl"), RECORDS_V1_PIECES, strict=True),
     *zip(samples("records-v1-deletions.jsonl"), RECORDS_V1_DELETIONS, strict=True),
+    *zip(samples("records-v1-racks.jsonl"), RECORDS_V1_RACKS, strict=True),
 ]
 
 

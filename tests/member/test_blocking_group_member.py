@@ -118,6 +118,21 @@ def test_partition_counts_may_block_and_the_subscription_may_change(service: Ser
             member.subscribe([])
 
 
+def test_racks_may_block(service: Service) -> None:
+    asked: list[tuple[str, frozenset[str]]] = []
+
+    def ask(topics: frozenset[str]) -> dict[str, list[list[str]]]:
+        time.sleep(0.01)
+        asked.append((threading.current_thread().name.rpartition("_")[0], topics))
+        return {topic: [["x"]] * 4 for topic in topics}
+
+    with BlockingGroupMember(service.options(), replica_racks=ask) as member:
+        assert len(member.wait_assigned(5000).partitions) == 4
+    assert asked == [("rallypoint-callback", frozenset({"clicks"}))]
+    with pytest.raises(ValueError, match="replica_racks: clicks"):
+        BlockingGroupMember(service.options(), replica_racks={"clicks": "xy"})
+
+
 def test_errors_reach_the_calling_thread_and_stay_after_the_end(service: Service) -> None:
     service.fake.plant("sync", problem(ErrorCode.FENCED_INSTANCE_ID))
     member = BlockingGroupMember(service.options())

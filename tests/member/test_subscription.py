@@ -4,9 +4,10 @@ from typing import ClassVar
 
 import pytest
 
+from assignors import registry
 from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
 from assignors.range import RangeAssignor
-from member.subscription import metadata_of, read_assignment, share_out, subscription_of, topics_of
+from member.subscription import check_racks, metadata_of, read_assignment, share_out, subscription_of, topics_of
 from protocol.messages import JoinedMember
 from protocol.opaque import EMPTY, OpaqueJson
 
@@ -68,6 +69,22 @@ def test_nothing_from_the_leader_is_no_partitions() -> None:
 def test_an_unreadable_assignment_is_an_error(junk: object) -> None:
     with pytest.raises(ValueError, match="ConsumerAssignment"):
         read_assignment(OpaqueJson.of(junk))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["range", "sticky", "cooperative-sticky"])
+def test_the_leader_hands_the_racks_on(name: str) -> None:
+    members = [member(rack, metadata_of(("clicks",), (), -1, rack, None)) for rack in "xy"]
+    racks = {"clicks": [["y"], ["x"], ["y"], ["x"]]}
+    shared = share_out(registry.find(name), members, {"clicks": 4}, racks)
+    near = {entry.member_id: read_assignment(entry.assignment)[0] for entry in shared}
+    assert near == {"x": {("clicks", 1), ("clicks", 3)}, "y": {("clicks", 0), ("clicks", 2)}}
+
+
+@pytest.mark.parametrize("racks", ["xy", ["x", "y"], [["x"], None], [["x"], [3]], 3, {"0": ["x"]}, [b"x"]])
+def test_racks_that_are_no_lists_of_lists_of_texts_are_refused(racks: object) -> None:
+    with pytest.raises(ValueError, match="replica_racks: clicks: "):
+        check_racks({"clicks": racks})  # type: ignore[dict-item]
+    check_racks({"clicks": [["x"], (), ("y", "z")], "views": []})
 
 
 class Broken(Assignor):

@@ -1,12 +1,17 @@
 """The rules of the topic registry."""
 
+import json
+from typing import Any
+
+import pytest
+
 from coordinator.core.commands import Rules
 from coordinator.core.effects import Failure
 from coordinator.core.topics import DeleteTopic, PutTopic, Registry, TopicDecision, apply_topic, decide_topic
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
-RULES = Rules(topics_max=2, topics_partitions_max=10)
+RULES = Rules(topics_max=2, topics_partitions_max=10, topics_racks_max_bytes=40)
 
 
 def put(registry: Registry, topic: str, partitions: int, **end_offsets: int) -> TopicDecision:
@@ -16,6 +21,20 @@ def put(registry: Registry, topic: str, partitions: int, **end_offsets: int) -> 
     for record in decision.records:
         apply_topic(registry, record)
     return decision
+
+
+def put_racks(registry: Registry, topic: str, partitions: int, **said: Any) -> TopicDecision:
+    """As a client says it: lists, and what is not said at all."""
+    request = m.PutTopicRequest.model_validate_json(json.dumps({"partitions": partitions, **said}))
+    decision = decide_topic(registry, PutTopic(topic, request), RULES)
+    for record in decision.records:
+        apply_topic(registry, record)
+    return decision
+
+
+def racks_of(decision: TopicDecision) -> tuple[tuple[str, ...], ...]:
+    assert isinstance(decision.answer, m.Topic), decision.answer
+    return decision.answer.replica_racks
 
 
 def code_of(decision: TopicDecision) -> ErrorCode:
@@ -89,3 +108,65 @@ def test_the_registry_takes_so_many_topics_and_partitions_and_no_more() -> None:
         assert (refused.setting, refused.limit) == (setting, limit)
     assert (registry.version, registry.partition_counts) == (version, {"t": 4, "u": 6})
     assert code_of(put(registry, "t", 4, p0=9)) is ErrorCode.NONE, "a topic that is there reports its ends"
+
+
+# --- racks -----------------------------------------------------------------------------------------------------------
+
+
+def test_racks_stay_until_they_are_said_anew_or_forgotten() -> None:
+    registry = Registry()
+    assert racks_of(put_racks(registry, "t", 2, replica_racks=[["x", "y"], []])) == (("x", "y"), ())
+    assert racks_of(put_racks(registry, "t", 2, end_offsets={"0": 7})) == (("x", "y"), ())
+    assert registry.replica_racks == {"t": (("x", "y"), ())}
+    again = put_racks(registry, "t", 2, replica_racks=[["x", "y"], []])
+    assert (again.records, registry.version) == ((), 2)
+    assert racks_of(put_racks(registry, "t", 2, replica_racks=[["y", "x"], []])) == (("y", "x"), ())
+    assert registry.version == 3, "the leader's rack is the first"
+
+
+@pytest.mark.parametrize("nothing", [None, [], [[], []]])
+def test_null_and_nothing_forget_the_racks(nothing: Any) -> None:
+    registry = Registry()
+    put_racks(registry, "t", 2, replica_racks=[["x"], ["y"]])
+    assert racks_of(put_racks(registry, "t", 2, replica_racks=nothing)) == ()
+    assert (registry.replica_racks, registry.racks_bytes) == ({}, {})
+    assert put_racks(registry, "t", 2, replica_racks=nothing).records == ()
+
+
+def test_the_racks_of_new_partitions_are_not_known_until_they_are_said() -> None:
+    registry = Registry()
+    put_racks(registry, "t", 2, replica_racks=[["x"], ["y"]])
+    assert racks_of(put_racks(registry, "t", 4)) == (("x",), ("y",), (), ())
+    assert racks_of(put_racks(registry, "t", 5, replica_racks=[["x"]] * 5)) == (("x",),) * 5
+    assert racks_of(put_racks(registry, "u", 1)) == ()
+    assert racks_of(put_racks(registry, "u", 3)) == ()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_racks_of_more_or_fewer_partitions_than_there_are_change_nothing(count: int) -> None:
+    registry = Registry()
+    put_racks(registry, "t", 2, replica_racks=[["x"], ["y"]])
+    refused = put_racks(registry, "t", 2, replica_racks=[["z"]] * count, end_offsets={"0": 1})
+    assert isinstance(refused.answer, Failure)
+    assert (refused.answer.code, refused.answer.field) == (ErrorCode.INVALID_REQUEST, "replica_racks")
+    assert (refused.records, registry.version) == ((), 1)
+    assert registry.topics["t"].end_offsets == {}
+    # Of a topic that grows, they are held against what it grows to.
+    assert code_of(put_racks(registry, "t", 3, replica_racks=[["z"], ["z"]])) is ErrorCode.INVALID_REQUEST
+
+
+def test_the_racks_of_all_topics_take_so_many_bytes_and_no_more() -> None:
+    registry = Registry()
+    put_racks(registry, "t", 1, replica_racks=[["é" * 6]])  # 12 bytes in 6 brackets and quotes
+    assert registry.racks_bytes == {"t": 18}
+    over = [["a" * 17]]
+    refused = put_racks(registry, "u", 1, replica_racks=over).answer
+    assert isinstance(refused, Failure)
+    assert (refused.code, refused.field) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "replica_racks")
+    assert (refused.setting, refused.limit) == ("topics_racks_max_bytes", 40)
+    assert code_of(put_racks(registry, "u", 1, replica_racks=[["a" * 16]])) is ErrorCode.NONE
+    assert code_of(put_racks(registry, "t", 1, replica_racks=[["e" * 12]])) is ErrorCode.NONE, "as many as before"
+    assert code_of(put_racks(registry, "t", 2)) is ErrorCode.NONE, "a topic that is there grows"
+    for record in decide_topic(registry, DeleteTopic("t"), RULES).records:
+        apply_topic(registry, record)
+    assert code_of(put_racks(registry, "u", 1, replica_racks=over)) is ErrorCode.NONE, "t has gone"

@@ -107,6 +107,11 @@ BAD_BODIES: list[tuple[Operation, Any, str | None]] = [
     (operations.PUT_TOPIC, {}, "partitions"),
     (operations.PUT_TOPIC, {"partitions": 0}, "partitions"),
     (operations.PUT_TOPIC, {"partitions": 1, "end_offsets": {"x": 1}}, "end_offsets.x"),
+    (operations.PUT_TOPIC, {"partitions": 1, "replica_racks": "x"}, "replica_racks"),
+    (operations.PUT_TOPIC, {"partitions": 1, "replica_racks": ["x"]}, "replica_racks.0"),
+    (operations.PUT_TOPIC, {"partitions": 2, "replica_racks": [["x"], ["y", ""]]}, "replica_racks.1.1"),
+    (operations.PUT_TOPIC, {"partitions": 2, "replica_racks": [["x"], [3]]}, "replica_racks.1.0"),
+    (operations.PUT_TOPIC, {"partitions": 2, "replica_racks": {"0": ["x"]}}, "replica_racks"),
 ]
 
 

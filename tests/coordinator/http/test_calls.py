@@ -346,8 +346,14 @@ async def test_a_preview_is_handed_on(door: DoorClient, service: FakeService) ->
 
 async def test_topics_are_put_and_deleted(door: DoorClient, service: FakeService) -> None:
     answer = await door.request("PUT", "/v1/topics/a%2Fb", {"partitions": 3, "end_offsets": {"2": 10}})
-    assert answer.json == {"topic": "a/b", "partitions": 3, "version": 1, "end_offsets": {}}
+    assert answer.json == {"topic": "a/b", "partitions": 3, "version": 1, "end_offsets": {}, "replica_racks": []}
     assert service.calls[0] == ("a/b", m.PutTopicRequest(partitions=3, end_offsets={2: 10}), "")
+    for racks in (None, [], [["x", "y"], [], ["z"]]):
+        await door.request("PUT", "/v1/topics/t", {"partitions": 3, "replica_racks": racks})
+        said = service.calls[-1][1]
+        assert isinstance(said, m.PutTopicRequest)
+        assert said.model_fields_set == {"partitions", "replica_racks"}, "what is said to be nothing is said"
+        assert said.replica_racks == (None if racks is None else tuple(map(tuple, racks)))
     problem = check_problem(await door.request("DELETE", "/v1/topics/a"))
     assert (problem["status"], problem["error_name"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
     check_documented(operations.DELETE_TOPIC, problem)

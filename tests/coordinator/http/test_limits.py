@@ -185,6 +185,12 @@ OF_REQUESTS = [
         lambda n: RESET | {"topics": {"t": list(range(n))}}, "topics"),
     row(ops.PUT_TOPIC, "end_offsets", "request_partitions_max", 5,
         lambda n: {"partitions": 10, "end_offsets": {str(k): 1 for k in range(n)}}, "end_offsets"),
+    row(ops.PUT_TOPIC, "replica_racks", "request_partitions_max", 5,
+        lambda n: {"partitions": n, "replica_racks": [["x"]] * n}, "replica_racks"),
+    row(ops.PUT_TOPIC, "replica_racks.*", "partition_racks_max", 3,
+        lambda n: {"partitions": 2, "replica_racks": [["x"], ["x"] * n]}, "replica_racks.1"),
+    row(ops.PUT_TOPIC, "replica_racks.*.*", "id_length_max", 20,
+        lambda n: {"partitions": 2, "replica_racks": [["x"], ["x", text(n)]]}, "replica_racks.1.1"),
     *(
         Case("id_length_max", 20, lambda n, name=name: Sent(ops.LIST_GROUPS, query=f"?{name}={text(n)}"),  # type: ignore[misc]
              name, name)
@@ -270,6 +276,10 @@ OF_STATE = [
     Case("topics_partitions_max", 10,
          lambda n: [Sent(ops.PUT_TOPIC, {"partitions": 4}), Sent(ops.PUT_TOPIC, {"partitions": n - 4}, topic="u")],
          "partitions", others={"topics_max": 5}),
+    Case("topics_racks_max_bytes", 40,
+         lambda n: [Sent(ops.PUT_TOPIC, {"partitions": 1, "replica_racks": [[text(14)]]}),
+                    Sent(ops.PUT_TOPIC, {"partitions": 1, "replica_racks": [[text(n - 26)]]}, topic="u")],
+         "replica_racks"),
 ]  # fmt: skip
 """What depends on what is there."""
 
@@ -333,6 +343,8 @@ async def test_a_url_far_beyond_the_limit_is_told_the_same(length: int) -> None:
         (Sent(ops.COMMIT, COMMIT | {"offsets": {text(256): {}}}), "topic_length_max", 255),
         (Sent(ops.JOIN, JOIN | {"protocols": [{"name": "a"}] * 33}), "join_protocols_max", 32),
         (Sent(ops.LEAVE, {"members": [{"member_id": "a"}] * 10_001}), "leave_members_max", 10_000),
+        (Sent(ops.PUT_TOPIC, {"partitions": 1, "replica_racks": [["x"] * 33]}), "partition_racks_max", 32),
+        (Sent(ops.PUT_TOPIC, {"partitions": 1, "replica_racks": [[text(256)]]}), "id_length_max", 255),
         (Sent(None, raw=raw_sync(100_001)), "sync_assignments_max", 100_000),
         (Sent(ops.COORDINATOR, query=names(1_001, "group_id")), "lookup_groups_max", 1_000),
         (Sent(ops.LIST_GROUPS, query="?limit=1001"), "list_limit_max", 1_000),

@@ -354,6 +354,23 @@ async def test_a_grown_topic_rebalances_its_subscribers_and_nobody_else(room: Ro
     assert [type(event) for event in room.watcher.events].count(RebalanceBegan) == 2
 
 
+async def test_racks_alone_rebalance_nobody_and_outlive_a_restart(room: Room) -> None:
+    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2))
+    ids = await room.form("g", "a")
+    waiting = room.ask("g", heartbeat(ids["a"], 1, wait_ms=4_000))
+    await settle()
+    put = await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, replica_racks=(("x",), ("y",))))
+    assert isinstance(put, m.Topic)
+    await settle()
+    assert not waiting.done()
+    assert [type(event) for event in room.watcher.events].count(RebalanceBegan) == 1
+    after = await Room(room.contents).start()
+    listed = after.service.list_topics()
+    assert isinstance(listed, m.ListTopicsAnswer)
+    assert listed.topics == (put,)
+    assert put.replica_racks == (("x",), ("y",))
+
+
 async def test_the_registry_outlives_a_restart_and_a_change_that_failed_leaves_no_trace(room: Room) -> None:
     await room.service.put_topic("clicks", m.PutTopicRequest(partitions=4))
     for fault in (Fault.NOT_STORED, Fault.NOT_STORED_UNSURE, Fault.FENCED):

@@ -32,8 +32,10 @@ def group_of(
     protocol_type: str = "consumer",
     generation_id: int = 5,
     user_data: object = None,
+    rack_ids: Mapping[str, str] | None = None,
 ) -> m.DescribeAnswer:
     metadata = {"topics": list(topics), "user_data": user_data}
+    said = {name: metadata | {"rack_id": (rack_ids or {}).get(name)} for name in shares}
     return m.DescribeAnswer(
         group_id="g",
         state="Stable",
@@ -49,7 +51,7 @@ def group_of(
                 host="h",
                 session_timeout_ms=1,
                 rebalance_timeout_ms=1,
-                metadata=OpaqueJson.of(metadata),  # type: ignore[arg-type]
+                metadata=OpaqueJson.of(said[name]),  # type: ignore[arg-type]
                 assignment=OpaqueJson.of({"partitions": {topic: list(of) for topic, of in share.items()}}),
             )
             for name, share in shares.items()
@@ -389,6 +391,28 @@ def is_given_twice(members: list[tuple[Any, Any, str | None]]) -> bool:
     return len(set(given_out)) < len(given_out)
 
 
+# --- racks ----------------------------------------------------------------------------------------------------------
+
+
+IN_RACKS = group_of({"a": {"t": [0, 1, 2, 3]}}, rack_ids={"a": "x"})
+RACKS = {"t": (("y",), ("x",), ("y",), ("x",)), "unread": (("y",),)}
+
+
+@pytest.mark.parametrize("assignor", ["range", "sticky", "cooperative-sticky"])
+def test_who_joins_gets_what_is_near(assignor: str) -> None:
+    near = answered(IN_RACKS, {"t": 4}, racks=RACKS, assignor=assignor, join=[{"rack_id": "y"}])
+    assert {x.member_id: x.after for x in near.members} == {"a": {"t": (1, 3)}, "new-1": {"t": (0, 2)}}
+    blind = answered(IN_RACKS, {"t": 4}, assignor=assignor, join=[{"rack_id": "y"}])
+    assert {x.member_id: x.after for x in blind.members} != {x.member_id: x.after for x in near.members}
+
+
+def test_of_supposed_partitions_no_racks_are_known() -> None:
+    answer = answered(IN_RACKS, {"t": 4}, racks=RACKS, join=[{"rack_id": "y"}], partitions={"t": 6})
+    after = {x.member_id: x.after["t"] for x in answer.members}
+    assert sorted(len(share) for share in after.values()) == [3, 3]
+    assert ({1, 3} <= set(after["a"]), {0, 2} <= set(after["new-1"])) == (True, True)
+
+
 # --- through the service ---------------------------------------------------------------------------------------------
 
 SHARES = {"a": {"clicks": [0, 1]}, "b": {"clicks": [2, 3]}}
@@ -419,6 +443,19 @@ async def test_a_preview_leaves_no_trace() -> None:
     for name in ids:
         assert isinstance(await room.now("g", heartbeat(ids[name], 1)), m.HeartbeatAnswer)
     room.assert_nothing_waits()
+    await room.service.drain()
+
+
+async def test_a_preview_asks_the_registry_for_racks() -> None:
+    room = await Room().start()
+    racks = (("y",), ("x",), ("y",), ("x",))
+    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=4, replica_racks=racks))
+    ids = await form_consumers(room, "g", {"a": {"clicks": [0, 1, 2, 3]}})
+    join = tuple(m.PreviewJoin(rack_id=rack) for rack in "yx")
+    answer = await room.service.preview("g", m.PreviewRequest(leave=(ids["a"],), join=join))
+    assert isinstance(answer, m.PreviewAnswer)
+    after = {x.member_id: x.after for x in answer.members if x.change == "joins"}
+    assert after == {"new-1": {"clicks": (0, 2)}, "new-2": {"clicks": (1, 3)}}
     await room.service.drain()
 
 

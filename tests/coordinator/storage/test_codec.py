@@ -74,6 +74,7 @@ topics = st.builds(
     partitions=counts,
     version=counts,
     end_offsets=st.dictionaries(counts, numbers, max_size=3),
+    replica_racks=st.lists(st.lists(ids, max_size=3).map(tuple), max_size=3).map(tuple),
 )
 causes = st.builds(
     r.Cause,
