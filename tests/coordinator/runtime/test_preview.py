@@ -394,23 +394,24 @@ def is_given_twice(members: list[tuple[Any, Any, str | None]]) -> bool:
 # --- racks ----------------------------------------------------------------------------------------------------------
 
 
-IN_RACKS = group_of({"a": {"t": [0, 1, 2, 3]}}, rack_ids={"a": "x"})
-RACKS = {"t": (("y",), ("x",), ("y",), ("x",)), "unread": (("y",),)}
+IN_RACKS = group_of({"a": {"t": [0, 1, 2, 3, 4, 5]}}, rack_ids={"a": "x"})
+RACKS = {"t": (("x",), ("z",), ("y",), ("x",), ("z",), ("y",)), "unread": (("y",),)}
+IN_Y_AND_Z = [{"rack_id": "y"}, {"rack_id": "z"}]
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky", "cooperative-sticky"])
 def test_who_joins_gets_what_is_near(assignor: str) -> None:
-    near = answered(IN_RACKS, {"t": 4}, racks=RACKS, assignor=assignor, join=[{"rack_id": "y"}])
-    assert {x.member_id: x.after for x in near.members} == {"a": {"t": (1, 3)}, "new-1": {"t": (0, 2)}}
-    blind = answered(IN_RACKS, {"t": 4}, assignor=assignor, join=[{"rack_id": "y"}])
-    assert {x.member_id: x.after for x in blind.members} != {x.member_id: x.after for x in near.members}
+    near = answered(IN_RACKS, {"t": 6}, racks=RACKS, assignor=assignor, join=IN_Y_AND_Z)
+    assert {x.member_id: x.after["t"] for x in near.members} == {"a": (0, 3), "new-1": (2, 5), "new-2": (1, 4)}
+    blind = answered(IN_RACKS, {"t": 6}, assignor=assignor, join=IN_Y_AND_Z)
+    assert blind.members != near.members
 
 
 def test_of_supposed_partitions_no_racks_are_known() -> None:
-    answer = answered(IN_RACKS, {"t": 4}, racks=RACKS, join=[{"rack_id": "y"}], partitions={"t": 6})
-    after = {x.member_id: x.after["t"] for x in answer.members}
-    assert sorted(len(share) for share in after.values()) == [3, 3]
-    assert ({1, 3} <= set(after["a"]), {0, 2} <= set(after["new-1"])) == (True, True)
+    answer = answered(IN_RACKS, {"t": 6}, racks=RACKS, join=IN_Y_AND_Z, partitions={"t": 9})
+    after = {x.member_id: set(x.after["t"]) for x in answer.members}
+    assert [len(share) for share in after.values()] == [3, 3, 3]
+    assert (after["a"] > {0, 3}, after["new-1"] > {2, 5}, after["new-2"] > {1, 4}) == (True, True, True)
 
 
 # --- through the service ---------------------------------------------------------------------------------------------
