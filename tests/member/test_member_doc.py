@@ -14,7 +14,7 @@ from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "member.md").read_text(encoding="utf-8")
-FIRST, WORKER, CHANGING = re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
+FIRST, WORKER, RACKS, CHANGING = re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
 
 
 def run(code: str, fake: FakeCoordinator) -> subprocess.CompletedProcess[str]:
@@ -51,6 +51,14 @@ def test_the_worker_commits_through_a_rebalance_and_leaves() -> None:
     assert generations == sorted(generations)
     assert fake.group.offsets[("clicks", 3)].offset > 10
     assert fake.group.members == {}
+
+
+def test_a_leader_asks_the_program_for_racks() -> None:
+    fake = FakeCoordinator()
+    with running_in_thread(fake):
+        done = run(RACKS, fake)
+    assert (done.stdout, done.stderr) == ("shared out by racks: clicks\n", "")
+    assert fake.bodies("join")[0].protocols[0].metadata.value["rack_id"] == "a"
 
 
 def test_what_changes_with_time_is_told_at_the_join() -> None:
