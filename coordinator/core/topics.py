@@ -119,8 +119,8 @@ def _racks_after(held: r.TopicRecord | None, wanted: m.PutTopicRequest) -> Racks
     if "replica_racks" in wanted.model_fields_set:
         given = wanted.replica_racks or ()
         return given if any(given) else ()
-    if held is None or not held.replica_racks or held.partitions == wanted.partitions:
-        return () if held is None else held.replica_racks
+    if held is None or not held.replica_racks:
+        return ()
     return held.replica_racks + ((),) * (wanted.partitions - held.partitions)
 
 
