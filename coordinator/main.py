@@ -3,8 +3,8 @@
 The start: the store is opened, the port is bound, and calls are answered (with COORDINATOR_LOAD_IN_PROGRESS) while
 the groups load; when they are there, the one line `listening on URL` goes to standard output.
 
-The stop (SIGTERM or SIGINT): readiness is false and new calls are refused, calls that wait are answered, appends under
-way finish, the listener and the connections close, the store closes. A second signal ends the process at once.
+The stop (SIGTERM or SIGINT): sessions are warned, readiness is false and new calls are refused, calls that wait are
+answered, appends under way finish, sessions are closed, the listener and the connections close, the store closes. A second signal ends the process at once.
 
 Garbage collection: connections and groups live long and are many, and none of them is a cycle in normal work, so what
 is alive after the start is frozen and the collector looks less often than Python's default: a full collection visits
@@ -35,6 +35,7 @@ from coordinator.http.event_stream import StreamLimits
 from coordinator.http.hosts import host_of_authority
 from coordinator.http.inputs import BodyLimits, ConnectionLimits
 from coordinator.http.security import SecurityPolicy
+from coordinator.http.session import SessionLimits
 from coordinator.logs import EventLog, write_log
 from coordinator.metrics import Metrics
 from coordinator.runtime.capacity import NodeCapacity
@@ -135,6 +136,7 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             metrics_need_token=settings.metrics_need_token,
             requests=request_limits_of(settings),
             connections=connection_limits_of(settings),
+            session_limits=session_limits_of(settings),
         )
         runner = web.ServerRunner(DoorServer(door), shutdown_timeout=CLOSE_SECONDS)
         await runner.setup()
@@ -146,7 +148,9 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             announce(local_url)
             log.info("serving %s as node %s, advertised as %s", settings.storage, settings.node_id, url)
             await stop.wait()
+        door.sessions.warn_of_drain()
         await drain(service, settings.drain_timeout_ms)
+        await door.sessions.close()
         feed.close()
     log.info("stopped")
 
@@ -228,6 +232,11 @@ def request_limits_of(settings: Settings) -> RequestLimits:
 def connection_limits_of(settings: Settings) -> ConnectionLimits:
     """How many connections there may be, and how large the head of a request."""
     return ConnectionLimits(**_of_the_same_names(ConnectionLimits, settings))
+
+
+def session_limits_of(settings: Settings) -> SessionLimits:
+    """How many sessions, and how much of each."""
+    return SessionLimits(**_of_the_same_names(SessionLimits, settings))
 
 
 def capacity_of(settings: Settings) -> NodeCapacity:

@@ -102,6 +102,20 @@ class Metrics:
         self._request_children: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         self._parked = Gauge("rallypoint_parked_calls", "Calls whose answer is held back now.", registry=registry)
         self._streams = Gauge("rallypoint_event_streams", "Event streams that are open now.", registry=registry)
+        self._sessions = Gauge("rallypoint_sessions", "Sessions that are open now.", registry=registry)
+        self._session_calls = Counter(
+            "rallypoint_session_calls",
+            "Calls answered on sessions, by operation and outcome, as of requests.",
+            ("operation", "outcome"),
+            registry=registry,
+        )
+        self._session_call_children: dict[tuple[str, str], Counter] = {}
+        self._session_pushes = Counter(
+            "rallypoint_session_pushes", "What sessions were told unasked, by event.", ("event",), registry=registry
+        )
+        self._sessions_closed = Counter(
+            "rallypoint_sessions_closed", "Sessions that have ended, by why.", ("reason",), registry=registry
+        )
         self._events_lost = Counter(
             "rallypoint_events_lost",
             "Events that streams did not get because they were read too slowly.",
@@ -223,6 +237,26 @@ class Metrics:
     def events_lost(self, count: int) -> None:
         """A stream was so slow that it lost so many events."""
         self._events_lost.inc(count)
+
+    def sessions_open(self, delta: int) -> None:
+        """So many more sessions are open, or fewer."""
+        self._sessions.inc(delta)
+
+    def session_call(self, operation: str, outcome: str) -> None:
+        """A call on a session was answered."""
+        child = self._session_call_children.get((operation, outcome))
+        if child is None:
+            child = self._session_calls.labels(operation, outcome)
+            self._session_call_children[operation, outcome] = child
+        child.inc()
+
+    def session_pushed(self, event: str) -> None:
+        """Something was pushed on a session."""
+        self._session_pushes.labels(event).inc()
+
+    def session_closed(self, reason: str) -> None:
+        """A session has ended."""
+        self._sessions_closed.labels(reason).inc()
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accept` asks for it, else Prometheus' text format."""

@@ -335,6 +335,57 @@ class Settings(BaseSettings):
         le=3_600_000,
     )
 
+    # --- sessions
+
+    sessions_max: int = _setting(
+        20_000,
+        "Sessions",
+        "Most sessions (`GET /v1/session`) that are open at once; one more is refused. Each is one of the "
+        "`connections_max`. The default is two for each of ten thousand members.",
+        ge=0,
+        le=10_000_000,
+    )
+    session_calls_max: int = _setting(
+        1_000,
+        "Sessions",
+        "Most calls of one session that wait for their answers; one more is refused. The default lets a host of a "
+        "thousand members wait for a rebalance on one connection.",
+        ge=1,
+        le=1_000_000,
+    )
+    session_groups_max: int = _setting(
+        1_000,
+        "Sessions",
+        "Most groups of which one session may carry members; a call of a member of one more is refused.",
+        ge=1,
+        le=1_000_000,
+    )
+    session_ping_interval_ms: int = _setting(
+        15_000,
+        "Sessions",
+        "After how many milliseconds of silence a session is asked for a sign of life; where none comes within half "
+        "as long again, the connection is cut. The default stays below the 60 seconds, and the 30 of some, at which "
+        "proxies cut a quiet connection.",
+        ge=100,
+        le=3_600_000,
+    )
+    session_unsent_max_bytes: int = _setting(
+        16_777_216,
+        "Sessions",
+        "Bytes that wait to be read by the client of a session, beyond which nothing more is added and the session "
+        "ends. One answer may go past it, so the default holds that of a leader of ten thousand members several times.",
+        ge=65_536,
+        le=1_073_741_824,
+    )
+    session_authenticate_timeout_ms: int = _setting(
+        5_000,
+        "Sessions",
+        "How long, in milliseconds, a session that began without a token may take to send it as its first message. "
+        "Only browsers have to.",
+        ge=100,
+        le=3_600_000,
+    )
+
     # --- limits: of one request, of a group, of the node
 
     id_length_max: int = _setting(
@@ -409,6 +460,14 @@ class Settings(BaseSettings):
         "Most members in one leave. The default lets a host of many members go in one call.",
         ge=1,
         le=limits.LEAVERS_MAX,
+    )
+    heartbeats_max: int = _setting(
+        1_000,
+        "Limits",
+        "Most heartbeats in one `POST /v1/heartbeats`. The default takes some ten milliseconds, so that others do not "
+        "wait for long.",
+        ge=1,
+        le=limits.HEARTBEATS_MAX,
     )
     request_topics_max: int = _setting(
         limits.COMMIT_TOPICS_MAX,

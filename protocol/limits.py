@@ -54,6 +54,18 @@ PREVIEW_JOIN_MAX = 100_000
 PREVIEW_MOVES_LISTED_MAX = 10_000
 """Moves that a preview lists one by one. What each member gains and loses is all there, and they are all counted."""
 
+HEARTBEATS_MAX = 10_000
+"""Heartbeats in one request."""
+
+CALL_ID_MAX = 2**53 - 1
+"""The largest number that may be the id of a call on a session: every language's numbers hold it."""
+
+CALL_ID_LENGTH_MAX = 64
+"""Characters of the id of a call on a session."""
+
+TOKEN_LENGTH_MAX = 8_192
+"""Characters of a token that comes in a message."""
+
 LIST_LIMIT_MAX = 1_000
 """Rows on one page of a list."""
 

@@ -222,6 +222,46 @@ class HeartbeatAnswer(AnswerModel):
     """The member is known and its generation is current."""
 
 
+class GroupHeartbeat(RequestModel):
+    """One of many heartbeats in a request. It never waits."""
+
+    group_id: Id
+    generation_id: Int32
+    member_id: MemberId
+    group_instance_id: NamedId | None = None
+
+
+class HeartbeatsRequest(RequestModel):
+    """Heartbeats of many members, of any groups: what a host of many members sends in place of one request each."""
+
+    heartbeats: Annotated[
+        tuple[GroupHeartbeat, ...],
+        Field(max_length=limits.HEARTBEATS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+        NotEmpty,
+    ]
+
+
+class HeartbeatResult(AnswerModel):
+    """The result of one heartbeat: what a request of its own would have been answered.
+
+    `node_id` and `url` stand with NOT_COORDINATOR, `generation_id` with an error that names the group's.
+    """
+
+    group_id: str
+    member_id: str
+    error_code: int
+    error_name: str
+    generation_id: int | None = None
+    node_id: str | None = None
+    url: str | None = None
+
+
+class HeartbeatsAnswer(AnswerModel):
+    """One result for each heartbeat, in order."""
+
+    heartbeats: tuple[HeartbeatResult, ...]
+
+
 class LeaveMember(RequestModel):
     """A member that goes; an administrator may name a static one by its instance id alone."""
 
@@ -844,6 +884,10 @@ class Problem(AnswerModel):
     url: str | None = None
     limit: int | None = None
     setting: str | None = None
+
+
+class Upgraded(AnswerModel):
+    """101: the connection is a WebSocket from here on."""
 
 
 class HealthAnswer(AnswerModel):

@@ -1,6 +1,6 @@
 """Every operation of the contract: its name, its path, its models, and whether it may wait.
 
-One table, so that the door, the OpenAPI document, the clients and the sessions to come cannot disagree. Paths are
+One table, so that the door, the OpenAPI document, the clients and the sessions cannot disagree. Paths are
 templates of RFC 6570's simplest level; `path_of` fills them, percent-encoding each id once.
 """
 
@@ -40,6 +40,10 @@ SYNC = Operation(
 HEARTBEAT = Operation(
     "heartbeat", "POST", "/v1/groups/{group_id}/heartbeat", m.HeartbeatRequest, m.HeartbeatAnswer, False,
     "Say that the member lives; with wait_ms, learn of a rebalance the moment it begins",
+)  # fmt: skip
+HEARTBEATS = Operation(
+    "heartbeats", "POST", "/v1/heartbeats", m.HeartbeatsRequest, m.HeartbeatsAnswer, False,
+    "Many heartbeats in one request, for a host of many members",
 )  # fmt: skip
 LEAVE = Operation(
     "leave", "POST", "/v1/groups/{group_id}/leave", m.LeaveRequest, m.LeaveAnswer, False,
@@ -120,11 +124,18 @@ EVENTS = Operation(
 )  # fmt: skip
 """Not among `OPERATIONS`, whose answers end: this one is a stream of `answer`s, one in the data of each event."""
 
+SESSION = Operation(
+    "session", "GET", "/v1/session", None, m.Upgraded, False,
+    "A WebSocket for the calls of many members, which tells them of rebalances as they begin",
+)  # fmt: skip
+"""Not among `OPERATIONS` either: `protocol.session_messages` has what is said on it."""
+
 OPERATIONS = (
     COORDINATOR,
     JOIN,
     SYNC,
     HEARTBEAT,
+    HEARTBEATS,
     LEAVE,
     COMMIT,
     FETCH,

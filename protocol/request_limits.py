@@ -34,6 +34,7 @@ class RequestLimits:
     sync_assignments_max: int = limits.ASSIGNMENTS_MAX
     assignment_max_bytes: int = 1_048_576
     leave_members_max: int = limits.LEAVERS_MAX
+    heartbeats_max: int = 1_000
     request_topics_max: int = limits.COMMIT_TOPICS_MAX
     request_partitions_max: int = limits.COMMIT_PARTITIONS_MAX
     partition_racks_max: int = limits.PARTITION_RACKS_MAX
@@ -270,6 +271,13 @@ TABLE: tuple[LimitRow, ...] = (
     ),
     _member_id(m.HeartbeatRequest),
     _text(m.HeartbeatRequest, "group_instance_id"),
+    LimitRow(
+        m.HeartbeatsRequest, "heartbeats", "heartbeats_max", " heartbeats", _field("heartbeats"),
+        ceiling=limits.HEARTBEATS_MAX,
+    ),
+    _text(m.HeartbeatsRequest, "heartbeats.*.group_id"),
+    _member_id(m.HeartbeatsRequest, "heartbeats.*.member_id"),
+    _text(m.HeartbeatsRequest, "heartbeats.*.group_instance_id"),
     _count(m.LeaveRequest, "members", "leave_members_max", "members"),
     _member_id(m.LeaveRequest, "members.*.member_id"),
     _text(m.LeaveRequest, "members.*.group_instance_id"),

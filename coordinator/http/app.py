@@ -23,9 +23,11 @@ from coordinator.http.inputs import BodyLimits, ConnectionLimits
 from coordinator.http.pages import Pages
 from coordinator.http.routes import Answer, Route, Routes
 from coordinator.http.security import PREFLIGHT_HEADERS, Guard, SecurityPolicy, is_preflight, show_to_origin
+from coordinator.http.session import SessionLimits, SessionRoom
+from coordinator.http.sessions import Sessions
 from coordinator.runtime.feed import EventFeed
 from protocol.errors import ErrorCode
-from protocol.operations import EVENTS, OPERATIONS
+from protocol.operations import EVENTS, OPERATIONS, SESSION
 from protocol.request_limits import RequestChecks, RequestLimits
 
 UNROUTED = "unrouted"
@@ -52,6 +54,7 @@ class Door:
         metrics_need_token: bool = True,
         requests: RequestLimits | None = None,
         connections: ConnectionLimits | None = None,
+        session_limits: SessionLimits | None = None,
     ) -> None:
         """`limits` bound bodies before they are read, `requests` what they may hold."""
         self.connections = ConnectionLimits() if connections is None else connections
@@ -67,6 +70,17 @@ class Door:
             self._routes.add(operation.method, operation.path, Route(operation.name, handler))
         streams = EventStreams(feed, figures, stream_limits, lambda: service.phase, checks)
         self._routes.add(EVENTS.method, EVENTS.path, Route(EVENTS.name, streams.open))
+        room = SessionRoom(
+            service,
+            figures,
+            checks,
+            limits,
+            SessionLimits() if session_limits is None else session_limits,
+            self._guard.is_known_token,
+        )
+        self.sessions = Sessions(room, self._guard)
+        # A browser cannot send the token with the handshake, so the session itself asks for it.
+        self._routes.add(SESSION.method, SESSION.path, Route(SESSION.name, self.sessions.open, public=True))
         pages = Pages(service, figures, version)
         for path, handler in pages.public.items():
             self._routes.add("GET", path, Route("page", handler, public=True))

@@ -3,11 +3,23 @@
 Two small protocols, so that the door is tested against a fake and does not import what it does not use.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from coordinator.core.commands import GroupRequest
 from coordinator.core.effects import Failure, GroupAnswer
+from coordinator.runtime.carriers import Carriers
 from protocol import messages as m
+
+
+class WaitingCall(Protocol):
+    """A call whose answer is not there yet."""
+
+    on_answer: Callable[[Any], None] | None
+    """Called with the answer, once; it raises nothing."""
+
+    def hang_up(self) -> None:
+        """Nobody waits for the answer any more."""
 
 
 class GroupService(Protocol):
@@ -19,6 +31,16 @@ class GroupService(Protocol):
 
     async def call(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure:
         """Do what the request asks of the group. Cancelling the waiting task hangs up; what was begun is finished."""
+
+    def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | WaitingCall:
+        """The same without a task: the answer, or the call that waits for it, whose `on_answer` is to be set."""
+
+    async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
+        """Many heartbeats, one result each, in order."""
+
+    @property
+    def carriers(self) -> Carriers:
+        """Which session carries which member."""
 
     def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
         """One entry for each group asked for."""
@@ -53,6 +75,18 @@ class Figures(Protocol):
 
     def events_lost(self, count: int) -> None:
         """A stream was so slow that it lost so many events."""
+
+    def sessions_open(self, delta: int) -> None:
+        """So many more sessions are open, or fewer."""
+
+    def session_call(self, operation: str, outcome: str) -> None:
+        """A call on a session was answered; the words are those of `request_answered`."""
+
+    def session_pushed(self, event: str) -> None:
+        """Something was pushed on a session."""
+
+    def session_closed(self, reason: str) -> None:
+        """A session has ended."""
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         """The page for Prometheus and its content type, in the format that the `Accept` header asks for."""

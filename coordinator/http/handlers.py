@@ -14,6 +14,7 @@ from coordinator.core.commands import (
     ThawRequest,
 )
 from coordinator.core.effects import Failure
+from coordinator.http.answer_text import status_of, text_of
 from coordinator.http.contract import GroupService
 from coordinator.http.errors import refuse
 from coordinator.http.inputs import BodyLimits, parse_body, parse_query, read_body, refuse_body, refuse_query
@@ -59,6 +60,7 @@ class Handlers:
             **{operation.name: self._group_question(asked) for operation, asked in GROUP_QUESTIONS.items()},
             operations.FETCH.name: self.fetch,
             operations.DELETE_OFFSETS.name: self.delete_offsets,
+            operations.HEARTBEATS.name: self.heartbeats,
             operations.COORDINATOR.name: self.coordinator,
             operations.LIST_GROUPS.name: self.list_groups,
             operations.OWNER.name: self.owner,
@@ -108,6 +110,12 @@ class Handlers:
         refuse_body(request)
         parsed = parse_query(m.DeleteOffsetsRequest, query, self._checks)
         return await self._service.call(ids["group_id"], parsed, host=request.remote or "")
+
+    async def heartbeats(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Heartbeats of many members."""
+        refuse_query(query)
+        body = await read_body(request, self._limits.max_body_bytes, self._limits.body_timeout_ms)
+        return await self._service.beat(parse_body(m.HeartbeatsRequest, body, self._checks), host=request.remote or "")
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Where groups live."""
@@ -166,24 +174,9 @@ def _check_topic(topic: str) -> None:
         )
 
 
-NOT_FETCHED = {"offsets": {"__all__": {"__all__": {"commit_at_ms", "end_offset", "lag"}}}}
-"""Fields of a committed offset that only a description shows."""
-
-
 def respond(answer: BaseModel) -> web.Response:
-    """The HTTP response of a success: 200, or 202 for `WaitingAnswer`."""
-    if isinstance(answer, m.HeartbeatAnswer):
-        return JsonResponse(b"{}")
-    if isinstance(answer, m.WaitingAnswer):
-        return JsonResponse(answer.model_dump_json(exclude_none=True).encode(), 202)
-    if isinstance(answer, m.FetchAnswer):
-        body = answer.model_dump_json(exclude=NOT_FETCHED)
-    elif isinstance(answer, m.CommitAnswer | m.DeleteOffsetsAnswer):
-        # The limit and its setting stand only with a partition that is over one.
-        body = answer.model_dump_json(exclude_none=True)
-    else:
-        body = answer.model_dump_json()
-    return JsonResponse(body.encode())
+    """The HTTP response of a success."""
+    return JsonResponse(text_of(answer), status_of(answer))
 
 
 def outcome_of(answer: Answer) -> str:

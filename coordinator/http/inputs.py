@@ -134,10 +134,10 @@ def parse_body(model: type[Model], body: bytes, checks: RequestChecks) -> Model:
         request = model.model_validate_json(body)
     except ValidationError as error:
         if "recursion limit" in str(error.errors(include_url=False, include_input=False)[0]["msg"]):
-            raise _too_deep(depth_max) from error
-        raise _refuse_fields(model, error, {}, checks) from error
+            raise too_deep(depth_max) from error
+        raise refuse_fields(model, error, {}, checks) from error
     if checks.may_be_deep(model) and is_deeper(body, depth_max):
-        raise _too_deep(depth_max)
+        raise too_deep(depth_max)
     check_limits(request, checks)
     return request
 
@@ -156,7 +156,8 @@ def _over_limit(excess: Excess, names: Mapping[str, str]) -> Refused:
     return refuse(excess.code, detail, field=field, limit=excess.limit, setting=excess.setting)
 
 
-def _too_deep(depth_max: int) -> Refused:
+def too_deep(depth_max: int) -> Refused:
+    """The refusal of a body with more levels than that."""
     detail = f"The body has more than {depth_max} levels of objects and lists; that is set by json_depth_max."
     return refuse(ErrorCode.INVALID_REQUEST, detail, limit=depth_max, setting="json_depth_max")
 
@@ -203,7 +204,7 @@ def parse_query(model: type[Model], query: str, checks: RequestChecks) -> Model:
     try:
         request = model.model_validate(values)
     except ValidationError as error:
-        raise _refuse_fields(model, error, names, checks) from error
+        raise refuse_fields(model, error, names, checks) from error
     check_limits(request, checks, names)
     return request
 
@@ -243,17 +244,26 @@ _CEILING_ERRORS = frozenset({"string_too_long", "too_long", "less_than_equal"})
 """With these pydantic refuses what is above a bound of the model."""
 
 
-def _refuse_fields(
-    model: type[RequestModel], error: ValidationError, names: Mapping[str, str], checks: RequestChecks
+def refuse_fields(
+    model: type[RequestModel],
+    error: ValidationError,
+    names: Mapping[str, str],
+    checks: RequestChecks,
+    *,
+    skip: int = 0,
 ) -> Refused:
-    """The first wrong field of a model, by its path, and how many more there are. No value is repeated."""
+    """The first wrong field of a model, by its path, and how many more there are. No value is repeated.
+
+    `skip`: so many names at the beginning of each path lead to the model.
+    """
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    parts = [_shorten(str(part)) for part in first["loc"] if part != "[key]"]
+    place = first["loc"][skip:]
+    parts = [_shorten(str(part)) for part in place if part != "[key]"]
     if parts and parts[0] in names:
         parts = [names[parts[0]]]
     field = ".".join(parts) or None
     if first["type"] in _CEILING_ERRORS:
-        excess = checks.ceiling_excess(model, first["loc"], field or "")
+        excess = checks.ceiling_excess(model, place, field or "")
         if excess is not None:
             return _over_limit(excess, {})
     others = error.error_count() - 1

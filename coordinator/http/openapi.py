@@ -5,7 +5,7 @@ it.
 """
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
@@ -16,6 +16,7 @@ from coordinator.http.events import CURSOR_HEADER
 from coordinator.http.inputs import query_fields
 from protocol import limits, operations
 from protocol import messages as m
+from protocol import session_messages as s
 from protocol.errors import HTTP_SLUGS, SUPERSEDED
 from protocol.operations import OPERATIONS, Operation
 
@@ -44,6 +45,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     ),
     operations.SYNC.name: (*_OF_GROUP, *_OF_MEMBER, "inconsistent-group-protocol", SUPERSEDED),
     operations.HEARTBEAT.name: (*_OF_GROUP, *_OF_MEMBER, SUPERSEDED),
+    operations.HEARTBEATS.name: (),
     operations.LEAVE.name: _OF_GROUP,
     operations.COMMIT.name: (*_OF_GROUP, *_OF_MEMBER, "invalid-commit-offset-size"),
     operations.FETCH.name: _OF_GROUP,
@@ -73,6 +75,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     operations.PUT_TOPIC.name: (),
     operations.DELETE_TOPIC.name: ("unknown-topic-or-partition",),
     operations.EVENTS.name: ("throttling-quota-exceeded",),
+    operations.SESSION.name: ("throttling-quota-exceeded",),
 }
 """Besides those that every operation can answer."""
 
@@ -120,7 +123,9 @@ def _schemas() -> dict[str, Any]:
     models: list[tuple[Any, JsonSchemaMode]] = [(m.Problem, "serialization"), (m.HealthAnswer, "serialization")]
     models += [(m.WaitingAnswer, "serialization"), (m.ConsumerSubscription, "validation")]
     models.append((m.ConsumerAssignment, "validation"))
-    for operation in (*OPERATIONS, operations.EVENTS):
+    models += [(call, "validation") for call in get_args(s.SessionCall)]
+    models += [(message, "serialization") for message in (s.SessionAnswer, *s.PUSHES)]
+    for operation in (*OPERATIONS, operations.EVENTS, operations.SESSION):
         if operation.request is not None:
             models.append((operation.request, "validation"))
         models.append((operation.answer, "serialization"))
@@ -243,6 +248,20 @@ def _describe_stream(schemas: dict[str, Any]) -> dict[str, Any]:
     return described
 
 
+def _describe_session(schemas: dict[str, Any]) -> dict[str, Any]:
+    """The session: OpenAPI has no words for a WebSocket's messages, so their schemas are named."""
+    described = _describe_operation(operations.SESSION, schemas)
+    calls = ", ".join(f"`{call.__name__}`" for call in get_args(s.SessionCall))
+    pushes = ", ".join(f"`{push.__name__}`" for push in s.PUSHES)
+    del described["responses"]["200"]
+    described["description"] = (
+        f"Each message is one JSON text. From the client, a call: {calls}. From the service, one `SessionAnswer` to "
+        f"each call, and what nobody asked for: {pushes}."
+    )
+    described["responses"] = {"101": {"description": "The connection is a WebSocket now."}} | described["responses"]
+    return described
+
+
 def _first_sentence(text: str | None) -> str:
     return " ".join((text or "").split("\n\n", maxsplit=1)[0].split())
 
@@ -272,6 +291,7 @@ def openapi_document(version: str) -> dict[str, Any]:
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _describe_operation(operation, schemas)
     paths[operations.EVENTS.path] = {"get": _describe_stream(schemas)}
+    paths[operations.SESSION.path] = {"get": _describe_session(schemas)}
     return {
         "openapi": "3.1.0",
         "info": {

@@ -97,21 +97,22 @@ class Routes:
                 405, "The path does not take this method.", headers={"Allow": ", ".join(sorted(node.routes))}
             )
         for name, value in ids.items():
-            self._check_id(name, value)
+            check_id(name, value, self._limits)
         return route, ids
 
-    def _check_id(self, name: str, value: str) -> None:
-        """Refuse ids that could not be addressed or are too long. What an empty one means, the rules say."""
-        is_topic = name == "topic"
-        length_max = self._limits.topic_length_max if is_topic else self._limits.id_length_max
-        code = ErrorCode.INVALID_GROUP_ID if name == "group_id" else ErrorCode.INVALID_REQUEST
-        if value in PATH_IDS_REFUSED:
-            detail = f"{name} must not be `{value}`: clients take such a segment out of a path."
-            raise refuse(code, detail, field=name)
-        if len(value) > length_max:
-            setting = "topic_length_max" if is_topic else "id_length_max"
-            detail = f"{name} has more than {length_max} characters; that is set by {setting}."
-            raise refuse(code, detail, field=name, limit=length_max, setting=setting)
+
+def check_id(name: str, value: str, limits: RequestLimits) -> None:
+    """Refuse ids that could not be addressed or are too long. What an empty one means, the rules say."""
+    is_topic = name == "topic"
+    length_max = limits.topic_length_max if is_topic else limits.id_length_max
+    code = ErrorCode.INVALID_GROUP_ID if name == "group_id" else ErrorCode.INVALID_REQUEST
+    if value in PATH_IDS_REFUSED:
+        detail = f"{name} must not be `{value}`: clients take such a segment out of a path."
+        raise refuse(code, detail, field=name)
+    if len(value) > length_max:
+        setting = "topic_length_max" if is_topic else "id_length_max"
+        detail = f"{name} has more than {length_max} characters; that is set by {setting}."
+        raise refuse(code, detail, field=name, limit=length_max, setting=setting)
 
 
 def decode(text: str, *, plus: bool) -> str:

@@ -103,10 +103,21 @@ class Guard:
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             raise _unauthenticated("The request carries no bearer token.", "")
+        if not self.is_known_token(token):
+            raise _unauthenticated("The service does not know this token.", ', error="invalid_token"')
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether a token is asked for at all."""
+        return bool(self._hashes)
+
+    def is_known_token(self, token: str) -> bool:
+        """Whether the token is one that is accepted; any is where none is asked for."""
+        if not self._hashes:
+            return True
         given = hash_token(token).encode()
         matches = [hmac.compare_digest(given, known) for known in self._hashes]
-        if not any(matches):
-            raise _unauthenticated("The service does not know this token.", ', error="invalid_token"')
+        return any(matches)
 
     def _allows_authority(self, authority: str) -> bool:
         host = host_of_authority(authority)

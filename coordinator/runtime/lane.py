@@ -20,7 +20,7 @@ answered exactly once; an answer to a call that is not waiting is a bug, and fou
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -82,20 +82,30 @@ class LaneHost(Protocol):
 
 
 class Waiting:
-    """A call that is not answered yet. `answer` stands here once it is; `future` is for whoever has to wait."""
+    """A call that is not answered yet. `answer` stands here once it is; `on_answer` is for whoever has to wait.
 
-    __slots__ = ("answer", "future", "is_parked")
+    It is called in the middle of a release, so it does little, and raises nothing.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_call_id", "_lane", "answer", "is_parked", "on_answer")
+
+    def __init__(self, lane: "Lane", call_id: int) -> None:
         self.answer: Answer | None = None
-        self.future: asyncio.Future[Answer] | None = None
+        self.on_answer: Callable[[Answer], None] | None = None
         self.is_parked = False
+        self._lane = lane
+        self._call_id = call_id
 
     def give(self, answer: Answer) -> None:
         """Hand over the one answer."""
         self.answer = answer
-        if self.future is not None and not self.future.done():
-            self.future.set_result(answer)
+        if self.on_answer is not None:
+            self.on_answer(answer)
+
+    def hang_up(self) -> None:
+        """Nobody waits for the answer any more. What the call did stays done."""
+        self.on_answer = None
+        self._lane.hang_up(self._call_id)
 
 
 class Lane:
@@ -139,7 +149,7 @@ class Lane:
     def call(self, call: Call) -> Waiting:
         """Ask; the answer may be there on return. Not to be used after the end."""
         assert self.takes_calls, f"the lane of {self.group_id!r} takes no calls any more"
-        waiting = self._waiting[call.call_id] = Waiting()
+        waiting = self._waiting[call.call_id] = Waiting(self, call.call_id)
         self.tell(call)
         return waiting
 

@@ -19,9 +19,12 @@ from coordinator.core.group import Group, State
 from coordinator.core.records import LayoutRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
 from coordinator.runtime.capacity import NodeCapacity
+from coordinator.runtime.carriers import Carriers
 from coordinator.runtime.clock import Clock
 from coordinator.runtime.deletions import Deletions
+from coordinator.runtime.heartbeats import beat_all
 from coordinator.runtime.inquiries import Inquiries
+from coordinator.runtime.lane import Answer, Waiting
 from coordinator.runtime.observer import Observer
 from coordinator.runtime.ownership import NodeAddress, Ownership
 from coordinator.runtime.registry import RegistryKeeper
@@ -85,6 +88,7 @@ class Service:
         self._timers = Timers(clock)
         self._registry = RegistryKeeper(store, clock, LayoutRecord(shards), self._topics_changed, rules)
         self._telling: set[asyncio.Task[None]] = set()
+        self.carriers = Carriers()
         self._deletions = Deletions(self._registry, clock, self._deletions_seen)
         self.view = GroupView(lambda: self._registry.registry.topics)
         self._inquiries = Inquiries(
@@ -99,6 +103,7 @@ class Service:
             timers=self._timers,
             view=self.view,
             observer=observer,
+            carriers=self.carriers,
             moment=self._moment,
             parked=self._parked,
             refuse_to_park=self._refuse_to_park,
@@ -145,6 +150,25 @@ class Service:
         An answer that rests on a write comes when the write is durable; one that has to wait for other members comes
         at the latest when the longest wait is over.
         """
+        answer = self.ask(group_id, request, host=host)
+        if self.carriers and not isinstance(answer, Failure):
+            # What was called on a session until now calls elsewhere.
+            self.carriers.drop(group_id, getattr(request, "member_id", ""))
+        if isinstance(answer, Waiting):
+            waiting, future = answer, asyncio.get_running_loop().create_future()
+            waiting.on_answer = partial(_hand_over, future)
+            try:
+                answer = await future
+            except asyncio.CancelledError:
+                waiting.hang_up()
+                raise
+        return self.view.with_lag(answer) if isinstance(answer, m.DescribeAnswer) else answer
+
+    def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | Waiting:
+        """The same without a task: the answer where it is there at once, or the call that waits for it.
+
+        Who gets a call that waits sets its `on_answer` before anything else happens, or hangs it up.
+        """
         if self.phase in _NOT_SERVING:
             return _not_serving(self.phase)
         shard = self._shards[self._shard_of(group_id)]
@@ -159,17 +183,12 @@ class Service:
             limit = self._capacity.group_mailbox_max
             return over_limit("group_mailbox_max", limit, "Too many calls of this group wait to be worked on")
         random_part = self._draw_id() if isinstance(request, m.JoinRequest) else ""
-        call = Call(next(self._call_ids), request, host, random_part)
-        waiting = lane.call(call)
-        answer = waiting.answer
-        if answer is None:
-            waiting.future = asyncio.get_running_loop().create_future()
-            try:
-                answer = await waiting.future
-            except asyncio.CancelledError:
-                lane.hang_up(call.call_id)
-                raise
-        return self.view.with_lag(answer) if isinstance(answer, m.DescribeAnswer) else answer
+        waiting = lane.call(Call(next(self._call_ids), request, host, random_part))
+        return waiting if waiting.answer is None else waiting.answer
+
+    async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
+        """Many heartbeats, each answered for itself, in order."""
+        return await beat_all(request, partial(self.ask, host=host))
 
     def _refuse_to_create(self) -> Failure | None:
         """Whether there is room for one more group. Those that are there go on, whatever their number."""
@@ -339,6 +358,11 @@ class Service:
     def _parked(self, delta: int) -> None:
         self.parked_calls += delta
         self._observer.parked(delta)
+
+
+def _hand_over(future: "asyncio.Future[Answer]", answer: Answer) -> None:
+    if not future.done():
+        future.set_result(answer)
 
 
 _STATES = frozenset(state.casefold() for state in State)

@@ -19,6 +19,7 @@ from coordinator.core.commands import GroupLoaded, Moment
 from coordinator.core.effects import Event, Failure, GroupUnloaded
 from coordinator.core.group import Group
 from coordinator.runtime.batch import LaneBatch
+from coordinator.runtime.carriers import Carriers
 from coordinator.runtime.clock import Backoff, Clock, sleep
 from coordinator.runtime.lane import Lane
 from coordinator.runtime.loading import StoredGroup, stored_groups
@@ -64,6 +65,7 @@ class Workshop:
     timers: Timers
     view: GroupView
     observer: Observer
+    carriers: Carriers
     moment: Callable[[], Moment]
     parked: Callable[[int], None]
     refuse_to_park: Callable[[], Failure | None]
@@ -274,6 +276,7 @@ class Shard:
         """Something happened, and may be known."""
         self._workshop.view.event(event)
         self._workshop.observer.event(event)
+        self._workshop.carriers.event(event)
 
     def refuse_to_park(self) -> Failure | None:
         """Why no more calls can be held back; None where they can."""

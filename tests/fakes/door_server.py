@@ -17,6 +17,7 @@ from coordinator.http.contract import GroupService
 from coordinator.http.event_stream import StreamLimits
 from coordinator.http.inputs import BodyLimits, ConnectionLimits
 from coordinator.http.security import SecurityPolicy
+from coordinator.http.session import SessionLimits
 from coordinator.runtime.feed import EventFeed
 from protocol.request_limits import RequestLimits
 from tests.fakes.fake_service import FakeFigures
@@ -47,6 +48,7 @@ class DoorClient:
     session: aiohttp.ClientSession
     port: int
     figures: FakeFigures
+    door: Door
 
     async def request(
         self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -108,6 +110,7 @@ async def open_door(
     stream_limits: StreamLimits | None = None,
     requests: RequestLimits | None = None,
     connections: ConnectionLimits | None = None,
+    session_limits: SessionLimits | None = None,
 ) -> AsyncIterator[DoorClient]:
     """Serve until the block ends."""
     figures = FakeFigures()
@@ -122,12 +125,14 @@ async def open_door(
         metrics_need_token=metrics_need_token,
         requests=requests,
         connections=connections,
+        session_limits=session_limits,
     )
     runner = web.ServerRunner(DoorServer(door), shutdown_timeout=1.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         async with aiohttp.ClientSession(auto_decompress=False, timeout=TIMEOUT) as session:
-            yield DoorClient(session, runner.addresses[0][1], figures)
+            yield DoorClient(session, runner.addresses[0][1], figures, door)
+            await door.sessions.close()
     finally:
         await runner.cleanup()

@@ -1,14 +1,29 @@
 """A service without rules: it answers each call with what the test put there, and remembers what it was asked."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from coordinator.core.commands import GroupRequest
 from coordinator.core.effects import Failure, GroupAnswer
+from coordinator.runtime.carriers import Carriers
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
 NO_GROUP = Failure(ErrorCode.GROUP_ID_NOT_FOUND, "There is no such group.", field="group_id")
+
+
+class FakeWaiting:
+    """A call that is never answered."""
+
+    def __init__(self, hung_up: asyncio.Event) -> None:
+        self.on_answer: Callable[[Any], None] | None = None
+        self._hung_up = hung_up
+
+    def hang_up(self) -> None:
+        self._hung_up.set()
 
 
 @dataclass(slots=True)
@@ -26,6 +41,7 @@ class FakeService:
     parked: asyncio.Event = field(default_factory=asyncio.Event)
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     fault: Exception | None = None
+    carriers: Carriers = field(default_factory=Carriers)
 
     async def call(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure:
         self.calls.append((group_id, request, host))
@@ -40,6 +56,23 @@ class FakeService:
             self.hung_up.set()
             raise
         raise AssertionError("nobody completes this future")
+
+    def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | "FakeWaiting":
+        self.calls.append((group_id, request, host))
+        if self.fault is not None:
+            raise self.fault
+        if type(request) in self.answers:
+            return self.answers[type(request)]
+        self.parked.set()
+        return FakeWaiting(self.hung_up)
+
+    async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
+        self.calls.append(("", request, host))
+        results = (
+            m.HeartbeatResult(group_id=beat.group_id, member_id=beat.member_id, error_code=0, error_name="NONE")
+            for beat in request.heartbeats
+        )
+        return m.HeartbeatsAnswer(heartbeats=tuple(results))
 
     def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
         self.calls.append(("", request, ""))
@@ -83,6 +116,10 @@ class FakeFigures:
     answered: list[tuple[str, str]] = field(default_factory=list)
     streams: int = 0
     lost: int = 0
+    sessions: int = 0
+    session_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    pushed: Counter[str] = field(default_factory=Counter)
+    closed: Counter[str] = field(default_factory=Counter)
 
     def request_answered(self, operation: str, outcome: str, seconds: float) -> None:
         assert seconds >= 0
@@ -95,6 +132,19 @@ class FakeFigures:
     def events_lost(self, count: int) -> None:
         assert count > 0
         self.lost += count
+
+    def sessions_open(self, delta: int) -> None:
+        self.sessions += delta
+        assert self.sessions >= 0
+
+    def session_call(self, operation: str, outcome: str) -> None:
+        self.session_calls[operation, outcome] += 1
+
+    def session_pushed(self, event: str) -> None:
+        self.pushed[event] += 1
+
+    def session_closed(self, reason: str) -> None:
+        self.closed[reason] += 1
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         return b"# nothing is counted\n", "text/plain"

@@ -6,7 +6,8 @@ from itertools import count
 from typing import Any
 
 from coordinator.http.inputs import BodyLimits
-from coordinator.main import capacity_of, connection_limits_of, request_limits_of, rules_of
+from coordinator.http.security import SecurityPolicy
+from coordinator.main import capacity_of, connection_limits_of, request_limits_of, rules_of, session_limits_of
 from coordinator.runtime.clock import SystemClock
 from coordinator.runtime.ownership import NodeAddress, SoleOwner
 from coordinator.runtime.service import Service
@@ -21,7 +22,9 @@ BASE: dict[str, Any] = {"storage": "memory:", "group_initial_rebalance_delay_ms"
 
 
 @asynccontextmanager
-async def open_service(store: FaultyStore | None = None, **given: Any) -> AsyncIterator[DoorClient]:
+async def open_service(
+    store: FaultyStore | None = None, policy: SecurityPolicy | None = None, **given: Any
+) -> AsyncIterator[DoorClient]:
     """Serve until the block ends. `given` are settings by name."""
     settings = load_settings({**BASE, **given})
     address = NodeAddress("node-1", "http://127.0.0.1:1")
@@ -41,6 +44,8 @@ async def open_service(store: FaultyStore | None = None, **given: Any) -> AsyncI
     await service.start()
     async with open_door(
         service,
+        policy=policy,
+        session_limits=session_limits_of(settings),
         limits=BodyLimits(settings.max_body_bytes, settings.max_sync_bytes, settings.body_timeout_ms),
         requests=request_limits_of(settings),
         connections=connection_limits_of(settings),

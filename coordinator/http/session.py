@@ -1,0 +1,401 @@
+"""One session: calls in, answers and pushes out, until one side ends it.
+
+A call whose answer is there at once is answered within the turn in which it came, without a task; one that waits is
+answered by whoever answers it, in the middle of a release. So everything here that sends is synchronous: the
+connection's own buffer is the queue of what goes out. It is bounded on both sides. While it is above `RESTING_BYTES` no
+further call is read; where it is above `session_unsent_max_bytes` before something is sent, the client does not read,
+and the session ends.
+
+Who ended it is told to the service, since a member whose own side hung up is not waited for as long (`Ending`).
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, NamedTuple
+
+from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
+from aiohttp.abc import AbstractStreamWriter
+from pydantic import BaseModel
+
+from coordinator.core.effects import Failure, GroupUnloaded, RebalanceBegan
+from coordinator.http.answer_text import status_of, text_of
+from coordinator.http.contract import Figures, GroupService, WaitingCall
+from coordinator.http.errors import Refused, problem_of, refuse, refuse_http
+from coordinator.http.inputs import BodyLimits
+from coordinator.http.session_text import (
+    DRAIN_TEXT,
+    Id,
+    answer_text,
+    parse_call,
+    problem_text,
+    push_name,
+    push_text,
+    read_id,
+)
+from protocol import messages as m
+from protocol import session_messages as s
+from protocol.errors import ErrorCode
+from protocol.request_limits import RequestChecks
+
+RESTING_BYTES = 65_536
+"""Bytes that wait to be sent, above which no further call is read."""
+GOODBYE_SECONDS = 1.0
+"""How long the client may take to answer the close; then the connection is cut."""
+
+log = logging.getLogger("rallypoint.http")
+
+
+class End(NamedTuple):
+    """Why a session ended: the word in metrics, the code of the close, and whether the client's side did it."""
+
+    name: str
+    code: int
+    by_client: bool = False
+
+
+class Ending(Enum):
+    """The ways in which a session ends."""
+
+    CLOSED = End("closed", WSCloseCode.OK, by_client=True)
+    LOST = End("lost", WSCloseCode.ABNORMAL_CLOSURE, by_client=True)
+    DRAIN = End("drain", WSCloseCode.SERVICE_RESTART)
+    UNANSWERED_PING = End("unanswered_ping", WSCloseCode.ABNORMAL_CLOSURE)
+    SLOW_READER = End("slow_reader", WSCloseCode.POLICY_VIOLATION)
+    TOO_LARGE = End("too_large", WSCloseCode.MESSAGE_TOO_BIG)
+    MALFORMED = End("malformed", WSCloseCode.PROTOCOL_ERROR)
+    NOT_AUTHENTICATED = End("not_authenticated", WSCloseCode.POLICY_VIOLATION)
+    FAULT = End("fault", WSCloseCode.INTERNAL_ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How many, and how much of each; the settings `session…` say why."""
+
+    sessions_max: int = 20_000
+    session_calls_max: int = 1_000
+    session_groups_max: int = 1_000
+    session_ping_interval_ms: int = 15_000
+    session_unsent_max_bytes: int = 16_777_216
+    session_authenticate_timeout_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRoom:
+    """What all sessions of a door share."""
+
+    service: GroupService
+    figures: Figures
+    checks: RequestChecks
+    sizes: BodyLimits
+    limits: SessionLimits
+    is_known_token: Callable[[str], bool]
+
+
+class Socket(web.WebSocketResponse[bool]):
+    """The answer that becomes a session. aiohttp prepares it, and then asks it for its end: that is when it serves."""
+
+    def __init__(
+        self, serve: "Callable[[Socket], Awaitable[None]]", on_ended: Callable[[], None], ping_ms: int, bytes_max: int
+    ) -> None:
+        """`on_ended` is called once, whatever happens."""
+        super().__init__(
+            timeout=GOODBYE_SECONDS,
+            heartbeat=ping_ms / 1000,
+            compress=False,
+            max_msg_size=bytes_max,
+            # Sending never waits here; see `Session`.
+            writer_limit=sys.maxsize,
+            decode_text=False,
+        )
+        self._serve = serve
+        self._on_ended = on_ended
+        self.writer: AbstractStreamWriter | None = None
+        self.transport: asyncio.Transport | None = None
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        """Called by aiohttp: shake hands."""
+        try:
+            self.transport = request.transport
+            self.writer = await super().prepare(request)
+        except BaseException:  # also a cancellation: the client has gone, and nobody will ask for the end
+            self._on_ended()
+            raise
+        return self.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Called by aiohttp once hands are shaken. Returns when the session is over."""
+        try:
+            await self._serve(self)
+        finally:
+            self._on_ended()
+        await super().write_eof()
+
+
+class Session:
+    """What is said on one connection. It is a carrier of members."""
+
+    def __init__(self, room: SessionRoom, host: str, *, is_authenticated: bool) -> None:
+        self._room = room
+        self._host = host
+        self.is_authenticated = is_authenticated
+        self._socket: Socket | None = None
+        self._calls: dict[int | str, WaitingCall] = {}
+        self._ending: Ending | None = None
+        self._goodbye: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    # --- its life ----------------------------------------------------------------------------------------------------
+
+    async def serve(self, socket: Socket) -> None:
+        """Answer what comes until the session ends."""
+        self._socket = socket
+        if self._ending is not None:
+            # The service began to stop while hands were shaken.
+            self._goodbye = asyncio.get_running_loop().create_task(self._say_goodbye(self._ending.value, ""))
+        deadline: asyncio.TimerHandle | None = None
+        if not self.is_authenticated:
+            seconds = self._room.limits.session_authenticate_timeout_ms / 1000
+            deadline = asyncio.get_running_loop().call_later(seconds, self._end_unauthenticated)
+        how = Ending.LOST
+        try:
+            how = await self._read(socket)
+            if self._goodbye is not None:
+                await self._goodbye
+        finally:
+            if deadline is not None:
+                deadline.cancel()
+            self._over(self._ending or how)
+
+    async def _read(self, socket: Socket) -> Ending:
+        while True:
+            message = await socket.receive()
+            kind = message.type
+            if kind is WSMsgType.TEXT:
+                self._take(message.data)
+                if self._unsent_bytes > RESTING_BYTES and not await self._rest():
+                    return self._ending or Ending.SLOW_READER
+            elif kind is WSMsgType.BINARY:
+                self._refuse(None, refuse(ErrorCode.INVALID_REQUEST, "A message is a text, not binary."))
+            elif kind is WSMsgType.ERROR:
+                return self._what_broke(message.data)
+            elif kind is WSMsgType.CLOSE:
+                return Ending.CLOSED
+            else:
+                return Ending.LOST
+
+    def _what_broke(self, error: object) -> Ending:
+        if isinstance(error, WebSocketError):
+            return Ending.TOO_LARGE if error.code == WSCloseCode.MESSAGE_TOO_BIG else Ending.MALFORMED
+        self._abort()
+        return Ending.UNANSWERED_PING if isinstance(error, TimeoutError) else Ending.LOST
+
+    async def _rest(self) -> bool:
+        """Read nothing until the client has; False where it does not in the time that a ping may take."""
+        assert self._socket is not None
+        assert self._socket.writer is not None
+        try:
+            async with asyncio.timeout(self._room.limits.session_ping_interval_ms * 1.5 / 1000):
+                await self._socket.writer.drain()
+        except TimeoutError:
+            self._abort()
+            return False
+        return True
+
+    def end(self, ending: Ending, detail: str = "") -> None:
+        """End it from this side: with a close, and a cut where the client does not answer that. Once."""
+        if self._ending is None and not self._is_over:
+            self._ending = ending
+            if self._socket is not None:
+                self._goodbye = asyncio.get_running_loop().create_task(self._say_goodbye(ending.value, detail))
+
+    async def _say_goodbye(self, end: End, detail: str) -> None:
+        assert self._socket is not None
+        await self._socket.close(code=end.code, message=detail.encode(), drain=False)
+        self._abort()
+
+    async def ended(self) -> None:
+        """Return when the goodbye that was begun is over."""
+        if self._goodbye is not None:
+            await asyncio.wait((self._goodbye,))
+
+    def _abort(self) -> None:
+        if self._socket is not None and self._socket.transport is not None:
+            self._socket.transport.abort()
+
+    def _end_unauthenticated(self) -> None:
+        if not self.is_authenticated:
+            self.end(Ending.NOT_AUTHENTICATED, "no token came in time")
+
+    def _over(self, ending: Ending) -> None:
+        """Calls that wait lose their letter-boxes, members their carrier."""
+        self._is_over = True
+        self._ending = ending
+        for waiting in self._calls.values():
+            waiting.hang_up()
+        self._calls.clear()
+        self._room.service.carriers.release(self)
+        self._room.figures.session_closed(ending.value.name)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def _take(self, text: bytes) -> None:
+        """One message, whatever is in it."""
+        if self._ending is not None:
+            return
+        try:
+            call = parse_call(text, self._room.checks, self._room.sizes)
+        except Refused as refused:
+            self._refuse(read_id(text), refused)
+            self._check_authenticated()
+            return
+        try:
+            self._answer_call(call)
+        except Refused as refused:
+            self._refuse(call.id, refused, call.op)
+        except Exception:
+            log.exception("a fault of the service, in %s on a session", call.op)
+            self._answer(call.id, call.op, FAULT)
+
+    def _answer_call(self, call: s.SessionCall) -> None:
+        if isinstance(call, s.AuthenticateCall):
+            self._authenticate(call)
+            return
+        if not self.is_authenticated:
+            self._check_authenticated()
+            raise refuse_http(401, "The first message must be `authenticate`, with a token.", field="op")
+        if isinstance(call, s.CoordinatorCall):
+            self._answer(call.id, call.op, self._room.service.find_coordinators(call.body))
+        else:
+            self._ask(call)
+
+    def _authenticate(self, call: s.AuthenticateCall) -> None:
+        if self._room.is_known_token(call.token):
+            self.is_authenticated = True
+            self._answer(call.id, call.op, AUTHENTICATED)
+            return
+        self._refuse(call.id, refuse_http(401, "The service does not know this token.", field="token"), call.op)
+        self._check_authenticated()
+
+    def _check_authenticated(self) -> None:
+        """Whose first message is no token that is known gets no second one."""
+        if not self.is_authenticated:
+            asyncio.get_running_loop().call_soon(self.end, Ending.NOT_AUTHENTICATED, "the first message was no token")
+
+    def _ask(self, call: s.GroupCall) -> None:
+        room = self._room
+        if call.id in self._calls:
+            raise refuse(ErrorCode.INVALID_REQUEST, "id: a call of this id waits for its answer.", field="id")
+        if len(self._calls) >= room.limits.session_calls_max:
+            raise _over_limit("calls in flight", "session_calls_max", room.limits.session_calls_max)
+        member_id = "" if isinstance(call, s.FetchCall | s.LeaveCall) else call.body.member_id
+        carriers = room.service.carriers
+        if member_id and not carriers.has_room(self, call.group_id, room.limits.session_groups_max):
+            raise _over_limit("groups", "session_groups_max", room.limits.session_groups_max)
+        answer = room.service.ask(call.group_id, call.body, host=self._host)
+        if isinstance(answer, BaseModel | Failure):
+            self._settle(call, member_id, answer)
+            return
+        if member_id and carriers.carrier_of(call.group_id, member_id) is not self:
+            # It counts from now, and is taken back if it turns out to be nobody's.
+            carriers.carry(call.group_id, member_id, self)
+        self._calls[call.id] = answer
+        answer.on_answer = partial(self._answered, call, member_id)
+
+    def _answered(self, call: s.GroupCall, member_id: str, answer: BaseModel | Failure) -> None:
+        """A call that waited is answered, in the middle of somebody's release: nothing may be raised."""
+        del self._calls[call.id]
+        try:
+            self._settle(call, member_id, answer)
+        except Exception:
+            log.exception("a fault of the service, in the answer to %s on a session", call.op)
+            self.end(Ending.FAULT, "the service met a fault of its own")
+
+    def _settle(self, call: s.GroupCall, member_id: str, answer: BaseModel | Failure) -> None:
+        carriers = self._room.service.carriers
+        if isinstance(answer, Failure):
+            if member_id and answer.code in _NOBODY:
+                carriers.drop(call.group_id, member_id, self)
+            elif member_id and answer.code is ErrorCode.REBALANCE_IN_PROGRESS and not answer.superseded:
+                carriers.carry(call.group_id, member_id, self)
+        elif isinstance(answer, m.LeaveAnswer):
+            for left in answer.members:
+                if left.error_code == ErrorCode.NONE:
+                    carriers.drop(call.group_id, left.member_id)
+        else:
+            if isinstance(answer, m.JoinAnswer | m.WaitingAnswer):
+                member_id = answer.member_id or member_id
+            if member_id:
+                carriers.carry(call.group_id, member_id, self)
+        self._answer(call.id, call.op, answer)
+
+    # --- what goes out -----------------------------------------------------------------------------------------------
+
+    def _answer(self, call_id: Id, op: str, answer: BaseModel | Failure) -> None:
+        if isinstance(answer, Failure):
+            self._room.figures.session_call(op, answer.code.name)
+            self._send(problem_text(call_id, problem_of(answer)))
+        else:
+            status = status_of(answer)
+            self._room.figures.session_call(op, "NONE" if status == 200 else "WAITING")
+            self._send(answer_text(call_id, status, text_of(answer)))
+
+    def _refuse(self, call_id: Id, refused: Refused, op: str = "malformed") -> None:
+        self._room.figures.session_call(op, refused.problem.error_name)
+        self._send(problem_text(call_id, refused.problem))
+
+    def told(self, event: RebalanceBegan | GroupUnloaded) -> None:
+        """Push what has happened to a group."""
+        self._push(push_name(event), push_text(event))
+
+    def warn_of_drain(self) -> None:
+        """Push that the node is stopping."""
+        self._push("drain", DRAIN_TEXT)
+
+    def _push(self, name: str, text: bytes) -> None:
+        if self._ending is None:
+            self._room.figures.session_pushed(name)
+            self._send(text)
+
+    @property
+    def _unsent_bytes(self) -> int:
+        assert self._socket is not None
+        transport = self._socket.transport
+        return 0 if transport is None else transport.get_write_buffer_size()
+
+    def _send(self, text: bytes) -> None:
+        if self._socket is None or self._ending is not None:
+            return
+        if self._unsent_bytes > self._room.limits.session_unsent_max_bytes:
+            self.end(Ending.SLOW_READER, "too much waits to be read; that is set by session_unsent_max_bytes")
+            return
+        try:
+            _send_now(self._socket.send_frame(text, WSMsgType.TEXT))
+        except ConnectionError:
+            # The client has gone; the reading side is about to learn of it.
+            return
+
+
+_NOBODY = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
+"""Refusals that say that the member is none."""
+
+AUTHENTICATED = m.HeartbeatAnswer()
+FAULT = Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service met a fault of its own; its log says more.")
+
+
+def _send_now(sending: Coroutine[Any, Any, None]) -> None:
+    """Run what never waits: without compression and with no limit of its own, aiohttp writes a frame at once."""
+    try:
+        sending.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("sending a frame waited for something")
+
+
+def _over_limit(what: str, setting: str, limit: int) -> Refused:
+    detail = f"The session has as many {what} as {setting} allows ({limit})."
+    return refuse(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, limit=limit, setting=setting)

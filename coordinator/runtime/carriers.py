@@ -1,0 +1,125 @@
+"""Which connection carries which member: the session on which it called last.
+
+What happens to a group is told to the connections that carry its members. A member that calls over HTTP, or on another
+session, is carried by the former one no longer. Nothing is kept for a member but its place here, and it is there only
+after a call of it has counted, so ids that a client invents take no memory.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Protocol
+
+from coordinator.core.effects import (
+    Event,
+    GroupRemoved,
+    GroupUnloaded,
+    MemberReplaced,
+    RebalanceBegan,
+    SessionExpired,
+)
+
+TOLD_AT_ONCE_MAX = 200
+"""Connections that are told in one go, before others have their turn."""
+
+Told = RebalanceBegan | GroupUnloaded
+"""What carriers are told."""
+
+
+class Carrier(Protocol):
+    """A connection that carries members. It is told on the event loop, and raises nothing."""
+
+    def told(self, event: Told) -> None:
+        """Something happened to a group of which it carries a member, and it is durable."""
+
+
+class Carriers:
+    """The members that are carried, by group and by carrier. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, Carrier]] = {}
+        self._carried: dict[Carrier, dict[str, set[str]]] = {}
+
+    def __len__(self) -> int:
+        """Connections that carry members."""
+        return len(self._carried)
+
+    def carrier_of(self, group_id: str, member_id: str) -> Carrier | None:
+        """Who carries the member now."""
+        members = self._groups.get(group_id)
+        return None if members is None else members.get(member_id)
+
+    def has_room(self, carrier: Carrier, group_id: str, groups_max: int) -> bool:
+        """Whether the carrier may carry a member of this group: it does already, or has few enough groups."""
+        groups = self._carried.get(carrier)
+        return groups is None or group_id in groups or len(groups) < groups_max
+
+    def carry(self, group_id: str, member_id: str, carrier: Carrier) -> None:
+        """The member's call on this carrier counted. It is carried by nobody else any more."""
+        members = self._groups.get(group_id)
+        if members is None:
+            members = self._groups[group_id] = {}
+        before = members.get(member_id)
+        if before is carrier:
+            return
+        if before is not None:
+            self._uncarry(before, group_id, member_id)
+        members[member_id] = carrier
+        self._carried.setdefault(carrier, {}).setdefault(group_id, set()).add(member_id)
+
+    def drop(self, group_id: str, member_id: str, carrier: Carrier | None = None) -> None:
+        """The member is carried no longer: it has gone, or called elsewhere. With a carrier: by that one alone."""
+        members = self._groups.get(group_id)
+        if members is None:
+            return
+        before = members.get(member_id)
+        if before is None or (carrier is not None and before is not carrier):
+            return
+        self._uncarry(before, group_id, member_id)
+        del members[member_id]
+        if not members:
+            del self._groups[group_id]
+
+    def _uncarry(self, carrier: Carrier, group_id: str, member_id: str) -> None:
+        groups = self._carried[carrier]
+        groups[group_id].discard(member_id)
+        if not groups[group_id]:
+            del groups[group_id]
+        if not groups:
+            del self._carried[carrier]
+
+    def release(self, carrier: Carrier) -> list[tuple[str, str]]:
+        """The carrier is gone. Returns the members, with their groups, that it carried to the end."""
+        carried = [
+            (group_id, member_id)
+            for group_id, member_ids in self._carried.get(carrier, {}).items()
+            for member_id in member_ids
+        ]
+        for group_id, member_id in carried:
+            self.drop(group_id, member_id, carrier)
+        return carried
+
+    def event(self, event: Event) -> None:
+        """Something happened to a group, and is durable: tell who has to know, forget who has gone."""
+        if isinstance(event, RebalanceBegan | GroupUnloaded):
+            self._tell(event)
+        elif isinstance(event, SessionExpired):
+            self.drop(event.group_id, event.member_id)
+        elif isinstance(event, MemberReplaced):
+            self.drop(event.group_id, event.old_member_id)
+        elif isinstance(event, GroupRemoved):
+            for member_id in tuple(self._groups.get(event.group_id, ())):
+                self.drop(event.group_id, member_id)
+
+    def _tell(self, event: Told) -> None:
+        members = self._groups.get(event.group_id)
+        if members:
+            # Each one once, in an order that is the same in every run.
+            self._tell_slice(event, iter(tuple(dict.fromkeys(members.values()))))
+
+    def _tell_slice(self, event: Told, carriers: Iterator[Carrier]) -> None:
+        told: Sequence[Carrier] = tuple(islice(carriers, TOLD_AT_ONCE_MAX))
+        for carrier in told:
+            carrier.told(event)
+        if len(told) == TOLD_AT_ONCE_MAX:
+            asyncio.get_running_loop().call_soon(self._tell_slice, event, carriers)

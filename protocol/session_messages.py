@@ -1,0 +1,152 @@
+"""What is said on a session, `GET /v1/session`: each message is one JSON text.
+
+A client sends calls, with an id of its own choice, and gets one answer to each, in any order. Besides, the service
+sends what nobody asked for: an `event`. The bodies are those of the same operations over HTTP, and so are the problems.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Discriminator, Field, TypeAdapter
+
+from protocol import limits, operations
+from protocol import messages as m
+from protocol.operations import Operation
+
+CallId = (
+    Annotated[int, Field(ge=0, le=limits.CALL_ID_MAX)]
+    | Annotated[str, Field(min_length=1, max_length=limits.CALL_ID_LENGTH_MAX)]
+)
+"""Chosen by the client, repeated in the answer. A whole number that every language can hold, or a short text."""
+
+
+class CoordinatorCall(m.RequestModel):
+    """Find the node that coordinates each of the groups."""
+
+    id: CallId
+    op: Literal["coordinator"]
+    body: m.CoordinatorRequest
+
+
+class JoinCall(m.RequestModel):
+    """Join the group, or join again."""
+
+    id: CallId
+    op: Literal["join"]
+    group_id: m.Id
+    body: m.JoinRequest
+
+
+class SyncCall(m.RequestModel):
+    """Get the assignment, or submit everyone's."""
+
+    id: CallId
+    op: Literal["sync"]
+    group_id: m.Id
+    body: m.SyncRequest
+
+
+class HeartbeatCall(m.RequestModel):
+    """Say that the member lives."""
+
+    id: CallId
+    op: Literal["heartbeat"]
+    group_id: m.Id
+    body: m.HeartbeatRequest
+
+
+class LeaveCall(m.RequestModel):
+    """Leave the group."""
+
+    id: CallId
+    op: Literal["leave"]
+    group_id: m.Id
+    body: m.LeaveRequest
+
+
+class CommitCall(m.RequestModel):
+    """Commit offsets."""
+
+    id: CallId
+    op: Literal["commit"]
+    group_id: m.Id
+    body: m.CommitRequest
+
+
+class FetchCall(m.RequestModel):
+    """Fetch committed offsets; without a body, all of the group."""
+
+    id: CallId
+    op: Literal["fetch"]
+    group_id: m.Id
+    body: m.FetchRequest = m.FetchRequest()
+
+
+class AuthenticateCall(m.RequestModel):
+    """Show a token: the first message of a client that cannot send headers. It needs no id."""
+
+    id: CallId | None = None
+    op: Literal["authenticate"]
+    token: Annotated[str, Field(min_length=1, max_length=limits.TOKEN_LENGTH_MAX)]
+
+
+GroupCall = JoinCall | SyncCall | HeartbeatCall | LeaveCall | CommitCall | FetchCall
+"""Calls that go to one group."""
+
+SessionCall = GroupCall | CoordinatorCall | AuthenticateCall
+
+SESSION_CALLS: TypeAdapter[SessionCall] = TypeAdapter(Annotated[SessionCall, Discriminator("op")])
+"""Reads a call."""
+
+AUTHENTICATE = "authenticate"
+
+OPERATIONS_BY_OP: dict[str, Operation] = {
+    operation.name: operation
+    for operation in (
+        operations.COORDINATOR,
+        operations.JOIN,
+        operations.SYNC,
+        operations.HEARTBEAT,
+        operations.LEAVE,
+        operations.COMMIT,
+        operations.FETCH,
+    )
+}
+"""The `op` of each call that is an operation over HTTP too: it has the same body and the same answer."""
+
+
+class SessionAnswer(m.AnswerModel):
+    """The one answer to a call. `id` is null where the message was such that it could not be read.
+
+    `status` and `body` are what the operation answers over HTTP; of an error the body is a problem document.
+    """
+
+    id: int | str | None
+    status: int
+    body: dict[str, Any]
+
+
+class RebalancePush(m.AnswerModel):
+    """A rebalance of the group has begun: join again. `generation_id` is the one that is ending; a push that names an
+    older one than the member's is stale.
+    """
+
+    event: Literal["rebalance"] = "rebalance"
+    group_id: str
+    generation_id: int
+    reason: str
+
+
+class UnloadedPush(m.AnswerModel):
+    """The node has let go of the group, to load it anew or for good: find its coordinator, and go on there."""
+
+    event: Literal["unloaded"] = "unloaded"
+    group_id: str
+
+
+class DrainPush(m.AnswerModel):
+    """The node is stopping: the session ends soon, and no member of it is taken for dead because of that."""
+
+    event: Literal["drain"] = "drain"
+
+
+PUSHES: tuple[type[BaseModel], ...] = (RebalancePush, UnloadedPush, DrainPush)
