@@ -4,7 +4,8 @@ The start: the store is opened, the port is bound, and calls are answered (with 
 the groups load; when they are there, the one line `listening on URL` goes to standard output.
 
 The stop (SIGTERM or SIGINT): sessions are warned, readiness is false and new calls are refused, calls that wait are
-answered, appends under way finish, sessions are closed, the listener and the connections close, the store closes. A second signal ends the process at once.
+answered, appends under way finish, sessions are closed, the listener and the connections close, the store closes. A
+second signal ends the process at once.
 
 Garbage collection: connections and groups live long and are many, and none of them is a cycle in normal work, so what
 is alive after the start is frozen and the collector looks less often than Python's default: a full collection visits

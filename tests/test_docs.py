@@ -13,7 +13,7 @@ from coordinator.http.errors import ERROR_PAGES
 from coordinator.http.event_text import KINDS
 from coordinator.metrics import GROUP_STATES, Metrics
 from coordinator.settings import Settings, flag_of, variable_of
-from protocol.operations import EVENTS, OPERATIONS
+from protocol.operations import EVENTS, OPERATIONS, SESSION
 from tests.coordinator.test_metrics import Watched
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -80,7 +80,7 @@ def test_every_error_has_its_row(slug: str) -> None:
 
 def test_every_operation_is_named() -> None:
     text = (DOCS / "http.md").read_text()
-    for operation in (*OPERATIONS, EVENTS):
+    for operation in (*OPERATIONS, EVENTS, SESSION):
         assert f"`{operation.method} {operation.path}`" in text
 
 

@@ -182,9 +182,11 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
         ("Status", "Answer"),
         ((status, _response(response)) for status, response in operation["responses"].items()),
     )
+    more = f"<p>{_prose(operation['description'])}</p>" if "description" in operation else ""
     return (
         f'<section id="{operation["operationId"]}"><h3><span class="method">{method}</span> '
-        f"<code>{escape(path)}</code></h3><p>{_prose(operation['summary'])}.</p>{parameters}{takes}{answers}</section>"
+        f"<code>{escape(path)}</code></h3><p>{_prose(operation['summary'])}.</p>"
+        f"{more}{parameters}{takes}{answers}</section>"
     )
 
 
@@ -192,7 +194,7 @@ def _response(response: Mapping[str, Any]) -> str:
     problems = response.get("x-problems")
     if problems:
         return ", ".join(f'<a href="/errors/{slug}">{slug}</a>' for slug in problems)
-    return f"{_content(response['content'])} {_prose(response['description'])}"
+    return f"{_content(response.get('content', {}))} {_prose(response['description'])}".strip()
 
 
 def _content(content: Mapping[str, Any]) -> str:

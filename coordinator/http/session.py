@@ -97,7 +97,9 @@ class SessionRoom:
 
 
 class Socket(web.WebSocketResponse[bool]):
-    """The answer that becomes a session. aiohttp prepares it, and then asks it for its end: that is when it serves."""
+    """The answer that becomes a session. It is prepared by the handler, for aiohttp takes back the upgrade of a request
+    whose handler has returned; then aiohttp asks it for its end, and that is when it serves.
+    """
 
     def __init__(
         self, serve: "Callable[[Socket], Awaitable[None]]", on_ended: Callable[[], None], ping_ms: int, bytes_max: int
@@ -118,7 +120,9 @@ class Socket(web.WebSocketResponse[bool]):
         self.transport: asyncio.Transport | None = None
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        """Called by aiohttp: shake hands."""
+        """Shake hands. aiohttp calls it again, once the handler has returned."""
+        if self.writer is not None:
+            return self.writer
         try:
             self.transport = request.transport
             self.writer = await super().prepare(request)
@@ -169,6 +173,9 @@ class Session:
         finally:
             if deadline is not None:
                 deadline.cancel()
+            if isinstance(socket.exception(), TimeoutError):
+                # aiohttp has cut the connection, which may look like a loss from here.
+                how = Ending.UNANSWERED_PING
             self._over(self._ending or how)
 
     async def _read(self, socket: Socket) -> Ending:
@@ -192,7 +199,7 @@ class Session:
         if isinstance(error, WebSocketError):
             return Ending.TOO_LARGE if error.code == WSCloseCode.MESSAGE_TOO_BIG else Ending.MALFORMED
         self._abort()
-        return Ending.UNANSWERED_PING if isinstance(error, TimeoutError) else Ending.LOST
+        return Ending.LOST
 
     async def _rest(self) -> bool:
         """Read nothing until the client has; False where it does not in the time that a ping may take."""
@@ -251,8 +258,13 @@ class Session:
             call = parse_call(text, self._room.checks, self._room.sizes)
         except Refused as refused:
             self._refuse(read_id(text), refused)
-            self._check_authenticated()
-            return
+        else:
+            self._serve_call(call)
+        if not self.is_authenticated:
+            # There is no second try: who guesses tokens is to pay for a handshake each.
+            self.end(Ending.NOT_AUTHENTICATED, "the first message was no token that is known")
+
+    def _serve_call(self, call: s.SessionCall) -> None:
         try:
             self._answer_call(call)
         except Refused as refused:
@@ -266,7 +278,6 @@ class Session:
             self._authenticate(call)
             return
         if not self.is_authenticated:
-            self._check_authenticated()
             raise refuse_http(401, "The first message must be `authenticate`, with a token.", field="op")
         if isinstance(call, s.CoordinatorCall):
             self._answer(call.id, call.op, self._room.service.find_coordinators(call.body))
@@ -274,17 +285,10 @@ class Session:
             self._ask(call)
 
     def _authenticate(self, call: s.AuthenticateCall) -> None:
-        if self._room.is_known_token(call.token):
-            self.is_authenticated = True
-            self._answer(call.id, call.op, AUTHENTICATED)
-            return
-        self._refuse(call.id, refuse_http(401, "The service does not know this token.", field="token"), call.op)
-        self._check_authenticated()
-
-    def _check_authenticated(self) -> None:
-        """Whose first message is no token that is known gets no second one."""
-        if not self.is_authenticated:
-            asyncio.get_running_loop().call_soon(self.end, Ending.NOT_AUTHENTICATED, "the first message was no token")
+        if not self._room.is_known_token(call.token):
+            raise refuse_http(401, "The service does not know this token.", field="token")
+        self.is_authenticated = True
+        self._answer(call.id, call.op, AUTHENTICATED)
 
     def _ask(self, call: s.GroupCall) -> None:
         room = self._room

@@ -66,6 +66,7 @@ class Sessions:
             )
         self._open[session] = None
         room.figures.sessions_open(+1)
+        await socket.prepare(request)
         return socket
 
     def _check_room(self, has_token: bool) -> None:

@@ -44,6 +44,15 @@ class Carriers:
         """Connections that carry members."""
         return len(self._carried)
 
+    @property
+    def group_count(self) -> int:
+        """Groups of which some member is carried."""
+        return len(self._groups)
+
+    def members_of(self, group_id: str) -> frozenset[str]:
+        """The group's members that are carried."""
+        return frozenset(self._groups.get(group_id, ()))
+
     def carrier_of(self, group_id: str, member_id: str) -> Carrier | None:
         """Who carries the member now."""
         members = self._groups.get(group_id)

@@ -49,6 +49,7 @@ class DoorClient:
     port: int
     figures: FakeFigures
     door: Door
+    service: Any
 
     async def request(
         self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -132,7 +133,7 @@ async def open_door(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         async with aiohttp.ClientSession(auto_decompress=False, timeout=TIMEOUT) as session:
-            yield DoorClient(session, runner.addresses[0][1], figures, door)
+            yield DoorClient(session, runner.addresses[0][1], figures, door, service)
             await door.sessions.close()
     finally:
         await runner.cleanup()

@@ -57,7 +57,7 @@ class FakeService:
             raise
         raise AssertionError("nobody completes this future")
 
-    def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | "FakeWaiting":
+    def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | FakeWaiting:
         self.calls.append((group_id, request, host))
         if self.fault is not None:
             raise self.fault

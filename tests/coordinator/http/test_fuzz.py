@@ -21,12 +21,12 @@ from coordinator.runtime.service import Service
 from coordinator.storage.memory import MemoryStore
 from protocol import messages as m
 from protocol.errors import ErrorCode
-from protocol.operations import EVENTS, OPERATIONS
+from protocol.operations import EVENTS, OPERATIONS, SESSION
 from tests.coordinator.http.problem_checks import check_problem
 from tests.fakes.door_server import open_door, parse_answer
 from tests.fakes.fake_service import FakeService
 
-PATHS = [operation.path for operation in (*OPERATIONS, EVENTS)] + [
+PATHS = [operation.path for operation in (*OPERATIONS, EVENTS, SESSION)] + [
     "/",
     "/docs",
     "/errors/{slug}",

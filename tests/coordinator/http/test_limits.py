@@ -123,6 +123,9 @@ def names(n: int, parameter: str) -> str:
     return "?" + "&".join(f"{parameter}=n{number}" for number in range(n))
 
 
+BEAT = {"group_id": "g", "generation_id": 1, "member_id": "a"}
+
+
 def row(
     operation: Operation, path: str, setting: str, value: int, body: Callable[[int], Any], named: str, **more: Any
 ) -> Case:
@@ -162,6 +165,13 @@ OF_REQUESTS = [
         lambda n: SYNC | {"assignments": [{"member_id": text(n)}]}, "assignments.0.member_id", extra=64),
     row(ops.SYNC, "assignments.*.assignment", "assignment_max_bytes", 100,
         lambda n: SYNC | {"assignments": [{"member_id": "a", "assignment": kept_as(n)}]}, "assignments.0.assignment"),
+    row(ops.HEARTBEATS, "heartbeats", "heartbeats_max", 3, lambda n: {"heartbeats": [BEAT] * n}, "heartbeats"),
+    row(ops.HEARTBEATS, "heartbeats.*.group_id", "id_length_max", 20,
+        lambda n: {"heartbeats": [BEAT | {"group_id": text(n)}]}, "heartbeats.0.group_id"),
+    row(ops.HEARTBEATS, "heartbeats.*.member_id", "id_length_max", 20,
+        lambda n: {"heartbeats": [BEAT | {"member_id": text(n)}]}, "heartbeats.0.member_id", extra=64),
+    row(ops.HEARTBEATS, "heartbeats.*.group_instance_id", "id_length_max", 20,
+        lambda n: {"heartbeats": [BEAT | {"group_instance_id": text(n)}]}, "heartbeats.0.group_instance_id"),
     row(ops.LEAVE, "members", "leave_members_max", 3, lambda n: {"members": [{"member_id": "a"}] * n}, "members"),
     row(ops.LEAVE, "members.*.member_id", "id_length_max", 20,
         lambda n: {"members": [{"member_id": text(n)}]}, "members.0.member_id", extra=64),
@@ -487,6 +497,9 @@ IN_PARTS_OR_UNDER_WAY = {
     "body_timeout_ms",
     "preview_size_max",  # tests/coordinator/runtime/test_preview.py
     "event_streams_max",  # tests/coordinator/http/test_events.py
+    "sessions_max",  # these: tests/coordinator/http/test_sessions.py
+    "session_calls_max",
+    "session_groups_max",
 }
 
 
@@ -499,6 +512,9 @@ def test_every_limit_has_its_setting_its_row_and_its_case() -> None:
     older = {
         "group_max_size",
         "event_streams_max",
+        "sessions_max",
+        "session_calls_max",
+        "session_groups_max",
         "group_min_session_timeout_ms",
         "group_max_session_timeout_ms",
         "offset_metadata_max_bytes",
