@@ -112,8 +112,7 @@ class EventLog:
                 event.duration_ms,
             )
         elif isinstance(event, SessionExpired):
-            kind = "the id handed out was not used in time" if event.pending else "the member was not heard of in time"
-            log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, kind)
+            log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, _why_dropped(event))
         elif isinstance(event, GroupRemoved):
             log.info("group %s: %s, with its offsets", event.group_id, event.cause)
         elif isinstance(event, OffsetsReset):
@@ -128,3 +127,11 @@ class EventLog:
 
     def parked(self, delta: int) -> None:
         """Not told: metrics have it."""
+
+
+def _why_dropped(event: SessionExpired) -> str:
+    if event.pending:
+        return "the id handed out was not used in time"
+    if event.disconnected:
+        return "its connection was lost, and it did not come back in time"
+    return "the member was not heard of in time"

@@ -204,6 +204,7 @@ def rules_of(settings: Settings) -> Rules:
         offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
         parked_call_max_wait_ms=settings.parked_call_max_wait_ms,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        disconnect_grace_ms=settings.disconnect_grace_ms,
         rebalance_history_max=settings.rebalance_history_max,
         rebalance_cooldown_ms=settings.rebalance_cooldown_ms,
         rebalance_cooldown_max_ms=settings.rebalance_cooldown_max_ms,

@@ -154,11 +154,12 @@ class Metrics:
         )
         expired = Counter(
             "rallypoint_sessions_expired",
-            "Sessions that ran out: of members, and of ids handed out and never used (pending).",
+            "Sessions that ran out: of members, of ids handed out and never used (pending), and of members whose "
+            "connection was lost and who did not come back (disconnected).",
             ("kind",),
             registry=registry,
         )
-        self._expired = {False: expired.labels("member"), True: expired.labels("pending")}
+        self._expired = {kind: expired.labels(kind) for kind in ("member", "pending", "disconnected")}
         self._offsets_expired = Counter(
             "rallypoint_offsets_expired",
             "Committed offsets that were forgotten because nobody used them for so long.",
@@ -205,7 +206,8 @@ class Metrics:
             self._sync_phase.observe(event.duration_ms / 1000)
             self._moved.inc(event.partitions_moved or 0)
         elif isinstance(event, SessionExpired):
-            self._expired[event.pending].inc()
+            kind = "pending" if event.pending else "disconnected" if event.disconnected else "member"
+            self._expired[kind].inc()
         elif isinstance(event, OffsetsRemoved) and event.cause is Removal.EXPIRED:
             self._offsets_expired.inc(len(event.partitions))
 

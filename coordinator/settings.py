@@ -345,6 +345,16 @@ class Settings(BaseSettings):
         ge=0,
         le=10_000_000,
     )
+    disconnect_grace_ms: int = _setting(
+        2_000,
+        "Sessions",
+        "How long, in milliseconds, a member whose own side has ended its session without a leave may take to come "
+        "back, where its join names no `disconnect_grace_ms`; then it is taken for dead. Static members have a grace "
+        "only where they name one. The default is enough to connect again, and short enough for a process that was "
+        "killed.",
+        ge=0,
+        le=INT32_MAX,
+    )
     session_calls_max: int = _setting(
         1_000,
         "Sessions",

@@ -419,6 +419,11 @@ def _session_set(fact: n.SessionSet, group: Group) -> None:
 
 
 @_apply.register
+def _grace_set(fact: n.GraceSet, group: Group) -> None:
+    group.members[fact.member_id].grace_deadline_ms = fact.deadline_ms
+
+
+@_apply.register
 def _sync_seen(fact: n.SyncSeen, group: Group) -> None:
     group.pending_sync.discard(fact.member_id)
 

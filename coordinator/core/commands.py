@@ -69,9 +69,21 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """The client of a waiting call went away: nobody reads the answer. What the call did stays done."""
+    """The client of a waiting call went away: nobody reads the answer. What the call did stays done.
+
+    `connection_lost`: with the connection that carries the member, whose id its client may not know yet; then
+    `ConnectionLost` follows.
+    """
 
     call_id: int
+    connection_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost:
+    """The connection that carried the member, the one on which it called last, was ended by the member's own side."""
+
+    member_id: str
 
 
 class Trigger(StrEnum):
@@ -99,6 +111,7 @@ class TimerKind(StrEnum):
     CALL = "call"
     EXPIRY = "expiry"
     HOLD = "hold"
+    GRACE = "grace"
 
 
 class TimerKey(NamedTuple):
@@ -156,7 +169,7 @@ class TopicsDeleted:
     """Topics were deleted that the group has not heard of. Given by `step` alone, before every other command."""
 
 
-Command = Call | HangUp | TimerFired | GroupLoaded | TopicsChanged | TopicsDeleted | Rebalance | Settle
+Command = Call | HangUp | ConnectionLost | TimerFired | GroupLoaded | TopicsChanged | TopicsDeleted | Rebalance | Settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +184,7 @@ class Rules:
     offset_metadata_max_bytes: int = 4_096
     parked_call_max_wait_ms: int = 55_000
     heartbeat_interval_ms: int = 3_000
+    disconnect_grace_ms: int = 2_000
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_interval_ms: int = 600_000
     rebalance_history_max: int = 100

@@ -29,6 +29,7 @@ from coordinator.core.commands import (
     AssignmentRequest,
     Call,
     Command,
+    ConnectionLost,
     DeleteGroupRequest,
     DescribeRequest,
     GroupLoaded,
@@ -53,6 +54,7 @@ from protocol.errors import ErrorCode
 
 _QUIET = (
     n.SessionSet,
+    n.GraceSet,
     n.CallParked,
     n.CallUnparked,
     n.DeletionsSeen,
@@ -115,11 +117,14 @@ def decide(group: Group, command: Command, moment: Moment) -> Draft:
     draft = Draft()
     match command:
         case Call():
+            membership.come_back(group, command.request, draft)
             _decide_call(group, command, moment, draft)
         case TimerFired(key=key):
             _decide_timer(group, key, moment, draft)
-        case HangUp(call_id=call_id):
-            membership.hang_up(group, call_id, moment, draft)
+        case HangUp():
+            membership.hang_up(group, command, moment, draft)
+        case ConnectionLost(member_id=member_id):
+            membership.connection_lost(group, member_id, moment, draft)
         case Rebalance():
             rebalance.start(group, command, moment, draft)
         case Settle():
@@ -198,6 +203,8 @@ def _decide_timer(group: Group, key: TimerKey, moment: Moment, draft: Draft) -> 
             rebalance.sync_fired(group, key.phase, draft)
         case TimerKind.EXPIRY:
             expiry.check(group, moment, draft)
+        case TimerKind.GRACE:
+            membership.grace_fired(group, key.subject, moment, draft)
         case TimerKind.HOLD:
             holding.review(group, moment, draft)
 

@@ -94,12 +94,23 @@ class Draft:
         for call_id in (member.join_call, member.sync_call, member.heartbeat_call):
             self.answer_parked(call_id, answer)
         self.cancel_timer(session_timer(member.member_id))
+        self.cancel_grace(member)
         self.fact(n.MemberRemoved(member.member_id))
+
+    def cancel_grace(self, member: Member) -> None:
+        """Whether it comes back is waited for no longer, if it was."""
+        if member.grace_deadline_ms is not None:
+            self.cancel_timer(grace_timer(member.member_id))
 
 
 def session_timer(member_id: str) -> TimerKey:
     """Name of a member's session timer."""
     return TimerKey(TimerKind.SESSION, member_id)
+
+
+def grace_timer(member_id: str) -> TimerKey:
+    """Name of the timer of a member whose connection was lost."""
+    return TimerKey(TimerKind.GRACE, member_id)
 
 
 def pending_timer(member_id: str) -> TimerKey:

@@ -188,11 +188,15 @@ class SyncPhaseEnded:
 
 @dataclass(frozen=True, slots=True)
 class SessionExpired:
-    """A member, or an id handed out (`pending`), was not heard of in time."""
+    """A member, or an id handed out (`pending`), was not heard of in time.
+
+    `disconnected`: its connection was lost, and it did not come back within its grace.
+    """
 
     group_id: str
     member_id: str
     pending: bool = False
+    disconnected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ class Member:
 
     `joined`: it has joined the phase that is preparing. `is_new`: it never had a generation. The three `…_call` are
     its letter-boxes: which waiting call gets the answer, if one waits. `deadline_ms` ends its session;
-    `join_deadline_ms` is how long a new member may wait for its first generation.
+    `join_deadline_ms` is how long a new member may wait for its first generation. `grace_deadline_ms` is None unless
+    its connection was lost: until then it may come back.
     """
 
     member_id: str
@@ -110,6 +111,7 @@ class Member:
     skip_assignment: bool = False
     deadline_ms: int = 0
     join_deadline_ms: int = 0
+    grace_deadline_ms: int | None = None
     pending_request_id: str | None = None
     join_call: int | None = None
     sync_call: int | None = None
@@ -119,6 +121,11 @@ class Member:
     def waits(self) -> bool:
         """A join or a sync of this member waits for its answer, so the session does not run."""
         return self.join_call is not None or self.sync_call is not None
+
+    @property
+    def is_connected(self) -> bool:
+        """Some call of this member waits for its answer, so there is a connection."""
+        return self.waits or self.heartbeat_call is not None
 
 
 class Box(StrEnum):

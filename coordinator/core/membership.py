@@ -8,8 +8,8 @@ from dataclasses import replace
 from coordinator.core import capacity, rebalance
 from coordinator.core import notes as n
 from coordinator.core import records as r
-from coordinator.core.commands import Call, Moment, Rebalance, Trigger
-from coordinator.core.decision import Draft, call_timer, expiry_timer, pending_timer, session_timer
+from coordinator.core.commands import Call, GroupRequest, HangUp, Moment, Rebalance, Trigger
+from coordinator.core.decision import Draft, call_timer, expiry_timer, grace_timer, pending_timer, session_timer
 from coordinator.core.effects import Failure, GroupCreated, MemberReplaced, SessionExpired
 from coordinator.core.group import Box, Group, Member, MemberTerms, Offered, State
 from coordinator.core.subscription import topics_of
@@ -356,6 +356,7 @@ def _take_over(
         skip_assignment=unchanged and leads,
     )
     draft.cancel_timer(session_timer(old.member_id))
+    draft.cancel_grace(old)
     assert old.group_instance_id is not None
     draft.notify(MemberReplaced(group.group_id, old.group_instance_id, old.member_id, member_id))
     if unchanged:
@@ -543,16 +544,67 @@ def call_fired(group: Group, call_id: int, moment: Moment, draft: Draft) -> None
     draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
 
 
-def hang_up(group: Group, call_id: int, moment: Moment, draft: Draft) -> None:
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+def connection_lost(group: Group, member_id: str, moment: Moment, draft: Draft) -> None:
+    """The member's own side has ended the connection that carried it: it has its grace to come back.
+
+    A static member is away on purpose more often than not, so it has a grace only where its join asked for one. The
+    session goes on beside it, and may end before.
+    """
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    grace_ms = member.terms.disconnect_grace_ms
+    if grace_ms is None:
+        if member.group_instance_id is not None:
+            return
+        grace_ms = moment.rules.disconnect_grace_ms
+    deadline_ms = moment.now_ms + grace_ms
+    draft.fact(n.GraceSet(member_id, deadline_ms))
+    draft.set_timer(grace_timer(member_id), deadline_ms)
+
+
+def come_back(group: Group, request: GroupRequest, draft: Draft) -> None:
+    """Any call of a member whose connection was lost ends its grace, whatever the call is answered."""
+    member_id: str | None = getattr(request, "member_id", None)
+    if not member_id and isinstance(request, m.JoinRequest) and request.request_id is not None:
+        # A first join that comes again, before its sender has learnt its id.
+        member_id = group.requests.get(request.request_id)
+    member = group.members.get(member_id or "")
+    if member is not None and member.grace_deadline_ms is not None:
+        draft.fact(n.GraceSet(member.member_id, None))
+        draft.cancel_grace(member)
+
+
+def grace_fired(group: Group, member_id: str, moment: Moment, draft: Draft) -> None:
+    """Who has not come back is dead; who waits on another connection was never away."""
+    member = group.members.get(member_id)
+    if member is None or member.grace_deadline_ms is None or moment.now_ms < member.grace_deadline_ms:
+        return
+    if member.is_connected:
+        draft.fact(n.GraceSet(member_id, None))
+        return
+    detail = "The member's connection was lost, and it did not come back in time."
+    draft.remove_member(member, Failure(ErrorCode.UNKNOWN_MEMBER_ID, detail, member_id=""))
+    draft.notify(SessionExpired(group.group_id, member_id, disconnected=True))
+    draft.then.append(_because(Trigger.MEMBER_EXPIRED, f"the connection of {member_id} was lost", member))
+
+
+def hang_up(group: Group, command: HangUp, moment: Moment, draft: Draft) -> None:
     """The client of a waiting call is gone: its letter-box is empty, and without one the session runs.
 
     A heartbeat that waited was counted when it came; that nobody reads its answer is no sign of life.
     """
+    call_id = command.call_id
     parked = group.parked.get(call_id)
     if parked is None:
         return
     draft.fact(n.CallUnparked(call_id))
     draft.cancel_timer(call_timer(call_id))
+    if command.connection_lost:
+        connection_lost(group, parked.member_id, moment, draft)
     if parked.box is not Box.HEARTBEAT:
         member = group.members[parked.member_id]
         draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)

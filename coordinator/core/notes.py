@@ -125,6 +125,14 @@ class SessionSet:
 
 
 @dataclass(frozen=True, slots=True)
+class GraceSet:
+    """A member's connection was lost, and it has until then to come back; None: it has, or is heard of elsewhere."""
+
+    member_id: str
+    deadline_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class CallParked:
     """A call waits in a letter-box of a member, which must be free."""
 
@@ -226,6 +234,7 @@ Note = (
     | MemberRemoved
     | MemberJoined
     | SessionSet
+    | GraceSet
     | CallParked
     | CallUnparked
     | RebalanceStarted

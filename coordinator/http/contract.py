@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from coordinator.core.commands import GroupRequest
 from coordinator.core.effects import Failure, GroupAnswer
-from coordinator.runtime.carriers import Carriers
+from coordinator.runtime.carriers import Carrier, Carriers
 from protocol import messages as m
 
 
@@ -18,8 +18,8 @@ class WaitingCall(Protocol):
     on_answer: Callable[[Any], None] | None
     """Called with the answer, once; it raises nothing."""
 
-    def hang_up(self) -> None:
-        """Nobody waits for the answer any more."""
+    def hang_up(self, *, connection_lost: bool = False) -> None:
+        """Nobody waits for the answer any more. `connection_lost`: of a member whose own side has hung up."""
 
 
 class GroupService(Protocol):
@@ -37,6 +37,9 @@ class GroupService(Protocol):
 
     async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
         """Many heartbeats, one result each, in order."""
+
+    def end_session(self, carrier: Carrier, *, by_client: bool) -> None:
+        """A session is over; whose side ended it decides how long its members are waited for."""
 
     @property
     def carriers(self) -> Carriers:

@@ -148,7 +148,7 @@ class Session:
         self._host = host
         self.is_authenticated = is_authenticated
         self._socket: Socket | None = None
-        self._calls: dict[int | str, WaitingCall] = {}
+        self._calls: dict[int | str, tuple[WaitingCall, bool]] = {}
         self._ending: Ending | None = None
         self._goodbye: asyncio.Task[None] | None = None
         self._is_over = False
@@ -242,10 +242,12 @@ class Session:
         """Calls that wait lose their letter-boxes, members their carrier."""
         self._is_over = True
         self._ending = ending
-        for waiting in self._calls.values():
-            waiting.hang_up()
+        by_client = ending.value.by_client
+        for waiting, is_nameless in self._calls.values():
+            # A first join has a member whose id was told to nobody, so nobody carries it.
+            waiting.hang_up(connection_lost=by_client and is_nameless)
         self._calls.clear()
-        self._room.service.carriers.release(self)
+        self._room.service.end_session(self, by_client=by_client)
         self._room.figures.session_closed(ending.value.name)
 
     # --- calls -------------------------------------------------------------------------------------------------------
@@ -307,7 +309,7 @@ class Session:
         if member_id and carriers.carrier_of(call.group_id, member_id) is not self:
             # It counts from now, and is taken back if it turns out to be nobody's.
             carriers.carry(call.group_id, member_id, self)
-        self._calls[call.id] = answer
+        self._calls[call.id] = answer, isinstance(call, s.JoinCall) and not member_id
         answer.on_answer = partial(self._answered, call, member_id)
 
     def _answered(self, call: s.GroupCall, member_id: str, answer: BaseModel | Failure) -> None:

@@ -102,10 +102,13 @@ class Waiting:
         if self.on_answer is not None:
             self.on_answer(answer)
 
-    def hang_up(self) -> None:
-        """Nobody waits for the answer any more. What the call did stays done."""
+    def hang_up(self, *, connection_lost: bool = False) -> None:
+        """Nobody waits for the answer any more. What the call did stays done.
+
+        `connection_lost`: the member's own side has ended the connection that carries the member.
+        """
         self.on_answer = None
-        self._lane.hang_up(self._call_id)
+        self._lane.hang_up(self._call_id, connection_lost=connection_lost)
 
 
 class Lane:
@@ -159,10 +162,10 @@ class Lane:
             self._mailbox.append(command)
             self.go_on()
 
-    def hang_up(self, call_id: int) -> None:
+    def hang_up(self, call_id: int, *, connection_lost: bool = False) -> None:
         """Nobody waits for the call any more. What it did stays done."""
         if call_id in self._waiting:
-            self.tell(HangUp(call_id))
+            self.tell(HangUp(call_id, connection_lost))
 
     def go_on(self) -> None:
         """Do what waits, unless it is being done."""

@@ -12,14 +12,14 @@ from functools import lru_cache, partial
 from itertools import count
 
 from coordinator.core.capacity import creates_group, over_limit
-from coordinator.core.commands import Call, GroupRequest, Moment, Rules, TopicsChanged
+from coordinator.core.commands import Call, ConnectionLost, GroupRequest, Moment, Rules, TopicsChanged
 from coordinator.core.decide import step
 from coordinator.core.effects import Failure, GroupAnswer, Reply
 from coordinator.core.group import Group, State
 from coordinator.core.records import LayoutRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
 from coordinator.runtime.capacity import NodeCapacity
-from coordinator.runtime.carriers import Carriers
+from coordinator.runtime.carriers import Carrier, Carriers
 from coordinator.runtime.clock import Clock
 from coordinator.runtime.deletions import Deletions
 from coordinator.runtime.heartbeats import beat_all
@@ -185,6 +185,17 @@ class Service:
         random_part = self._draw_id() if isinstance(request, m.JoinRequest) else ""
         waiting = lane.call(Call(next(self._call_ids), request, host, random_part))
         return waiting if waiting.answer is None else waiting.answer
+
+    def end_session(self, carrier: Carrier, *, by_client: bool) -> None:
+        """The carrier is gone. Ended by its client's side, the members it carried have their grace to come back.
+
+        In one go, for a member that comes back is to find its loss told already. A group that is not loaded now is told
+        nothing: after a load each of its members has a whole session.
+        """
+        for group_id, member_id in self.carriers.release(carrier):
+            lane = self._shards[self._shard_of(group_id)].lanes.get(group_id) if by_client else None
+            if lane is not None:
+                lane.tell(ConnectionLost(member_id))
 
     async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
         """Many heartbeats, each answered for itself, in order."""

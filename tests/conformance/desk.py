@@ -11,6 +11,7 @@ from coordinator.core.apply import apply
 from coordinator.core.commands import (
     Call,
     Command,
+    ConnectionLost,
     DeleteGroupRequest,
     DescribeRequest,
     GroupLoaded,
@@ -152,8 +153,11 @@ class Desk:
         self.tell(Call(self.calls, request, host="127.0.0.1", random_part=f"r{self.calls}"))
         return self.calls
 
-    def hang_up(self, call_id: int) -> None:
-        self.tell(HangUp(call_id))
+    def hang_up(self, call_id: int, *, connection_lost: bool = False) -> None:
+        self.tell(HangUp(call_id, connection_lost))
+
+    def lose_connection(self, member_id: str) -> None:
+        self.tell(ConnectionLost(member_id))
 
     def topics(self, **counts: int) -> None:
         """The registry now says this."""
@@ -189,6 +193,7 @@ class Desk:
         request_id: str | None = None,
         client_id: str = "c",
         max_wait_ms: int | None = 10_000_000,
+        grace_ms: int | None = None,
     ) -> int:
         return self.call(
             m.JoinRequest(
@@ -199,6 +204,7 @@ class Desk:
                 protocols=tuple(m.JoinProtocol(name=name, metadata=metadata) for name, metadata in protocols),
                 session_timeout_ms=session_ms,
                 rebalance_timeout_ms=rebalance_ms,
+                disconnect_grace_ms=grace_ms,
                 request_id=request_id,
                 max_wait_ms=max_wait_ms,
             )

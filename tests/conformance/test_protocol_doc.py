@@ -71,6 +71,7 @@ def test_every_state_trigger_and_timer_is_named() -> None:
         "call": "held call",
         "expiry": "expiry",
         "hold": "hold",
+        "grace": "grace",
     }
     assert timers.keys() == {kind.value for kind in TimerKind}
     for name in timers.values():

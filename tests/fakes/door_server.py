@@ -51,6 +51,10 @@ class DoorClient:
     door: Door
     service: Any
 
+    def events(self) -> list[Any]:
+        """What the service's observer was told."""
+        return list(self.service._observer.events)
+
     async def request(
         self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Answer:

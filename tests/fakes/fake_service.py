@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator.core.commands import GroupRequest
 from coordinator.core.effects import Failure, GroupAnswer
-from coordinator.runtime.carriers import Carriers
+from coordinator.runtime.carriers import Carrier, Carriers
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
@@ -22,7 +22,7 @@ class FakeWaiting:
         self.on_answer: Callable[[Any], None] | None = None
         self._hung_up = hung_up
 
-    def hang_up(self) -> None:
+    def hang_up(self, *, connection_lost: bool = False) -> None:
         self._hung_up.set()
 
 
@@ -65,6 +65,9 @@ class FakeService:
             return self.answers[type(request)]
         self.parked.set()
         return FakeWaiting(self.hung_up)
+
+    def end_session(self, carrier: Carrier, *, by_client: bool) -> None:
+        self.carriers.release(carrier)
 
     async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
         self.calls.append(("", request, host))

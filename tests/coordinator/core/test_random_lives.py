@@ -51,6 +51,7 @@ class Clients:
             session_ms=3_000,
             request_id=f"{who}-{how}" if how % 2 else None,
             max_wait_ms=(None, 0, 1_000)[how % 3],
+            grace_ms=(None, 0, 700)[how % 3],
         )
         self.joins[who] = call
 
@@ -127,6 +128,12 @@ class Clients:
         if who in self.joins:
             self.desk.hang_up(self.joins[who])
 
+    def lose(self, who: int, how: int) -> None:
+        if how == 7 and who in self.joins:
+            self.desk.hang_up(self.joins[who], connection_lost=True)
+        else:
+            self.desk.lose_connection(self.ids[who])
+
     def topic(self, _: int, how: int) -> None:
         self.desk.topics(t=5 + how)
 
@@ -150,6 +157,7 @@ WORDS = (
     "commit",
     "time",
     "hang_up",
+    "lose",
     "topic",
     "crash",
     "delete",
@@ -171,6 +179,9 @@ def check(clients: Clients, hung_up: set[int]) -> None:
     assert sessions == desk.group.members.keys(), "a session has no timer, or a timer no member"
     pendings = {key.subject for key in desk.timers if key.kind is TimerKind.PENDING}
     assert pendings == desk.group.pending.keys()
+    graces = {key.subject: at for key, at in desk.timers.items() if key.kind is TimerKind.GRACE}
+    away = {x.member_id: x.grace_deadline_ms for x in desk.group.members.values() if x.grace_deadline_ms is not None}
+    assert graces == away, "a grace has no timer, or a timer no grace"
     phases = [key for key in desk.timers if key.kind is TimerKind.JOIN]
     assert [key.phase for key in phases] == (
         [desk.group.phase] if desk.group.state is State.PREPARING_REBALANCE else []
@@ -188,7 +199,11 @@ def live(script: list[Word]) -> Clients:
     highest = 0
     for word, who, how in script:
         say: Callable[[int, int], Any] = getattr(clients, word)
-        if word == "hang_up" and who in clients.joins and clients.desk.waits(clients.joins[who]):
+        if (
+            (word == "hang_up" or (word, how) == ("lose", 7))
+            and who in clients.joins
+            and clients.desk.waits(clients.joins[who])
+        ):
             hung_up.add(clients.joins[who])
         say(who, how)
         clients.look()

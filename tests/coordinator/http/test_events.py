@@ -87,7 +87,7 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
         SyncPhaseEnded("g", 8, 7, 9, 4),
         {"generation_id": 8, "duration_ms": 7, "rebalance_id": 9, "partitions_moved": 4},
     ),
-    (SessionExpired("g", "a", pending=True), {"member_id": "a", "pending": True}),
+    (SessionExpired("g", "a", pending=True), {"member_id": "a", "pending": True, "disconnected": False}),
     (
         OffsetsCommitted("g", (("t", 0, 5), ("t", 1, 6), ("u", 0, 7))),
         {"offsets": {"t": {"0": {"offset": 5}, "1": {"offset": 6}}, "u": {"0": {"offset": 7}}}},
