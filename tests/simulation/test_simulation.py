@@ -26,15 +26,22 @@ PARTS = [
 @pytest.mark.parametrize("first", PARTS)
 def test_every_law_holds_in_every_schedule(first: int) -> None:
     faults: Counter[str] = Counter()
-    done: Counter[str] = Counter()
     for seed in range(first, first + PART):
         result = run(seed)
         assert result.violation is None, failure_of(result)
         assert result.calls > 0, f"seed {seed} asked nothing"
         faults.update(result.faults)
-        done.update(result.done)
-    assert all(done[kind] for kind in DEEDS), f"these schedules hardly ever come to operators: {done}"
     assert all(faults[kind] for kind in LIVELY), f"these schedules are tamer than they should be: {faults}"
+
+
+def test_operators_get_done_what_they_ask_for_sometimes() -> None:
+    """A reset that is always refused, for members are there, tests nothing of what a reset does."""
+    done: Counter[str] = Counter()
+    for seed in range(1, 401):
+        done.update(run(seed).done)
+        if all(done[kind] >= 3 for kind in DEEDS):
+            return
+    raise AssertionError(f"these schedules hardly ever come to operators: {done}")
 
 
 def test_every_kind_of_fault_is_planned_and_every_kind_is_left_out_sometimes() -> None:
