@@ -3,9 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
+from typing import Protocol
 
-from bench.connection import Answer, Connection, ConnectionBrokenError
+from bench.connection import Answer, ConnectionBrokenError
 from bench.figures import Tally
+
+
+class Line(Protocol):
+    """What requests are sent on: a connection, or a session."""
+
+    async def exchange(self, frame: bytes) -> Answer:
+        """Send a request and return its answer."""
+
 
 FrameOf = Callable[[int, int], bytes]
 """The request of connection `index` with its running number, from 0."""
@@ -14,14 +23,12 @@ FaultOf = Callable[[int, int, Answer], str | None]
 """What is wrong with the answer to that request; None for nothing."""
 
 
-async def run_closed(
-    connections: Sequence[Connection], frame_of: FrameOf, fault_of: FaultOf, *, seconds: float
-) -> Tally:
+async def run_closed(connections: Sequence[Line], frame_of: FrameOf, fault_of: FaultOf, *, seconds: float) -> Tally:
     """Every connection sends its next request when the last was answered, until the time is over."""
     tally = Tally()
     end = perf_counter() + seconds
 
-    async def send(index: int, connection: Connection) -> None:
+    async def send(index: int, connection: Line) -> None:
         number = 0
         while (began := perf_counter()) < end:
             answer = await connection.exchange(frame_of(index, number))
@@ -33,7 +40,7 @@ async def run_closed(
 
 
 async def run_paced(
-    connections: Sequence[Connection], frame_of: FrameOf, fault_of: FaultOf, *, interval_s: float, seconds: float
+    connections: Sequence[Line], frame_of: FrameOf, fault_of: FaultOf, *, interval_s: float, seconds: float
 ) -> Tally:
     """Every connection sends one request each interval, all of them spread evenly over it, until the time is over.
 
@@ -42,7 +49,7 @@ async def run_paced(
     tally = Tally()
     start = perf_counter()
 
-    async def send(index: int, connection: Connection) -> None:
+    async def send(index: int, connection: Line) -> None:
         due = start + interval_s * index / len(connections)
         number = 0
         while due < start + seconds:
@@ -63,12 +70,10 @@ def _count(tally: Tally, latency_s: float, fault: str | None) -> None:
         tally.wrong(fault)
 
 
-async def _run_all(
-    connections: Sequence[Connection], send: Callable[[int, Connection], Awaitable[None]], tally: Tally
-) -> None:
+async def _run_all(connections: Sequence[Line], send: Callable[[int, Line], Awaitable[None]], tally: Tally) -> None:
     """A connection that breaks is a wrong answer; the others go on."""
 
-    async def guarded(index: int, connection: Connection) -> None:
+    async def guarded(index: int, connection: Line) -> None:
         try:
             await send(index, connection)
         except ConnectionBrokenError as broken:

@@ -17,7 +17,7 @@ GIVEN_UP_MS = 180_000
 """A published time so long is where the measuring was given up."""
 BEGIN_MARK = "<!-- assignors: written by `python -m bench --only assignors --document` -->"
 END_MARK = "<!-- assignors: end -->"
-FLOORS = {"at-rest": "floor-at-rest", "floor-at-rest": "floor-at-rest"}
+FLOORS = dict.fromkeys(("at-rest", "sessions-at-rest", "floor-at-rest"), "floor-at-rest")
 """The load as multiples of whose cost another is shown, where that is not `floor`."""
 
 

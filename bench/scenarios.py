@@ -20,8 +20,9 @@ from bench.figures import (
     rebalance_result,
     with_growth,
 )
-from bench.load import FaultOf, FrameOf, run_closed, run_paced
+from bench.load import FaultOf, FrameOf, Line, run_closed, run_paced
 from bench.process import Server, python, running
+from bench.session import SessionConnection, call_frame
 from protocol.operations import COMMIT, FETCH, HEARTBEAT, path_of
 
 CONNECTIONS = 64
@@ -65,7 +66,7 @@ async def service(plan: Plan, *, delay_ms: int = 0) -> AsyncIterator[Server]:
 
 
 async def _measure(
-    name: str, plan: Plan, server: Server, connections: Sequence[Connection], frame_of: FrameOf, fault_of: FaultOf,
+    name: str, plan: Plan, server: Server, connections: Sequence[Line], frame_of: FrameOf, fault_of: FaultOf,
     *, members: int,
 ) -> LoadResult:  # fmt: skip
     """A closed load: warm up, then measure."""
@@ -76,7 +77,7 @@ async def _measure(
 
 
 async def _measure_paced(
-    name: str, plan: Plan, server: Server, connections: Sequence[Connection], frame_of: FrameOf, fault_of: FaultOf,
+    name: str, plan: Plan, server: Server, connections: Sequence[Line], frame_of: FrameOf, fault_of: FaultOf,
     *, members: int,
 ) -> LoadResult:  # fmt: skip
     """A load at rest. Its warm-up is a request of each: the service meets new connections, and gives up old ones."""
@@ -148,6 +149,55 @@ async def measure_at_rest(plan: Plan) -> Sequence[LoadResult]:
         ]  # fmt: skip
 
 
+async def measure_session_heartbeat(plan: Plan) -> Sequence[LoadResult]:
+    """The same as `heartbeat`, each member on a session of its own."""
+    async with service(plan) as server, _group_on_sessions(server, CONNECTIONS) as (crowd, sessions):
+        frames = _session_heartbeats(crowd)
+        return [
+            await _measure(
+                "session-heartbeat", plan, server, sessions, lambda index, _: frames[index], _heartbeat_fault,
+                members=len(sessions),
+            )
+        ]  # fmt: skip
+
+
+async def measure_sessions_at_rest(plan: Plan) -> Sequence[LoadResult]:
+    """The same as `at-rest`, each member on a session of its own."""
+    async with service(plan) as server, _group_on_sessions(server, plan.at_rest) as (crowd, sessions):
+        frames = _session_heartbeats(crowd)
+        return [
+            await _measure_paced(
+                "sessions-at-rest", plan, server, sessions, lambda index, _: frames[index], _heartbeat_fault,
+                members=len(sessions),
+            )
+        ]  # fmt: skip
+
+
+async def measure_session_commit(plan: Plan) -> Sequence[LoadResult]:
+    """The same as `commit-one-group`, each member on a session of its own."""
+    async with service(plan) as server, _group_on_sessions(server, CONNECTIONS) as (crowd, sessions):
+        return [await _measure_commits("session-commit", plan, server, [crowd], sessions)]
+
+
+@asynccontextmanager
+async def _group_on_sessions(server: Server, size: int) -> AsyncIterator[tuple[Crowd, list[SessionConnection]]]:
+    """A stable group of that size, and a free session for each member, which carries it after its first call."""
+    async with _group_at_rest(server, size) as crowd:
+        for member in crowd.members:
+            member.hang_up()
+        sessions = [await SessionConnection.open(server.host, server.port) for _ in crowd.members]
+        yield crowd, sessions
+        for session in sessions:
+            session.close()
+
+
+def _session_heartbeats(crowd: Crowd) -> list[bytes]:
+    return [
+        call_frame(HEARTBEAT, crowd.group_id, {"generation_id": member.generation_id, "member_id": member.member_id})
+        for member in crowd.members
+    ]
+
+
 async def measure_commit_one_group(plan: Plan) -> Sequence[LoadResult]:
     """Commits of one partition each, by 64 members of one group."""
     async with service(plan) as server, _group_at_rest(server, CONNECTIONS) as crowd:
@@ -165,8 +215,13 @@ async def measure_commit_64_groups(plan: Plan) -> Sequence[LoadResult]:
         return [result]
 
 
-async def _measure_commits(name: str, plan: Plan, server: Server, crowds: Sequence[Crowd]) -> LoadResult:
-    """Each member commits growing offsets of its own partition; at the end the last ones acknowledged must be there."""
+async def _measure_commits(
+    name: str, plan: Plan, server: Server, crowds: Sequence[Crowd], sessions: Sequence[SessionConnection] = ()
+) -> LoadResult:
+    """Each member commits growing offsets of its own partition; at the end the last ones acknowledged must be there.
+
+    On the members' own connections, or on sessions where there are.
+    """
     places = [(crowd, number, member) for crowd in crowds for number, member in enumerate(crowd.members)]
     acknowledged = [-1] * len(places)
 
@@ -174,7 +229,7 @@ async def _measure_commits(name: str, plan: Plan, server: Server, crowds: Sequen
         crowd, partition, member = places[index]
         offsets = {TOPIC: {str(partition): {"offset": number, "metadata": ""}}}
         body = {"generation_id": member.generation_id, "member_id": member.member_id, "offsets": offsets}
-        return crowd.frames.post(COMMIT, crowd.group_id, body)
+        return call_frame(COMMIT, crowd.group_id, body) if sessions else crowd.frames.post(COMMIT, crowd.group_id, body)
 
     def fault_of(index: int, number: int, answer: Answer) -> str | None:
         partition = str(places[index][1])
@@ -183,7 +238,7 @@ async def _measure_commits(name: str, plan: Plan, server: Server, crowds: Sequen
         acknowledged[index] = number
         return None
 
-    connections = [connection for crowd in crowds for connection in _connections(crowd)]
+    connections: Sequence[Line] = sessions or [connection for crowd in crowds for connection in _connections(crowd)]
     result = await _measure(name, plan, server, connections, frame_of, fault_of, members=len(places))
     for crowd in crowds:
         expected = {
@@ -296,9 +351,12 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "floor": Benchmark("POST of JSON to a bare aiohttp server with pydantic, 64 connections", measure_floor),
     "floor-at-rest": Benchmark("the same as seldom as at-rest, with as many connections", measure_floor_at_rest),
     "heartbeat": Benchmark("heartbeats of 64 members of one group, 64 connections", measure_heartbeat),
+    "session-heartbeat": Benchmark("the same on a session for each of them", measure_session_heartbeat),
     "commit-one-group": Benchmark("commits by 64 members of one group", measure_commit_one_group),
+    "session-commit": Benchmark("the same on a session for each of them", measure_session_commit),
     "commit-64-groups": Benchmark("commits by the members of 64 groups", measure_commit_64_groups),
     "at-rest": Benchmark("1,000 members that send a heartbeat every 3 s", measure_at_rest),
+    "sessions-at-rest": Benchmark("the same on a session for each of them", measure_sessions_at_rest),
     "formation": Benchmark("N members come at once to a group that does not wait for more", measure_formation),
     "formation-delay-3000": Benchmark("N members come at once, default delay", measure_formation_with_delay),
     "one-joins": Benchmark("one member comes to a group of N that wait by long poll", measure_one_joins),
