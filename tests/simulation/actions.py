@@ -10,7 +10,7 @@ from tests.simulation.client import Client
 from tests.simulation.disk import PowerCut
 from tests.simulation.plan import COOLDOWN_MAX_MS, FREEZE_MAX_MS, NODE_STALL_MS
 from tests.simulation.stranger import lie
-from tests.simulation.world import TOPICS, World
+from tests.simulation.world import GROWTH_MAX, TOPICS, World
 
 STALL_MS = (500, 3_000, 15_000)
 NODE_STALL_GAP_S = 5
@@ -37,6 +37,8 @@ class Actions:
                     self._world.start_client(self._world.away.pop(chance.randrange(len(self._world.away))))
             case "topic_grows":
                 self._world.grow(chance.choice(sorted(TOPICS)))
+            case "topic_put" | "topic_deleted":
+                self._change_registry(kind)
             case "many_leave":
                 self._many_leave()
             case "lie":
@@ -70,6 +72,19 @@ class Actions:
                 self._administer(kind)
             case _ if client is not None:
                 self._act_on(kind, client)
+
+    def _change_registry(self, kind: str) -> None:
+        """A topic is registered or gets a partition more, or is deleted; sometimes as the last thing a node does."""
+        chance, world = self._world.chance, self._world
+        topic = chance.choice(sorted(TOPICS))
+        if kind == "topic_put":
+            count = world.partitions(topic)
+            wanted = count + 1 if count else chance.randint(1, 4)
+            world.do(world.put_topic(topic, min(wanted, GROWTH_MAX)))
+            return
+        if "crash_at_append" in world.plan.weights and chance.random() < 0.3:
+            world.disk.at_next_append = PowerCut(REGISTRY_SPACE, True, lambda: world.do(world.kill_node()))
+        world.do(world.delete_topic(topic))
 
     def _operate(self, kind: str, group_id: str) -> None:
         """What an operator asks; the wire may lose it, or bring it twice."""

@@ -24,6 +24,15 @@ class Sight:
     number: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    """A topic is to be deleted. `number` orders it among the calls; `before` is the version of its last deletion."""
+
+    number: int
+    topic: str
+    before: int
+
+
 class Checker:
     """Hooks; each checker has those it needs."""
 
@@ -41,6 +50,12 @@ class Checker:
 
     def answered(self, asked: Asked, answer: Answer) -> None:
         """The service answered it."""
+
+    def deleting(self, deletion: TopicDeletion) -> None:
+        """The registry is about to be asked to delete a topic."""
+
+    def deleted(self, deletion: TopicDeletion, is_done: bool | None) -> None:
+        """It answered: done, not done, or (None) nobody can tell."""
 
     def hung_up(self, asked: Asked) -> None:
         """Nobody waits for it any more, or the node died."""

@@ -20,7 +20,18 @@ from tests.simulation.laws_of_rest import (
     I10Store,
 )
 
-HOOKS = ("stored", "asked", "answered", "hung_up", "happened", "turned", "node_began", "believed")
+HOOKS = (
+    "stored",
+    "asked",
+    "answered",
+    "deleting",
+    "deleted",
+    "hung_up",
+    "happened",
+    "turned",
+    "node_began",
+    "believed",
+)
 
 
 class Judge:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from coordinator.core.records import (
+    DeletedTopicRecord,
+    DeletionsRecord,
     GroupRecord,
     HoldRecord,
     LayoutRecord,
@@ -19,7 +21,7 @@ from coordinator.storage.contract import Write
 from protocol.opaque import OpaqueJson
 
 OffsetKey = tuple[str, int]
-OfGroup = GroupRecord | MemberRecord | MemberGone | OffsetRecord | RebalanceRecord | HoldRecord
+OfGroup = GroupRecord | MemberRecord | MemberGone | OffsetRecord | RebalanceRecord | HoldRecord | DeletionsRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class FoldedGroup:
     written: dict[OffsetKey, set[int]] = field(default_factory=dict)
     rebalances: dict[int, RebalanceRecord] = field(default_factory=dict)
     hold: HoldRecord | None = None
+    deletions: int = 0
     deaths: int = 0
     """How often the group has gone, with its header."""
 
@@ -66,10 +69,14 @@ class FoldedGroup:
 
 @dataclass(slots=True)
 class Fold:
-    """All spaces together; group ids are in one shard each."""
+    """All spaces together; group ids are in one shard each. `deleted` keeps of each topic that was ever deleted the
+    version of its last deletion, also when the registry has forgotten it.
+    """
 
     groups: dict[str, FoldedGroup] = field(default_factory=dict)
     topics: dict[str, TopicRecord] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
+    _registered: dict[bytes, str] = field(default_factory=dict)
     _known: dict[bytes, OfGroup] = field(default_factory=dict)
 
     def group(self, group_id: str) -> FoldedGroup:
@@ -81,6 +88,7 @@ class Fold:
         touched: dict[str, None] = {}
         for key, value in writes:
             if value is None:
+                self.topics.pop(self._registered.pop(key, ""), None)
                 gone = self._known.pop(key, None)
                 if gone is not None:
                     touched[gone.group_id] = None
@@ -90,9 +98,12 @@ class Fold:
             match record:
                 case TopicRecord():
                     self.topics[record.topic] = record
+                    self._registered[key] = record.topic
+                case DeletedTopicRecord():
+                    self.deleted[record.topic] = record.version
                 case LayoutRecord() | RegistryRecord():
                     pass
-                case GroupRecord() | MemberRecord() | MemberGone() | OffsetRecord() | RebalanceRecord() | HoldRecord():
+                case record if isinstance(record, OfGroup):
                     self._known[key] = record
                     touched[record.group_id] = None
                     self._put(record)
@@ -112,6 +123,8 @@ class Fold:
                 group.rebalances[record.rebalance_id] = record
             case HoldRecord():
                 group.hold = record
+            case DeletionsRecord():
+                group.deletions = record.version
 
     def _forget(self, record: OfGroup) -> None:
         group = self.group(record.group_id)
@@ -127,3 +140,5 @@ class Fold:
                 del group.rebalances[record.rebalance_id]
             case HoldRecord():
                 group.hold = None
+            case DeletionsRecord():
+                group.deletions = 0

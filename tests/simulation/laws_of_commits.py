@@ -11,7 +11,7 @@ from coordinator.core.records import MemberRecord, OffsetRecord
 from protocol import messages as m
 from protocol.errors import ErrorCode
 from protocol.opaque import OpaqueJson
-from tests.simulation.checker import Checker, Sight
+from tests.simulation.checker import Checker, Sight, TopicDeletion
 from tests.simulation.fold import FoldedGroup, OffsetKey
 from tests.simulation.network import Answer, Asked
 from tests.simulation.node import EPOCH_MS
@@ -36,14 +36,18 @@ class I3Commits(Checker):
 
     Each of these that has an unknown outcome may show or not. One that was refused for what it says never shows, nor
     does a dry run. What is acknowledged is durable before. An offset goes by itself only when it is older than the
-    retention, and no member that is stored and still there subscribes to its topic.
+    retention, and no member that is stored and still there subscribes to its topic. With a topic of the registry goes
+    what was asked for before its deletion was answered, wherever it was committed, and nothing that came later.
     """
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self._writings: dict[OfPartition, list[_Writing]] = {}
-        self._open: dict[Asked, list[tuple[OfPartition, _Writing]]] = {}
+        self._open: dict[Asked | TopicDeletion, list[tuple[OfPartition, _Writing]]] = {}
         self._deletions: list[Asked] = []
+        self._of_topics: list[TopicDeletion] = []
+        self._topics_gone: dict[str, int] = {}
+        self._first_asked: dict[tuple[OfPartition, int], int] = {}
         self._stood: dict[str, dict[OffsetKey, OffsetRecord]] = {}
         self._members_before: dict[str, dict[str, MemberRecord]] = {}
 
@@ -71,9 +75,19 @@ class I3Commits(Checker):
             for deletion in self._deletions:
                 if _takes_away(deletion, where):
                     self._add(deletion, where, None)
+            for of_topic in self._of_topics:
+                if of_topic.topic == where[1]:
+                    self._add(of_topic, where, None)
+        self._first_asked.setdefault((where, offset), asked.number)
         self._add(asked, where, offset)
 
-    def _add(self, asked: Asked, where: OfPartition, offset: int | None) -> None:
+    def deleting(self, deletion: TopicDeletion) -> None:
+        self._of_topics.append(deletion)
+        for where in self._writings:
+            if where[1] == deletion.topic:
+                self._add(deletion, where, None)
+
+    def _add(self, asked: Asked | TopicDeletion, where: OfPartition, offset: int | None) -> None:
         entry = _Writing(offset, asked.number)
         self._writings[where].append(entry)
         self._open.setdefault(asked, []).append((where, entry))
@@ -97,6 +111,25 @@ class I3Commits(Checker):
                 entry.ended_at = self.sight.number
                 entry.is_acknowledged = True
                 self._check_durable(where, entry)
+
+    def deleted(self, deletion: TopicDeletion, is_done: bool | None) -> None:
+        if is_done is not None or not self._is_stored(deletion):
+            self._end(deletion, is_done=bool(is_done))
+        # Else the registry will hear of it when it reads its store again; nobody knows when that is.
+
+    def _is_stored(self, deletion: TopicDeletion) -> bool:
+        return self.sight.fold.deleted.get(deletion.topic, 0) > deletion.before
+
+    def _end(self, deletion: TopicDeletion, *, is_done: bool) -> None:
+        self._of_topics.remove(deletion)
+        if is_done:
+            self._topics_gone[deletion.topic] = self.sight.number
+        for where, entry in self._open.pop(deletion, ()):
+            if is_done:
+                entry.ended_at = self.sight.number
+                entry.is_acknowledged = True
+            else:
+                self._writings[where].remove(entry)
 
     def _check_durable(self, where: OfPartition, entry: _Writing) -> None:
         group_id, topic, partition = where
@@ -144,10 +177,12 @@ class I3Commits(Checker):
         self._members_before[group_id] = group.members
 
     def _gone(self, record: OffsetRecord) -> None:
-        """An operator took it, or it is old enough to have expired; where both can be, each may be it."""
+        """An operator took it, it went with its topic, or it is old enough to have expired; where more than one can be,
+        each may be it.
+        """
         where = (record.group_id, record.topic, record.partition)
         entries = self._writings[where]
-        is_asked_for = any(x.offset is None and x.ended_at is None for x in entries)
+        is_asked_for = any(x.offset is None and x.ended_at is None for x in entries) or self._goes_with_topic(record)
         age_ms = EPOCH_MS + self.sight.now_ms - record.commit_at_ms
         is_old = age_ms >= self.sight.plan.rules.offsets_retention_ms - CLOCK_MS
         if is_old and not self._is_read(record):
@@ -155,6 +190,11 @@ class I3Commits(Checker):
             entries.append(_Writing(None, number, number, is_acknowledged=not is_asked_for))
         elif not is_asked_for:
             self.fail(f"{record.group_id}: {record.topic}-{record.partition} is gone after {age_ms} ms, unasked")
+
+    def _goes_with_topic(self, record: OffsetRecord) -> bool:
+        """Whether it was asked for before the last deletion of its topic had an answer."""
+        where = (record.group_id, record.topic, record.partition)
+        return self._first_asked[where, record.offset] < self._topics_gone.get(record.topic, 0)
 
     def _is_read(self, record: OffsetRecord) -> bool:
         """Whether a member subscribes to the topic, by what was stored before and by what is in memory now."""
@@ -168,6 +208,9 @@ class I3Commits(Checker):
 
     def node_began(self) -> None:
         """What the last life had not done by its end was never done; what it did stands in the store."""
+        for deletion in list(self._of_topics):
+            # Whoever loads a group has read the registry before.
+            self._end(deletion, is_done=self._is_stored(deletion))
         self._open.clear()
         self._deletions.clear()
         for (group_id, topic, partition), writings in self._writings.items():

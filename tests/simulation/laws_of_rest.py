@@ -178,6 +178,8 @@ class I10Store(Checker):
             self.fail(f"{group.group_id}: rebalances {group.rebalances}, stored {folded.rebalances}")
         if group.hold != folded.hold:
             self.fail(f"{group.group_id}: hold {group.hold}, stored {folded.hold}")
+        if group.deletions_stored != folded.deletions:
+            self.fail(f"{group.group_id}: heard of {group.deletions_stored}, stored {folded.deletions}")
 
     def loaded(self, group: Group) -> None:
         """A group that has just been loaded, and nothing else."""

@@ -46,6 +46,11 @@ OFFSET_ACTIONS = {
     "reset_offsets": 5,
 }
 """What an operator may do to groups and offsets in a run, with its weight where it has it."""
+TOPIC_ACTIONS = {
+    "topic_put": 5,
+    "topic_deleted": 5,
+}
+"""What may be done to the registry in a run, with its weight where it has it."""
 RETENTION_MS, SHORT_RETENTION_MS = 604_800_000, 12_000
 LOOK_MS, SHORT_LOOK_MS = 600_000, 5_000
 """How old an offset gets, and how often a group is looked at; short in some runs, so that something expires."""
@@ -109,6 +114,9 @@ def plan_of(seed: int) -> Plan:
     # Of a source of its own, as whatever is added: so the rest of each plan stays what it was.
     offsets_chance = random.Random(f"offsets {seed}")
     weights.update({kind: weight for kind, weight in OFFSET_ACTIONS.items() if offsets_chance.random() < 0.4})
+    topics_chance = random.Random(f"topics {seed}")
+    if topics_chance.random() < 0.35:
+        weights.update(TOPIC_ACTIONS)
     retention_is_short = offsets_chance.random() < 0.3
     sessions = chance.choice([(6_000,), (10_000,), (6_000, 12_000)])
     rebalances = chance.choice([(4_000,), (8_000,), (5_000, 12_000)])

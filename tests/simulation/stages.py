@@ -91,7 +91,8 @@ class Stages:
         """Why the world is not at rest yet; None where it is."""
         assert self._world.node is not None
         known = self._world.node.service.list_topics()
-        if isinstance(known, Failure) or any(x.partitions != self._world.partitions(x.topic) for x in known.topics):
+        stored = {topic: record.partitions for topic, record in self._world.sight.fold.topics.items()}
+        if isinstance(known, Failure) or {x.topic: x.partitions for x in known.topics} != stored:
             return f"the registry is behind the store: {known}"
         for shard in self._world.node.shards:
             if shard.state is not ShardState.ACTIVE or shard._reloads:

@@ -14,7 +14,7 @@ from tests.simulation.runner import run
 SCHEDULES = 2_000
 QUICK = 200
 PART = 50
-DEEDS = ("DeleteOffsets", "ResetOffsets", "expired")
+DEEDS = ("DeleteOffsets", "ResetOffsets", "expired", "DeletedTopic", "topic_deleted")
 LIVELY = ("crash", "drain", "vanish", "lie", "store_doubtful_lost", "request_lost")
 
 

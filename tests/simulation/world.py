@@ -28,7 +28,8 @@ from member.core import events as ev
 from member.options import MemberOptions
 from protocol import messages as m
 from protocol import operations as ops
-from tests.simulation.checker import Sight
+from protocol.errors import ErrorCode
+from tests.simulation.checker import Sight, TopicDeletion
 from tests.simulation.checkers import Judge
 from tests.simulation.client import Client
 from tests.simulation.disk import SLOW_MS, Disk
@@ -114,8 +115,8 @@ class World(Door):
         elif isinstance(event, GroupChanged):
             summary = event.summary
             self.trace.note(self.now_ms, f"   {event.summary.group_id} is {summary.state} {summary.generation_id}")
-        elif isinstance(event, GroupRemoved | OffsetsRemoved) and event.cause is Removal.EXPIRED:
-            self.trace.happened(self.now_ms, "expired", event.group_id)
+        elif isinstance(event, GroupRemoved | OffsetsRemoved) and event.cause is not Removal.DELETED:
+            self.trace.happened(self.now_ms, event.cause, event.group_id)
         self._tell("happened", event)
 
     def _believed(self, client: Client) -> None:
@@ -256,8 +257,9 @@ class World(Door):
             self.do(self.put_topic(topic, count + 1))
 
     def partitions(self, topic: str) -> int:
-        """As they are registered in the store."""
-        return self.sight.fold.topics[topic].partitions
+        """As they are registered in the store; 0 where the topic is not."""
+        record = self.sight.fold.topics.get(topic)
+        return 0 if record is None else record.partitions
 
     async def put_topic(self, topic: str, partitions: int) -> None:
         """Register so many partitions, if a node runs; it may fail."""
@@ -267,6 +269,22 @@ class World(Door):
         answer = await node.service.put_topic(topic, m.PutTopicRequest(partitions=partitions))
         if not isinstance(answer, Failure):
             self.trace.note(self.now_ms, f"   {topic} has {answer.partitions} partitions")
+
+    async def delete_topic(self, topic: str) -> None:
+        """Take the topic out of the registry, if a node runs; it may fail, and may be done all the same."""
+        node = self.node
+        if node is None or not node.is_up:
+            return
+        deletion = TopicDeletion(self.network.next_number(), topic, self.sight.fold.deleted.get(topic, 0))
+        self._tell("deleting", deletion)
+        answer = await node.service.delete_topic(topic)
+        self.sight.number = self.network.next_number()
+        if isinstance(answer, Failure):
+            is_not_there = answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self._tell("deleted", deletion, False if is_not_there else None)
+        else:
+            self.trace.happened(self.now_ms, "DeletedTopic", topic)
+            self._tell("deleted", deletion, True)
 
     async def register(self, topic: str, partitions: int) -> None:
         """The topics a run begins with; a drive that fails is asked again."""
