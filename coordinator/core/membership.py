@@ -175,6 +175,7 @@ def _repeat(group: Group, call: Call, request: m.JoinRequest, moment: Moment, dr
         return True
     if group.is_active:
         draft.supersede(member.join_call)
+        draft.extend_session(member, moment)
         draft.reply(call, rebalance.join_answer(group, member, moment))
         return True
     # A newer phase began before this answer was read: the join counts for that one.

@@ -142,18 +142,21 @@ def join_fired(group: Group, phase: int, moment: Moment, draft: Draft) -> None:
 
 
 def complete(group: Group, moment: Moment, draft: Draft) -> None:
-    """End the join phase: who has not joined is out (static members stay), the rest is a new generation."""
+    """End the join phase: who has not joined is out (static members stay), the rest is a new generation.
+
+    Where only static members are left and none of them has come back, the phase goes on and they are waited for again.
+    """
     absent = [x for x in group.members.values() if not x.joined and x.group_instance_id is None]
     staying = [x for x in group.by_seniority() if x.joined or x.group_instance_id is not None]
     leader = next((member for member in staying if member.joined), None)
-    if staying and leader is None:
-        # Only static members that have not come back: the generation they know stays theirs.
-        wait_ms = max(moment.rules.heartbeat_interval_ms, *(x.terms.rebalance_timeout_ms for x in staying))
-        draft.set_timer(join_timer(group), moment.now_ms + wait_ms)
-        return
     gone = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member did not join the rebalance in time.", member_id="")
     for member in absent:
         draft.remove_member(member, gone)
+    if staying and leader is None:
+        # The generation that they know stays theirs.
+        wait_ms = max(moment.rules.heartbeat_interval_ms, *(x.terms.rebalance_timeout_ms for x in staying))
+        draft.set_timer(join_timer(group), moment.now_ms + wait_ms)
+        return
     generation_id = max(group.generation_id, group.highest_generation_id) + 1
     if leader is None:
         _empty(group, generation_id, moment, draft)

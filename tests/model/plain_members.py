@@ -56,6 +56,7 @@ class PlainMembers(PlainRounds):
             self.let_wait(call, member, "join", wish.wait_ms)
             member.until = member.new_until if member.is_new else self.now + wish.session_ms
         elif self.active:
+            self.hear(member)
             self.answer(call, *self.joined(member))
         else:
             return False

@@ -57,11 +57,11 @@ class PlainRounds(PlainState):
 
     def complete(self) -> None:
         staying = [x for x in self.members if x.joined or x.instance is not None]
+        for member in [x for x in self.members if x not in staying]:
+            self.remove(member, "UNKNOWN_MEMBER_ID")
         if staying and not any(x.joined for x in staying):
             self.phase_until = self.now + max(self.limits.heartbeat_interval_ms, *(x.rebalance_ms for x in staying))
             return
-        for member in [x for x in self.members if x not in staying]:
-            self.remove(member, "UNKNOWN_MEMBER_ID")
         self.generation = self.highest = max(self.generation, self.highest) + 1
         self.in_initial_delay = False
         if not staying:
