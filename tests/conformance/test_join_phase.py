@@ -5,7 +5,7 @@ Sources are names of Apache Kafka's own code, of `GroupMetadataManager` where no
 
 import pytest
 
-from coordinator.core.commands import Rules
+from coordinator.core.commands import Rules, TimerFired, TimerKey, TimerKind
 from coordinator.core.decision import session_timer
 from coordinator.core.group import State
 from protocol.errors import ErrorCode
@@ -144,7 +144,7 @@ def test_an_absent_static_member_has_part_in_the_generation_and_is_out_when_it_d
     d.advance(9_999)
     assert d.group.members.keys() == {leader, static}
     d.advance(1)
-    assert (d.group.members.keys(), d.state()) == ({leader}, State.PREPARING_REBALANCE)
+    assert (set(d.group.members), d.state()) == ({leader}, State.PREPARING_REBALANCE)
 
 
 def test_a_list_that_is_changed_while_others_are_awaited_is_the_one_that_counts() -> None:
@@ -159,3 +159,29 @@ def test_a_list_that_is_changed_while_others_are_awaited_is_the_one_that_counts(
     said = {x.member_id: x.metadata for x in d.answer(waiting).members}
     assert said[follower] == consumer("v")
     assert d.group.rebalance_timeout_ms == 20_000, "its timeouts are the new ones too"
+
+
+@pytest.mark.parametrize("kind", [TimerKind.JOIN, TimerKind.SYNC])
+def test_a_timer_of_an_older_phase_that_fires_late_does_nothing(kind: TimerKind) -> None:
+    """Source: `schedulePendingSync` and the join's timer: what fires looks at the generation it was made for."""
+    d = desk()
+    leader, follower = d.stable(session_ms=LONG_MS)
+    old = d.group.phase
+    call = d.join(leader, session_ms=LONG_MS)
+    if kind is TimerKind.SYNC:
+        d.join(follower, session_ms=LONG_MS)
+    d.tell(TimerFired(TimerKey(kind, phase=old)))
+    assert d.group.members.keys() == {leader, follower}
+    assert d.waits(call) == (kind is TimerKind.JOIN)
+
+
+def test_a_newcomer_whose_time_to_join_is_over_is_told_to_forget_its_id() -> None:
+    """Source: `expireClassicGroupMemberHeartbeat` of a new member, which is removed although its join waits."""
+    d = desk(new_member_join_timeout_ms=7_000)
+    d.stable(rebalance_ms=20_000, session_ms=LONG_MS)
+    newcomer, call = d.join_new(rebalance_ms=20_000, session_ms=LONG_MS)
+    d.advance(6_999)
+    assert d.waits(call)
+    d.advance(1)
+    assert (d.code(call), d.answer(call).member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+    assert newcomer not in d.group.members

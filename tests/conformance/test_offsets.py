@@ -6,7 +6,7 @@ from coordinator.core.group import State
 from protocol import messages as m
 from protocol.errors import ErrorCode
 from protocol.opaque import OpaqueJson
-from tests.conformance.desk import Desk
+from tests.conformance.desk import Desk, consumer
 
 
 def test_c53_who_may_commit() -> None:
@@ -168,3 +168,14 @@ def test_describe_shows_what_they_said_only_when_stable() -> None:
     assert answer.protocol_name == ""
     assert [x.assignment.value for x in answer.members] == [None, None]
     assert {x.member_id for x in answer.members} == {leader, follower}
+
+
+def test_describe_shows_what_they_said_under_the_protocol_that_was_chosen() -> None:
+    """Source: `ClassicGroupMember.metadata(protocolName)` in the description of a Stable group."""
+    d = Desk()
+    leader, first = d.join_new(protocols=(("A", consumer("a")), ("B", consumer("b"))))
+    _, second = d.join_new(protocols=(("B", consumer("c")),))
+    d.advance_until_answered(first, second)
+    d.sync(leader, protocol_name="B", assignments={})
+    answer = d.answer(d.describe())
+    assert (answer.protocol_name, [x.metadata for x in answer.members]) == ("B", [consumer("b"), consumer("c")])

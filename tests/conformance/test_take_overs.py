@@ -62,6 +62,23 @@ def test_leadership_follows_the_seat_while_the_leader_assigns() -> None:
     assert d.waits(new)
 
 
+@pytest.mark.parametrize("state", [State.COMPLETING_REBALANCE, State.STABLE])
+def test_leadership_follows_the_seat_and_does_not_go_to_the_eldest(state: State) -> None:
+    """Source: `ClassicGroup.replaceStaticMember`: who led under the old id leads under the new one."""
+    d = Desk()
+    first, second = d.join(instance="a", session_ms=LONG_MS), d.join(instance="b", session_ms=LONG_MS)
+    d.advance_until_answered(first, second)
+    eldest, old = d.answer(first).member_id, d.answer(second).member_id
+    d.settle_generation(eldest, old)
+    call = d.join(old, instance="b", protocols=(("range", consumer("u")),), session_ms=LONG_MS)
+    d.advance_until_answered(call)
+    assert d.answer(call).leader == old
+    if state is State.STABLE:
+        d.sync(old, instance="b", assignments={})
+    d.join(instance="b", protocols=(("range", consumer("u")),), session_ms=LONG_MS)
+    assert d.group.leader == d.group.static_members["b"] != old
+
+
 def test_in_stable_votes_that_would_choose_another_protocol_begin_a_round() -> None:
     """Source: `updateStaticMemberThenRebalanceOrCompleteJoin`, Stable: the protocol is chosen anew and compared."""
     d = Desk()
