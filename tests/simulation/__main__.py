@@ -14,6 +14,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one schedule")
     parser.add_argument("--schedules", type=int, default=1_000, help="how many schedules to run (default 1000)")
     parser.add_argument("--from", dest="first", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--until", metavar="LAWS", help="stop only where one of these laws is broken, with commas")
     parser.add_argument("--verbose", action="store_true", help="print every event of every schedule")
     parser.add_argument("--digest", action="store_true", help="print the digest of each schedule's trace")
     chosen = parser.parse_args()
@@ -30,7 +31,7 @@ def main() -> int:
         done.update(result.done)
         if chosen.digest:
             print(f"{seed} {result.digest}")
-        if result.violation is not None:
+        if result.violation is not None and (chosen.until is None or law_of(result) in chosen.until.split(",")):
             results.append(result)
             break
     seconds = time.perf_counter() - began
@@ -38,6 +39,11 @@ def main() -> int:
         print(failure_of(result))
     print(summary_of(first, totals, faults, done, seconds))
     return 1 if results else 0
+
+
+def law_of(result: Result) -> str:
+    """The name of the law that was broken."""
+    return str(result.violation).partition(":")[0]
 
 
 def failure_of(result: Result) -> str:
