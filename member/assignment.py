@@ -9,8 +9,11 @@ from pydantic import JsonValue
 class Assignment:
     """A member's part of one generation.
 
-    `partitions` are (topic, partition) pairs and may be empty: a group can have more members than partitions.
+    `partitions` are (topic, partition) pairs and may be empty: a group can have more members than partitions. In a
+    callback they are what it is about: what was added, is given up, is lost. Elsewhere they are all that is held.
     `leader`: this member ran the assignor of `protocol_name`. `user_data` is what the assignor added, if anything.
+    `kept`: in a callback of a cooperative member, what it holds besides, to which nothing happens; an eager member
+    keeps nothing, so there it is empty.
     """
 
     generation_id: int
@@ -19,3 +22,4 @@ class Assignment:
     protocol_name: str
     partitions: frozenset[tuple[str, int]]
     user_data: "JsonValue" = None
+    kept: frozenset[tuple[str, int]] = frozenset()

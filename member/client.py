@@ -18,7 +18,7 @@ from member.core.dispatch import describe
 from member.core.events import Callback
 from member.core.machine import Membership
 from member.core.outcomes import Answered, Outcome, Refused, Unreachable
-from member.core.reactions import SAME_REQUEST, Reaction, reaction_to
+from member.core.reactions import SAME_REQUEST, reaction_to
 from member.core.states import ENDED, State
 from member.driver import CallbackRaised, Driver, Handler, Report, UserDataAtJoin
 from member.http import HttpTransport
@@ -42,8 +42,6 @@ alone, after the counts."""
 
 TOPICS_IN_A_QUERY_MAX = 50
 """More topics than this would make a fetch's URL too long: then everything is fetched, and the rest left out here."""
-
-_DOUBTS = frozenset({Reaction.FORGET_ID, Reaction.FORGET_GENERATION})
 
 
 class GroupMember:
@@ -153,7 +151,7 @@ class GroupMember:
                 while True:
                     self._check_running()
                     held = self._machine.assignment
-                    if held is not None and held is self._driver.ready and _is_newer(held, newer_than):
+                    if held is not None and self._is_announced(held) and _is_newer(held, newer_than):
                         return held
                     await self._driver.change()
         except TimeoutError:
@@ -172,26 +170,12 @@ class GroupMember:
         changes nothing about the membership.
         """
         self._check_running()
-        held = self._machine.assignment
-        if held is None or generation_id not in {None, held.generation_id}:
-            wanted = "the present generation" if generation_id is None else f"generation {generation_id}"
-            raise errors.IllegalGeneration(f"this member has no assignment of {wanted} any more")
-        if not offsets:
-            return
         by_topic: dict[str, dict[int, OffsetCommit]] = {}
         for (topic, partition), offset in offsets.items():
             commit = OffsetCommit(offset=offset) if isinstance(offset, int) else offset
             by_topic.setdefault(topic, {})[partition] = commit
-        body = m.CommitRequest(
-            generation_id=held.generation_id,
-            member_id=held.member_id,
-            group_instance_id=self._options.group_instance_id,
-            offsets=by_topic,
-        )
-        outcome = await self._driver.request(ops.COMMIT, body)
-        if isinstance(outcome, Refused) and _is_doubt(outcome.problem):
-            self._driver.feed(ev.MembershipDoubted(held.generation_id))
-        answer = _answer_of(outcome, errors.commit_error)
+        body = m.CommitRequest(generation_id=-1, group_instance_id=self._options.group_instance_id, offsets=by_topic)
+        answer = _answer_of(await self._driver.commit(body, generation_id), errors.commit_error)
         assert isinstance(answer, m.CommitAnswer)
         _check_partitions(offsets, answer)
 
@@ -253,6 +237,11 @@ class GroupMember:
         await self._driver.hurry()
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _is_announced(self, held: Assignment) -> bool:
+        """Whether its `on_assigned` has returned; that of a cooperative member was told of a part of it."""
+        ready = self._driver.ready
+        return ready is not None and (ready.member_id, ready.generation_id) == (held.member_id, held.generation_id)
 
     def _check_running(self) -> None:
         """Raise what ended the member, if something did."""
@@ -325,10 +314,6 @@ def _asked_for(
 
 def _is_newer(held: Assignment, newer_than: int | None) -> bool:
     return newer_than is None or held.generation_id > newer_than
-
-
-def _is_doubt(problem: m.Problem) -> bool:
-    return reaction_to(problem) in _DOUBTS or problem.error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 def _answer_of(outcome: Outcome, error_of: Callable[[m.Problem], errors.MemberError]) -> object:

@@ -21,7 +21,7 @@ from member.core.outcomes import Outcome
 from member.errors import MemberClosed, MemberError
 from member.http import HttpTransport
 from member.options import check_user_data
-from protocol.messages import SyncAssignment
+from protocol.messages import CommitRequest, SyncAssignment
 from protocol.operations import Operation
 
 Handler = Callable[[Assignment], Awaitable[None]]
@@ -128,10 +128,17 @@ class Driver:
         """The user's own call, repeated as needed within `call_timeout_ms`. Raises what ended the member, if it ends
         meanwhile.
         """
+        return await self._outcome(lambda ticket: ev.CallRequested(ticket, operation, body))
+
+    async def commit(self, body: CommitRequest, generation_id: int | None) -> Outcome:
+        """As `request`, for a commit of what was read under this generation."""
+        return await self._outcome(lambda ticket: ev.CommitRequested(ticket, body, generation_id))
+
+    async def _outcome(self, wish: Callable[[int], Event]) -> Outcome:
         ticket = self._next_ticket
         self._next_ticket += 1
         self._tickets[ticket] = asyncio.get_running_loop().create_future()
-        self.feed(ev.CallRequested(ticket, operation, body))
+        self.feed(wish(ticket))
         try:
             return await self._tickets[ticket]
         finally:

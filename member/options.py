@@ -23,7 +23,9 @@ class MemberOptions:
 
     `coordinator`: base URL of any node, or of several, asked in turn. `client_id`: the start of the member id, for
     people to recognise it. `group_instance_id`: makes the member static: after a restart within `session_timeout_ms`
-    it gets its old partitions without a rebalance. `assignors`: names in `assignors.registry`, the preferred first.
+    it gets its old partitions without a rebalance. `assignors`: names in `assignors.registry`, the preferred first;
+    where all of them are cooperative, the member keeps its partitions while it joins. `eager`: it gives everything up
+    before each join all the same, for programs that only know whole assignments.
 
     `session_timeout_ms`: without a heartbeat for so long the group takes the member for dead (45 s, as in Kafka).
     `rebalance_timeout_ms`: how long the group waits for this member to give up its partitions and join again; longer
@@ -48,6 +50,7 @@ class MemberOptions:
     client_id: str = "member"
     group_instance_id: str | None = None
     assignors: tuple[str, ...] = ("range",)
+    eager: bool = False
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int | None = None

@@ -7,7 +7,7 @@ from enum import Enum
 from pydantic import BaseModel, JsonValue
 
 from member.core.outcomes import Outcome
-from protocol.messages import SyncAssignment
+from protocol.messages import CommitRequest, SyncAssignment
 from protocol.operations import Operation
 
 
@@ -111,7 +111,7 @@ class CloseRequested:
 
 @dataclass(frozen=True, slots=True)
 class CallRequested:
-    """The user's own call (a commit, a fetch, a look-up of topics): find the coordinator, repeat as needed."""
+    """The user's own call (a fetch, a look-up of topics): find the coordinator, repeat as needed."""
 
     ticket: int
     operation: Operation
@@ -126,10 +126,14 @@ class CallAbandoned:
 
 
 @dataclass(frozen=True, slots=True)
-class MembershipDoubted:
-    """A commit of this generation was refused for what the member is. The commit decides nothing: a heartbeat asks."""
+class CommitRequested:
+    """The user's commit. `body`: the offsets; the core fills in who commits, and in which generation. `generation_id`:
+    under which the records were read; None for the present one. It is settled and abandoned like a `CallRequested`.
+    """
 
-    generation_id: int
+    ticket: int
+    body: CommitRequest
+    generation_id: int | None
 
 
 Event = (
@@ -145,5 +149,5 @@ Event = (
     | CloseRequested
     | CallRequested
     | CallAbandoned
-    | MembershipDoubted
+    | CommitRequested
 )

@@ -55,6 +55,12 @@ def reaction_to(problem: Problem) -> Reaction:
     return Reaction.BACK_OFF if problem.retriable and not known else Reaction.FAIL
 
 
+def casts_doubt(problem: Problem) -> bool:
+    """Whether a commit that was refused so may mean that the member is none any more. A heartbeat finds out."""
+    forgets = {Reaction.FORGET_ID, Reaction.FORGET_GENERATION}
+    return reaction_to(problem) in forgets or problem.error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
 def is_superseded(problem: Problem) -> bool:
     """Whether the answer only says that a newer call of the same member took over the waiting."""
     return problem.type.rstrip("/").endswith(f"/errors/{SUPERSEDED}")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from assignors.contract import Assignor, TopicPartition
+from assignors.contract import Assignor
 from member.core.dispatch import Intent
+from member.core.ownership import NO_CLAIMS, Claims
 from member.options import MemberOptions
 from member.subscription import metadata_of
 from protocol import messages as m
@@ -22,19 +23,21 @@ def join(
     member_id: str,
     topics: tuple[str, ...],
     user_data: JsonValue,
-    held: tuple[frozenset[TopicPartition], int],
+    claims: Claims,
+    cooperative: bool,
+    owns: bool,
     reason: str | None,
     request_id: str,
 ) -> Intent:
-    """One attempt to join. `held`: the partitions given up in order, with their generation.
+    """One attempt to join. `claims`: what a cooperative member owns, or an eager one gave up in order.
 
-    Only an eager assignor is told of them, as a hint for stickiness. A cooperative one would take them for owned
-    still, and hold them back until this member gives them up, which it already has.
+    An eager member tells only an eager assignor, as a hint for stickiness. A cooperative one would take the partitions
+    for owned still, and hold them back until this member gives them up, which it already has. `owns`: see `_waits`.
     """
-    nothing: tuple[frozenset[TopicPartition], int] = (frozenset(), -1)
+    held_ms, timeout_ms = _waits(options, owns=owns)
     protocols = []
     for assignor in assignors:
-        partitions, generation_id = held if assignor.protocol == "eager" else nothing
+        partitions, generation_id = claims if cooperative or assignor.protocol == "eager" else NO_CLAIMS
         metadata = metadata_of(topics, partitions, generation_id, options.rack_id, user_data)
         protocols.append(m.JoinProtocol(name=assignor.name, metadata=metadata))
     body = m.JoinRequest(
@@ -47,9 +50,21 @@ def join(
         rebalance_timeout_ms=options.rebalance_timeout_ms,
         request_id=request_id,
         reason=None if reason is None else reason[:REASON_LENGTH_MAX],
-        max_wait_ms=options.park_wait_ms,
+        max_wait_ms=held_ms,
     )
-    return Intent(ops.JOIN, body, options.request_timeout_ms, held_ms=options.park_wait_ms)
+    return Intent(ops.JOIN, body, timeout_ms, held_ms=held_ms)
+
+
+def _waits(options: MemberOptions, *, owns: bool) -> tuple[int, int]:
+    """How long a join or sync may be held back, and how late its answer may be beyond that.
+
+    A member that owns partitions meanwhile must hear of the group within its session, or it has to take them for lost:
+    one call may fail and be repeated in five sixths of it.
+    """
+    if not owns:
+        return options.park_wait_ms, options.request_timeout_ms
+    held_ms = max(1, min(options.park_wait_ms, options.session_timeout_ms // 3))
+    return held_ms, max(1, min(options.request_timeout_ms, options.session_timeout_ms // 6))
 
 
 def with_member_id(intent: Intent, member_id: str) -> Intent:
@@ -60,9 +75,16 @@ def with_member_id(intent: Intent, member_id: str) -> Intent:
 
 
 def sync(
-    options: MemberOptions, member_id: str, generation_id: int, protocol_name: str, made: tuple[m.SyncAssignment, ...]
+    options: MemberOptions,
+    member_id: str,
+    generation_id: int,
+    protocol_name: str,
+    made: tuple[m.SyncAssignment, ...],
+    *,
+    owns: bool,
 ) -> Intent:
-    """Ask for the assignment; a leader submits everyone's in `made`."""
+    """Ask for the assignment; a leader submits everyone's in `made`. `owns`: see `_waits`."""
+    held_ms, timeout_ms = _waits(options, owns=owns)
     body = m.SyncRequest(
         generation_id=generation_id,
         member_id=member_id,
@@ -70,9 +92,9 @@ def sync(
         protocol_type=PROTOCOL_TYPE,
         protocol_name=protocol_name,
         assignments=made,
-        max_wait_ms=options.park_wait_ms,
+        max_wait_ms=held_ms,
     )
-    return Intent(ops.SYNC, body, options.request_timeout_ms, held_ms=options.park_wait_ms)
+    return Intent(ops.SYNC, body, timeout_ms, held_ms=held_ms)
 
 
 def heartbeat(options: MemberOptions, member_id: str, generation_id: int, wait_ms: int) -> Intent:

@@ -34,29 +34,39 @@ STATES = {
     # Not started. Leads out: a start; a leave or close, which then has nobody to tell.
     State.UNJOINED: StateRow("nothing", "nothing", frozenset({State.FINDING, State.LEFT})),
     # No coordinator is known and the next thing to say is a join. Leads out: a look-up that names one.
+    # A cooperative member that wishes to leave: Revoking, here and in the next two.
     State.FINDING: StateRow(
-        "no assignment; perhaps a member id", "a look-up", frozenset({State.JOINING, State.LEAVING}) | _ENDS
+        "perhaps a member id; what a cooperative member owned",
+        "a look-up",
+        frozenset({State.JOINING, State.REVOKING, State.LEAVING}) | _ENDS,
     ),
     # A join is under way. 202: the same again. MEMBER_ID_REQUIRED: again with the id. UNKNOWN_MEMBER_ID: again without
     # one. A coordinator that is gone: Finding, with the same join. Success: Syncing.
     State.JOINING: StateRow(
-        "no assignment; perhaps a member id", "a join", frozenset({State.FINDING, State.SYNCING, State.LEAVING}) | _ENDS
+        "perhaps a member id; what a cooperative member owned",
+        "a join",
+        frozenset({State.FINDING, State.SYNCING, State.REVOKING, State.LEAVING}) | _ENDS,
     ),
     # The generation is known, the assignment not yet. The leader first makes it, with plain heartbeats meanwhile.
     # REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, a new subscription: join again. Success: Stable.
     State.SYNCING: StateRow(
-        "member id, generation", "a sync", frozenset({State.STABLE, State.LEAVING}) | _JOIN_AGAIN | _ENDS
+        "member id, generation; what a cooperative member owned",
+        "a sync",
+        frozenset({State.STABLE, State.REVOKING, State.LEAVING}) | _JOIN_AGAIN | _ENDS,
     ),
-    # Partitions are owned. A heartbeat that says REBALANCE_IN_PROGRESS, a new subscription, a wish to leave: Revoking.
+    # Partitions are owned. A heartbeat that says REBALANCE_IN_PROGRESS, a new subscription: an eager member goes to
+    # Revoking, a cooperative one joins with what it owns. An assignment that lacks what a cooperative member owns, a
+    # wish to leave: Revoking.
     # UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, silence for a whole session: the assignment is lost, join again.
     State.STABLE: StateRow(
         "member id, generation, assignment",
         "heartbeats that wait",
         frozenset({State.REVOKING, State.LEAVING}) | _JOIN_AGAIN | _ENDS,
     ),
-    # `on_revoked` runs; the old generation may still commit. Leads out: its end, to a join or to a leave.
+    # `on_revoked` runs, for all that is owned or for a part; the generation may still commit. Leads out: its end, to a
+    # join or to a leave.
     State.REVOKING: StateRow(
-        "member id, generation, the assignment being given up",
+        "member id, generation, the assignment of which all or a part is being given up",
         "plain heartbeats",
         frozenset({State.LEAVING}) | _JOIN_AGAIN | _ENDS,
     ),

@@ -11,7 +11,6 @@ from protocol import operations as ops
 from protocol.errors import ErrorCode
 from tests.member.core.player import (
     BEATEN,
-    COMMIT,
     GONE,
     NODE,
     Player,
@@ -80,12 +79,12 @@ def test_bug_22_librdkafka_4059_a_refused_commit_costs_no_assignment(code: Error
     player = Player().to_revoking()
     held = player.held()
     assert held is not None
-    player.ask(1, ops.COMMIT, COMMIT)
+    player.commit(1)
     player.answer("commit", refused(code))
     assert player.settled[1] == refused(code)
     assert (player.state(), player.held(), player.called()) == (State.REVOKING, held, [(ASSIGNED, 1), (REVOKED, 1)])
-    # The caller's doubt is settled by a heartbeat, which does decide.
-    player.feed(ev.MembershipDoubted(1))
+    # A doubt is settled by a heartbeat, which does decide.
+    player.wait(0 if "heartbeat" in player.open else 3_000)
     player.answer("heartbeat", refused(ErrorCode.REBALANCE_IN_PROGRESS))
     player.callback_ended()
     assert LOST not in [callback for callback, _ in player.called()]
@@ -114,13 +113,12 @@ def test_bug_23_librdkafka_2791_a_call_of_the_user_looks_the_coordinator_up_agai
 )
 def test_bug_25_aiokafka_727_a_failed_commit_leaves_the_generation_alone(code: ErrorCode) -> None:
     player = Player().to_stable()
-    player.ask(1, ops.COMMIT, COMMIT)
+    player.commit(1)
     player.answer("heartbeat", refused(ErrorCode.REBALANCE_IN_PROGRESS))
     player.callback_ended()
     player.answer("join", joined(2))
     assert player.state() is State.SYNCING
     player.answer("commit", refused(code))
-    player.feed(ev.MembershipDoubted(1))
     assert (player.state(), player.machine.generation_id, player.body("sync").generation_id) == (State.SYNCING, 2, 2)
     player.answer("sync", waiting())
     player.wait(1_000)

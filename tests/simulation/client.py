@@ -12,20 +12,16 @@ from member.core import actions as act
 from member.core import events as ev
 from member.core.events import Draw
 from member.core.machine import HEARTBEAT, Membership
-from member.core.outcomes import Answered, Outcome, Refused
-from member.core.reactions import Reaction, reaction_to
+from member.core.outcomes import Answered, Outcome
 from member.core.states import ENDED, State
 from member.errors import Fenced
 from member.options import MemberOptions
 from member.subscription import share_out, topics_of
 from protocol import messages as m
 from protocol import operations as ops
-from protocol.errors import ErrorCode
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Exchange, Network
 from tests.simulation.trace import Trace
-
-_DOUBTS = frozenset({Reaction.FORGET_ID, Reaction.FORGET_GENERATION})
 
 
 class Client:
@@ -144,18 +140,10 @@ class Client:
         offsets: dict[str, dict[int, m.OffsetCommit]] = {}
         for topic, partition in sorted(held.partitions):
             offsets.setdefault(topic, {})[partition] = m.OffsetCommit(offset=offset)
-        body = m.CommitRequest(
-            generation_id=held.generation_id,
-            member_id=held.member_id,
-            group_instance_id=self.options.group_instance_id,
-            offsets=offsets,
-        )
-
-        def ended(outcome: Outcome) -> None:
-            if isinstance(outcome, Refused) and _is_doubt(outcome.problem):
-                self.feed(ev.MembershipDoubted(held.generation_id))
-
-        self._request(ops.COMMIT, body, ended)
+        body = m.CommitRequest(generation_id=-1, group_instance_id=self.options.group_instance_id, offsets=offsets)
+        ticket = next(self._numbers)
+        self._tickets[ticket] = lambda outcome: None
+        self.feed(ev.CommitRequested(ticket, body, held.generation_id))
 
     # --- hands -------------------------------------------------------------------------------------------------------
 
@@ -260,7 +248,3 @@ class Client:
         self._in_callback = False
         self.feed(ev.CallbackEnded(ended.callback, ended.assignment.generation_id))
         self._next_callback()
-
-
-def _is_doubt(problem: m.Problem) -> bool:
-    return reaction_to(problem) in _DOUBTS or problem.error_code == ErrorCode.FENCED_INSTANCE_ID

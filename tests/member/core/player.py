@@ -190,6 +190,12 @@ class Player:
     def ask(self, ticket: int, operation: Operation, body: BaseModel) -> None:
         self.feed(ev.CallRequested(ticket, operation, body))
 
+    def commit(self, ticket: int, generation_id: int | None = None, *partitions: int) -> None:
+        """The user commits offset 1 of these partitions of clicks; of 0 where none is named."""
+        offsets = {number: m.OffsetCommit(offset=1) for number in partitions or (0,)}
+        body = m.CommitRequest(generation_id=-1, offsets={"clicks": offsets})
+        self.feed(ev.CommitRequested(ticket, body, generation_id))
+
     # --- to where most stories begin ---------------------------------------------------------------------------------
 
     def to_joining(self) -> "Player":

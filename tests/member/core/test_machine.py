@@ -99,15 +99,15 @@ def test_waiting_answers_that_come_at_once_are_not_repeated_at_once() -> None:
     assert "join" in player.open
 
 
-def test_a_cooperative_assignor_is_told_that_nothing_is_owned() -> None:
+def test_a_cooperative_assignor_is_told_that_an_eager_member_owns_nothing() -> None:
     class Cooperative(RangeAssignor):
         name: ClassVar[str] = "cooperative"
         protocol: ClassVar[Literal["eager", "cooperative"]] = "cooperative"
 
-    held = (frozenset({("clicks", 0)}), 3)
+    claims = (frozenset({("clicks", 0)}), 3)
     intent = requests.join(
-        options(), (RangeAssignor(), Cooperative()), member_id="m", topics=("clicks",), user_data=None, held=held,
-        reason=None, request_id="r",
+        options(), (RangeAssignor(), Cooperative()), member_id="m", topics=("clicks",), user_data=None, claims=claims,
+        cooperative=False, owns=False, reason=None, request_id="r",
     )  # fmt: skip
     assert isinstance(intent.body, m.JoinRequest)
     eager, cooperative = (protocol.metadata.text for protocol in intent.body.protocols)
@@ -493,9 +493,10 @@ def test_a_member_dropped_while_on_revoked_runs_waits_for_it_and_is_not_told_twi
     player.wait(3_000)
     player.answer("heartbeat", refused(code))
     assert (player.state(), player.open) == (State.REVOKING, {})
-    player.feed(ev.MembershipDoubted(1))
+    player.commit(1)
+    player.answer("commit", refused(ErrorCode.UNKNOWN_MEMBER_ID))
     player.wait(30_000)
-    assert player.open == {}
+    assert player.open == {}, "the doubt is no news"
     player.callback_ended()
     assert player.body("join").member_id == member_id
     assert '"owned_partitions":{}' in player.body("join").protocols[0].metadata.text
@@ -601,19 +602,36 @@ def test_a_commit_passes_through_and_changes_nothing() -> None:
     held, sends = player.machine.assignment, len(player.sends)
     for ticket, code in enumerate([ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID,
                                    ErrorCode.FENCED_INSTANCE_ID, ErrorCode.REBALANCE_IN_PROGRESS]):  # fmt: skip
-        player.ask(ticket, ops.COMMIT, COMMIT)
+        player.commit(ticket)
+        assert (player.body("commit").member_id, player.body("commit").generation_id) == ("m-1", 1)
         player.answer("commit", refused(code))
         assert player.settled[ticket] == refused(code)
     assert (player.state(), player.machine.assignment, player.machine.generation_id) == (State.STABLE, held, 1)
-    assert len(player.sends) == sends + 4
+    assert len(player.sends) == sends + 4 + 3, "three of them are a reason to ask by a heartbeat"
     assert player.called() == [(ASSIGNED, 1)]
+
+
+def test_a_commit_of_another_generation_or_of_none_is_not_sent() -> None:
+    player = Player().to_syncing()
+    player.commit(1)
+    player.answer("sync", synced())
+    player.commit(2, 0)
+    for ticket in (1, 2):
+        outcome = player.settled[ticket]
+        assert isinstance(outcome, Refused)
+        assert outcome.problem.error_code == ErrorCode.ILLEGAL_GENERATION
+    assert player.bodies("commit") == []
+    player.feed(ev.CommitRequested(3, m.CommitRequest(generation_id=-1, offsets={}), 1))
+    assert player.settled[3] == Answered(m.CommitAnswer(offsets={})), "there is nothing to say"
 
 
 def test_a_doubt_asks_with_a_heartbeat_that_does_not_wait() -> None:
     player = Player().to_stable()
-    player.feed(ev.MembershipDoubted(7))
+    player.commit(1)
+    player.answer("commit", refused(ErrorCode.REBALANCE_IN_PROGRESS))
     assert player.body("heartbeat").wait_ms == 20_000
-    player.feed(ev.MembershipDoubted(1))
+    player.commit(2)
+    player.answer("commit", refused(ErrorCode.UNKNOWN_MEMBER_ID))
     assert player.body("heartbeat").wait_ms == 0
     player.wait(3_000)
     player.answer("heartbeat", BEATEN)
@@ -796,7 +814,6 @@ EVENTS: list[ev.Event] = [
     ev.CallbackEnded(LOST, 1),
     ev.AssignmentMade(999, ()),
     ev.AssignmentFailed(999, OSError(), retriable=False),
-    ev.MembershipDoubted(9),
     ev.CallAbandoned(9),
 ]
 

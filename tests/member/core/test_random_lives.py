@@ -128,8 +128,10 @@ class Life:
             case 4 | 5 | 6:
                 player.feed(ev.SubscriptionChanged((chance.choice(["clicks", "orders"]),), None))
             case 7 | 8:
-                player.feed(ev.MembershipDoubted(player.machine.generation_id))
-            case 9 | 10 if player.state() not in ENDED and "commit" not in player.open:
+                if self.ticket in {0, *player.settled}:  # one at a time, for the player knows it by its name
+                    self.ticket += 1
+                    player.commit(self.ticket, chance.choice([None, player.machine.generation_id]))
+            case 9 | 10 if player.state() not in ENDED and self.ticket in {0, *player.settled}:
                 self.ticket += 1
                 player.ask(self.ticket, ops.COMMIT, COMMIT)
             case _:
