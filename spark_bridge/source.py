@@ -228,6 +228,8 @@ def connect(options: BridgeOptions, duties: LeaderDuties, on_revoked: Gate, on_l
             client_id=options.client_id,
             group_instance_id=options.group_instance_id,
             assignors=options.assignors,
+            # Between two micro-batches it takes whole assignments: it plans a batch for all of one, and for one alone.
+            eager=True,
             session_timeout_ms=options.session_timeout_ms,
             rebalance_timeout_ms=options.rebalance_timeout_ms,
             token=options.token,

@@ -14,7 +14,8 @@ from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "member.md").read_text(encoding="utf-8")
-FIRST, WORKER, RACKS, CHANGING = re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
+FIRST, WORKER, COOPERATIVE, RACKS, CHANGING = EXAMPLES
 
 
 def run(code: str, fake: FakeCoordinator) -> subprocess.CompletedProcess[str]:
@@ -59,6 +60,22 @@ def test_a_leader_asks_the_program_for_racks() -> None:
         done = run(RACKS, fake)
     assert (done.stdout, done.stderr) == ("shared out by racks: clicks\n", "")
     assert fake.bodies("join")[0].protocols[0].metadata.value["rack_id"] == "a"
+
+
+def test_the_cooperative_worker_works_through_a_rebalance_and_leaves() -> None:
+    fake = FakeCoordinator()
+    code = COOPERATIVE.replace("asyncio.sleep(3600)", "asyncio.sleep(1.5)").replace(
+        "asyncio.sleep(0.1)", "asyncio.sleep(0.02)"
+    )
+    with running_in_thread(fake) as loop:
+        loop.call_soon_threadsafe(lambda: loop.create_task(later(fake)))
+        done = run(code, fake)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {commit.generation_id for commit in fake.bodies("commit")} == {1, 2}
+    claimed = [join.protocols[0].metadata.value["owned_partitions"] for join in fake.bodies("join")]
+    assert claimed[-1] == {"clicks": [0, 1, 2, 3]}, "they were kept"
+    assert fake.group.offsets[("clicks", 3)].offset > 10
+    assert fake.group.members == {}
 
 
 def test_what_changes_with_time_is_told_at_the_join() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from assignors.contract import Assignor
 from assignors.range import RangeAssignor
 from assignors.roundrobin import RoundRobinAssignor
 from member.assignment import Assignment
@@ -95,10 +96,14 @@ MEMBER_ID_REQUIRED = refused(ErrorCode.MEMBER_ID_REQUIRED, member_id="m-1")
 class Player:
     """`open` holds the calls on the wire, by operation name, `timers` what is set; the rest is what came so far."""
 
-    def __init__(self, jitter: float = 0.0, **changes: Any) -> None:
-        assignors = (RangeAssignor(), RoundRobinAssignor())
-        opts = options(**({"assignors": ("range", "roundrobin")} | changes))
-        self.machine = Membership(opts, assignors)
+    def __init__(
+        self,
+        jitter: float = 0.0,
+        offers: tuple[Assignor, ...] = (RangeAssignor(), RoundRobinAssignor()),
+        **changes: Any,
+    ) -> None:
+        opts = options(**({"assignors": tuple(offer.name for offer in offers)} | changes))
+        self.machine = Membership(opts, offers)
         self.jitter = jitter
         self.now = 0
         self.draws = 0

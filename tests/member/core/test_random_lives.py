@@ -6,7 +6,11 @@ A failure names its seed; `live(seed)` plays it again.
 import random
 
 import pytest
+from pydantic import JsonValue
 
+from assignors.contract import Assignor
+from assignors.cooperative_sticky import CooperativeStickyAssignor
+from assignors.range import RangeAssignor
 from member.core import events as ev
 from member.core.actions import Assign
 from member.core.events import Callback
@@ -45,12 +49,19 @@ MILD = [
 class Life:
     """A player, chance, and what the callbacks and the generation were so far."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, cooperative: bool) -> None:
         self.chance = random.Random(seed)
-        self.player = Player(group_instance_id=self.chance.choice([None, "i"]), jitter=self.chance.random())
+        offers: tuple[Assignor, ...] = (CooperativeStickyAssignor(),) if cooperative else (RangeAssignor(),)
+        self.player = Player(
+            group_instance_id=self.chance.choice([None, "i"]), jitter=self.chance.random(), offers=offers
+        )
+        self.cooperative = cooperative
+        self.told = 0  # callbacks that were looked at
+        self.mine: set[tuple[str, int]] = set()
         self.generation_id = 0
         self.running = 0  # callbacks that have ended
         self.ticket = 0
+        self.failed = False  # on_assigned raised: what it was told of is not the member's
 
     def step(self) -> None:
         chance, player = self.chance, self.player
@@ -103,7 +114,8 @@ class Life:
                 self.generation_id += 1
                 return joined(self.generation_id, leader=self.chance.choice(["m-1", "other"]))
             case "sync":
-                junk = OpaqueJson.of("junk") if self.chance.random() < 0.01 else EMPTY
+                shared = self.share() if self.cooperative else EMPTY
+                junk = OpaqueJson.of("junk") if self.chance.random() < 0.01 else shared
                 return waiting() if self.chance.random() < 0.3 else synced(junk)
             case "heartbeat":
                 return BEATEN
@@ -112,10 +124,19 @@ class Life:
             case _:
                 return Answered(m.CommitAnswer(offsets={}))
 
+    def share(self) -> OpaqueJson:
+        """Some partitions at random; mostly what the join claimed."""
+        claimed = self.player.bodies("join")[-1].protocols[0].metadata.value["owned_partitions"]
+        if self.chance.random() < 0.4:
+            return OpaqueJson.of({"partitions": claimed})
+        numbers: list[JsonValue] = [number for number in range(4) if self.chance.random() < 0.5]
+        return OpaqueJson.of({"partitions": {self.chance.choice(["clicks", "orders"]): numbers}})
+
     def end_callback(self) -> None:
         call = self.player.callbacks[self.running]
         self.running += 1
         error = OSError("disk full") if self.chance.random() < 0.02 else None
+        self.failed = self.failed or (error is not None and call.callback is Callback.ASSIGNED)
         self.player.feed(ev.CallbackEnded(call.callback, call.assignment.generation_id, error))
 
     def wish(self) -> None:
@@ -147,6 +168,9 @@ class Life:
         elif state is not State.UNJOINED:
             wanted = self.running < len(player.callbacks)
             assert player.open or player.timers or wanted, f"{state} waits for nothing, so it is stuck for ever"
+        if self.cooperative:
+            self.check_cooperative()
+            return
         if state in {State.STABLE, State.REVOKING}:
             assert machine.assignment is not None
             assert machine.assignment.generation_id >= 1
@@ -160,9 +184,33 @@ class Life:
         assert all(callback is Callback.ASSIGNED for callback in ends[::2]), ends
         assert all(callback is not Callback.ASSIGNED for callback in ends[1::2]), ends
 
+    def check_cooperative(self) -> None:
+        """Each partition is added, and then revoked or lost, in turn; what is said of it is said in time."""
+        player, machine = self.player, self.player.machine
+        for call in player.callbacks[self.told :]:
+            held = call.assignment
+            if call.callback is Callback.ASSIGNED:
+                assert not held.partitions & self.mine, "added twice"
+                self.mine |= held.partitions
+            else:
+                assert held.partitions <= self.mine, "given up without having it"
+                self.mine -= held.partitions
+            if call.callback is not Callback.LOST and not self.failed:
+                assert held.kept == self.mine - held.partitions, "kept is the rest"
+        self.told = len(player.callbacks)
+        owned = frozenset() if machine.assignment is None else machine.assignment.partitions
+        if player.state() not in ENDED | {State.LEAVING, State.REVOKING} and not self.failed:
+            assert owned == self.mine, "what the callbacks said is what it owns"
+        if player.state() in {State.STABLE, State.REVOKING}:
+            assert machine.assignment is not None
+        if "join" in player.open and owned:
+            claimed = player.body("join").protocols[0].metadata.value["owned_partitions"]
+            assert {(topic, number) for topic, numbers in claimed.items() for number in numbers} == owned
+            assert set(claimed) <= set(player.body("join").protocols[0].metadata.value["topics"])
 
-def live(seed: int) -> Life:
-    life = Life(seed)
+
+def live(seed: int, *, cooperative: bool) -> Life:
+    life = Life(seed, cooperative=cooperative)
     life.player.feed(ev.Started())
     for _ in range(STEPS):
         life.step()
@@ -193,12 +241,13 @@ def settle(life: Life) -> None:
     raise AssertionError(f"never settled: {player.state()}, open {sorted(player.open)}, timers {player.timers}")
 
 
+@pytest.mark.parametrize("cooperative", [False, True])
 @pytest.mark.parametrize("block", range(10))
-def test_whatever_happens_the_member_stays_sound_and_settles(block: int) -> None:
+def test_whatever_happens_the_member_stays_sound_and_settles(block: int, cooperative: bool) -> None:
     ends = set()
     for seed in range(block * 40, block * 40 + 40):
         try:
-            life = live(seed)
+            life = live(seed, cooperative=cooperative)
             settle(life)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
