@@ -11,6 +11,7 @@ from tests.simulation.checker import Checker, Sight
 from tests.simulation.laws_of_commits import I3Commits, I4Fencing
 from tests.simulation.laws_of_generations import I1Generations, I2SyncAnswers, I5Instances, MembersBelieve
 from tests.simulation.laws_of_holds import I11Holds
+from tests.simulation.laws_of_ownership import I12OneAtWork
 from tests.simulation.laws_of_rest import (
     GroupInvariants,
     I6Answers,
@@ -56,6 +57,7 @@ class Judge:
             self.i9,
             self.i10,
             I11Holds(sight),
+            I12OneAtWork(sight),
             GroupInvariants(sight),
             MembersBelieve(sight, i2),
         )

@@ -150,9 +150,11 @@ def _age(member_id: str) -> int:
 
 
 class MembersBelieve(Checker):
-    """A member that holds an assignment was given it by what is stored for its generation; one that joins holds none.
+    """A member that holds an assignment was given it by what is stored for its generation; an eager one that joins
+    holds none. So within a generation a partition has one owner; a static member's old and new id are one.
 
-    So within a generation a partition has one owner; a static member's old and new id are one.
+    A cooperative member holds less while it gives up in parts, and more until it has given up what the generation takes
+    from it (`I12OneAtWork`).
     """
 
     def __init__(self, sight: Sight, i2: I2SyncAnswers) -> None:
@@ -164,13 +166,19 @@ class MembersBelieve(Checker):
 
     def believed(self, client: Client) -> None:
         held = client.held
-        if held is not None and client.state not in (MemberState.STABLE, MemberState.REVOKING):
+        cooperative = client.machine.cooperative
+        if held is not None and not cooperative and client.state not in (MemberState.STABLE, MemberState.REVOKING):
             self.fail(f"{client.name} is {client.state.value} and believes {held}")
         if held is None or self._checked.get(client.name) is held:
             return
         self._checked[client.name] = held
         share = self._given.get((client.group_id, held.generation_id), {}).get(held.member_id)
-        if share is None or read_assignment(share.assignment)[0] != held.partitions:
+        given = None if share is None else read_assignment(share.assignment)[0]
+        if cooperative and client.machine._owned.promised is not None:
+            if client.machine._owned.promised.partitions != given:
+                self.fail(f"{client.name} is promised {client.machine._owned.promised}; stored is {share}")
+            return
+        if given is None or not (held.partitions <= given if cooperative else held.partitions == given):
             self.fail(f"{client.name} believes {held}; stored is {share}")
         of_round = (client.group_id, self._lives[held.member_id], held.generation_id)
         owners = self._owners.setdefault(of_round, {})

@@ -76,6 +76,11 @@ NARROWEST = BatchLimits(writes_max=5, bytes_max=40_000)
 """What one member may need: its seat passes on with its leadership, and a rebalance interrupts another."""
 
 
+EAGER = (("range", "roundrobin"), ("roundrobin", "range"))
+COOPERATIVE = (("cooperative-sticky",), ("cooperative-sticky",), ("cooperative-sticky", "range"))
+"""What the members of a run offer, each one of these. The last is an eager member's: a group may have both kinds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A run. `rates` are probabilities for each message or append; `weights` of the actions. Times in milliseconds."""
@@ -97,6 +102,7 @@ class Plan:
     shuffles: bool
     rates: dict[str, float] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
+    offers: tuple[tuple[str, ...], ...] = EAGER
 
 
 def plan_of(seed: int) -> Plan:
@@ -151,6 +157,7 @@ def plan_of(seed: int) -> Plan:
         shuffles=chance.random() < 0.5,
         rates=rates,
         weights=weights,
+        offers=COOPERATIVE if random.Random(f"cooperative {seed}").random() < 0.4 else EAGER,
     )
     return _narrowed(plan) if plan.limits is NARROWEST else plan
 

@@ -79,7 +79,7 @@ def _join(plan: Plan, member_id: str, instance: str | None) -> m.JoinRequest:
         client_id="stranger",
         protocol_type="consumer",
         protocols=tuple(
-            m.JoinProtocol(name=name, metadata=OpaqueJson.of({"topics": ["t"]})) for name in ("range", "roundrobin")
+            m.JoinProtocol(name=name, metadata=OpaqueJson.of({"topics": ["t"]})) for name in plan.offers[0]
         ),
         session_timeout_ms=plan.session_timeouts_ms[0],
         rebalance_timeout_ms=plan.rebalance_timeouts_ms[0],

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from assignors.contract import Assignor
+from assignors.cooperative_sticky import CooperativeStickyAssignor
 from assignors.range import RangeAssignor
 from assignors.roundrobin import RoundRobinAssignor
 from coordinator.core import holding
@@ -237,7 +238,7 @@ class World(Door):
             topics=chance.choice([("t",), ("t",), ("t", "u"), ("u",)]),
             client_id=f"m{next(self.numbers)}",
             group_instance_id=instance,
-            assignors=chance.choice([("range", "roundrobin"), ("roundrobin", "range")]),
+            assignors=chance.choice(plan.offers),
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=chance.choice(plan.rebalance_timeouts_ms),
             heartbeat_wait_ms=chance.choice([0, 20_000, 20_000]),
@@ -306,7 +307,9 @@ class World(Door):
         self.network.send(exchange, self.chance.choice([300, 5_000]))
 
 
-_ASSIGNORS: dict[str, Assignor] = {"range": RangeAssignor(), "roundrobin": RoundRobinAssignor()}
+_ASSIGNORS: dict[str, Assignor] = {
+    assignor.name: assignor for assignor in (RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor())
+}
 
 
 class _Reading:
