@@ -48,7 +48,9 @@ class GroupMember:
     """One member of a group, for one life: start it once, then leave or close it once.
 
     All methods belong to the event loop in which `start` is called. The callbacks are awaited one at a time; each
-    `on_assigned` is followed by one `on_revoked` or one `on_lost` of the same assignment, unless the member is closed.
+    partition of an `on_assigned` is followed by one `on_revoked` or one `on_lost`, unless the member is closed. Those
+    of an eager member are about whole assignments. Where all assignors are cooperative, they are about what is added,
+    given up or lost, and `Assignment.kept` is the rest; `on_assigned` is called in each generation, also for nothing.
     `on_revoked` may commit still, `on_lost` may not. If `on_assigned` raises, the member leaves and fails; what the
     other two raise is logged. None of them may wait for `leave`.
 
@@ -125,18 +127,21 @@ class GroupMember:
 
     @property
     def assignment(self) -> Assignment | None:
-        """What the member holds; None while there is nothing. Still there while `on_revoked` runs."""
+        """All that the member holds; None while there is nothing. Still there while `on_revoked` runs. A cooperative
+        member has it while it joins, too.
+        """
         return self._machine.assignment
 
     @property
     def rebalance_pending(self) -> bool:
-        """Whether the group waits for this member to give up its assignment, which `on_revoked` is about."""
+        """Whether the group waits for this member to give up its assignment, or a part, which `on_revoked` is about."""
         return self._machine.rebalance_pending
 
     @property
     def revoking(self) -> bool:
         """Whether the assignment is being given up, for a rebalance or a leave: from before `on_revoked` is called
-        until it has returned. A worker stops when it sees this.
+        until it has returned. A worker of an eager member stops when it sees this; a cooperative member may give up
+        partitions of other workers.
         """
         return self._machine.state is State.REVOKING
 
@@ -165,7 +170,9 @@ class GroupMember:
         """Commit the next offset to read of each (topic, partition); returns once it is on disk.
 
         `generation_id`: of the assignment under which the records were read; None takes the present one. Pass it
-        wherever a rebalance may have come between reading and committing.
+        wherever a rebalance may have come between reading and committing. A cooperative member may pass any since the
+        partitions were added to it; its commit waits, up to `call_timeout_ms`, while the group is between two
+        generations, and is refused if the partitions are not this member's afterwards.
         Raises `CommitFailed` or what stands below it in `errors`, `Fenced`, `CoordinatorUnavailable`. A refused commit
         changes nothing about the membership.
         """
@@ -199,15 +206,17 @@ class GroupMember:
         }
 
     def request_rejoin(self, reason: str) -> None:
-        """Give up the assignment and join again. From the leader this starts a rebalance, as when it saw a topic grow;
-        from any other member only where what it says to the leader has changed. Nothing while a rebalance is on.
+        """Join again, after giving up the assignment if the member is eager. From the leader this starts a rebalance,
+        as when it saw a topic grow; from any other member only where what it says to the leader has changed, as what
+        it owns may have. Nothing while a rebalance is on.
         """
         self._check_running()
         self._driver.feed(ev.RejoinRequested(reason))
 
     def subscribe(self, topics: Iterable[str], user_data: JsonValue | EllipsisType = ...) -> None:
-        """Change the subscription, and the user data where given: gives up the assignment and joins again. The same
-        subscription as before changes nothing. ValueError where it is not usable.
+        """Change the subscription, and the user data where given: gives up the assignment, or as a cooperative member
+        what it no longer subscribes to, and joins again. The same subscription as before changes nothing. ValueError
+        where it is not usable.
         """
         self._check_running()
         wanted = tuple(topics)
