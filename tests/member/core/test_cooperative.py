@@ -156,7 +156,7 @@ def test_a_rebalance_while_on_assigned_runs_takes_nothing_back() -> None:
     assert player.state() is State.JOINING
 
 
-def test_bug_19_kafka_14016_a_sync_that_must_join_again_drops_nothing_and_claims_the_same() -> None:
+def test_bug_19_kafka_14016_a_sync_that_must_join_again_drops_nothing() -> None:
     player = joining(0, 1)
     before = told(player)
     for generation_id in (2, 3, 4):
