@@ -217,3 +217,13 @@ def test_of_a_members_requests_the_last_one_is_remembered() -> None:
     assert d.state() is State.STABLE
     assert d.waits(again(d, leader))
     assert d.state() is State.PREPARING_REBALANCE, "a leader's join as any other"
+
+
+def test_a_repeat_of_a_join_whose_member_has_gone_is_a_new_join() -> None:
+    d = Desk()
+    member, call = d.join_new(request_id="a")
+    d.advance_until_answered(call)
+    d.leave(member)
+    again = d.answer(d.join(request_id="a")).member_id
+    assert again != member
+    assert d.group.pending.keys() == {again}

@@ -105,6 +105,18 @@ def test_a_full_group_lets_a_static_member_take_its_own_seat() -> None:
     assert d.code(d.join(instance="c")) is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
+def test_a_seat_is_taken_over_although_newcomers_took_every_place_of_the_round() -> None:
+    """Ours: an absent static member stays in the group in any case, so that its own seat is no place too many."""
+    d = Desk()
+    leader, _ = d.stable(instance="b", session_ms=LONG_MS)
+    d.rules = type(d.rules)(group_min_session_timeout_ms=1, group_max_size=2)
+    d.topics(t=1)
+    pending = d.answer(d.join(session_ms=LONG_MS)).member_id
+    calls = [d.join(leader, session_ms=LONG_MS), d.join(pending, session_ms=LONG_MS)]
+    calls.append(d.join(instance="b", session_ms=LONG_MS))
+    assert [d.answer(call).generation_id for call in calls] == [2, 2, 2]
+
+
 @pytest.mark.parametrize("state", [State.STABLE, State.PREPARING_REBALANCE])
 def test_an_instance_that_nobody_has_and_one_that_another_has(state: State) -> None:
     """Source: `ClassicGroup.validateMember`: the instance id is looked at first, then whose it is, then the member."""

@@ -37,7 +37,8 @@ class I3Commits(Checker):
     Each of these that has an unknown outcome may show or not. One that was refused for what it says never shows, nor
     does a dry run. What is acknowledged is durable before. An offset goes by itself only when it is older than the
     retention, and no member that is stored and still there subscribes to its topic. With a topic of the registry goes
-    what was asked for before its deletion was answered, wherever it was committed, and nothing that came later.
+    what was asked for before its deletion was answered, wherever it was committed, and nothing that was acknowledged
+    later.
     """
 
     def __init__(self, sight: Sight) -> None:
@@ -192,9 +193,16 @@ class I3Commits(Checker):
             self.fail(f"{record.group_id}: {record.topic}-{record.partition} is gone after {age_ms} ms, unasked")
 
     def _goes_with_topic(self, record: OffsetRecord) -> bool:
-        """Whether it was asked for before the last deletion of its topic had an answer."""
+        """Whether it was asked for before the last deletion of its topic had an answer; or is a piece of a commit that
+        broke off before it was written down that the group has heard of the deletion, so that a load cannot tell.
+        """
         where = (record.group_id, record.topic, record.partition)
-        return self._first_asked[where, record.offset] < self._topics_gone.get(record.topic, 0)
+        gone_at = self._topics_gone.get(record.topic, 0)
+        if self._first_asked[where, record.offset] < gone_at:
+            return True
+        is_taken = any(x.offset == record.offset and x.is_acknowledged for x in self._writings[where])
+        heard_of = self.sight.fold.group(record.group_id).deletions
+        return gone_at > 0 and not is_taken and heard_of < self.sight.fold.deleted[record.topic]
 
     def _is_read(self, record: OffsetRecord) -> bool:
         """Whether a member subscribes to the topic, by what was stored before and by what is in memory now."""
