@@ -68,9 +68,9 @@ class Stages:
         while self._world.node is None or not self._world.node.is_up or self._world.node.service.phase != "ready":
             self._world.begin_node()
             await asyncio.sleep(0.1)
+        # What was late arrives, also at a node that stands still, and what follows from it begins.
+        await asyncio.sleep(max(0.0, self._world.node.clock.stalled_until - self._world.loop.time()) + 0.01)
         self._world.node.clock.stalled_until = 0.0
-        # What was late arrives, and what follows from it begins.
-        await asyncio.sleep(0.01)
         if not self._world.running():
             self._world.start_client()
         await self._wait_settled()
