@@ -32,6 +32,8 @@ class I1Generations(Checker):
             self._deaths[group_id] = group.deaths
             self._header.pop(group_id, None)
             self._shares.pop(group_id, None)
+            # Where nobody could tell whether it was stored, its going is not told as an event.
+            self._rounds.pop(group_id, None)
         if header is None:
             # What else is left is swept, perhaps after a crash: `I10Store` sees whether it counts for anything.
             if group.offsets:
