@@ -180,11 +180,15 @@ class MembersBelieve(Checker):
             if client.machine._owned.promised.partitions != given:
                 self.fail(f"{client.name} is promised {client.machine._owned.promised}; stored is {share}")
             return
-        if given is None or not (held.partitions <= given if cooperative else held.partitions == given):
+        partitions = held.partitions
+        if cooperative:
+            # Who is lost to the group while it gives up holds that part until its callback returns.
+            partitions -= client.machine._owned.giving_up or frozenset()
+        if given is None or not (partitions <= given if cooperative else partitions == given):
             self.fail(f"{client.name} believes {held}; stored is {share}")
         of_round = (client.group_id, self._lives[held.member_id], held.generation_id)
         owners = self._owners.setdefault(of_round, {})
-        for partition in sorted(held.partitions):
+        for partition in sorted(partitions):
             if owners.setdefault(partition, client.seat) != client.seat:
                 self.fail(
                     f"{client.group_id} {held.generation_id}: {partition} is {owners[partition]}'s and {client.seat}'s"
