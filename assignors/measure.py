@@ -11,6 +11,7 @@ from functools import cache
 from assignors.contract import Assignment, GroupSpec, TopicPartition
 from assignors.evenness import optimal_counts, pairwise
 from assignors.order import java_order
+from assignors.sticky import StickyAssignor
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,17 @@ def least_moved(spec: GroupSpec, owners: Mapping[TopicPartition, str]) -> int | 
     each, remainder = divmod(total, len(kept))
     above = sum(count > each for count in kept.values())
     return len(owners) - sum(min(count, each) for count in kept.values()) - min(above, remainder)
+
+
+def fewest_moves(spec: GroupSpec) -> int:
+    """The fewest moves of any whole assignment that is as even as can be, whatever the subscriptions.
+
+    Equal ones are counted (`least_moved`). For different ones the `sticky` rule is asked, which promises just that and
+    is held against every assignment of small groups. Cost: that of one `sticky` assignment.
+    """
+    owners = owners_before(spec)
+    counted = least_moved(spec, owners)
+    return moved(owners, StickyAssignor().assign(spec)) if counted is None else counted
 
 
 def rack_misses(spec: GroupSpec, assignment: Assignment) -> int:

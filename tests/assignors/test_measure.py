@@ -1,9 +1,44 @@
 """The measures one by one, where the oracles' lines say nothing: faults, racks, claims, moves between assignments."""
 
+from collections import Counter
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from assignors.contract import Assignment, GroupSpec, MemberSubscription
-from assignors.measure import Faults, Move, faults_of, is_balanced, measure, moves, owners_before, unassigned
+from assignors.measure import (
+    Faults,
+    Move,
+    faults_of,
+    fewest_moves,
+    is_balanced,
+    measure,
+    moves,
+    owners_before,
+    unassigned,
+)
 
 T0 = MemberSubscription(("t0",))
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> GroupSpec:
+    """Up to three members with any subscriptions to up to three topics, and any claims; few enough to try it all."""
+    counts = draw(st.lists(st.integers(0, 2), min_size=1, max_size=3))
+    names = [f"t{number}" for number in range(len(counts))]
+    every = [(topic, number) for topic, count in zip(names, counts, strict=True) for number in range(count)]
+    return GroupSpec(
+        dict(zip(names, counts, strict=True)),
+        {
+            f"c{number}": MemberSubscription(
+                topics=tuple(draw(st.sets(st.sampled_from(names)))),
+                owned=tuple(draw(st.sets(st.sampled_from(every)))) if every else (),
+                generation_id=draw(st.integers(-1, 2)),
+            )
+            for number in range(draw(st.integers(1, 3)))
+        },
+    )
 
 
 def claim(*owned: int, generation_id: int = -1, topics: tuple[str, ...] = ("t0",)) -> MemberSubscription:
@@ -106,6 +141,21 @@ def test_moved_counts_what_the_owner_does_not_get_and_what_is_held_back() -> Non
 def test_the_fewest_moves_leave_the_remainder_with_those_that_have_it() -> None:
     spec = GroupSpec({"t0": 5}, {"a": claim(0, 1), "b": claim(2, 3, 4)})
     assert measure(spec, {}).least_moved == 0
+
+
+@given(specs())
+def test_no_assignment_as_even_moves_fewer(spec: GroupSpec) -> None:
+    owners, assignable = owners_before(spec), unassigned(spec, {})
+    shares = [
+        [member_id for member_id, said in spec.subscriptions.items() if topic in said.topics] for topic, _ in assignable
+    ]
+    fewest: dict[int, int] = {}
+    for chosen in product(*shares):
+        held = Counter(chosen)
+        unevenness = sum(count * count for count in held.values())
+        gone = sum(owners.get(partition, owner) != owner for partition, owner in zip(assignable, chosen, strict=True))
+        fewest[unevenness] = min(fewest.get(unevenness, gone), gone)
+    assert fewest_moves(spec) == fewest[min(fewest)]
 
 
 def test_rack_misses_need_a_rack_and_known_replicas() -> None:
