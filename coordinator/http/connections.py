@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 
 from coordinator.core.effects import Failure
@@ -40,6 +41,18 @@ class Connection(web.RequestHandler):
         super().__init__(manager, **settings)
         self._door = door
         self._limits = limits
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop. What breaks the framing of a body that is being read ends the reading at once.
+
+        aiohttp queues the fault behind the request, and the body would be waited for until its time is over.
+        """
+        super().data_received(data)
+        request = self._current_request
+        if request is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+            content = request.content
+            if not content.is_eof() and content.exception() is None:
+                content.set_exception(web.RequestPayloadError("the framing is broken"))
 
     def handle_error(
         self,

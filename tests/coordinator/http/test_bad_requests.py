@@ -298,6 +298,13 @@ async def test_a_body_that_does_not_arrive_is_given_up(service: FakeService) -> 
     assert answer.headers["Connection"] == "close"
 
 
+async def test_a_chunk_that_is_none_is_refused_where_it_comes_after_the_head(door: DoorClient) -> None:
+    head = b"POST /v1/groups/g/heartbeat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    received = await door.send(head + b"Transfer-Encoding: chunked\r\n\r\n", b"zz\r\nfoo\r\n")
+    problem = check_problem(parse_answer(received))
+    assert (problem["status"], problem["detail"]) == (400, "The body's framing is broken.")
+
+
 async def test_a_client_that_asks_before_it_sends_is_told_to_go_on(door: DoorClient, service: FakeService) -> None:
     service.answers[m.HeartbeatRequest] = m.HeartbeatAnswer()
     body = json.dumps(HEARTBEAT).encode()
