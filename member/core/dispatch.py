@@ -75,7 +75,10 @@ class Settled:
 
 
 class Dispatcher:
-    """All lanes of one member, its route and its timers. Actions are appended to `actions`, which the owner takes."""
+    """All lanes of one member, its route and its timers. Actions are appended to `actions`, which the owner takes.
+
+    `sessions`: the nodes with which a session is open; `draining`: those that said that they stop.
+    """
 
     def __init__(self, options: MemberOptions) -> None:
         self._options = options
@@ -84,6 +87,8 @@ class Dispatcher:
         self.actions: list[Action] = []
         self.timers: dict[str, int] = {}
         self.route = Route(options.coordinators)
+        self.sessions: set[str] = set()
+        self.draining: set[str] = set()
         self.last_failure: str | None = None
 
     # --- timers ------------------------------------------------------------------------------------------------------
@@ -321,7 +326,7 @@ class Dispatcher:
         lane.failures += 1
         lane.last = outcome
         self.last_failure = f"{lane.url}: {describe(outcome)}"
-        if lane.failures == 1:
+        if lane.failures == 1 and lane.url not in self.draining:
             operation = lane.intent.operation.name if lane.intent is not None else lane.name
             self.actions.append(Warn(f"{operation} at {self.last_failure}; trying again"))
 

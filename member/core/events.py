@@ -136,6 +136,59 @@ class CommitRequested:
     generation_id: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """A session with this node is open, or is again. From the member's first call on it, it tells of rebalances, so
+    heartbeats to this node need not wait.
+    """
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """The session with this node has ended, though this side did not want that. The calls that were open on it have
+    ended before, each with its own `CallEnded`.
+    """
+
+    url: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUnavailable:
+    """There are no sessions with this node for now, so calls to it go over HTTP and nothing is pushed. Told once, not
+    at each further try; a `SessionOpened` ends it.
+    """
+
+    url: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceBegan:
+    """A session said so. `generation_id`: the one that is ending."""
+
+    generation_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUnloaded:
+    """A session said that its node, at this URL, has let go of the group."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraining:
+    """A session said that its node, at this URL, is about to stop; it will be lost, and that is no failure."""
+
+    url: str
+
+
+SessionEvent = SessionOpened | SessionLost | SessionUnavailable | GroupUnloaded | NodeDraining
+"""What is told of a session, or said on it, of a node rather than of the group's rebalances."""
+
 Event = (
     Started
     | CallEnded
@@ -150,4 +203,6 @@ Event = (
     | CallRequested
     | CallAbandoned
     | CommitRequested
+    | RebalanceBegan
+    | SessionEvent
 )

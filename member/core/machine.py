@@ -86,6 +86,7 @@ class Membership:
         self._subscription_stale = False
         self._reason = ""
         self._disowned = False
+        self._has_warned_of_http = False
         self._owes_round: str | None = None
         self._ending: Ending | None = None
         self.state = State.UNJOINED
@@ -154,6 +155,12 @@ class Membership:
             case ev.CallAbandoned(ticket):
                 self._commits.abandon(ticket)
                 self._net.close(f"{USER}{ticket}")
+            case ev.RebalanceBegan(generation_id):
+                self._rebalance_began(generation_id, now_ms, draw)
+            case (
+                ev.SessionOpened() | ev.SessionLost() | ev.SessionUnavailable() | ev.GroupUnloaded() | ev.NodeDraining()
+            ):
+                self._session_changed(event, now_ms)
 
     # --- what comes back ---------------------------------------------------------------------------------------------
 
@@ -326,9 +333,12 @@ class Membership:
         self._net.open(HEARTBEAT, intent, now_ms)
 
     def _long_poll_ms(self, now_ms: int) -> int:
-        """How long the next heartbeat may wait. Not at all after a pause of this process that took so much of the
-        session that the answer would come when it has ended here, though the group counted the heartbeat at once.
+        """How long the next heartbeat may wait. Not at all where a session tells of a rebalance; nor after a pause of
+        this process that took so much of the session timeout that the answer would come when that is over here, though
+        the group counted the heartbeat at once.
         """
+        if self._net.route.url in self._net.sessions:
+            return 0
         wait_ms = self._options.long_poll_ms
         ends_at_ms = self._net.timers.get(SESSION, now_ms)
         return wait_ms if now_ms + wait_ms + self._options.session_timeout_ms // 8 <= ends_at_ms else 0
@@ -379,6 +389,47 @@ class Membership:
                 return
         # Measured from the sending, so that a service which does not hold heartbeats back is not asked in a loop.
         self._next_beat(self._net.lane(HEARTBEAT).sent_at_ms + self._heartbeat_interval_ms, now_ms)
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def _rebalance_began(self, generation_id: int, now_ms: int, draw: Draw) -> None:
+        """A session said what else a heartbeat would. It is nothing new to a member that has given up or joined since,
+        and of the past where the generation is.
+        """
+        if generation_id >= self.generation_id and self.state in {State.STABLE, State.SYNCING}:
+            self._give_way("the group rebalances", now_ms, draw)
+
+    def _session_changed(self, event: ev.SessionEvent, now_ms: int) -> None:
+        match event:
+            case ev.SessionOpened(url):
+                self._net.sessions.add(url)
+                self._net.draining.discard(url)
+                self._has_warned_of_http = False
+            case ev.SessionUnavailable(url, reason):
+                self._net.sessions.discard(url)
+                if not self._has_warned_of_http:
+                    self._has_warned_of_http = True
+                    self._net.actions.append(Warn(f"no session with {url}: {reason}; going on over plain HTTP"))
+            case ev.SessionLost(url, reason):
+                self._net.sessions.discard(url)
+                if url not in self._net.draining:
+                    self._net.actions.append(Warn(f"the session with {url} is lost: {reason}; connecting again"))
+                self._net.draining.discard(url)
+                self._go_on_from(url, now_ms)
+            case ev.GroupUnloaded(url):
+                self._go_on_from(url, now_ms)
+            case ev.NodeDraining(url):
+                self._net.draining.add(url)
+
+    def _go_on_from(self, url: str, now_ms: int) -> None:
+        """The group may be elsewhere now: find its coordinator, and say there at once that this member lives. Where a
+        session is lost the service may wait for that only for a short while. What is on its way is such a word itself.
+        """
+        if self._net.route.url not in {None, url}:
+            return
+        self._net.route.forget(url)
+        if self._beats() and not self._disowned and self._net.lane(HEARTBEAT).intent is None:
+            self._beat(now_ms, wait_ms=0)
 
     # --- refusals ----------------------------------------------------------------------------------------------------
 

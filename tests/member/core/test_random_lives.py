@@ -12,7 +12,7 @@ from assignors.contract import Assignor
 from assignors.cooperative_sticky import CooperativeStickyAssignor
 from assignors.range import RangeAssignor
 from member.core import events as ev
-from member.core.actions import Assign
+from member.core.actions import Assign, Send
 from member.core.events import Callback
 from member.core.outcomes import Answered, Outcome
 from member.core.states import ENDED, State
@@ -70,10 +70,36 @@ class Life:
             self.answer(chance.choice(sorted(player.open)))
         elif choice < 0.75 and self.running < len(player.callbacks):
             self.end_callback()
-        elif choice < 0.95:
+        elif choice < 0.93:
             player.wait(chance.choice([1, 100, 3_000, 20_000, 50_000]))
+        elif choice < 0.96:
+            self.hear()
         else:
             self.wish()
+
+    def hear(self) -> None:
+        """Something of a session. The calls that were open on one have ended when it is lost."""
+        chance, player = self.chance, self.player
+        url = chance.choice(["http://node-1", "http://node-2"])
+        joins, state, pushed = len(player.bodies("join")), player.state(), self.generation_id - chance.randrange(2)
+        match chance.randrange(7):
+            case 0 | 1:
+                player.feed(ev.SessionOpened(url))
+            case 2:
+                for name in [name for name, call in player.open.items() if isinstance(call, Send) and call.url == url]:
+                    if name in player.open:
+                        player.answer(name, GONE)
+                player.feed(ev.SessionLost(url, "reset"))
+            case 3:
+                player.feed(ev.SessionUnavailable(url, "HTTP 404"))
+            case 4:
+                player.feed(ev.GroupUnloaded(url))
+            case 5:
+                player.feed(ev.NodeDraining(url))
+            case _:
+                player.feed(ev.RebalanceBegan(pushed))
+                if state not in {State.STABLE, State.SYNCING} or pushed < player.machine.generation_id:
+                    assert (len(player.bodies("join")), player.state()) == (joins, state), "a stale push means nothing"
 
     def answer(self, name: str) -> None:
         call = self.player.open[name]
