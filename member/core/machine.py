@@ -403,7 +403,6 @@ class Membership:
         match event:
             case ev.SessionOpened(url):
                 self._net.sessions.add(url)
-                self._net.draining.discard(url)
                 self._has_warned_of_http = False
             case ev.SessionUnavailable(url, reason):
                 self._net.sessions.discard(url)

@@ -233,5 +233,6 @@ def test_the_end_of_a_node_that_said_so_is_no_failure() -> None:
     player.answer("coordinator", located("http://node-2"))
     assert (player.url("heartbeat"), player.warnings, player.called()) == ("http://node-2", [], [(ASSIGNED, 1)])
     player.answer("heartbeat", BEATEN)
-    player.feed(ev.SessionLost("http://node-2", "connection reset"))
-    assert len(player.warnings) == 1, "the next loss is one"
+    player.feed(ev.SessionOpened(NODE))
+    player.feed(ev.SessionLost(NODE, "connection reset"))
+    assert len(player.warnings) == 1, "the next loss of that node is one"
