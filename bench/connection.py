@@ -1,33 +1,20 @@
-"""A client's connection: one HTTP/1.1 request at a time, written and read with as little work as can be.
+"""A line of HTTP/1.1: one request after the other on a connection that stays.
 
-It knows what the service's answers look like (a `Content-Length`, no chunks) and refuses anything else. Made for a
-load that must not be the bottleneck, and for nothing besides.
+It knows what the service's answers look like (a `Content-Length`, no chunks) and refuses anything else. A member on
+it learns of a rebalance by a heartbeat that is held back.
 """
 
-import asyncio
 import json
 import re
-from typing import Any, NamedTuple, cast
+from typing import Any
 
+from bench.line import Answer, ConnectionBrokenError, Line
 from protocol.operations import Operation, path_of
+
+LONG_POLL_MS = 25_000
 
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _HEAD_END = b"\r\n\r\n"
-
-
-class Answer(NamedTuple):
-    """Status and body of an answer."""
-
-    status: int
-    body: bytes
-
-    def json(self) -> Any:
-        """The body, parsed."""
-        return json.loads(self.body)
-
-
-class ConnectionBrokenError(Exception):
-    """The connection ended, or what came over it is no answer."""
 
 
 class Frames:
@@ -52,72 +39,27 @@ class Frames:
         return b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path.encode(), self._host)
 
 
-class Connection(asyncio.Protocol):
-    """Sends frames and waits for their answers."""
+class Connection(Line):
+    """Sends requests and waits for their answers."""
 
-    def __init__(self) -> None:
-        self.request_count = 0
-        self._transport: asyncio.Transport | None = None
-        self._waiting: asyncio.Future[Answer] | None = None
-        self._received = bytearray()
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
+        self._frames = Frames(host, port)
 
-    @classmethod
-    async def open(cls, host: str, port: int) -> "Connection":
-        """Connect. Raises OSError."""
-        _, connection = await asyncio.get_running_loop().create_connection(cls, host, port)
-        return connection
+    def frame_of(self, operation: Operation, group_id: str, body: Any) -> bytes:
+        """A POST of the body."""
+        return self._frames.post(operation, group_id, body)
 
-    async def exchange(self, frame: bytes) -> Answer:
-        """Send a request and return its answer. One at a time. Raises ConnectionBrokenError."""
-        assert self._waiting is None, "the request before is not answered yet"
-        if self._transport is None:
-            raise ConnectionBrokenError("the connection is closed")
-        self.request_count += 1
-        self._waiting = asyncio.get_running_loop().create_future()
-        self._transport.write(frame)
-        try:
-            return await self._waiting
-        except asyncio.CancelledError:
-            self.close()  # an answer that still comes would be taken for the next one's
-            raise
-        finally:
-            self._waiting = None
+    async def wait_for_rebalance(self, operation: Operation, group_id: str, body: Any) -> Answer:
+        """The answer to a heartbeat that is held back until the group rebalances, or its time is over."""
+        return await self.exchange(self.frame_of(operation, group_id, {**body, "wait_ms": LONG_POLL_MS}))
 
-    def close(self) -> None:
-        """Hang up."""
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
-
-    # --- called by the event loop ------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Take an answer, or a part of one."""
-        self._received += data
-        try:
-            answer = take_answer(self._received)
-        except ConnectionBrokenError as broken:
-            self._break(broken)
-            return
-        if answer is None:
-            return
-        if self._received or self._waiting is None:
-            self._break(ConnectionBrokenError("more came than was asked for"))
-        elif not self._waiting.done():
-            self._waiting.set_result(answer)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The other side has gone, or we have."""
-        self._break(ConnectionBrokenError(f"the connection was lost: {exc or 'the service closed it'}"))
-
-    def _break(self, broken: ConnectionBrokenError) -> None:
-        self.close()
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(broken)
+    def _take(self) -> None:
+        answer = take_answer(self._received)
+        if answer is not None:
+            if self._received:
+                raise ConnectionBrokenError("more came than was asked for")
+            self._answered(answer)
 
 
 def take_answer(received: bytearray) -> Answer | None:

@@ -1,7 +1,7 @@
-"""The members of a group over HTTP: they join, the leader shares partitions out, they sync, and wait for the next time.
+"""The members of a group: they join, the leader shares partitions out, they sync, and wait for the next time.
 
-Each has a connection of its own and keeps alive by long polls, as a member does that wants to learn of a rebalance at
-once. Answers that the protocol provides for (an id handed out, 202, a rebalance) are followed; any other ends the run.
+Each has a line of its own, a session or a connection of HTTP, and learns of a rebalance by it at once. Answers that
+the protocol provides for (an id handed out, 202, a rebalance) are followed; any other ends the run.
 """
 
 import asyncio
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from bench.connection import Answer, Connection, Frames
+from bench.connection import Connection
 from bench.figures import Round
+from bench.line import Answer, Line
 from protocol.errors import ErrorCode
 from protocol.operations import HEARTBEAT, JOIN, LEAVE, SYNC, Operation
 
@@ -19,8 +20,9 @@ PARTITIONS_PER_MEMBER = 4
 TOPIC = "bench"
 PROTOCOL = "bench"
 SESSION_TIMEOUT_MS = 120_000
-LONG_POLL_MS = 25_000
 LEAVERS_AT_ONCE = 1_000
+HEARD = Answer(200, b"{}")
+"""The answer to a heartbeat with which all is well."""
 
 
 class WrongAnswerError(Exception):
@@ -36,27 +38,27 @@ class _Generation:
 
 
 class Crowd:
-    """The members of one group, on the address that `frames` is made for."""
+    """The members of one group, on lines of one kind to one address."""
 
-    def __init__(self, host: str, port: int, group_id: str) -> None:
+    def __init__(self, host: str, port: int, group_id: str, kind: type[Line] = Connection) -> None:
         self.group_id = group_id
-        self.frames = Frames(host, port)
         self.members: list[Member] = []
         self.generations: dict[int, _Generation] = {}
         self._address = (host, port)
+        self._kind = kind
         self._watches: set[asyncio.Task[None]] = set()
         self._awaited_count = 0
         self._all_synced: asyncio.Future[float] | None = None
 
-    async def connect(self) -> Connection:
-        """A new connection to the service."""
-        return await Connection.open(*self._address)
+    async def connect(self) -> Line:
+        """A new line to the service."""
+        return await self._kind.open(*self._address)
 
     # --- rebalances --------------------------------------------------------------------------------------------------
 
     async def grow(self, count: int) -> Round:
         """So many members come, and all watch. Ends when every member of the group has its part of one generation."""
-        requests_before, generation_before = self._request_count(), self.generation_id
+        requests_before, generation_before = self.request_count(), self.generation_id
         began = perf_counter()
         self._awaited_count = len(self.members) + count
         self._all_synced = asyncio.get_running_loop().create_future()
@@ -69,7 +71,7 @@ class Crowd:
         ended = await self._all_synced
         self._all_synced = None
         return Round(
-            ended - began, self.generation_id - max(generation_before, 0), self._request_count() - requests_before
+            ended - began, self.generation_id - max(generation_before, 0), self.request_count() - requests_before
         )
 
     async def rejoin(self, subscription_version: int) -> Round:
@@ -78,13 +80,13 @@ class Crowd:
         The change makes the first join that arrives begin the rebalance, whoever's it is.
         """
         assert not self._watches, "members that watch would join twice"
-        requests_before, generation_before = self._request_count(), self.generation_id
+        requests_before, generation_before = self.request_count(), self.generation_id
         began = perf_counter()
         outcomes = await asyncio.gather(*(member.join_and_sync(subscription_version) for member in self.members))
         seconds = perf_counter() - began
         if not all(outcomes) or {member.generation_id for member in self.members} != {self.generation_id}:
             raise WrongAnswerError("the members that came again are not all in one generation")
-        return Round(seconds, self.generation_id - generation_before, self._request_count() - requests_before)
+        return Round(seconds, self.generation_id - generation_before, self.request_count() - requests_before)
 
     @property
     def generation_id(self) -> int:
@@ -106,13 +108,14 @@ class Crowd:
         if error is not None and self._all_synced is not None and not self._all_synced.done():
             self._all_synced.set_exception(error)
 
-    def _request_count(self) -> int:
+    def request_count(self) -> int:
+        """Calls that the members have sent."""
         return sum(member.request_count for member in self.members)
 
     # --- between them ------------------------------------------------------------------------------------------------
 
     async def rest(self) -> None:
-        """Stop watching, and give each member a fresh connection. The group stays as it is."""
+        """Stop watching, and give each member a fresh line. The group stays as it is."""
         await self._stop_watching()
         for member in self.members:
             await member.reconnect()
@@ -120,14 +123,14 @@ class Crowd:
     async def disband(self) -> None:
         """All leave, and hang up."""
         await self._stop_watching()
-        connection = await self.connect()
+        line = await self.connect()
         for first in range(0, len(self.members), LEAVERS_AT_ONCE):
             leavers = [{"member_id": member.member_id} for member in self.members[first : first + LEAVERS_AT_ONCE]]
-            answer = await connection.exchange(self.frames.post(LEAVE, self.group_id, {"members": leavers}))
+            answer = await line.exchange(line.frame_of(LEAVE, self.group_id, {"members": leavers}))
             left = answer.json()["members"] if answer.status == 200 else []
             if len(left) != len(leavers) or any(each["error_code"] for each in left):
                 raise _wrong("leave", answer)
-        connection.close()
+        line.close()
         for member in self.members:
             member.hang_up()
 
@@ -141,12 +144,12 @@ class Crowd:
 
 
 class Member:
-    """One member with its connection."""
+    """One member with its line."""
 
     def __init__(self, crowd: Crowd, number: int) -> None:
         self.member_id = ""
         self.generation_id = -1
-        self.connection: Connection | None = None
+        self.line: Line | None = None
         self._crowd = crowd
         self._client_id = f"bench-{number}"
         self._join_count = 0
@@ -155,12 +158,12 @@ class Member:
     @property
     def request_count(self) -> int:
         """Requests it has sent."""
-        return self._requests_before + (0 if self.connection is None else self.connection.request_count)
+        return self._requests_before + (0 if self.line is None else self.line.request_count)
 
     async def watch(self) -> None:
         """Be a member until cancelled."""
-        if self.connection is None:
-            self.connection = await self._crowd.connect()
+        if self.line is None:
+            self.line = await self._crowd.connect()
         while True:
             if await self.join_and_sync(0):
                 await self._wait_for_rebalance()
@@ -181,7 +184,7 @@ class Member:
             "generation_id": self.generation_id, "member_id": self.member_id, "protocol_type": "consumer",
             "protocol_name": PROTOCOL, "assignments": given,
         }  # fmt: skip
-        while (answer := await self._post(SYNC, body)).status == 202:
+        while (answer := await self._call(SYNC, body)).status == 202:
             pass
         if is_rebalancing(answer):
             return False
@@ -193,14 +196,14 @@ class Member:
     async def reconnect(self) -> None:
         """Hang up, and connect anew."""
         self.hang_up()
-        self.connection = await self._crowd.connect()
+        self.line = await self._crowd.connect()
 
     def hang_up(self) -> None:
-        """Close the connection."""
-        if self.connection is not None:
-            self._requests_before += self.connection.request_count
-            self.connection.close()
-            self.connection = None
+        """Close the line."""
+        if self.line is not None:
+            self._requests_before += self.line.request_count
+            self.line.close()
+            self.line = None
 
     async def _join(self, subscription_version: int) -> Any:
         self._join_count += 1
@@ -210,7 +213,7 @@ class Member:
             "session_timeout_ms": SESSION_TIMEOUT_MS, "rebalance_timeout_ms": SESSION_TIMEOUT_MS,
             "request_id": f"{self._client_id}-{self._join_count}",
         }  # fmt: skip
-        while (answer := await self._post(JOIN, body)).status != 200:
+        while (answer := await self._call(JOIN, body)).status != 200:
             content = answer.json()
             if answer.status != 202 and content.get("error_code") != ErrorCode.MEMBER_ID_REQUIRED:
                 raise _wrong("join", answer)
@@ -221,14 +224,25 @@ class Member:
         return joined
 
     async def _wait_for_rebalance(self) -> None:
-        body = {"generation_id": self.generation_id, "member_id": self.member_id, "wait_ms": LONG_POLL_MS}
-        while not is_rebalancing(answer := await self._post(HEARTBEAT, body)):
-            if answer != (200, b"{}"):
+        assert self.line is not None
+        wait, group_id = self.line.wait_for_rebalance, self._crowd.group_id
+        while (answer := await wait(HEARTBEAT, group_id, self.heartbeat)) is not None and not is_rebalancing(answer):
+            if answer != HEARD:
                 raise _wrong("heartbeat", answer)
 
-    async def _post(self, operation: Operation, body: Any) -> Answer:
-        assert self.connection is not None
-        return await self.connection.exchange(self._crowd.frames.post(operation, self._crowd.group_id, body))
+    @property
+    def heartbeat(self) -> dict[str, Any]:
+        """The body of a heartbeat that does not wait."""
+        return {"generation_id": self.generation_id, "member_id": self.member_id}
+
+    async def beat(self) -> None:
+        """Say that it lives, on its line; it must be told that it does."""
+        if (answer := await self._call(HEARTBEAT, self.heartbeat)) != HEARD:
+            raise _wrong("heartbeat", answer)
+
+    async def _call(self, operation: Operation, body: Any) -> Answer:
+        assert self.line is not None
+        return await self.line.exchange(self.line.frame_of(operation, self._crowd.group_id, body))
 
 
 def share_out(member_ids: Iterable[str]) -> dict[str, Any]:

@@ -56,13 +56,29 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a stretch of time cost. `others_cores`: processors that anything but the service and its load kept busy."""
+    """What a stretch of time cost the service. `load_cpu_seconds`: what it cost the process that loads it;
+    `others_cores`: processors that anything but these two kept busy.
+    """
 
     seconds: float
     cpu_seconds: float
     rss_before_bytes: int
     rss_bytes: int
     others_cores: float
+    load_cpu_seconds: float = 0.0
+
+
+def together(costs: Sequence[Cost]) -> Cost:
+    """The cost of several stretches, at least one, which need not follow one another."""
+    seconds = sum(cost.seconds for cost in costs)
+    return Cost(
+        seconds=seconds,
+        cpu_seconds=sum(cost.cpu_seconds for cost in costs),
+        rss_before_bytes=costs[0].rss_before_bytes,
+        rss_bytes=costs[-1].rss_bytes,
+        others_cores=sum(cost.others_cores * cost.seconds for cost in costs) / seconds,
+        load_cpu_seconds=sum(cost.load_cpu_seconds for cost in costs),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +128,7 @@ def load_result(name: str, tally: Tally, cost: Cost, *, connections: int, member
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One rebalance. `generations` are those it went through, `requests` what the members sent for it."""
+    """One rebalance. `generations` are those it went through, 0 where there was none; `requests` what members sent."""
 
     seconds: float
     generations: int
@@ -121,7 +137,9 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceResult:
-    """The same rebalance, several times. `cpu_seconds` and `requests` are a round's share."""
+    """The same rebalance, several times. `cpu_seconds`, of the service, `load_cpu_seconds`, of its members, and
+    `requests` are a round's share. `stall_ms`: the longest that a bystander waited; NaN where there was none.
+    """
 
     name: str
     members: int
@@ -135,9 +153,13 @@ class RebalanceResult:
     rss_before_bytes: int
     rss_bytes: int
     others_cores: float
+    load_cpu_seconds: float
+    stall_ms: float
 
 
-def rebalance_result(name: str, rounds: Sequence[Round], cost: Cost, *, members: int) -> RebalanceResult:
+def rebalance_result(
+    name: str, rounds: Sequence[Round], cost: Cost, *, members: int, stall_s: float = math.nan
+) -> RebalanceResult:
     """The figures of at least one round."""
     seconds = [each.seconds for each in rounds]
     return RebalanceResult(
@@ -153,6 +175,8 @@ def rebalance_result(name: str, rounds: Sequence[Round], cost: Cost, *, members:
         rss_before_bytes=cost.rss_before_bytes,
         rss_bytes=cost.rss_bytes,
         others_cores=cost.others_cores,
+        load_cpu_seconds=cost.load_cpu_seconds / len(rounds),
+        stall_ms=stall_s * 1000,
     )
 
 

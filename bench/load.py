@@ -3,18 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
-from typing import Protocol
 
-from bench.connection import Answer, ConnectionBrokenError
 from bench.figures import Tally
-
-
-class Line(Protocol):
-    """What requests are sent on: a connection, or a session."""
-
-    async def exchange(self, frame: bytes) -> Answer:
-        """Send a request and return its answer."""
-
+from bench.line import Answer, ConnectionBrokenError, Line
 
 FrameOf = Callable[[int, int], bytes]
 """The request of connection `index` with its running number, from 0."""

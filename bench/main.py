@@ -17,12 +17,13 @@ from typing import Any
 import uvloop
 
 from bench import report
-from bench.connection import ConnectionBrokenError
 from bench.crowd import WrongAnswerError
 from bench.figures import AssignorResult, is_right
+from bench.line import ConnectionBrokenError
 from bench.machine import Surroundings, look_around
+from bench.plan import Plan
 from bench.process import ProcessError
-from bench.scenarios import BENCHMARKS, Plan
+from bench.scenarios import BENCHMARKS
 
 TIMEOUT_S = 300.0
 """For one benchmark, besides the seconds that were asked for: one that hangs must not hang the run."""
@@ -37,7 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Measure the service over HTTP on this machine, each benchmark with a process and a SQLite file of "
         "its own. The processors should have nothing else to do.",
         epilog="benchmarks:\n"
-        + "\n".join(f"  {name:<22}{benchmark.summary}" for name, benchmark in BENCHMARKS.items()),
+        + "\n".join(f"  {name:<29}{benchmark.summary}" for name, benchmark in BENCHMARKS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

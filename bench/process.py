@@ -32,7 +32,13 @@ class Server:
         assert parts.port is not None
         self.host = parts.hostname
         self.port = parts.port
+        self.was_killed = False
         self._process = psutil.Process(pid)
+
+    def kill(self) -> None:
+        """SIGKILL: it ends with whatever it was at."""
+        self.was_killed = True
+        self._process.kill()
 
     def cpu_seconds(self) -> float:
         """User and system time of all its threads until now. The system counts in hundredths of a second."""
@@ -43,20 +49,21 @@ class Server:
         """Memory it has in use now."""
         return int(self._process.memory_info().rss)
 
-    def meter(self) -> "Meter":
-        """Begin to measure."""
-        return Meter(self)
+    def meter(self, *, since_its_start: bool = False) -> "Meter":
+        """Begin to measure. `since_its_start`: what it has used until now counts too."""
+        return Meter(self, 0.0 if since_its_start else self.cpu_seconds())
 
 
 class Meter:
     """What a stretch of time costs, from its making to `stop`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, cpu_before: float) -> None:
+        """`cpu_before`: the processor time of the service from which on it counts."""
         self._server = server
         self._rss_before_bytes = server.rss_bytes()
         self._own_before = _own_cpu_seconds()
         self._busy_before = _busy_cpu_seconds()
-        self._cpu_before = server.cpu_seconds()
+        self._cpu_before = cpu_before
         self._began = perf_counter()
 
     def stop(self) -> Cost:
@@ -71,6 +78,7 @@ class Meter:
             rss_before_bytes=self._rss_before_bytes,
             rss_bytes=self._server.rss_bytes(),
             others_cores=max(0.0, busy - own - cpu_seconds) / seconds,
+            load_cpu_seconds=own,
         )
 
 
@@ -101,10 +109,14 @@ async def running(command: list[str], directory: Path) -> AsyncIterator[Server]:
     except BaseException:
         await _kill(process)
         raise
+    server = Server(process.pid, url)
     try:
-        yield Server(process.pid, url)
+        yield server
     finally:
-        await _stop(process, log_path)
+        if server.was_killed:
+            await _kill(process)
+        else:
+            await _stop(process, log_path)
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:

@@ -59,16 +59,17 @@ def times_floor(result: LoadResult, costs: Mapping[str, float]) -> float:
 
 
 def rebalance_table(results: Sequence[RebalanceResult]) -> str:
-    """The rebalances. Generations: the most that one round went through."""
+    """The rebalances. Generations: the most that one round went through. Stall: the longest a bystander waited."""
     header = (
         "rebalance", "members", "rounds", "median ms", "min ms", "max ms", "generations", "requests", "CPU-s",
-        "RSS MiB", "other cores",
+        "load CPU-s", "stall ms", "RSS MiB", "other cores",
     )  # fmt: skip
     rows = [
         (
             result.name, f"{result.members:,}", str(result.rounds), number(result.median_ms, 0),
             number(result.min_ms, 0), number(result.max_ms, 0), str(result.generations_max), f"{result.requests:,.0f}",
-            number(result.cpu_seconds, 2), f"{result.rss_bytes / MIB:.0f}", f"{result.others_cores:.2f}",
+            number(result.cpu_seconds, 2), number(result.load_cpu_seconds, 2), number(result.stall_ms, 0),
+            f"{result.rss_bytes / MIB:.0f}", f"{result.others_cores:.2f}",
         )
         for result in results
     ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""A client's session: one call at a time, written and read with as little work as can be.
+"""A line that is a session (`GET /v1/session`), with one call at a time.
 
-The same as `bench.connection`, for `GET /v1/session`: it knows what the service's frames look like (whole texts, not
-masked, not compressed) and refuses anything else. Pushes are counted and passed over. Masking is a rule for clients
-that nobody gains from here, so the mask is zeros, which leaves a text as it is.
+It knows what the service's frames look like (whole texts, not masked, not compressed) and refuses anything else.
+Masking is a rule for clients that nobody gains from here, so the mask is zeros, which leaves a text as it is. A member
+on it learns of a rebalance by a push; other pushes are counted and passed over.
 """
 
 import asyncio
@@ -10,10 +10,12 @@ import base64
 import json
 import re
 import secrets
-from typing import Any, cast
+from typing import Any
 
-from bench.connection import Answer, ConnectionBrokenError
+from bench.line import Answer, ConnectionBrokenError, Line
 from protocol.operations import SESSION, Operation
+
+HEARTBEAT_INTERVAL_S = 3.0
 
 _ANSWER = re.compile(rb'\{"id":0,"status":(\d{3}),"body":(.*)\}', re.DOTALL)
 _PUSH_START = b'{"event":'
@@ -64,68 +66,48 @@ def answer_of(text: bytes) -> Answer:
     return Answer(int(found[1]), found[2])
 
 
-class SessionConnection(asyncio.Protocol):
+class SessionConnection(Line):
     """Sends calls and waits for their answers. `push_count`: what came unasked."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
         self.push_count = 0
-        self._transport: asyncio.Transport | None = None
-        self._waiting: asyncio.Future[Answer] | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._received = bytearray()
+        self._pushed: asyncio.Future[None] | None = None
+        self._pushed_generation_id = -1
 
-    @classmethod
-    async def open(cls, host: str, port: int) -> "SessionConnection":
-        """Connect and shake hands. Raises OSError, ConnectionBrokenError."""
-        _, connection = await asyncio.get_running_loop().create_connection(cls, host, port)
+    async def _begin(self) -> None:
+        """Shake hands."""
         key = base64.b64encode(secrets.token_bytes(16)).decode()
         head = (
-            f"GET {SESSION.path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+            f"GET {SESSION.path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nConnection: Upgrade\r\n"
+            f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
         )
-        assert connection._transport is not None
-        connection._transport.write(head.encode())
-        await connection._opened
-        return connection
+        self._send(head.encode())
+        await self._opened
 
-    async def exchange(self, frame: bytes) -> Answer:
-        """Send a call and return its answer. One at a time. Raises ConnectionBrokenError."""
-        assert self._waiting is None, "the call before is not answered yet"
-        if self._transport is None:
-            raise ConnectionBrokenError("the session is closed")
-        self._waiting = asyncio.get_running_loop().create_future()
-        self._transport.write(frame)
-        try:
-            return await self._waiting
-        finally:
-            self._waiting = None
+    def frame_of(self, operation: Operation, group_id: str, body: Any) -> bytes:
+        """The call as a text."""
+        return call_frame(operation, group_id, body)
 
-    def close(self) -> None:
-        """Hang up, without a goodbye."""
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
+    async def wait_for_rebalance(self, operation: Operation, group_id: str, body: Any) -> Answer | None:
+        """Wait for the push of a rebalance for an interval; if there was none, the answer to a heartbeat."""
+        if self._pushed_generation_id < body["generation_id"]:
+            self._pushed = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(HEARTBEAT_INTERVAL_S):
+                    await self._pushed
+            except TimeoutError:
+                return await self.exchange(call_frame(operation, group_id, body))
+            finally:
+                self._pushed = None
+        return None
 
-    # --- called by the event loop ------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Take what came, or a part of it."""
-        self._received += data
-        try:
-            if not self._opened.done():
-                self._take_handshake()
-            if self._opened.done():
-                self._take_frames()
-        except ConnectionBrokenError as broken:
-            self._break(broken)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The other side has gone, or we have."""
-        self._break(ConnectionBrokenError(f"the session was lost: {exc or 'the service closed it'}"))
+    def _take(self) -> None:
+        if not self._opened.done():
+            self._take_handshake()
+        if self._opened.done():
+            self._take_frames()
 
     def _take_handshake(self) -> None:
         head, found, _ = self._received.partition(b"\r\n\r\n")
@@ -140,24 +122,24 @@ class SessionConnection(asyncio.Protocol):
         while (frame := take_frame(self._received)) is not None:
             first, payload = frame
             if first == _PING:
-                assert self._transport is not None
-                self._transport.write(frame_of(payload, _PONG))
+                self._send(frame_of(payload, _PONG))
             elif first != _TEXT:
                 raise ConnectionBrokenError(f"the service sent a frame that begins with {first:#x}: {payload!r}")
             elif payload.startswith(_PUSH_START):
-                self.push_count += 1
+                self._take_push(payload)
             else:
-                self._take_answer(payload)
+                self._answered(answer_of(payload))
 
-    def _take_answer(self, payload: bytes) -> None:
-        answer = answer_of(payload)
-        if self._waiting is None:
-            raise ConnectionBrokenError("more came than was asked for")
-        if not self._waiting.done():
-            self._waiting.set_result(answer)
+    def _take_push(self, payload: bytes) -> None:
+        self.push_count += 1
+        push = json.loads(payload)
+        if push["event"] == "rebalance":
+            self._pushed_generation_id = push["generation_id"]
+            if self._pushed is not None and not self._pushed.done():
+                self._pushed.set_result(None)
 
     def _break(self, broken: ConnectionBrokenError) -> None:
-        self.close()
-        for future in (self._opened, self._waiting):
+        super()._break(broken)
+        for future in (self._opened, self._pushed):
             if future is not None and not future.done():
                 future.set_exception(broken)

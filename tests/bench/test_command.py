@@ -6,7 +6,8 @@ import pytest
 
 from bench import machine, process
 from bench.main import main, make_parser, plan_of
-from bench.scenarios import BENCHMARKS, Plan
+from bench.plan import Plan
+from bench.scenarios import BENCHMARKS
 
 
 def plan(*arguments: str) -> Plan:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bench.connection import Answer, ConnectionBrokenError, Frames, take_answer
+from bench.connection import Frames, take_answer
+from bench.line import Answer, ConnectionBrokenError
 from protocol.operations import HEARTBEAT
 
 WHOLE = b'HTTP/1.1 409 Conflict\r\nServer: x\r\nContent-Length: 7\r\nDate: y\r\n\r\n{"a":1}'

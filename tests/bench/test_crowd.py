@@ -2,8 +2,8 @@
 
 import json
 
-from bench.connection import Answer
 from bench.crowd import is_rebalancing, share_out
+from bench.line import Answer
 
 
 def test_every_member_gets_partitions_of_its_own() -> None:

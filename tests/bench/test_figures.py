@@ -14,6 +14,7 @@ from bench.figures import (
     percentile,
     ratio,
     rebalance_result,
+    together,
 )
 
 MIB = 1024 * 1024
@@ -78,3 +79,13 @@ def test_a_rebalance_takes_the_median_round_and_a_rounds_share_of_the_cost() -> 
     assert (result.rounds, result.generations_max, result.requests) == (3, 2, 20)
     assert result.cpu_seconds == pytest.approx(0.2)
     assert is_right(result)
+
+
+def test_a_rebalance_without_a_bystander_has_no_stall() -> None:
+    assert math.isnan(rebalance_result("all-rejoin", [Round(0.1, 1, 2)], cost(), members=1).stall_ms)
+
+
+def test_costs_together_weigh_others_by_their_time() -> None:
+    first = Cost(1.0, 0.5, 10, 20, others_cores=1.0, load_cpu_seconds=0.25)
+    second = Cost(3.0, 0.25, 30, 40, others_cores=0.0, load_cpu_seconds=0.5)
+    assert together([first, second]) == Cost(4.0, 0.75, 10, 40, 0.25, 0.75)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import cast
 
-from bench.connection import Answer, Connection, ConnectionBrokenError
+from bench.line import Answer, ConnectionBrokenError, Line
 from bench.load import run_closed, run_paced
 
 OK = Answer(200, b"{}")
@@ -26,8 +26,8 @@ class FakeConnection:
         return answer
 
 
-def connections(*fakes: FakeConnection) -> list[Connection]:
-    return [cast(Connection, fake) for fake in fakes]
+def connections(*fakes: FakeConnection) -> list[Line]:
+    return [cast(Line, fake) for fake in fakes]
 
 
 def frame_of(index: int, number: int) -> bytes:

@@ -5,9 +5,11 @@ import json
 
 import pytest
 
-from bench.connection import Answer, ConnectionBrokenError
+from bench.connection import Connection
+from bench.crowd import is_rebalancing
+from bench.line import Answer, ConnectionBrokenError
 from bench.session import SessionConnection, answer_of, call_frame, frame_of, take_frame
-from protocol.operations import FETCH
+from protocol.operations import FETCH, HEARTBEAT
 from tests.fakes.session_client import open_session
 from tests.fakes.set_service import open_service
 
@@ -55,6 +57,48 @@ async def test_it_talks_with_a_service() -> None:
         connection.close()
         await other.close_code()
         await waiting
+
+
+async def test_a_member_waits_until_a_rebalance_is_pushed_and_no_older_one_counts() -> None:
+    async with open_service() as door, open_session(door.session, door.port) as other:
+        joined = await other.form("g")
+        line = await SessionConnection.open("127.0.0.1", door.port)
+        beat = {"generation_id": 1, "member_id": joined["member_id"]}
+        assert (await line.exchange(line.frame_of(HEARTBEAT, "g", beat))).status == 200
+        waiting = asyncio.create_task(line.wait_for_rebalance(HEARTBEAT, "g", beat))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await door.request("POST", "/v1/groups/g/rebalance", {})
+        assert await waiting is None
+        assert await line.wait_for_rebalance(HEARTBEAT, "g", beat) is None, "it was pushed before it was waited for"
+        later = asyncio.create_task(line.wait_for_rebalance(HEARTBEAT, "g", {**beat, "generation_id": 2}))
+        await asyncio.sleep(0.05)
+        assert not later.done()
+        later.cancel()
+        line.close()
+
+
+async def test_a_member_on_a_session_is_heard_of_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.session.HEARTBEAT_INTERVAL_S", 0.01)
+    async with open_service() as door, open_session(door.session, door.port) as other:
+        joined = await other.form("g")
+        line = await SessionConnection.open("127.0.0.1", door.port)
+        beat = {"generation_id": 1, "member_id": joined["member_id"]}
+        assert await line.wait_for_rebalance(HEARTBEAT, "g", beat) == Answer(200, b"{}")
+        line.close()
+
+
+async def test_a_member_on_http_waits_by_a_heartbeat_that_is_held_back() -> None:
+    async with open_service(parked_call_max_wait_ms=60_000) as door, open_session(door.session, door.port) as other:
+        joined = await other.form("g")
+        line = await Connection.open("127.0.0.1", door.port)
+        beat = {"generation_id": 1, "member_id": joined["member_id"]}
+        waiting = asyncio.create_task(line.wait_for_rebalance(HEARTBEAT, "g", beat))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await door.request("POST", "/v1/groups/g/rebalance", {})
+        assert is_rebalancing(await waiting)
+        line.close()
 
 
 async def test_a_refused_handshake_is_told() -> None:

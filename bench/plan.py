@@ -1,0 +1,54 @@
+"""What a benchmark is, how much is measured, and the service that is: a process and a store of its own for each."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.figures import AssignorResult, LoadResult, RebalanceResult
+from bench.process import Server, python, running
+
+DEFAULT_DELAY_MS = 3_000
+"""The service's own default of `group_initial_rebalance_delay_ms`, given as a flag so that the figure names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured. `seconds`: of a load; one at rest takes half as long again. `directory`: for the stores."""
+
+    seconds: float
+    sizes: tuple[int, ...]
+    at_rest: int
+    rounds: int
+    directory: Path
+
+    @property
+    def warm_up_s(self) -> float:
+        """How long a load runs before it is measured."""
+        return self.seconds / 10
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """`run` gives one result, or one for each size of group."""
+
+    summary: str
+    run: Callable[[Plan], Awaitable[Sequence[LoadResult | RebalanceResult | AssignorResult]]]
+
+
+@asynccontextmanager
+async def service(plan: Plan, *, delay_ms: int = 0) -> AsyncIterator[Server]:
+    """A fresh service on an empty SQLite file, with every setting but one at its default."""
+    with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
+        async with serving(Path(name), delay_ms=delay_ms) as server:
+            yield server
+
+
+@asynccontextmanager
+async def serving(directory: Path, *, port: int = 0, delay_ms: int = 0) -> AsyncIterator[Server]:
+    """A service on the SQLite file of that directory, which may be of one that ran before. Port 0 is any."""
+    arguments = ("--port", str(port), "--storage", f"sqlite:///{directory}/store.db")
+    delay = ("--group-initial-rebalance-delay-ms", str(delay_ms))
+    async with running(python("cli.main", "serve", *arguments, *delay), directory) as server:
+        yield server
