@@ -6,6 +6,7 @@ BridgeError
   SourceError          a source cannot be found, reached or read
     DataLost           records between two positions are gone, and `failOnDataLoss` is true
   QueryRefused         the query does something that a shared group cannot keep right
+  QueryFenced          a newer query goes on with this one's checkpoint
   NotAssigned          the group gave this member no assignment in time (only where waiting on is no choice)
   StopTimeout          `stop(query)` saw no further call of Spark in time
 
@@ -42,6 +43,10 @@ class DataLost(SourceError):  # noqa: N818
 
 class QueryRefused(BridgeError):  # noqa: N818
     """The query goes on only if it, or an option, is changed."""
+
+
+class QueryFenced(BridgeError):  # noqa: N818
+    """Two drivers run on one checkpoint, and this is the older one. Start no other on it, and this one may go on."""
 
 
 class NotAssigned(BridgeError, TimeoutError):  # noqa: N818

@@ -111,25 +111,41 @@ def ranges_between(start: StreamOffset, end: StreamOffset) -> list[Range]:
     return ranges
 
 
+class Run(NamedTuple):
+    """One process that plans for a checkpoint: the generation in which it first took something, and a random name."""
+
+    begun: int
+    reader_id: str
+
+
+NO_RUN = Run(-1, "")
+"""Of notes that were written before runs were noted."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommitNote:
     """The metadata beside a committed offset: who took the partition, and when.
 
     `topic_partitions` is the number of partitions the topic had when the group first committed to it: a partition
-    beyond was added later, and starts at its earliest record even where others started at the latest.
+    beyond was added later, and starts at its earliest record even where others started at the latest. `run` tells two
+    processes on one checkpoint from each other; whether a position counts does not depend on it.
     """
 
     lineage: str
     epoch: int
     topic_partitions: int
+    run: Run = NO_RUN
 
     def to_text(self) -> str:
         """Compact, far below the 4,096 characters that a coordinator takes."""
-        return json.dumps(
-            {"epoch": self.epoch, "lineage": self.lineage, "topic_partitions": self.topic_partitions},
-            separators=(",", ":"),
-            sort_keys=True,
-        )
+        value: dict[str, Any] = {
+            "epoch": self.epoch,
+            "lineage": self.lineage,
+            "topic_partitions": self.topic_partitions,
+        }
+        if self.run != NO_RUN:
+            value["run"] = list(self.run)
+        return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
     @classmethod
     def from_text(cls, text: str) -> "CommitNote | None":
@@ -143,4 +159,11 @@ class CommitNote:
         lineage, epoch, count = value.get("lineage"), value.get("epoch"), value.get("topic_partitions")
         if not isinstance(lineage, str) or not isinstance(epoch, int) or not isinstance(count, int):
             return None
-        return cls(lineage, epoch, count)
+        return cls(lineage, epoch, count, _run(value.get("run")))
+
+
+def _run(value: Any) -> Run:
+    match value:
+        case [int() as begun, str() as reader_id]:
+            return Run(begun, reader_id)
+    return NO_RUN

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from assignors import registry
 from spark_bridge.errors import OptionError
 
 T = TypeVar("T")
@@ -22,6 +23,8 @@ LATEST = -1
 """Spark's numbers, in the JSON form of `startingOffsets`, for the two ends of a partition."""
 
 INT64_MAX = 2**63 - 1
+
+DEFAULT_ASSIGNORS = ("cooperative-sticky",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("group", "the consumer group; all queries of one group share its partitions", "required"),
     OptionSpec("subscribe", "topics, with commas between", "required"),
     OptionSpec("source", "where records come from: `kafka`, `files`, or the name of an installed plug-in", "required"),
-    OptionSpec("assignor", "assignors the member offers, the preferred first, with commas between", "range"),
+    OptionSpec("assignor", "assignors the member offers, the preferred first, with commas between", "cooperative-sticky"),
+    OptionSpec("eager", "give everything up at each rebalance, also with assignors that are all cooperative", "false"),
     OptionSpec("token", "bearer token for the coordinator; never sent to executors", "none"),
     OptionSpec("groupInstanceId", "makes the member static: it keeps its partitions over a quick restart", "none"),
     OptionSpec("clientId", "how the member's id begins, for people to recognise it", "spark"),
@@ -128,7 +132,8 @@ class BridgeOptions:
     coordinators: tuple[str, ...]
     group_id: str
     source: SourceOptions
-    assignors: tuple[str, ...] = ("range",)
+    assignors: tuple[str, ...] = DEFAULT_ASSIGNORS
+    eager: bool = False
     token: str | None = field(default=None, repr=False)
     group_instance_id: str | None = None
     client_id: str = "spark"
@@ -146,6 +151,14 @@ class BridgeOptions:
     def topics(self) -> tuple[str, ...]:
         """The topics subscribed to, in the order given, each once."""
         return self.source.topics
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether the query keeps the rest when it gives up a part: not unless all its assignors do.
+
+        Raises `assignors.registry.AssignorError` for one that is not installed.
+        """
+        return not self.eager and all(registry.find(name).protocol == "cooperative" for name in self.assignors)
 
 
 def source_name(raw: Mapping[str, str]) -> str:
@@ -186,7 +199,8 @@ def parse_options(
             fail_on_data_loss=reader.truth("failOnDataLoss", default=True),
             own=own,
         ),
-        assignors=_names(reader, "assignor", ("range",)),
+        assignors=_names(reader, "assignor", DEFAULT_ASSIGNORS),
+        eager=reader.truth("eager", default=False),
         token=reader.text("token"),
         group_instance_id=reader.text("groupInstanceId"),
         client_id=reader.text("clientId") or "spark",

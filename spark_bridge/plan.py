@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_bridge.errors import DataLost
-from spark_bridge.offsets import CommitNote, Position, StreamOffset, TopicPartition
+from spark_bridge.offsets import NO_RUN, CommitNote, Position, Run, StreamOffset, TopicPartition
 from spark_bridge.options import EARLIEST, LATEST, StartingOffsets
 
 
@@ -38,6 +38,14 @@ class Committed:
 
     offset: int
     note: CommitNote | None = None
+
+
+class Verdict(Enum):
+    """What came of a commit."""
+
+    STORED = "the group has it"
+    LATER = "nobody took it now; the partitions may well be held still, and it may have been stored all the same"
+    LOST = "some of the partitions are no longer this member's"
 
 
 class Claim(Enum):
@@ -154,13 +162,32 @@ def first_counts(committed: Mapping[TopicPartition, Committed], counts: Mapping[
 
 
 def commits(
-    start: StreamOffset, lineage: str, held: Mapping[TopicPartition, Held], counts: Mapping[str, int]
+    start: StreamOffset,
+    lineage: str,
+    held: Mapping[TopicPartition, Held],
+    counts: Mapping[str, int],
+    run: Run = NO_RUN,
 ) -> dict[TopicPartition, Committed]:
     """What the group is to know of the partitions held, once all up to `start` is complete."""
     return {
-        tp: Committed(position_of(start, tp, one), CommitNote(lineage, one.epoch, counts.get(tp[0], tp[1] + 1)))
+        tp: Committed(position_of(start, tp, one), CommitNote(lineage, one.epoch, counts.get(tp[0], tp[1] + 1), run))
         for tp, one in held.items()
     }
+
+
+def other_runs(committed: Mapping[TopicPartition, Committed], lineage: str, run: Run) -> frozenset[Run]:
+    """The processes besides this one that took partitions for the same checkpoint, as far as the notes still say so."""
+    notes = [entry.note for entry in committed.values() if entry.note is not None]
+    return frozenset(note.run for note in notes if note.lineage == lineage and note.run not in {run, NO_RUN})
+
+
+def newer_run(known: frozenset[Run], others: frozenset[Run], run: Run) -> Run | None:
+    """A process that went on with this process's checkpoint after it; None if there is none.
+
+    `known`: those whose notes were there when this process first looked, hence older ones. Of two that began in one
+    generation the larger name counts as the newer, so that not both of them give way.
+    """
+    return max((one for one in others - known if one > run), default=None)
 
 
 def advance(

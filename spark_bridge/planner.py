@@ -1,7 +1,7 @@
 """What happens in the planning process each time Spark asks for new data. It waits and calls; `plan` decides.
 
-    latestOffset(start):  request? → assignment → (new one: fetch, classify, settle) → commit what is complete and what
-                          is taken → the group wants it back? acknowledge, and over again → ask the source → advance
+    latestOffset(start):  request? → hold what the group assigns, with everything complete committed (`holding`)
+                          → ask the source → advance
 
 Spark calls one after the other on one thread, and asks for new data only once the batch before is complete: that is
 what `start` means here. Whatever goes wrong before the offset is returned changes nothing that the next call, in this
@@ -12,22 +12,25 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from member import Assignment
 from member.errors import CoordinatorUnavailable
 from spark_bridge import plan
 from spark_bridge.control import Answer, ReaderControl
 from spark_bridge.errors import NotAssigned, QueryRefused
+from spark_bridge.holding import Holding, Place
 from spark_bridge.offsets import StreamOffset, TopicPartition
 from spark_bridge.options import BridgeOptions
-from spark_bridge.plan import Bounds, Claim, Committed, Held
+from spark_bridge.plan import Bounds
 from spark_bridge.sources.contract import Source
 
 log = logging.getLogger("rallypoint.spark")
 
 ASSIGNMENT_WAIT_MS = 10_000
 """How long one call waits for an assignment before it answers "nothing new", so that Spark stays responsive."""
+
+COMMIT_ATTEMPTS_MAX = 8
+"""How often an `availableNow` run tries in vain to commit, before it fails; each takes as long as a call may take."""
 
 BATCH_WARNING_PERCENT = 80
 """A batch that takes this part of the rebalance timeout is worth a warning."""
@@ -36,33 +39,6 @@ BATCH_WARNING_PERCENT = 80
 def new_lineage() -> str:
     """A random name for the history that a checkpoint holds."""
     return secrets.token_hex(8)
-
-
-class Place(Protocol):
-    """What is used of `membership.Membership`, which says what each does."""
-
-    @property
-    def revocation(self) -> Assignment | None:
-        """The assignment that the group wants back."""
-
-    @property
-    def present(self) -> Assignment | None:
-        """The assignment at this moment."""
-
-    def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None:
-        """The assignment to plan under, None if there is none in time."""
-
-    def acknowledge(self) -> None:
-        """Give up what the group wants back."""
-
-    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> bool:
-        """Store offsets; False if the assignment is lost."""
-
-    def committed(self) -> dict[TopicPartition, Committed]:
-        """What the group has."""
-
-    def leave(self, reason: str) -> None:
-        """Leave without committing."""
 
 
 class Planner:
@@ -89,17 +65,10 @@ class Planner:
         self._now_ms = now_ms
         self._assignment_wait_ms = assignment_wait_ms
 
-        self._under: Assignment | None = None
-        """The assignment that `_held` was taken under; what is committed is committed under its generation."""
-        self._held: dict[TopicPartition, Held] = {}
-        self._counts: dict[str, int] = {}
-        self._stored: dict[TopicPartition, Committed] = {}
-        """What the group is known to have, so that an idle query commits nothing."""
-        self._lineage = ""
+        self._holding = Holding(options, source, membership, control.reader_id, now_ms=now_ms)
         self._target: Mapping[TopicPartition, int] | None = None
         self._latest: Mapping[TopicPartition, int] = {}
         self._next_position: dict[TopicPartition, int] = {}
-        self._handovers = 0
         self._planned_at_ms: float | None = None
         self._stopped = False
         self._refused = ""
@@ -115,11 +84,11 @@ class Planner:
         """The end of the next batch, or `start_dict` itself if there is nothing to read (yet).
 
         Everything up to `start_dict` is complete. `limit`: the most offsets in the batch. Errors end the query:
-        QueryRefused, DataLost, NotAssigned, a member's fatal error, a commit that is refused for good.
+        QueryRefused, QueryFenced, DataLost, NotAssigned, a member's fatal error, a commit that is refused for good.
         """
         self._warn_of_long_batch()
         start = StreamOffset.from_dict(start_dict)
-        self._lineage = start.lineage or self._lineage or self._draw_lineage()
+        self._holding.lineage = start.lineage or self._holding.lineage or self._draw_lineage()
         if self._stopped:
             return start_dict
         request = self._control.request()
@@ -128,15 +97,9 @@ class Planner:
         if request is not None:
             self._stop_as_asked(start)
             return start_dict
-        try:
-            if not self._hold(start):
-                return self._nothing_yet(start_dict)
-            end = self._advance(start, limit)
-        except CoordinatorUnavailable as error:
-            if self._target is not None:
-                raise
-            log.warning("group %s: no coordinator answers, so nothing is planned: %s", self._options.group_id, error)
-            return start_dict
+        if not self._hold(start):
+            return self._nothing_yet(start_dict)
+        end = self._advance(start, limit)
         if end is None:
             return start_dict
         self._planned_at_ms = self._now_ms()
@@ -144,21 +107,27 @@ class Planner:
 
     def report(self) -> dict[str, Any]:
         """What a query's progress shows under `latestOffset`: its place in the group, and how far behind it is."""
-        under = self._under
+        under = self._holding.under
+        assigned: dict[str, list[int]] = {}
+        for topic, partition in sorted(self._holding.partitions):
+            assigned.setdefault(topic, []).append(partition)
         ends: dict[str, dict[str, int]] = {}
         for (topic, partition), latest in sorted(self._latest.items()):
             ends.setdefault(topic, {})[str(partition)] = latest
         return {
             "rallypoint": {
                 "allow_stateful": self._options.allow_stateful,
+                "assigned": assigned,
                 "generation_id": -1 if under is None else under.generation_id,
                 "group_id": self._options.group_id,
-                "handovers": self._handovers,
+                "handovers": self._holding.handovers,
                 "lag": sum(max(latest - self._next_position.get(tp, latest), 0) for tp, latest in self._latest.items()),
                 "leader": under is not None and under.leader,
                 "member_id": "" if under is None else under.member_id,
                 "reader_id": self._control.reader_id,
+                "protocol_name": "" if under is None else under.protocol_name,
                 "refused": self._refused,
+                "trouble": self._holding.trouble,
             },
             "end_offsets": ends,
         }
@@ -176,110 +145,30 @@ class Planner:
         """Leave the group. Commits nothing: whether the batch in flight is complete cannot be known here."""
         self._end("the query ended")
 
-    # --- holding partitions ------------------------------------------------------------------------------------------
-
-    def _hold(self, start: StreamOffset) -> bool:
-        """Come to hold what the group assigns, with everything complete and everything taken committed.
-
-        False: there is no assignment yet, or a request came in.
-        """
-        while True:
-            assignment = self._membership.assignment(self._wait_ms(), interrupted=self._has_request)
-            if assignment is None:
-                return False
-            if self._membership.revocation is not None:
-                # Given up at once, whether or not the commit finds it still ours.
-                self._store_complete(start, assignment)
-                self._under = None
-                self._handovers += 1
-                self._membership.acknowledge()
-            elif (
-                self._store_complete(start, assignment) if assignment == self._under else self._take(start, assignment)
-            ):
-                return True
-            else:
-                self._under = None
-
-    def _store_complete(self, start: StreamOffset, assignment: Assignment) -> bool:
-        """Commit what is complete of an assignment, take nothing. False: it is no longer this member's."""
-        if assignment == self._under:
-            return self._store(start, self._held, assignment)
-        committed = self._membership.committed()
-        claims = plan.classify(start, self._lineage, assignment.partitions, self._held, committed)
-        self._stored = committed
-        return self._store(start, {tp: self._held[tp] for tp, one in claims.items() if one is Claim.KEEP}, assignment)
-
-    def _take(self, start: StreamOffset, assignment: Assignment) -> bool:
-        """Take an assignment that this process has not planned under. False: it is no longer this member's."""
-        committed = self._membership.committed()
-        claims = plan.classify(start, self._lineage, assignment.partitions, self._held, committed)
-        counts = plan.first_counts(committed, self._source.partitions(self._options.topics))
-        positions = self._positions(start, claims, committed, counts)
-        held = plan.settle(claims, self._held, positions, assignment.generation_id)
-        self._stored, self._counts = committed, counts
-        if not self._store(start, held, assignment):
-            return False
-        self._under, self._held = assignment, held
-        log.info(
-            "group %s, generation %d: %d partitions%s",
-            self._options.group_id,
-            assignment.generation_id,
-            len(held),
-            "".join(f", {topic}-{p} at {positions[topic, p]}" for topic, p in sorted(positions)),
-        )
-        return True
-
-    def _store(self, start: StreamOffset, held: Mapping[TopicPartition, Held], assignment: Assignment) -> bool:
-        """Commit what the group does not know yet. False: the assignment is no longer this member's."""
-        wanted = plan.commits(start, self._lineage, held, self._counts)
-        news = {tp: one for tp, one in wanted.items() if self._stored.get(tp) != one}
-        if not self._membership.commit(news, assignment):
-            return False
-        self._stored = {**self._stored, **news}
-        return True
-
-    def _positions(
-        self,
-        start: StreamOffset,
-        claims: Mapping[TopicPartition, Claim],
-        committed: Mapping[TopicPartition, Committed],
-        counts: Mapping[str, int],
-    ) -> dict[TopicPartition, int]:
-        """Where each partition begins that is not simply kept."""
-        fresh = [tp for tp, claim in claims.items() if claim is not Claim.KEEP]
-        if not fresh:
-            return {}
-        earliest, latest = self._source.earliest(fresh), self._source.latest(fresh)
-        begun = [tp for tp in fresh if claims[tp] is Claim.BEGIN]
-        starting = self._options.starting
-        times = {}
-        if starting.timestamp_ms is not None and begun:
-            times = self._source.offsets_for_times(dict.fromkeys(begun, starting.timestamp_ms))
-        positions: dict[TopicPartition, int] = {}
-        for tp in fresh:
-            bounds = Bounds(earliest[tp], latest[tp])
-            if claims[tp] is Claim.RESUME:
-                position = plan.resume_at(start, tp, self._held.get(tp))
-            elif claims[tp] is Claim.TAKE:
-                position = committed[tp].offset
-            else:
-                position = plan.begin_at(
-                    tp, starting, bounds, added_later=tp[1] >= counts[tp[0]], at_timestamp=times.get(tp)
-                )
-            positions[tp] = plan.within(tp, position, bounds, fail_on_data_loss=self._options.source.fail_on_data_loss)
-        return positions
-
     # --- planning ----------------------------------------------------------------------------------------------------
 
+    def _hold(self, start: StreamOffset) -> bool:
+        """Whether there is something to plan under, with everything complete committed.
+
+        A run that ends by itself must have committed its last batch, so it does not go on without.
+        """
+        attempts = COMMIT_ATTEMPTS_MAX if self._target is not None else 1
+        for _ in range(attempts):
+            held = self._holding.hold(start, self._wait_ms(), self._has_request)
+            if self._target is None or not self._holding.trouble:
+                return held
+        raise CoordinatorUnavailable(f"this availableNow run cannot commit what is complete: {self._holding.trouble}")
+
     def _advance(self, start: StreamOffset, limit: int | None) -> StreamOffset | None:
-        firsts = {tp: plan.position_of(start, tp, one) for tp, one in self._held.items()}
-        self._latest = self._source.latest(list(self._held))
+        held, lineage = self._holding.partitions, self._holding.lineage
+        firsts = {tp: plan.position_of(start, tp, one) for tp, one in held.items()}
+        self._latest = self._source.latest(list(held))
         rewound = self._rewound(firsts)
         bound = self._latest
         if self._target is not None:
             # A partition that the target does not know was added since; this run does not read it.
             bound = {tp: min(latest, self._target.get(tp, 0)) for tp, latest in self._latest.items()}
-        end = plan.advance(start, self._lineage, self._held, bound, limit=limit, rewound=rewound)
+        end = plan.advance(start, lineage, held, bound, limit=limit, rewound=rewound)
         self._next_position = firsts if end is None else {tp: position.end for tp, position in end.partitions.items()}
         return end
 
@@ -318,16 +207,9 @@ class Planner:
 
     def _stop_as_asked(self, start: StreamOffset) -> None:
         """Commit what is complete, leave, and tell the driver."""
-        assignment = self._membership.present
-        settled = assignment == self._under or self._membership.revocation is not None
-        answer = Answer(committed=True)
-        if assignment is None:
-            if start.partitions:
-                answer = Answer(committed=False, detail="the member has no assignment at the moment")
-        elif not (self._store_complete(start, assignment) if settled else self._take(start, assignment)):
-            answer = Answer(committed=False, detail="the assignment was lost")
+        problem = self._holding.finish(start)
         self._end("stop was asked for")
-        self._control.answer(answer)
+        self._control.answer(Answer(committed=not problem, detail=problem))
 
     def _end(self, reason: str) -> None:
         self._stopped = True

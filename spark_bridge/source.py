@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 from member import BlockingGroupMember, MemberOptions
 from spark_bridge.control import ReaderControl
 from spark_bridge.leader import HttpRegistry, LeaderDuties
-from spark_bridge.membership import Gate, Member, Membership
+from spark_bridge.membership import Callbacks, Member, Membership
 from spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
 from spark_bridge.options import BridgeOptions, SourceOptions
 from spark_bridge.planner import Planner
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 NAME = "rallypoint"
+
+CALLS_IN_A_SESSION = 6
+"""A commit or fetch is given up after this part of the session, so that a query whose coordinator is away reads on with
+what it holds for as long as its session would have lasted."""
 
 ASYNCHRONOUS = (
     "asyncProgressTrackingEnabled cannot be used: with it Spark asks for the next batch before the last one is known to"
@@ -206,9 +210,10 @@ def start_planner(options: BridgeOptions, control_directory: str | None) -> Plan
     source = find_source(options.source.name)(options.source)
     duties = LeaderDuties(options, source, HttpRegistry(options.coordinators, options.token))
     membership = Membership(
-        lambda on_revoked, on_lost: connect(options, duties, on_revoked, on_lost),
+        lambda callbacks: connect(options, duties, callbacks),
         rebalance_timeout_ms=options.rebalance_timeout_ms,
         static=options.group_instance_id is not None,
+        cooperative=options.cooperative,
     )
     if options.report_end_offsets:
         duties.introduce()
@@ -218,7 +223,7 @@ def start_planner(options: BridgeOptions, control_directory: str | None) -> Plan
     return Planner(options, source, membership, control, at_end=duties.stop)
 
 
-def connect(options: BridgeOptions, duties: LeaderDuties, on_revoked: Gate, on_lost: Gate) -> Member:
+def connect(options: BridgeOptions, duties: LeaderDuties, callbacks: Callbacks) -> Member:
     """The member of one query, not yet started."""
     return BlockingGroupMember(
         MemberOptions(
@@ -228,15 +233,17 @@ def connect(options: BridgeOptions, duties: LeaderDuties, on_revoked: Gate, on_l
             client_id=options.client_id,
             group_instance_id=options.group_instance_id,
             assignors=options.assignors,
-            # Between two micro-batches it takes whole assignments: it plans a batch for all of one, and for one alone.
-            eager=True,
+            eager=not options.cooperative,
             session_timeout_ms=options.session_timeout_ms,
             rebalance_timeout_ms=options.rebalance_timeout_ms,
             token=options.token,
+            # Heartbeats go on meanwhile, but Spark waits: a part of the session, and the next trigger tries again.
+            call_timeout_ms=max(options.session_timeout_ms // CALLS_IN_A_SESSION, 1_000),
         ),
         partition_counts=duties.partition_counts,
-        on_revoked=on_revoked,
-        on_lost=on_lost,
+        on_assigned=callbacks.on_assigned,
+        on_revoked=callbacks.on_revoked,
+        on_lost=callbacks.on_lost,
     )
 
 

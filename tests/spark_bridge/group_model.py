@@ -6,16 +6,19 @@ between any two calls of the planner to the outside: there the test may let anyt
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
 
 from member import Assignment
+from member.errors import CoordinatorUnavailable
 from spark_bridge.control import ReaderControl
+from spark_bridge.errors import QueryFenced
 from spark_bridge.offsets import INITIAL, Range, StreamOffset, TopicPartition, ranges_between
 from spark_bridge.options import BridgeOptions, SourceOptions, StartingOffsets
-from spark_bridge.plan import Committed
+from spark_bridge.plan import Committed, Verdict
 from spark_bridge.planner import Planner
 from spark_bridge.sources.contract import Source
 
@@ -24,6 +27,14 @@ TOPIC = "clicks"
 
 class Crash(BaseException):
     """The process is gone. No `Exception`, so that nothing in the planner can catch it."""
+
+
+class Trouble(Enum):
+    """What becomes of one call to the coordinator."""
+
+    NONE = "it is answered"
+    UNSENT = "it never arrives"
+    UNANSWERED = "it is done, and the answer is lost"
 
 
 class CountedSource(Source):
@@ -61,50 +72,162 @@ class Checkpoint:
         return value
 
 
+@dataclass
+class ModelMember:
+    """A member as the group and as its own process see it, which may differ for a while.
+
+    `known`: the group counts it in. `held`: what it owns as far as it knows; `since`: in which generation it got each.
+    `joined`: it has joined for the round that is being prepared. `gate`: what it is asked to give up. `promised`: what
+    it is to own after that.
+    """
+
+    member_id: str
+    held: Assignment | None = None
+    since: dict[TopicPartition, int] = field(default_factory=dict)
+    began: int = 0
+    joined: bool = False
+    gate: frozenset[TopicPartition] | None = None
+    promised: frozenset[TopicPartition] | None = None
+    known: bool = True
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        return frozenset() if self.held is None else self.held.partitions
+
+    def take(self, generation: int, partitions: frozenset[TopicPartition], protocol: str) -> None:
+        if self.held is None:
+            self.began = generation
+        self.since = {tp: self.since.get(tp, generation) for tp in partitions}
+        self.held = Assignment(generation, self.member_id, False, protocol, partitions)
+
+    def lose(self) -> None:
+        """The member hears that the group went on without it: only what it is giving up stays, to the end of that."""
+        self.promised = None
+        if self.gate is None:
+            self.held = None
+        elif self.held is not None:
+            self.held = replace(self.held, partitions=self.gate)
+        self.since = {tp: at for tp, at in self.since.items() if tp in self.owned}
+
+
 class Group:
-    """An eager group: a join or a loss starts a rebalance, and a generation begins once all members have given up."""
+    """A join or a loss starts a round; a generation begins once all members have joined for it.
+
+    Eager members give up everything first. Cooperative ones join with what they own when they hear of the round, give
+    up what the new generation takes from them, and join again.
+    """
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self.generation = 0
         self.committed: dict[TopicPartition, Committed] = {}
-        self.members: dict[str, Assignment | None] = {}
+        self.members: dict[str, ModelMember] = {}
         self.preparing = False
-        self.rejoined: set[str] = set()
 
-    def join(self, member_id: str) -> None:
-        self.members.setdefault(member_id, None)
-        self.preparing = True
-        self.rejoined.add(member_id)
-        self.complete_if_ready()
+    @property
+    def settled(self) -> bool:
+        return not self.preparing and not any(member.gate or member.promised for member in self.members.values())
 
-    def remove(self, member_id: str) -> None:
-        if member_id in self.members:
-            del self.members[member_id]
-            self.rejoined.discard(member_id)
-            self.preparing = bool(self.members)
-            self.complete_if_ready()
+    def join(self, member: ModelMember) -> None:
+        self.members[member.member_id] = member
+        if not self.preparing:
+            self._prepare()
+        member.joined = True
+        self._complete_if_ready()
 
-    def complete_if_ready(self) -> None:
-        if not self.preparing or self.rejoined < self.members.keys():
+    def remove(self, member_id: str, *, heard: bool = True) -> None:
+        """Drop a member. `heard`: it knows at once, else it goes on as before until it does."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            member.known = False
+            if heard:
+                member.lose()
+            if self.members:
+                self._prepare()
+                self._complete_if_ready()
+            else:
+                self.preparing = False
+
+    def hear(self, member: ModelMember) -> None:
+        """A heartbeat of the member."""
+        if not member.known:
+            member.lose()
+        elif member.gate is None and member.promised is not None:
+            member.take(self.generation, member.promised, self._protocol)
+            member.promised = None
+            self.join(member)
+        elif self.preparing and member.gate is None and not member.joined:
+            self._join_again(member)
+
+    def acknowledge(self, member: ModelMember) -> None:
+        """The member gives up what it is asked for."""
+        gate, member.gate = member.gate, None
+        if gate is None or member.held is None:
             return
-        self.generation += 1
-        owners = self._world.choose_owners(sorted(self.members))
-        for member_id in self.members:
-            mine = frozenset((TOPIC, p) for p, owner in owners.items() if owner == member_id)
-            self.members[member_id] = Assignment(self.generation, member_id, False, "range", mine)
-        self.preparing = False
-        self.rejoined = set()
+        left = member.owned - gate
+        member.since = {tp: at for tp, at in member.since.items() if tp in left}
+        if not member.known or not self._world.cooperative:
+            member.held = None
+            if member.known:
+                self.join(member)
+        else:
+            member.held = replace(member.held, partitions=left)
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> bool:
-        known = self.members.get(assignment.member_id)
-        gone = known != assignment or assignment.member_id in self.rejoined
-        if gone or assignment.generation_id != self.generation:
-            return False
+    def commit(
+        self, member: ModelMember, offsets: Mapping[TopicPartition, Committed], assignment: Assignment
+    ) -> Verdict:
+        held = member.held
+        if held is None or not member.known:
+            return Verdict.LOST
+        if not self._world.cooperative and held != assignment:
+            return Verdict.LOST
+        generation = assignment.generation_id
+        if not member.began <= generation <= held.generation_id:
+            return Verdict.LOST
+        if any(member.since.get(tp, generation + 1) > generation for tp in offsets):
+            return Verdict.LOST
         for tp, one in offsets.items():
             self._world.check_commit(tp, one)
             self.committed[tp] = one
-        return True
+        return Verdict.STORED
+
+    @property
+    def _protocol(self) -> str:
+        return "cooperative-sticky" if self._world.cooperative else "range"
+
+    def _prepare(self) -> None:
+        self.preparing = True
+        for member in self.members.values():
+            member.joined = False
+        for member in list(self.members.values()):
+            if not self._world.cooperative or not self._world.lazy():
+                self._join_again(member)
+
+    def _join_again(self, member: ModelMember) -> None:
+        if member.joined or member.gate is not None or member.promised is not None:
+            return
+        if not self._world.cooperative and member.held is not None:
+            member.gate = member.owned
+            return
+        member.joined = True
+        self._complete_if_ready()
+
+    def _complete_if_ready(self) -> None:
+        if not self.preparing or not all(member.joined for member in self.members.values()):
+            return
+        self.preparing = False
+        self.generation += 1
+        owners = self._world.choose_owners(sorted(self.members))
+        claimed = {tp: member.member_id for member in self.members.values() for tp in member.owned}
+        for member in self.members.values():
+            wanted = frozenset((TOPIC, p) for p, owner in owners.items() if owner == member.member_id)
+            mine = frozenset(tp for tp in wanted if claimed.get(tp, member.member_id) == member.member_id)
+            revoked = member.owned - mine
+            if revoked and member.held is not None:
+                member.held = replace(member.held, generation_id=self.generation)
+                member.gate, member.promised = revoked, mine
+            else:
+                member.take(self.generation, mine, self._protocol)
 
 
 class ModelPlace:
@@ -115,48 +238,65 @@ class ModelPlace:
         self._group = world.group
         self._name = name
         self._lives = 0
-        self.member_id = ""
+        self.member = ModelMember("", known=False)
         self.left = False
-        self._given_up: Assignment | None = None
+        self._refused: Assignment | None = None
 
     @property
     def present(self) -> Assignment | None:
-        return None if self.member_id in self._group.rejoined else self._group.members.get(self.member_id)
+        held = self.member.held
+        if held is None or (not held.partitions and self.member.promised is not None):
+            return None
+        return held
 
     @property
-    def revocation(self) -> Assignment | None:
-        return self.present if self._group.preparing else None
+    def revocation(self) -> frozenset[TopicPartition] | None:
+        return self.member.gate
 
     def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None:
         self._world.between(self._name)
-        if self.member_id not in self._group.members and not self.left:
+        if self.member.held is None and not self.member.known and not self.left:
             self._lives += 1
-            self.member_id = f"{self._name}-{self._lives}"
-            self._group.join(self.member_id)
+            self.member = ModelMember(f"{self._name}-{self._lives}")
+            self._group.join(self.member)
+        if not self._world.lazy():
+            self._group.hear(self.member)
         present = self.present
-        return None if present is None or present == self._given_up else present
+        if present == self._refused:
+            # The wait is over, and the member has heard of what had happened.
+            self._refused = None
+            self._group.hear(self.member)
+            return None
+        return present
 
     def acknowledge(self) -> None:
         self._world.between(self._name)
-        if self.revocation is not None:
-            self._given_up = self.present
-            self._group.join(self.member_id)
+        self._group.acknowledge(self.member)
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> bool:
+    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> Verdict:
         self._world.between(self._name)
-        done = self._group.commit(offsets, assignment)
-        if not done:
-            self._given_up = assignment
+        if not offsets:
+            return Verdict.STORED
+        trouble = self._world.trouble()
+        if trouble is Trouble.UNSENT:
+            return Verdict.LATER
+        verdict = self._group.commit(self.member, offsets, assignment)
+        if verdict is Verdict.LOST:
+            self._refused = assignment
         self._world.between(self._name)
-        return done
+        return Verdict.LATER if trouble is Trouble.UNANSWERED else verdict
 
     def committed(self) -> dict[TopicPartition, Committed]:
         self._world.between(self._name)
+        if self._world.trouble() is not Trouble.NONE:
+            raise CoordinatorUnavailable("nobody answers")
         return dict(self._group.committed)
 
     def leave(self, reason: str) -> None:
         self.left = True
-        self._group.remove(self.member_id)
+        if self.member.known:
+            self._group.remove(self.member.member_id)
+        self.member.held = self.member.gate = None
 
 
 class Query:
@@ -169,12 +309,17 @@ class Query:
         self.name = name
         self.place = ModelPlace(world, name)
         self.planner = Planner(
-            world.options, CountedSource(world), self.place, ReaderControl(None, name), draw_lineage=world.draw_lineage
+            world.options,
+            CountedSource(world),
+            self.place,
+            ReaderControl(None, name),
+            draw_lineage=world.draw_lineage,
+            now_ms=world.now_ms,
         )
         # What an engine knows of its checkpoint it reads once, when it begins.
         self._next = len(checkpoint.offsets)
         self._replay = self._next > checkpoint.complete
-        self.dead = False
+        self.dead = self.fenced = False
         self.busy = False
 
     def trigger(self) -> bool:
@@ -184,6 +329,10 @@ class Query:
             return self._trigger()
         except Crash:
             self.dead = True
+            return False
+        except QueryFenced:
+            self.dead = self.fenced = True
+            self.planner.close()
             return False
         finally:
             self.busy = False
@@ -222,7 +371,8 @@ class Query:
 class World:
     """Everything there is, with the promises that are checked after each step."""
 
-    def __init__(self, partitions: int, starting: int = -2) -> None:
+    def __init__(self, partitions: int, starting: int = -2, *, cooperative: bool = False) -> None:
+        self.cooperative = cooperative
         self.ends = [0] * partitions
         self.written: list[list[set[tuple[str, int]]]] = [[] for _ in range(partitions)]
         """For each record the batches that wrote it: a replay of a batch is the same batch."""
@@ -235,6 +385,9 @@ class World:
         )
         self.between: Callable[[str], None] = lambda name: None
         self.choose_owners: Callable[[list[str]], dict[int, str]] = self._in_turn
+        self.lazy: Callable[[], bool] = lambda: False
+        self.trouble: Callable[[], Trouble] = lambda: Trouble.NONE
+        self.now_ms: Callable[[], float] = lambda: 0.0
         self._lineages = 0
 
     def _in_turn(self, members: list[str]) -> dict[int, str]:

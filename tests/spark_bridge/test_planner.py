@@ -14,7 +14,7 @@ from spark_bridge.control import Answer, ControlDirectory, ReaderControl, Reques
 from spark_bridge.errors import DataLost, NotAssigned, QueryRefused
 from spark_bridge.offsets import INITIAL, TopicPartition
 from spark_bridge.options import LATEST, BridgeOptions, SourceOptions
-from spark_bridge.plan import Committed
+from spark_bridge.plan import Committed, Verdict
 from spark_bridge.planner import Planner
 from tests.spark_bridge.group_model import TOPIC, Checkpoint, CountedSource, ModelPlace, Query, World
 
@@ -24,10 +24,13 @@ class Unreachable(ModelPlace):
 
     away = False
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> bool:
+    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> Verdict:
+        return Verdict.LATER if self.away else super().commit(offsets, assignment)
+
+    def committed(self) -> dict[TopicPartition, Committed]:
         if self.away:
             raise CoordinatorUnavailable("nobody answers")
-        return super().commit(offsets, assignment)
+        return super().committed()
 
 
 class Nowhere(ModelPlace):
@@ -92,7 +95,7 @@ def test_an_idle_query_commits_nothing() -> None:
     one = planner(world, place)
     one.latest_offset(INITIAL, None)
     calls: list[object] = []
-    place.commit = lambda offsets, assignment: calls.append(offsets) or True  # type: ignore[method-assign, func-returns-value]
+    place.commit = lambda offsets, assignment: calls.append(offsets) or Verdict.STORED  # type: ignore[method-assign, func-returns-value]
     one.latest_offset(INITIAL, None)
     assert calls == [{}]
 
@@ -138,7 +141,7 @@ def test_without_a_coordinator_the_query_idles_but_an_available_now_run_fails(ca
     start = dict(INITIAL)
     place.away = True
     assert one.latest_offset(start, None) is start
-    assert "no coordinator answers, so nothing is planned" in caplog.text
+    assert "what is complete is committed later: COORDINATOR_NOT_AVAILABLE (15): nobody answers" in caplog.text
     place.away = False
     assert ends(one.latest_offset(start, None)) == {"0": 10, "1": 20}
     run = planner(world, Unreachable(world, "run"))
@@ -257,4 +260,4 @@ def test_two_queries_share_and_hand_over_through_the_model() -> None:
         query.trigger()
         waiting.append(world.group.preparing)
     assert waiting == [True, False]
-    assert [len(member.partitions) for member in world.group.members.values() if member] == [1, 1]
+    assert [len(member.owned) for member in world.group.members.values()] == [1, 1]

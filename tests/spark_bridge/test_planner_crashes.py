@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tests.spark_bridge.group_model import Checkpoint, Crash, Query, World
+from tests.spark_bridge.group_model import Checkpoint, Crash, Query, Trouble, World
 
 PARTITIONS = 3
 CHECKPOINTS = 2
@@ -19,7 +19,7 @@ class Story:
     """A run of events drawn from one seed."""
 
     def __init__(self, seed: int, *, faults: bool, checkpoints: int = CHECKPOINTS) -> None:
-        self.world = World(PARTITIONS)
+        self.world = World(PARTITIONS, cooperative=seed % 3 > 0)
         self.checkpoints = [Checkpoint(f"c{which}") for which in range(checkpoints)]
         self.queries: list[Query] = []
         self._random = Random(seed)
@@ -29,6 +29,18 @@ class Story:
         self.quiet = False
         self.world.between = self.between
         self.world.choose_owners = self.choose_owners
+        self.world.lazy = lambda: self.chance(2) == 1
+        self.world.trouble = self.trouble
+        self.world.now_ms = self.now_ms
+        self._now_ms = 0
+
+    def now_ms(self) -> float:
+        """Each look at the clock is later than the last, by nothing or by long."""
+        self._now_ms += self.chance(2) * 2_000
+        return self._now_ms
+
+    def trouble(self) -> Trouble:
+        return (Trouble.UNSENT, Trouble.UNANSWERED)[self.chance(1)] if self.chance(9) == 9 else Trouble.NONE
 
     def chance(self, most: int) -> int:
         return 0 if self.quiet else self._random.randint(0, most)
@@ -58,9 +70,11 @@ class Story:
             elif what == 7:
                 self.expire()
             elif what == 8:
-                # The next owner may be at work before the process is gone.
+                # The next owner may be at work before the process is gone, or knows.
                 self.expire()
                 self.trigger()
+            elif what == 4:
+                self.hear()
             elif what == 9:
                 raise Crash
         finally:
@@ -77,7 +91,13 @@ class Story:
     def expire(self) -> None:
         members = sorted(self.world.group.members)
         if members:
-            self.world.group.remove(members[self.chance(len(members) - 1)])
+            self.world.group.remove(members[self.chance(len(members) - 1)], heard=self.chance(1) == 0)
+
+    def hear(self) -> None:
+        """A heartbeat somewhere."""
+        members = sorted(self.world.group.members)
+        if members:
+            self.world.group.hear(self.world.group.members[members[self.chance(len(members) - 1)]])
 
     def kill(self) -> None:
         running = [query for query in self.running() if not query.busy]
@@ -138,7 +158,7 @@ class Story:
         quiet_rounds = 0
         for _ in range(400):
             ran = [query.trigger() for query in self.running()]
-            quiet_rounds = 0 if any(ran) or self.world.group.preparing else quiet_rounds + 1
+            quiet_rounds = 0 if any(ran) or not self.world.group.settled else quiet_rounds + 1
             # In a first quiet round the last member may have given up; what it was then assigned shows in the second.
             if quiet_rounds == 2:
                 return

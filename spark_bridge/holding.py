@@ -1,0 +1,254 @@
+"""Which partitions one reader holds: taken with a commit, kept while nobody else takes them, given up when asked.
+
+    hold(start):  assignment → the group wants some of it back? commit what is complete, acknowledge, over again
+                  → a new one: fetch, classify, settle → commit what is complete and what is taken
+
+It waits and calls; `plan` decides. Whatever goes wrong in here changes nothing that the next call, in this process or in
+another, would not find and put right: `plan` says why. Nothing here knows how far a batch reads.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from member import Assignment
+from member.errors import CoordinatorUnavailable
+from spark_bridge import plan
+from spark_bridge.errors import QueryFenced
+from spark_bridge.offsets import Run, StreamOffset, TopicPartition
+from spark_bridge.options import BridgeOptions
+from spark_bridge.plan import Bounds, Claim, Committed, Held, Verdict
+from spark_bridge.sources.contract import Source
+
+log = logging.getLogger("rallypoint.spark")
+
+NOTES_CHECK_MS = 5_000
+"""How often a query looks whether another one goes on with its checkpoint: one fetch, and only when it plans."""
+
+
+class Place(Protocol):
+    """What is used of `membership.Membership`, which says what each does."""
+
+    @property
+    def revocation(self) -> frozenset[TopicPartition] | None:
+        """What the group wants back."""
+
+    @property
+    def present(self) -> Assignment | None:
+        """The assignment at this moment."""
+
+    def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None:
+        """The assignment to plan under, None if there is none in time."""
+
+    def acknowledge(self) -> None:
+        """Give up what the group wants back."""
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> Verdict:
+        """Store offsets."""
+
+    def committed(self) -> dict[TopicPartition, Committed]:
+        """What the group has."""
+
+    def leave(self, reason: str) -> None:
+        """Leave without committing."""
+
+
+class Holding:
+    """Of one life of one query's reader. `lineage` is its checkpoint's, and is set before the first call.
+
+    `partitions`: what is held, since when and from where. `under`: the assignment they were taken or confirmed under;
+    what is committed is committed under its generation. `trouble`: why the group has not got what is complete, in
+    words; empty if it has.
+    """
+
+    def __init__(
+        self,
+        options: BridgeOptions,
+        source: Source,
+        membership: Place,
+        reader_id: str,
+        *,
+        now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._membership = membership
+        self._reader_id = reader_id
+        self._now_ms = now_ms
+        self.lineage = ""
+        self.under: Assignment | None = None
+        self.partitions: dict[TopicPartition, Held] = {}
+        self.handovers = 0
+        self.trouble = ""
+        self._counts: dict[str, int] = {}
+        self._stored: dict[TopicPartition, Committed] = {}
+        """What the group is known to have, so that an idle query commits nothing."""
+        self._looked_at_ms = 0.0
+        self._run: Run | None = None
+        self._older: frozenset[Run] = frozenset()
+
+    def hold(self, start: StreamOffset, wait_ms: int, interrupted: Callable[[], bool]) -> bool:
+        """Come to hold what the group assigns, with everything complete and everything taken committed.
+
+        Where no coordinator answers, what is held is held on as long as the member has it: its session is its right.
+        False: there is nothing to plan under yet, or `interrupted` ended the wait. Raises QueryFenced, DataLost,
+        SourceError, what stopped the member, CommitFailed for what is refused for good.
+        """
+        while True:
+            assignment = self._membership.assignment(wait_ms, interrupted=interrupted)
+            if assignment is None:
+                return False
+            revoked = self._membership.revocation
+            try:
+                verdict = self._settle(start, assignment, revoked)
+            except CoordinatorUnavailable as error:
+                verdict = self._later(error)
+            if verdict is Verdict.LATER:
+                # Asked again, for the call may have taken longer than what was left of the session.
+                return self.under is not None and self._membership.present == self.under
+            self.trouble = ""
+            if verdict is Verdict.STORED and revoked is None:
+                return True
+            self.under = None
+
+    def finish(self, start: StreamOffset) -> str:
+        """Commit what is complete, before the reader leaves. Why it could not be done; empty if it was, or if there was
+        nothing to commit.
+        """
+        assignment = self._membership.present
+        if assignment is None:
+            return "the member has no assignment at the moment" if start.partitions else ""
+        settled = assignment == self.under or self._membership.revocation is not None
+        try:
+            verdict = self._store_complete(start, assignment) if settled else self._take(start, assignment)
+        except CoordinatorUnavailable as error:
+            verdict = self._later(error)
+        return {Verdict.STORED: "", Verdict.LATER: self.trouble, Verdict.LOST: "the assignment was lost"}[verdict]
+
+    # --- with the group ----------------------------------------------------------------------------------------------
+
+    def _settle(
+        self, start: StreamOffset, assignment: Assignment, revoked: frozenset[TopicPartition] | None
+    ) -> Verdict:
+        if revoked is not None:
+            return self._give_up(start, assignment, revoked)
+        if assignment != self.under:
+            return self._take(start, assignment)
+        verdict = self._store(start, self.partitions, assignment)
+        if verdict is Verdict.STORED and self._now_ms() - self._looked_at_ms >= NOTES_CHECK_MS:
+            return self._take(start, assignment)
+        return verdict
+
+    def _give_up(self, start: StreamOffset, assignment: Assignment, revoked: frozenset[TopicPartition]) -> Verdict:
+        """Commit, then let the group have what it wants back: also where the commit finds it lost."""
+        verdict = self._store_complete(start, assignment)
+        if verdict is not Verdict.LATER:
+            self.partitions = {tp: one for tp, one in self.partitions.items() if tp not in revoked}
+            self.handovers += 1
+            self._membership.acknowledge()
+        return verdict
+
+    def _store_complete(self, start: StreamOffset, assignment: Assignment) -> Verdict:
+        """Commit what is complete of an assignment, take nothing."""
+        if assignment == self.under:
+            return self._store(start, self.partitions, assignment)
+        committed = self._look(assignment)
+        claims = plan.classify(start, self.lineage, assignment.partitions, self.partitions, committed)
+        kept = {tp: self.partitions[tp] for tp, claim in claims.items() if claim is Claim.KEEP}
+        return self._store(start, kept, assignment)
+
+    def _take(self, start: StreamOffset, assignment: Assignment) -> Verdict:
+        """Take what this process has not planned before, drop what is gone, find out what is kept."""
+        committed = self._look(assignment)
+        claims = plan.classify(start, self.lineage, assignment.partitions, self.partitions, committed)
+        counts = plan.first_counts(committed, self._source.partitions(self._options.topics))
+        positions = self._positions(start, claims, committed, counts)
+        held = plan.settle(claims, self.partitions, positions, assignment.generation_id)
+        self._counts = counts
+        verdict = self._store(start, held, assignment)
+        if verdict is Verdict.STORED:
+            if assignment != self.under:
+                self._log_taken(assignment, positions)
+            self.under, self.partitions = assignment, held
+        else:
+            # It may have been stored with new epochs, under which what is held would not count any more.
+            self.under = None
+        return verdict
+
+    def _store(self, start: StreamOffset, held: Mapping[TopicPartition, Held], assignment: Assignment) -> Verdict:
+        """Commit what the group does not know yet."""
+        assert self._run is not None
+        wanted = plan.commits(start, self.lineage, held, self._counts, self._run)
+        news = {tp: one for tp, one in wanted.items() if self._stored.get(tp) != one}
+        verdict = self._membership.commit(news, assignment)
+        if verdict is Verdict.STORED:
+            self._stored = {**self._stored, **news}
+        elif verdict is Verdict.LATER:
+            return self._later("the coordinator takes no commits")
+        return verdict
+
+    def _look(self, assignment: Assignment) -> dict[TopicPartition, Committed]:
+        """Fetch what the group has. QueryFenced if it shows a newer query on this checkpoint."""
+        committed = self._membership.committed()
+        if self._run is None:
+            self._run = Run(assignment.generation_id, self._reader_id)
+            self._older = plan.other_runs(committed, self.lineage, self._run)
+        newer = plan.newer_run(self._older, plan.other_runs(committed, self.lineage, self._run), self._run)
+        if newer is not None:
+            raise QueryFenced(
+                f"another query goes on with this query's checkpoint since generation {newer.begun} of the group"
+                f" {self._options.group_id} (reader {newer.reader_id}), so this one stops; give each query a"
+                " checkpointLocation of its own"
+            )
+        self._stored = committed
+        self._looked_at_ms = self._now_ms()
+        return committed
+
+    def _later(self, why: object) -> Verdict:
+        if not self.trouble:
+            log.warning("group %s: what is complete is committed later: %s", self._options.group_id, why)
+        self.trouble = str(why)
+        return Verdict.LATER
+
+    # --- with the source ---------------------------------------------------------------------------------------------
+
+    def _positions(
+        self,
+        start: StreamOffset,
+        claims: Mapping[TopicPartition, Claim],
+        committed: Mapping[TopicPartition, Committed],
+        counts: Mapping[str, int],
+    ) -> dict[TopicPartition, int]:
+        """Where each partition begins that is not simply kept."""
+        fresh = [tp for tp, claim in claims.items() if claim is not Claim.KEEP]
+        if not fresh:
+            return {}
+        earliest, latest = self._source.earliest(fresh), self._source.latest(fresh)
+        begun = [tp for tp in fresh if claims[tp] is Claim.BEGIN]
+        starting = self._options.starting
+        times = {}
+        if starting.timestamp_ms is not None and begun:
+            times = self._source.offsets_for_times(dict.fromkeys(begun, starting.timestamp_ms))
+        positions: dict[TopicPartition, int] = {}
+        for tp in fresh:
+            bounds = Bounds(earliest[tp], latest[tp])
+            if claims[tp] is Claim.RESUME:
+                position = plan.resume_at(start, tp, self.partitions.get(tp))
+            elif claims[tp] is Claim.TAKE:
+                position = committed[tp].offset
+            else:
+                position = plan.begin_at(
+                    tp, starting, bounds, added_later=tp[1] >= counts[tp[0]], at_timestamp=times.get(tp)
+                )
+            positions[tp] = plan.within(tp, position, bounds, fail_on_data_loss=self._options.source.fail_on_data_loss)
+        return positions
+
+    def _log_taken(self, assignment: Assignment, positions: Mapping[TopicPartition, int]) -> None:
+        log.info(
+            "group %s, generation %d: %d partitions%s",
+            self._options.group_id,
+            assignment.generation_id,
+            len(assignment.partitions),
+            "".join(f", {topic}-{p} at {positions[topic, p]}" for topic, p in sorted(positions)),
+        )
