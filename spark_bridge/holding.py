@@ -3,8 +3,8 @@
     hold(start):  assignment → the group wants some of it back? commit what is complete, acknowledge, over again
                   → a new one: fetch, classify, settle → commit what is complete and what is taken
 
-It waits and calls; `plan` decides. Whatever goes wrong in here changes nothing that the next call, in this process or in
-another, would not find and put right: `plan` says why. Nothing here knows how far a batch reads.
+It waits and calls; `plan` decides. Whatever goes wrong in here changes nothing that the next call, in this process or
+in another, would not find and put right: `plan` says why. Nothing here knows how far a batch reads.
 """
 
 import logging
@@ -101,7 +101,7 @@ class Holding:
                 return False
             revoked = self._membership.revocation
             try:
-                verdict = self._settle(start, assignment, revoked)
+                verdict = self._give_up(start, assignment) if revoked is not None else self._settle(start, assignment)
             except CoordinatorUnavailable as error:
                 verdict = self._later(error)
             if verdict is Verdict.LATER:
@@ -128,11 +128,7 @@ class Holding:
 
     # --- with the group ----------------------------------------------------------------------------------------------
 
-    def _settle(
-        self, start: StreamOffset, assignment: Assignment, revoked: frozenset[TopicPartition] | None
-    ) -> Verdict:
-        if revoked is not None:
-            return self._give_up(start, assignment, revoked)
+    def _settle(self, start: StreamOffset, assignment: Assignment) -> Verdict:
         if assignment != self.under:
             return self._take(start, assignment)
         verdict = self._store(start, self.partitions, assignment)
@@ -140,11 +136,12 @@ class Holding:
             return self._take(start, assignment)
         return verdict
 
-    def _give_up(self, start: StreamOffset, assignment: Assignment, revoked: frozenset[TopicPartition]) -> Verdict:
-        """Commit, then let the group have what it wants back: also where the commit finds it lost."""
+    def _give_up(self, start: StreamOffset, assignment: Assignment) -> Verdict:
+        """Commit, then let the group have what it wants back: also where the commit finds it lost. What is left is
+        taken as a new assignment.
+        """
         verdict = self._store_complete(start, assignment)
         if verdict is not Verdict.LATER:
-            self.partitions = {tp: one for tp, one in self.partitions.items() if tp not in revoked}
             self.handovers += 1
             self._membership.acknowledge()
         return verdict
@@ -171,9 +168,6 @@ class Holding:
             if assignment != self.under:
                 self._log_taken(assignment, positions)
             self.under, self.partitions = assignment, held
-        else:
-            # It may have been stored with new epochs, under which what is held would not count any more.
-            self.under = None
         return verdict
 
     def _store(self, start: StreamOffset, held: Mapping[TopicPartition, Held], assignment: Assignment) -> Verdict:

@@ -41,7 +41,9 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("group", "the consumer group; all queries of one group share its partitions", "required"),
     OptionSpec("subscribe", "topics, with commas between", "required"),
     OptionSpec("source", "where records come from: `kafka`, `files`, or the name of an installed plug-in", "required"),
-    OptionSpec("assignor", "assignors the member offers, the preferred first, with commas between", "cooperative-sticky"),
+    OptionSpec(
+        "assignor", "assignors the member offers, the preferred first, with commas between", "cooperative-sticky"
+    ),
     OptionSpec("eager", "give everything up at each rebalance, also with assignors that are all cooperative", "false"),
     OptionSpec("token", "bearer token for the coordinator; never sent to executors", "none"),
     OptionSpec("groupInstanceId", "makes the member static: it keeps its partitions over a quick restart", "none"),

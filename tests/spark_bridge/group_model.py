@@ -240,14 +240,27 @@ class ModelPlace:
         self._lives = 0
         self.member = ModelMember("", known=False)
         self.left = False
+        self.seen: frozenset[TopicPartition] = frozenset()
+        """What the member owned when the planner last looked."""
         self._refused: Assignment | None = None
 
     @property
     def present(self) -> Assignment | None:
         held = self.member.held
+        self.seen = self.member.owned
         if held is None or (not held.partitions and self.member.promised is not None):
             return None
         return held
+
+    def wake(self) -> None:
+        """What the member does by itself, while its process lives: it hears, and joins again where it was dropped."""
+        if self.left:
+            return
+        self._group.hear(self.member)
+        if not self.member.known and self.member.held is None:
+            self._lives += 1
+            self.member = ModelMember(f"{self._name}-{self._lives}")
+            self._group.join(self.member)
 
     @property
     def revocation(self) -> frozenset[TopicPartition] | None:
@@ -255,17 +268,13 @@ class ModelPlace:
 
     def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None:
         self._world.between(self._name)
-        if self.member.held is None and not self.member.known and not self.left:
-            self._lives += 1
-            self.member = ModelMember(f"{self._name}-{self._lives}")
-            self._group.join(self.member)
-        if not self._world.lazy():
-            self._group.hear(self.member)
+        if self._lives == 0 or not self._world.lazy():
+            self.wake()
         present = self.present
         if present == self._refused:
             # The wait is over, and the member has heard of what had happened.
             self._refused = None
-            self._group.hear(self.member)
+            self.wake()
             return None
         return present
 
@@ -294,8 +303,7 @@ class ModelPlace:
 
     def leave(self, reason: str) -> None:
         self.left = True
-        if self.member.known:
-            self._group.remove(self.member.member_id)
+        self._group.remove(self.member.member_id)
         self.member.held = self.member.gate = None
 
 
@@ -347,6 +355,9 @@ class Query:
         text = json.dumps(end)
         if text == json.dumps(start) and self._next > 0:
             return False
+        if end is not start:
+            planned = ranges_between(StreamOffset.from_dict(start), StreamOffset.from_dict(end))
+            assert {records[:2] for records in planned} <= self.place.seen, "planned what the member does not own"
         self._world.between(self.name)
         if len(self._checkpoint.offsets) != self._next:
             # Another driver has written this batch: Spark ends the query.

@@ -1,5 +1,7 @@
 """The member that the bridge makes of its options."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
@@ -7,17 +9,34 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 from member import BlockingGroupMember
 from spark_bridge.options import BridgeOptions, SourceOptions
 from spark_bridge.source import connect
+from tests.spark_bridge.test_bridge_membership import make
 from tests.spark_bridge.test_leader_duties import Stage
 
+OPTIONS = BridgeOptions(
+    coordinators=("http://model",), group_id="g", source=SourceOptions("model", ("clicks",)), session_timeout_ms=30_000
+)
 
-def test_it_takes_whole_assignments_whatever_the_assignor() -> None:
-    options = BridgeOptions(
-        coordinators=("http://model",),
-        group_id="g",
-        source=SourceOptions("model", ("clicks",)),
-        assignors=("cooperative-sticky",),
-    )
-    member = connect(options, Stage({"clicks": 1}).duties, lambda held: None, lambda held: None)
+
+def made(options: BridgeOptions) -> BlockingGroupMember:
+    member = connect(options, Stage({"clicks": 1}).duties, make()[0])
     assert isinstance(member, BlockingGroupMember)
-    assert not member._member._machine.cooperative
     member.close()
+    return member
+
+
+@pytest.mark.parametrize(
+    ("options", "cooperative"),
+    [
+        (OPTIONS, True),
+        (replace(OPTIONS, eager=True), False),
+        (replace(OPTIONS, assignors=("range",)), False),
+        (replace(OPTIONS, assignors=("cooperative-sticky", "range")), False),
+    ],
+)
+def test_it_keeps_the_rest_unless_it_is_told_or_has_to_give_up_all(options: BridgeOptions, cooperative: bool) -> None:
+    assert options.cooperative is cooperative
+    assert made(options)._member._machine.cooperative is cooperative
+
+
+def test_a_call_takes_no_more_than_a_part_of_the_session() -> None:
+    assert made(OPTIONS)._options.call_timeout_ms == 5_000

@@ -4,29 +4,40 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from member import Assignment
-from member.errors import CommitFailed, IllegalGeneration, PartitionError, RebalanceInProgress, UnknownMember
+from member.errors import (
+    CommitFailed,
+    CoordinatorUnavailable,
+    Fenced,
+    IllegalGeneration,
+    MemberError,
+    PartitionError,
+    RebalanceInProgress,
+    UnknownMember,
+)
 from protocol.messages import CommittedOffset, OffsetCommit
-from spark_bridge.membership import Gate, Membership
+from spark_bridge.membership import Callbacks, Membership
 from spark_bridge.offsets import CommitNote, TopicPartition
-from spark_bridge.plan import Committed
+from spark_bridge.plan import Committed, Verdict
 
 TP = ("clicks", 0)
+OTHER = ("clicks", 1)
 
 
-def assignment(generation_id: int) -> Assignment:
-    return Assignment(generation_id, "m-1", False, "range", frozenset({TP}))
+def assignment(generation_id: int, *partitions: TopicPartition) -> Assignment:
+    return Assignment(generation_id, "m-1", False, "range", frozenset(partitions or {TP}))
 
 
 class FakeMember:
     """A member whose life the test moves by hand."""
 
-    def __init__(self, on_revoked: Gate, on_lost: Gate) -> None:
-        self.on_revoked = on_revoked
-        self.on_lost = on_lost
+    def __init__(self, callbacks: Callbacks) -> None:
+        self.callbacks = callbacks
+        self.error: Exception | None = None
         self.assignment: Assignment | None = None
         self.committing: Callable[[], None] = lambda: None
         self.calls: list[str] = []
@@ -34,12 +45,6 @@ class FakeMember:
 
     def start(self) -> None:
         self.calls.append("start")
-
-    def wait_assigned(self, timeout_ms: int | None = None) -> Assignment:
-        if self.assignment is None:
-            time.sleep(0.001)
-            raise TimeoutError
-        return self.assignment
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetCommit], *, generation_id: int) -> None:
         self.committing()
@@ -55,38 +60,46 @@ class FakeMember:
 
     def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
         if self.assignment is not None:
-            self.on_revoked(self.assignment)
+            self.callbacks.on_revoked(self.assignment)
         self.calls.append(f"leave: {reason}, stay {stay}")
 
-    def begin_rebalance(self) -> threading.Thread:
-        """What the member's threads do: revoke, then hold nothing."""
+    def begin_rebalance(self, *part: TopicPartition) -> threading.Thread:
+        """What the member's threads do: revoke all or a part, then hold what is left."""
         old = self.assignment
         assert old is not None
 
         def run() -> None:
-            self.on_revoked(old)
+            gone = frozenset(part) or old.partitions
+            self.callbacks.on_revoked(replace(old, partitions=gone, kept=old.partitions - gone))
             self.calls.append("joins again")
-            self.assignment = None
+            left = old.partitions - gone
+            self.assignment = replace(old, partitions=left) if left else None
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         return thread
 
+    def assign(self, new: Assignment) -> None:
+        self.assignment = new
+        self.callbacks.on_assigned(new)
 
-def make(*, rebalance_timeout_ms: int = 10_000, static: bool = False) -> tuple[Membership, FakeMember]:
+
+def make(
+    *, rebalance_timeout_ms: int = 10_000, static: bool = False, cooperative: bool = False
+) -> tuple[Membership, FakeMember]:
     made: list[FakeMember] = []
 
-    def connect(on_revoked: Gate, on_lost: Gate) -> FakeMember:
-        made.append(FakeMember(on_revoked, on_lost))
+    def connect(callbacks: Callbacks) -> FakeMember:
+        made.append(FakeMember(callbacks))
         return made[0]
 
-    membership = Membership(connect, rebalance_timeout_ms=rebalance_timeout_ms, static=static)
+    membership = Membership(connect, rebalance_timeout_ms=rebalance_timeout_ms, static=static, cooperative=cooperative)
     return membership, made[0]
 
 
 @contextmanager
-def at_the_gate(membership: Membership, member: FakeMember) -> Iterator[threading.Thread]:
-    thread = member.begin_rebalance()
+def at_the_gate(membership: Membership, member: FakeMember, *part: TopicPartition) -> Iterator[threading.Thread]:
+    thread = member.begin_rebalance(*part)
     deadline = time.monotonic() + 5
     while membership.revocation is None:
         assert time.monotonic() < deadline
@@ -100,9 +113,9 @@ def test_the_member_joins_again_only_after_the_acknowledgement() -> None:
     membership, member = make()
     member.assignment = assignment(5)
     with at_the_gate(membership, member):
-        assert membership.revocation == assignment(5)
+        assert membership.revocation == frozenset({TP})
         assert membership.assignment(0) == assignment(5)
-        assert membership.commit({TP: Committed(7)}, assignment(5))
+        assert membership.commit({TP: Committed(7)}, assignment(5)) is Verdict.STORED
         membership.acknowledge()
     assert member.calls == ["commit under 5", "joins again"]
     assert membership.revocation is None
@@ -114,8 +127,39 @@ def test_what_is_acknowledged_is_not_an_assignment_any_more() -> None:
     with at_the_gate(membership, member):
         membership.acknowledge()
         assert membership.assignment(0) is None
-    member.assignment = assignment(6)
+    member.assign(assignment(6))
     assert membership.assignment(0) == assignment(6)
+
+
+def test_of_a_part_the_rest_is_left() -> None:
+    membership, member = make(cooperative=True)
+    member.assignment = assignment(5, TP, OTHER)
+    with at_the_gate(membership, member, OTHER):
+        assert membership.revocation == frozenset({OTHER})
+        assert membership.assignment(0) == assignment(5, TP, OTHER)
+        # Also before the member's own thread has passed the gate.
+        membership.acknowledge()
+        assert membership.assignment(0) == assignment(5, TP)
+    member.assign(assignment(6, TP, OTHER))
+    assert membership.assignment(0) == assignment(6, TP, OTHER)
+
+
+def test_a_member_that_gave_up_all_it_had_waits_for_the_next_assignment() -> None:
+    membership, member = make(cooperative=True)
+    member.assignment = assignment(5)
+    with at_the_gate(membership, member):
+        membership.acknowledge()
+    member.assignment = replace(assignment(5), partitions=frozenset())
+    assert membership.assignment(0) is None
+    member.assign(replace(assignment(6), partitions=frozenset()))
+    assert membership.assignment(0) == replace(assignment(6), partitions=frozenset())
+
+
+def test_what_stopped_the_member_is_raised() -> None:
+    membership, member = make()
+    member.error = Fenced("another process has this name")
+    with pytest.raises(Fenced):
+        membership.assignment(60_000)
 
 
 def test_an_acknowledgement_without_a_revocation_gives_nothing_up() -> None:
@@ -129,7 +173,7 @@ def test_a_lost_session_closes_the_gate_without_an_acknowledgement() -> None:
     membership, member = make()
     member.assignment = assignment(5)
     with at_the_gate(membership, member):
-        member.on_lost(assignment(5))
+        member.callbacks.on_lost(assignment(5))
         assert membership.revocation is None
 
 
@@ -156,17 +200,33 @@ def test_a_static_member_keeps_its_place() -> None:
     assert member.calls == ["leave: done, stay True"]
 
 
-@pytest.mark.parametrize("error", [IllegalGeneration, UnknownMember, RebalanceInProgress])
-def test_a_refused_commit_ends_the_assignment_it_was_made_under(error: type[CommitFailed]) -> None:
-    membership, member = make()
+@pytest.mark.parametrize(
+    ("error", "cooperative", "expected"),
+    [
+        (IllegalGeneration("no"), False, Verdict.LOST),
+        (IllegalGeneration("no"), True, Verdict.LOST),
+        (UnknownMember("no"), True, Verdict.LOST),
+        (RebalanceInProgress("no"), False, Verdict.LOST),
+        (RebalanceInProgress("no"), True, Verdict.LATER),
+        (CoordinatorUnavailable("no"), False, Verdict.LATER),
+        (CommitFailed("no", retriable=True), False, Verdict.LATER),
+    ],
+)
+def test_what_a_refused_commit_says_of_the_assignment(error: MemberError, cooperative: bool, expected: Verdict) -> None:
+    membership, member = make(cooperative=cooperative)
     member.assignment = assignment(5)
 
     def refuse() -> None:
-        raise error("no")
+        raise error
 
     member.committing = refuse
-    assert not membership.commit({TP: Committed(7)}, assignment(5))
+    assert membership.commit({TP: Committed(7)}, assignment(5)) is expected
+    if expected is Verdict.LATER:
+        assert membership.assignment(0) == assignment(5)
+        return
+    # It is not planned under again, until a wait has shown that the member knows better.
     assert membership.assignment(0) is None
+    assert membership.assignment(0) == assignment(5)
 
 
 def test_a_commit_refused_for_a_partition_is_raised_with_its_name() -> None:
@@ -183,9 +243,9 @@ def test_a_commit_refused_for_a_partition_is_raised_with_its_name() -> None:
 def test_notes_travel_as_metadata_and_nothing_is_sent_for_nothing() -> None:
     membership, member = make()
     note = CommitNote("lineage", 5, 4)
-    assert membership.commit({}, assignment(5))
+    assert membership.commit({}, assignment(5)) is Verdict.STORED
     assert member.calls == []
-    assert membership.commit({TP: Committed(7, note)}, assignment(5))
+    assert membership.commit({TP: Committed(7, note)}, assignment(5)) is Verdict.STORED
     member.offsets["clicks", 1] = CommittedOffset(offset=3, metadata="by hand")
     assert membership.committed() == {TP: Committed(7, note), ("clicks", 1): Committed(3)}
 

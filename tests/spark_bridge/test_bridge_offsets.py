@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_bridge.errors import BridgeError
-from spark_bridge.offsets import INITIAL, CommitNote, Position, Range, StreamOffset, ranges_between
+from spark_bridge.offsets import (
+    INITIAL,
+    NO_RUN,
+    CommitNote,
+    Position,
+    Range,
+    Run,
+    StreamOffset,
+    ranges_between,
+)
 
 partitions = st.tuples(st.sampled_from(["a", "b", "é"]), st.integers(0, 30))
 offsets = st.builds(
@@ -72,10 +81,17 @@ def test_damaged_offsets_are_refused() -> None:
         ranges_between(StreamOffset("l", {("a", 0): Position(9, 1)}), nowhere)
 
 
-def test_a_note_is_read_back_and_is_short() -> None:
-    note = CommitNote("f" * 16, 2**31, 1_000_000)
+@pytest.mark.parametrize("run", [NO_RUN, Run(2**31, "f" * 16)])
+def test_a_note_is_read_back_and_is_short(run: Run) -> None:
+    note = CommitNote("f" * 16, 2**31, 1_000_000, run)
     assert CommitNote.from_text(note.to_text()) == note
-    assert len(note.to_text()) < 100
+    assert len(note.to_text()) < 140
+
+
+@pytest.mark.parametrize("run", ["7", "[7]", '["a",7]', "null"])
+def test_a_note_without_a_run_that_can_be_read_is_one_all_the_same(run: str) -> None:
+    text = f'{{"epoch":2,"lineage":"x","run":{run},"topic_partitions":4}}'
+    assert CommitNote.from_text(text) == CommitNote("x", 2, 4, NO_RUN)
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", "null", "{}", '{"lineage":"x"}', '{"lineage":1,"epoch":2}'])

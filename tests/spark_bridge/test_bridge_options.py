@@ -15,7 +15,7 @@ FILES = {**NEEDED, "path": "/data"}
 def test_the_defaults() -> None:
     options = parse_options(NEEDED)
     assert options.coordinators == ("http://127.0.0.1:8000",)
-    assert options.assignors == ("range",)
+    assert options.assignors == ("cooperative-sticky",)
     assert options.starting.of(("a", 0)) == LATEST
     assert options.max_offsets_per_trigger is None
     assert (options.session_timeout_ms, options.rebalance_timeout_ms) == (45_000, 300_000)

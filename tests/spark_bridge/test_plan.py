@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from spark_bridge import plan
 from spark_bridge.errors import DataLost
-from spark_bridge.offsets import CommitNote, Position, StreamOffset
+from spark_bridge.offsets import NO_RUN, CommitNote, Position, Run, StreamOffset
 from spark_bridge.options import EARLIEST, LATEST, StartingOffsets
 from spark_bridge.plan import Bounds, Claim, Committed, Held
 
@@ -147,3 +147,34 @@ def test_a_limit_is_used_up_and_never_passed(backlog: dict[tuple[str, int], int]
 def test_sharing_goes_by_backlog() -> None:
     assert plan.share({A0: 900, A1: 100}, 100) == {A0: 90, A1: 10}
     assert plan.share({A0: 900, A1: 100}, None) == {A0: 900, A1: 100}
+
+
+ME = Run(5, "m")
+OLD, YOUNG, TWIN = Run(3, "x"), Run(7, "a"), Run(5, "z")
+
+
+def test_the_runs_of_a_lineage_are_those_that_the_notes_name() -> None:
+    committed = {
+        A0: Committed(1, CommitNote("mine", 3, 4, OLD)),
+        A1: Committed(1, CommitNote("mine", 5, 4, ME)),
+        ("a", 2): Committed(1, CommitNote("other", 5, 4, YOUNG)),
+        ("a", 3): Committed(1, CommitNote("mine", 5, 4)),
+        ("a", 4): Committed(1),
+    }
+    assert NO_RUN not in plan.other_runs(committed, "mine", ME)
+    assert plan.other_runs(committed, "mine", ME) == {OLD}
+
+
+@pytest.mark.parametrize(
+    ("known", "others", "expected"),
+    [
+        ([], [YOUNG], YOUNG),
+        ([], [OLD], None),
+        ([], [TWIN], TWIN),
+        ([], [OLD, YOUNG, TWIN], YOUNG),
+        # It was there before this one, in a group that has begun to count anew.
+        ([YOUNG], [YOUNG], None),
+    ],
+)
+def test_a_run_gives_way_to_one_that_came_after_it(known: list[Run], others: list[Run], expected: Run | None) -> None:
+    assert plan.newer_run(frozenset(known), frozenset(others), ME) == expected

@@ -11,7 +11,7 @@ import pytest
 from member import Assignment
 from member.errors import CoordinatorUnavailable
 from spark_bridge.control import Answer, ControlDirectory, ReaderControl, Request
-from spark_bridge.errors import DataLost, NotAssigned, QueryRefused
+from spark_bridge.errors import DataLost, NotAssigned, QueryFenced, QueryRefused
 from spark_bridge.offsets import INITIAL, TopicPartition
 from spark_bridge.options import LATEST, BridgeOptions, SourceOptions
 from spark_bridge.plan import Committed, Verdict
@@ -261,3 +261,69 @@ def test_two_queries_share_and_hand_over_through_the_model() -> None:
         waiting.append(world.group.preparing)
     assert waiting == [True, False]
     assert [len(member.owned) for member in world.group.members.values()] == [1, 1]
+
+
+def test_what_is_not_wanted_back_is_read_on_while_the_group_rebalances() -> None:
+    """A third of three, then a third member that dallies: nobody waits for it."""
+    world = World(3, cooperative=True)
+    one = Query(world, "a", Checkpoint("a"), None)
+    for partition in range(3):
+        world.produce(partition, 5)
+    assert one.trigger()
+    two = Query(world, "b", Checkpoint("b"), None)
+    two.trigger()
+    assert one.place.revocation == frozenset({(TOPIC, 1)})
+    for partition in range(3):
+        world.produce(partition, 5)
+    assert one.trigger()
+    assert one.planner.report()["rallypoint"]["assigned"] == {TOPIC: [0, 2]}
+    assert world.group.committed[TOPIC, 1].offset == 5
+    assert world.group.committed[TOPIC, 0].offset == 5
+    two.trigger()
+    assert two.place.member.owned == {(TOPIC, 1)}
+    one.trigger()
+    two.trigger()
+    assert [len(batches) for batches in world.written[1]] == [1] * 10
+    assert one.planner.report()["rallypoint"]["handovers"] == 1
+
+
+def test_a_query_reads_on_without_a_coordinator_while_it_has_its_partitions() -> None:
+    world = full_world()
+    place = Unreachable(world, "q")
+    one = planner(world, place)
+    offset = one.latest_offset(INITIAL, 9)
+    write_all(world)
+    place.away = True
+    following = one.latest_offset(offset, 9)
+    assert sum(ends(following).values()) == 18
+    assert one.report()["rallypoint"]["trouble"] == "the coordinator takes no commits"
+    world.group.remove("q-1")
+    assert one.latest_offset(following, None) is following
+    place.away = False
+    last = one.latest_offset(following, None)
+    assert sum(ends(last).values()) == 30
+    assert one.report()["rallypoint"]["trouble"] == ""
+    assert sum(entry.offset for entry in world.group.committed.values()) == 18
+
+
+def test_of_two_drivers_on_one_checkpoint_the_older_stops_with_a_sentence() -> None:
+    now = [0.0]
+    world = World(2, cooperative=True)
+    world.now_ms = lambda: now[0]
+    checkpoint = Checkpoint("c")
+    first = Query(world, "first", checkpoint, None)
+    world.produce(0, 5)
+    world.produce(1, 5)
+    first.trigger()
+    second = Query(world, "second", checkpoint, None)
+    second.trigger()
+    first.trigger()
+    second.trigger()
+    assert second.place.member.owned == {(TOPIC, 1)}
+    start = checkpoint.offset(0)
+    first.planner.latest_offset(start, None)
+    now[0] += 5_000
+    with pytest.raises(QueryFenced, match=r"another query goes on with this query's checkpoint since generation 2"):
+        first.planner.latest_offset(start, None)
+    now[0] += 5_000
+    assert second.planner.latest_offset(start, None) is start
