@@ -1,14 +1,15 @@
 """The client side of Rallypoint: a member of a consumer group, for asyncio (`GroupMember`) and for plain programs
 (`BlockingGroupMember`).
 
-What lives here: joining, keeping alive, taking and giving up partitions, committing. What does not: reading records,
-which is the caller's business, and everything the service decides. `docs/member.md` shows its use, `DESIGN.md` beside
-this file its construction.
+What lives here: joining, keeping alive, taking and giving up partitions, committing; and a consumer on top of that
+(`Consumer`, `BlockingConsumer`), which reads from any source. What does not: everything the service decides.
+`docs/member.md` and `docs/consumer.md` show its use, `DESIGN.md` beside this file its construction.
 """
 
 from member.assignment import Assignment
 from member.blocking import BlockingGroupMember, BlockingPartitionCounts, BlockingReplicaRacks
 from member.client import GroupMember, PartitionCounts, ReplicaRacks
+from member.consumer import Batch, BlockingConsumer, Consumer, ConsumerOptions
 from member.errors import (
     AssignorFailed,
     CallbackFailed,
@@ -37,12 +38,16 @@ from protocol.messages import CommittedOffset, OffsetCommit
 __all__ = [
     "Assignment",
     "AssignorFailed",
+    "Batch",
+    "BlockingConsumer",
     "BlockingGroupMember",
     "BlockingPartitionCounts",
     "BlockingReplicaRacks",
     "CallbackFailed",
     "CommitFailed",
     "CommittedOffset",
+    "Consumer",
+    "ConsumerOptions",
     "CoordinatorUnavailable",
     "FatalError",
     "Fenced",

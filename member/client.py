@@ -164,6 +164,14 @@ class GroupMember:
             stuck = f"{self._machine.state.value}{'' if trouble is None else f', last failure: {trouble}'}"
             raise TimeoutError(f"no new assignment within {timeout_ms} ms; the member is {stuck}") from None
 
+    async def wait_ended(self) -> None:
+        """Wait until the member has stopped and nothing of it runs any more. Raises the error that stopped it; returns
+        after a leave or close.
+        """
+        await self._driver.finished.wait()
+        if self.error is not None:
+            raise self.error
+
     async def commit(
         self, offsets: Mapping[tuple[str, int], OffsetCommit | int], *, generation_id: int | None = None
     ) -> None:

@@ -1,0 +1,158 @@
+"""The consumer for programs without asyncio: the same methods, waiting. Nothing about groups is decided here.
+
+An event loop in a thread of its own carries the member; the handler, the source and the hooks run in further threads,
+so they may block and take their time: heartbeats go on, and a stuck handler is noticed.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from member.assignment import Assignment
+from member.client import GroupMember
+from member.consumer.batch import Batch
+from member.consumer.consumer import Consumer
+from member.consumer.contract import BlockingCounts, BlockingSource, Counts, MakeMember, Offsets, TopicPartition
+from member.consumer.options import ConsumerOptions
+from member.consumer.threads import DaemonThreads, threaded_in
+from member.loop_thread import LoopThread
+
+R = TypeVar("R")
+A = TypeVar("A")
+
+BlockingHandler = Callable[[Batch[R]], object]
+"""As `Handler`, but may block."""
+
+BlockingHook = Callable[[Assignment], object]
+
+READS_MAX = 8
+"""How many calls of the source run at once."""
+
+
+class BlockingConsumer(Generic[R]):
+    """As `Consumer`; its methods may be called from any thread, and wait. The handler runs in threads of its own, as
+    many as `concurrency`. Neither the handler nor a hook may call `stop`; they may call `request_stop`.
+    """
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        source: BlockingSource[R],
+        handler: BlockingHandler[R],
+        *,
+        partition_counts: BlockingCounts | Mapping[str, int] | None = None,
+        on_assigned: BlockingHook | None = None,
+        on_revoked: BlockingHook | None = None,
+        on_lost: BlockingHook | None = None,
+        make_member: MakeMember = GroupMember,
+    ) -> None:
+        self._handlers = DaemonThreads("rallypoint-handler", options.concurrency)
+        self._readers = DaemonThreads("rallypoint-source", READS_MAX)
+        self._hooks = DaemonThreads("rallypoint-callback", 1)
+        self._loop = LoopThread("rallypoint-consumer")
+        self._consumer: Consumer[R] = Consumer(
+            options,
+            threaded_in(source, self._readers),
+            _in(self._handlers, handler),
+            partition_counts=self._asking(partition_counts) if callable(partition_counts) else partition_counts,
+            on_assigned=None if on_assigned is None else _in(self._hooks, on_assigned),
+            on_revoked=None if on_revoked is None else _in(self._hooks, on_revoked),
+            on_lost=None if on_lost is None else _in(self._hooks, on_lost),
+            make_member=make_member,
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def run(self) -> None:
+        """As `Consumer.run`. A KeyboardInterrupt stops it in order, and goes on when it has stopped."""
+        self.start()
+        try:
+            self.wait_ended()
+        finally:
+            self.stop()
+
+    def start(self) -> None:
+        """As `Consumer.start`."""
+        self._loop.start()
+        self._loop.wait(self._consumer.start)
+
+    def request_stop(self) -> None:
+        """As `Consumer.request_stop`. May be called from a handler, a hook or a signal handler."""
+        self._loop.tell(self._consumer.request_stop)
+
+    def stop(self) -> None:
+        """As `Consumer.stop`; its threads are gone when it returns, but for those of handlers that do not return."""
+        if not self._loop.started:
+            self._consumer.request_stop()
+        self._loop.finish(self._consumer.stop)
+        for threads in (self._handlers, self._readers, self._hooks):
+            threads.close()
+
+    def wait_ended(self) -> None:
+        """As `Consumer.wait_ended`."""
+        self._loop.wait(self._consumer.wait_ended)
+
+    @property
+    def error(self) -> Exception | None:
+        """As `Consumer.error`."""
+        return self._consumer.error
+
+    @property
+    def member_id(self) -> str:
+        """As `Consumer.member_id`."""
+        return self._consumer.member_id
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """As `Consumer.assignment`."""
+        return self._consumer.assignment
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """As `Consumer.positions`."""
+        return self._ask(lambda: self._consumer.positions)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """As `Consumer.paused`."""
+        return self._ask(lambda: self._consumer.paused)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `Consumer.pause`."""
+        self._ask(lambda: self._consumer.pause(partitions))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `Consumer.resume`."""
+        self._ask(lambda: self._consumer.resume(partitions))
+
+    def commit(self, offsets: Offsets | None = None, *, generation_id: int | None = None) -> None:
+        """As `Consumer.commit`. A handler and `on_revoked` may call it."""
+        self._loop.wait(lambda: self._consumer.commit(offsets, generation_id=generation_id))
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[], A]) -> A:
+        async def ask() -> A:
+            return question()
+
+        return self._loop.wait(ask)
+
+    def _asking(self, counts: BlockingCounts) -> Counts:
+        async def ask(topics: frozenset[str] | None) -> Mapping[str, int]:
+            return await self._readers.call(lambda: counts(topics))
+
+        return ask
+
+
+def _in(threads: DaemonThreads, call: Callable[[Any], object]) -> Callable[[Any], Awaitable[None]]:
+    async def wait(argument: object) -> None:
+        await threads.call(lambda: call(argument))
+
+    return wait

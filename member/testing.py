@@ -1,0 +1,286 @@
+"""For tests of programs that consume: a group without a service, which the test moves by hand, and a source in memory.
+
+    group, source = FakeGroup(), MemorySource({"clicks": 2})
+    consumer = Consumer(options, source, handle, make_member=group.make_member)
+    async with consumer:
+        await group.assign({("clicks", 0)})
+        source.append("clicks", 0, "a record")
+        await group.wait_committed({("clicks", 0): 1})
+
+The consumer is the real one; of its member this plays what the callbacks, the commits and the end are. Who owns what
+since when is the member's own account (`member.core.ownership`). Nothing here knows a clock or a socket.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from member.assignment import Assignment
+from member.consumer.contract import AssignmentHook, Counts, Fetched, OffsetOutOfRange, Offsets, TopicPartition
+from member.core.ownership import Ownership
+from member.errors import CallbackFailed, FatalError, IllegalGeneration, MemberClosed, MemberError
+from member.options import MemberOptions
+from protocol.messages import CommittedOffset, OffsetCommit
+
+R = TypeVar("R")
+
+WAIT_SECONDS = 10.0
+"""How long the waiting methods wait before they give up with a TimeoutError."""
+
+
+class FakeGroup:
+    """A group of one member. `cooperative`: what is kept stays with it, as with cooperative assignors.
+
+    `offsets` is what was committed, and may be set before the start. `lives` counts the members that were started: a
+    consumer that was stuck begins another. `left` has the reason of each leave.
+    """
+
+    def __init__(self, *, cooperative: bool = False) -> None:
+        self._cooperative = cooperative
+        self._present: FakeMember | None = None
+        self._refusals: list[MemberError] = []
+        self._changed = asyncio.Condition()
+        self.offsets: dict[TopicPartition, OffsetCommit] = {}
+        self.generation_id = 0
+        self.lives = 0
+        self.left: list[str | None] = []
+
+    def make_member(
+        self,
+        options: MemberOptions,
+        *,
+        partition_counts: Counts | Mapping[str, int] | None,
+        on_assigned: AssignmentHook,
+        on_revoked: AssignmentHook,
+        on_lost: AssignmentHook,
+    ) -> "FakeMember":
+        """To be passed to a consumer."""
+        return FakeMember(self, on_assigned, on_revoked, on_lost, cooperative=self._cooperative)
+
+    # --- what a test does --------------------------------------------------------------------------------------------
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """A rebalance, after which the member has these: first `on_revoked` for what goes, then `on_assigned`.
+
+        Returns when both have. Waits for a member to be started.
+        """
+        member = await self._member()
+        async with member.callbacks:
+            await member.rebalance(frozenset(partitions))
+
+    async def lose(self) -> None:
+        """The group goes on without the member: `on_lost`. Commits are refused from before it is called."""
+        member = await self._member()
+        async with member.callbacks:
+            await member.lose()
+
+    async def fail(self, error: FatalError) -> None:
+        """The member stops with an error, after `on_lost`."""
+        member = await self._member()
+        async with member.callbacks:
+            await member.lose()
+        member.end(error)
+        await self.note_change()
+
+    def refuse_commits(self, *errors: MemberError) -> None:
+        """The next commits raise these, one each."""
+        self._refusals.extend(errors)
+
+    async def wait_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Wait until these are committed, exactly; TimeoutError after 10 s."""
+        await self._wait_for(lambda: offsets.items() <= {tp: one.offset for tp, one in self.offsets.items()}.items())
+
+    async def wait_lives(self, count: int) -> None:
+        """Wait until so many members were started; TimeoutError after 10 s."""
+        await self._wait_for(lambda: self.lives >= count)
+
+    # --- what its members do -----------------------------------------------------------------------------------------
+
+    async def enter(self, member: "FakeMember") -> str:
+        """A member was started; its id."""
+        self._present = member
+        self.lives += 1
+        await self.note_change()
+        return f"member-{self.lives}"
+
+    async def store(self, offsets: Offsets) -> None:
+        """A commit that is not refused by the member itself."""
+        if self._refusals:
+            raise self._refusals.pop(0)
+        for topic_partition, offset in offsets.items():
+            self.offsets[topic_partition] = OffsetCommit(offset=offset) if isinstance(offset, int) else offset
+        await self.note_change()
+
+    async def note_change(self) -> None:
+        """Wake whoever waits for something."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _member(self) -> "FakeMember":
+        await self._wait_for(lambda: self._present is not None and not self._present.has_ended)
+        assert self._present is not None
+        return self._present
+
+    async def _wait_for(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_SECONDS), self._changed:
+            await self._changed.wait_for(condition)
+
+
+class FakeMember:
+    """One life in a `FakeGroup`, with the methods that a consumer asks of its member."""
+
+    def __init__(
+        self,
+        group: FakeGroup,
+        on_assigned: AssignmentHook,
+        on_revoked: AssignmentHook,
+        on_lost: AssignmentHook,
+        *,
+        cooperative: bool,
+    ) -> None:
+        self._group = group
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._on_lost = on_lost
+        self._owned = Ownership(cooperative=cooperative)
+        self._cooperative = cooperative
+        self._error: MemberError | None = None
+        self._ended = asyncio.Event()
+        self.callbacks = asyncio.Lock()
+        self.member_id = ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has left, or stopped with an error."""
+        return self._ended.is_set()
+
+    async def start(self) -> None:
+        """As `GroupMember.start`; it has nothing until the test assigns something."""
+        self.member_id = await self._group.enter(self)
+
+    async def commit(self, offsets: Offsets, *, generation_id: int | None = None) -> None:
+        """As `GroupMember.commit`."""
+        self._check_running()
+        objection = self._owned.objection_to(offsets, generation_id)
+        if objection is not None:
+            raise IllegalGeneration(objection)
+        await self._group.store(offsets)
+
+    async def committed(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, CommittedOffset]:
+        """As `GroupMember.committed`."""
+        self._check_running()
+        wanted = None if topics is None else set(topics)
+        return {
+            tp: CommittedOffset(offset=one.offset, leader_epoch=one.leader_epoch, metadata=one.metadata)
+            for tp, one in self._group.offsets.items()
+            if wanted is None or tp[0] in wanted
+        }
+
+    async def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
+        """As `GroupMember.leave`."""
+        if not self.has_ended:
+            async with self.callbacks:
+                await self._give_up(self._held)
+                self._group.left.append(reason)
+                self.end(None)
+        await self._group.note_change()
+
+    async def close(self) -> None:
+        """As `GroupMember.close`."""
+        self.end(None)
+        await self._group.note_change()
+
+    async def wait_ended(self) -> None:
+        """As `GroupMember.wait_ended`."""
+        await self._ended.wait()
+        if self._error is not None:
+            raise self._error
+
+    # --- what the group does with it ---------------------------------------------------------------------------------
+
+    async def rebalance(self, partitions: frozenset[TopicPartition]) -> None:
+        """Give up what goes, take what comes."""
+        held = self._held
+        await self._give_up(held - partitions if self._cooperative else held)
+        if self.has_ended:
+            return
+        self._group.generation_id += 1
+        new = Assignment(self._group.generation_id, self.member_id, True, "fake", partitions)
+        try:
+            await self._on_assigned(self._owned.take(new))
+        except Exception as error:
+            failure = CallbackFailed(f"on_assigned raised {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self.end(failure)
+
+    async def lose(self) -> None:
+        """Everything at once."""
+        if (lost := self._owned.lose()) is not None:
+            await self._on_lost(lost)
+
+    def end(self, error: MemberError | None) -> None:
+        """Nothing follows."""
+        if not self.has_ended:
+            self._owned.clear()
+            self._error = error
+            self._ended.set()
+
+    @property
+    def _held(self) -> frozenset[TopicPartition]:
+        return frozenset() if self._owned.assignment is None else self._owned.assignment.partitions
+
+    async def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
+        if partitions:
+            await self._on_revoked(self._owned.give_up(partitions))
+            if not self.has_ended:
+                self._owned.gave_up()
+
+    def _check_running(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self.has_ended:
+            raise MemberClosed("the member has left the group or was closed")
+
+
+class MemorySource(Generic[R]):
+    """Records in memory, by topic and partition; offsets count from 0. Knows its topics."""
+
+    def __init__(self, partitions: Mapping[str, int]) -> None:
+        self._records: dict[str, list[list[R]]] = {topic: [[] for _ in range(n)] for topic, n in partitions.items()}
+        self._firsts: dict[TopicPartition, int] = {}
+
+    def append(self, topic: str, partition: int, *records: R) -> None:
+        """Add records to the end of a partition."""
+        self._records[topic][partition].extend(records)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Let a topic have so many partitions, or make it."""
+        known = self._records.setdefault(topic, [])
+        known.extend([] for _ in range(partitions - len(known)))
+
+    def forget_below(self, topic: str, partition: int, offset: int) -> None:
+        """Let the records below `offset` be gone, as where the oldest are deleted."""
+        self._firsts[topic, partition] = offset
+
+    async def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[R]:
+        """As `Source.read`; returns at once."""
+        records = self._records[topic][partition]
+        first = self._firsts.get((topic, partition), 0)
+        if not first <= offset <= len(records):
+            raise OffsetOutOfRange(f"{topic}-{partition} has the offsets {first} to {len(records)}, not {offset}")
+        found = records[offset : offset + record_count_max]
+        return Fetched(tuple(found), offset + len(found))
+
+    async def earliest(self, topic: str, partition: int) -> int:
+        """As `Source.earliest`."""
+        return self._firsts.get((topic, partition), 0)
+
+    async def latest(self, topic: str, partition: int) -> int:
+        """As `Source.latest`."""
+        return len(self._records[topic][partition])
+
+    async def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
+        """As `CountedSource` says."""
+        return {
+            topic: len(partitions) for topic, partitions in self._records.items() if topics is None or topic in topics
+        }
