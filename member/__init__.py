@@ -9,7 +9,7 @@ What lives here: joining, keeping alive, taking and giving up partitions, commit
 from member.assignment import Assignment
 from member.blocking import BlockingGroupMember, BlockingPartitionCounts, BlockingReplicaRacks
 from member.client import GroupMember, PartitionCounts, ReplicaRacks
-from member.consumer import Batch, BlockingConsumer, Consumer, ConsumerOptions
+from member.consumer import Batch, BlockingConsumer, Consumer, ConsumerOptions, run
 from member.errors import (
     AssignorFailed,
     CallbackFailed,
@@ -70,4 +70,5 @@ __all__ = [
     "ServiceFailed",
     "UnknownMember",
     "UnreadableAssignment",
+    "run",
 ]

@@ -18,6 +18,7 @@ from member.consumer.contract import (
 )
 from member.consumer.lane import Handler, NoCommittedOffset
 from member.consumer.options import ConsumerOptions
+from member.consumer.program import run
 from member.consumer.threads import threaded
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "NoCommittedOffset",
     "OffsetOutOfRange",
     "Source",
+    "run",
     "threaded",
 ]

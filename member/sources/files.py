@@ -1,0 +1,69 @@
+"""A directory of topics as a source for consumers. What it looks like on the disk is told in `directory`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from member.consumer.contract import Fetched, OffsetOutOfRange
+from member.sources.directory import TopicDirectory, TopicPartition
+from member.sources.errors import RecordsLost
+from member.sources.records import Record, read_line
+
+
+class FilesSource:
+    """Reads what a `FilesWriter` appends to the directory `path`. For `BlockingConsumer`, or `threaded` for `Consumer`.
+
+    Reading on where the last read ended costs what is read; beginning elsewhere counts the lines of one file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._directory = TopicDirectory(Path(path))
+        self._places: dict[TopicPartition, tuple[Path, int, int]] = {}
+
+    def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
+        """As `CountedSource` says; a topic exists once its `topic.json` does."""
+        names = self._directory.topics() if topics is None else sorted(topics)
+        counts = {topic: self._directory.partition_count(topic) for topic in names}
+        return {topic: count for topic, count in counts.items() if count is not None}
+
+    def earliest(self, topic: str, partition: int) -> int:
+        """The number in the name of the oldest file."""
+        return self._directory.earliest((topic, partition))
+
+    def latest(self, topic: str, partition: int) -> int:
+        """The number in the name of the newest file, plus its complete lines."""
+        return self._directory.latest((topic, partition))
+
+    def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[Record]:
+        """Complete lines from `offset` on, of one file; returns at once. RecordsLost where a file ends too early."""
+        tp = (topic, partition)
+        files = self._directory.files(tp)
+        earliest = files[0][0] if files else 0
+        at = max((place for place, (first, _) in enumerate(files) if first <= offset), default=None)
+        if at is None:
+            if offset == earliest:
+                return Fetched((), offset)
+            raise OffsetOutOfRange(f"{topic}-{partition} begins at {earliest}, not at {offset}")
+        first, path = files[at]
+        records, end = self._read_file(tp, path, first, offset, record_count_max)
+        if not records and end < offset:
+            raise OffsetOutOfRange(f"{topic}-{partition} ends at {end}, before {offset}")
+        if not records and at + 1 < len(files):
+            raise RecordsLost(f"{path} ends at {end}, and {files[at + 1][1].name} follows")
+        return Fetched(records, end)
+
+    def _read_file(
+        self, tp: TopicPartition, path: Path, first: int, offset: int, record_count_max: int
+    ) -> tuple[list[Record], int]:
+        """Records from `offset` on, and the offset that follows: below `offset` where the file has fewer lines."""
+        known, known_offset, known_byte = self._places.get(tp, (None, 0, 0))
+        position, byte = (known_offset, known_byte) if (known, known_offset) == (path, offset) else (first, 0)
+        records: list[Record] = []
+        with path.open("rb") as file:
+            file.seek(byte)
+            while len(records) < record_count_max and (line := file.readline()).endswith(b"\n"):
+                if position >= offset:
+                    records.append(read_line(line, path, position))
+                position += 1
+                byte += len(line)
+        self._places[tp] = (path, position, byte)
+        return records, position
