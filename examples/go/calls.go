@@ -1,0 +1,225 @@
+// What a member says and hears, as JSON: each call in a function. Which of them comes next is in member.go.
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+)
+
+func (m *Member) connect(ctx context.Context) error {
+	var found struct {
+		Coordinators []struct {
+			URL       string `json:"url"`
+			ErrorCode int    `json:"error_code"`
+			ErrorName string `json:"error_name"`
+		} `json:"coordinators"`
+	}
+	path := "/v1/coordinator?group_id=" + url.QueryEscape(m.options.GroupID)
+	if err := get(ctx, m.options.Coordinator, path, m.options.Token, &found); err != nil {
+		return err
+	}
+	if len(found.Coordinators) == 0 || found.Coordinators[0].ErrorCode != 0 {
+		return fmt.Errorf("%w: there is no coordinator now: %v", errDisconnected, found.Coordinators)
+	}
+	s, err := openSession(ctx, found.Coordinators[0].URL, m.options.Token, m.hear)
+	if err != nil {
+		return err
+	}
+	m.mutex.Lock()
+	m.session = s
+	m.mutex.Unlock()
+	return nil
+}
+
+// call calls until there is an answer that says more than "wait".
+func (m *Member) call(ctx context.Context, op string, body map[string]any, result any, held time.Duration) error {
+	for {
+		s := m.currentSession()
+		if s == nil {
+			return errDisconnected
+		}
+		again, err := s.call(ctx, op, m.options.GroupID, body, result, held)
+		switch nameOf(err) {
+		case "COORDINATOR_LOAD_IN_PROGRESS", "THROTTLING_QUOTA_EXCEEDED", "UNSTABLE_OFFSET_COMMIT":
+			pause(ctx, throttledPause)
+		default:
+			if err != nil || !again {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// Commit stores the next offsets to read. When it returns nil, they are on disk. The generation is that in which the
+// program had the partitions: a commit that comes too late is refused, and cannot undo what the next owner has done.
+func (m *Member) Commit(ctx context.Context, generation int, offsets Offsets) error {
+	type offset struct {
+		Offset int64 `json:"offset"`
+	}
+	wanted := map[string]map[int]offset{}
+	for topic, numbers := range offsets {
+		wanted[topic] = map[int]offset{}
+		for number, next := range numbers {
+			wanted[topic][number] = offset{next}
+		}
+	}
+	id, _ := m.Identity()
+	var answer struct {
+		Offsets map[string]map[int]struct {
+			ErrorCode int    `json:"error_code"`
+			ErrorName string `json:"error_name"`
+		} `json:"offsets"`
+	}
+	body := map[string]any{"generation_id": generation, "member_id": id, "offsets": wanted}
+	if err := m.call(ctx, "commit", body, &answer, 0); err != nil {
+		return err
+	}
+	for topic, numbers := range answer.Offsets {
+		for number, result := range numbers {
+			if result.ErrorCode != 0 {
+				return &Problem{ErrorName: result.ErrorName, Detail: fmt.Sprintf("%s/%d", topic, number)}
+			}
+		}
+	}
+	return nil
+}
+
+type joinAnswer struct {
+	GenerationID        int      `json:"generation_id"`
+	ProtocolType        string   `json:"protocol_type"`
+	ProtocolName        string   `json:"protocol_name"`
+	Leader              string   `json:"leader"`
+	Members             []Joined `json:"members"`
+	HeartbeatIntervalMs int      `json:"heartbeat_interval_ms"`
+}
+
+func (m *Member) join(ctx context.Context) error {
+	if m.joinID == "" {
+		m.joinID = randomID()
+	}
+	id, _ := m.Identity()
+	metadata := map[string]any{"topics": m.options.Topics}
+	joined := &joinAnswer{}
+	err := m.call(ctx, "join", map[string]any{
+		"member_id":            id,
+		"client_id":            m.options.ClientID,
+		"protocol_type":        "consumer",
+		"protocols":            []any{map[string]any{"name": "range", "metadata": metadata}},
+		"session_timeout_ms":   m.options.SessionTimeout.Milliseconds(),
+		"rebalance_timeout_ms": m.options.RebalanceTimeout.Milliseconds(),
+		"request_id":           m.joinID,
+		"max_wait_ms":          parkTime.Milliseconds(),
+	}, joined, parkTime)
+	if err != nil {
+		return err
+	}
+	m.joinID, m.joined = "", joined
+	m.interval = time.Duration(joined.HeartbeatIntervalMs) * time.Millisecond
+	m.mutex.Lock()
+	m.generation = joined.GenerationID
+	m.mutex.Unlock()
+	return nil
+}
+
+// sync gets this member's partitions. The leader shares out first.
+func (m *Member) sync(ctx context.Context, joined *joinAnswer) (Partitions, error) {
+	id, _ := m.Identity()
+	assignments := []any{}
+	if joined.Leader == id {
+		counts, err := m.partitionCounts(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for memberID, partitions := range assignRange(joined.Members, counts) {
+			assignment := map[string]any{"partitions": partitions}
+			assignments = append(assignments, map[string]any{"member_id": memberID, "assignment": assignment})
+		}
+	}
+	var synced struct {
+		Assignment struct { // null where the leader forgot this member, which leaves it empty
+			Partitions Partitions `json:"partitions"`
+		} `json:"assignment"`
+	}
+	err := m.call(ctx, "sync", map[string]any{
+		"generation_id": joined.GenerationID,
+		"member_id":     id,
+		"protocol_type": joined.ProtocolType,
+		"protocol_name": joined.ProtocolName,
+		"assignments":   assignments,
+		"max_wait_ms":   parkTime.Milliseconds(),
+	}, &synced, parkTime)
+	if synced.Assignment.Partitions == nil {
+		synced.Assignment.Partitions = Partitions{}
+	}
+	return synced.Assignment.Partitions, err
+}
+
+func (m *Member) partitionCounts(ctx context.Context) (map[string]int, error) {
+	var registry struct {
+		Topics []struct {
+			Topic      string `json:"topic"`
+			Partitions int    `json:"partitions"`
+		} `json:"topics"`
+	}
+	err := get(ctx, m.options.Coordinator, "/v1/topics", m.options.Token, &registry)
+	counts := map[string]int{}
+	for _, topic := range registry.Topics {
+		counts[topic.Topic] = topic.Partitions
+	}
+	return counts, err
+}
+
+// fetch gives what was committed of these partitions.
+func (m *Member) fetch(ctx context.Context, partitions Partitions) (Offsets, error) {
+	var answer struct {
+		Offsets map[string]map[int]struct {
+			Offset int64 `json:"offset"`
+		} `json:"offsets"`
+	}
+	if err := m.call(ctx, "fetch", map[string]any{"topics": m.options.Topics}, &answer, 0); err != nil {
+		return nil, err
+	}
+	offsets := Offsets{}
+	for topic, numbers := range partitions {
+		offsets[topic] = map[int]int64{}
+		for _, number := range numbers {
+			if committed, found := answer.Offsets[topic][number]; found {
+				offsets[topic][number] = committed.Offset
+			}
+		}
+	}
+	return offsets, nil
+}
+
+func isRetriable(err error) bool {
+	var problem *Problem
+	if errors.As(err, &problem) {
+		return problem.Retriable
+	}
+	return errors.Is(err, errDisconnected)
+}
+
+func nameOf(err error) string {
+	var problem *Problem
+	if errors.As(err, &problem) {
+		return problem.ErrorName
+	}
+	return ""
+}
+
+func randomID() string {
+	bytes := make([]byte, 16)
+	if _, err := rand.Read(bytes); err != nil {
+		panic(err)
+	}
+	return hex.EncodeToString(bytes)
+}

@@ -1,0 +1,283 @@
+// A member of a group over a session (docs/sessions.md): joins, leads when it is told to, keeps alive, commits.
+//
+// What lives here is what every program needs, whatever it reads. It gives up all partitions before it joins again
+// ("eager"). One goroutine, that of Run, does everything in order; pushes only wake it.
+
+package main
+
+import (
+	"context"
+	"log"
+	"math/rand"
+	"sync"
+	"time"
+)
+
+const (
+	parkTime       = 20 * time.Second // how long a join or a sync may be held back before it is asked again
+	backoff        = 100 * time.Millisecond
+	backoffMost    = 5 * time.Second
+	throttledPause = time.Second
+)
+
+// Partitions by topic.
+type Partitions map[string][]int
+
+// Offsets by topic and partition: each is the next one to read.
+type Offsets map[string]map[int]int64
+
+// Handler is what the program does with its partitions. One method runs at a time; until it returns the member does
+// nothing else, no heartbeat either, so let it be much shorter than the session timeout.
+type Handler interface {
+	// Assigned: read these from now on. A partition that nobody has committed has no offset.
+	Assigned(member *Member, partitions Partitions, offsets Offsets)
+	// Revoked: stop reading them, and commit; others get them next.
+	Revoked(member *Member, partitions Partitions)
+	// Lost: stop reading them; others may have them already, and a commit would be refused.
+	Lost(member *Member, partitions Partitions)
+}
+
+// Options of a member. Coordinator is the URL of any node; Token may be empty.
+type Options struct {
+	Coordinator, GroupID, ClientID, Token string
+	Topics                                []string
+	SessionTimeout, RebalanceTimeout      time.Duration
+}
+
+// Member is made by NewMember. Run, Commit and Identity may be called by different goroutines.
+type Member struct {
+	options Options
+	handler Handler
+	wake    chan struct{} // of one place: something is to be looked at
+
+	handling sync.Mutex // held while a method of the handler runs
+
+	mutex   sync.Mutex // guards what follows
+	session *session
+	id      string
+	// generation is the one last joined, ending the newest that is known to be over.
+	generation, ending int
+	owned              Partitions // nil without an assignment
+	expiry             *time.Timer
+
+	// Of the goroutine that runs:
+	interval time.Duration // between heartbeats, as the join's answer says
+	joinID   string        // names a join until it is answered, so that sending it again is harmless
+	joined   *joinAnswer   // the answer to a join that has no sync yet
+}
+
+// NewMember makes a member that has not joined yet.
+func NewMember(options Options, handler Handler) *Member {
+	return &Member{options: options, handler: handler, wake: make(chan struct{}, 1), generation: -1, ending: -1}
+}
+
+// Identity is the member id, empty before there is one, and the generation.
+func (m *Member) Identity() (string, int) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.id, m.generation
+}
+
+// Run is a member until ctx is done, then leaves. The error is one that trying again does not help.
+func (m *Member) Run(ctx context.Context) error {
+	for attempts := 0; ctx.Err() == nil; attempts++ {
+		if attempts > 0 {
+			// The first attempt comes at once, those after it with a growing pause, that many members do not come together.
+			most := backoff << (attempts - 1)
+			if attempts > 6 {
+				most = backoffMost
+			}
+			pause(ctx, most/2+time.Duration(rand.Int63n(int64(most/2))))
+		}
+		err := m.follow(ctx, func() { attempts = -1 })
+		if ctx.Err() != nil {
+			break
+		}
+		if s := m.currentSession(); s != nil {
+			s.close()
+		}
+		if !isRetriable(err) {
+			return err
+		}
+		log.Printf("connecting again: %v", err)
+	}
+	m.leave()
+	return nil
+}
+
+// hear takes a push. "drain" asks for nothing yet: the service closes when it is ready.
+func (m *Member) hear(push Push) {
+	m.mutex.Lock()
+	if push.Event == "rebalance" && push.GenerationID > m.ending {
+		m.ending = push.GenerationID
+	}
+	s := m.session
+	m.mutex.Unlock()
+	if push.Event == "unloaded" && s != nil {
+		s.connection.CloseNow() // the look-up before the next session finds the node
+	}
+	select {
+	case m.wake <- struct{}{}:
+	default: // it is to look already
+	}
+}
+
+func (m *Member) currentSession() *session {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.session
+}
+
+// settled: it has an assignment, and knows of no rebalance.
+func (m *Member) settled() bool {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.owned != nil && m.ending < m.generation
+}
+
+// follow is a member's life on one session. Who had an assignment on the one before says at once that it lives.
+func (m *Member) follow(ctx context.Context, onAnswer func()) error {
+	if err := m.connect(ctx); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		step := m.rejoin
+		if m.settled() {
+			step = m.beat
+		}
+		if err := m.learn(step(ctx)); err != nil {
+			return err
+		}
+		onAnswer()
+		if m.settled() {
+			m.rest(ctx)
+		}
+	}
+	return ctx.Err()
+}
+
+// rest waits until the next heartbeat, or until something is to be looked at.
+func (m *Member) rest(ctx context.Context) {
+	timer := time.NewTimer(m.interval)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-m.wake:
+	case <-m.currentSession().closed:
+	case <-ctx.Done():
+	}
+}
+
+func (m *Member) beat(ctx context.Context) error {
+	sentAt := time.Now()
+	id, generation := m.Identity()
+	body := map[string]any{"generation_id": generation, "member_id": id}
+	err := m.call(ctx, "heartbeat", body, &struct{}{}, 0)
+	if err == nil {
+		m.live(sentAt)
+	}
+	return err
+}
+
+// rejoin gives up what it has, joins, and gets the new part, unless the next rebalance begins before.
+func (m *Member) rejoin(ctx context.Context) error {
+	m.giveUp(m.handler.Revoked)
+	sentAt := time.Now()
+	if m.joined == nil {
+		if err := m.join(ctx); err != nil {
+			return err
+		}
+	}
+	partitions, err := m.sync(ctx, m.joined)
+	if err != nil {
+		return err
+	}
+	offsets, err := m.fetch(ctx, partitions)
+	if err != nil {
+		return err
+	}
+	m.joined = nil
+	m.mutex.Lock()
+	m.owned = partitions
+	m.mutex.Unlock()
+	m.live(sentAt)
+	m.handling.Lock()
+	defer m.handling.Unlock()
+	m.handler.Assigned(m, partitions, offsets)
+	return nil
+}
+
+// learn takes what a refusal says about the membership; any other error is given back.
+func (m *Member) learn(err error) error {
+	name := nameOf(err)
+	switch name {
+	case "REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID":
+		m.joined = nil
+	case "MEMBER_ID_REQUIRED":
+	default:
+		return err
+	}
+	m.mutex.Lock()
+	switch name {
+	case "REBALANCE_IN_PROGRESS":
+		m.ending = m.generation
+	case "UNKNOWN_MEMBER_ID":
+		m.id, m.joinID = "", ""
+	case "MEMBER_ID_REQUIRED":
+		m.id = err.(*Problem).MemberID
+	}
+	m.mutex.Unlock()
+	if name == "ILLEGAL_GENERATION" || name == "UNKNOWN_MEMBER_ID" {
+		m.giveUp(m.handler.Lost)
+	}
+	return nil
+}
+
+// live: the group has heard of the member after sentAt. Without such news for a session timeout, others take over.
+func (m *Member) live(sentAt time.Time) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if m.expiry != nil {
+		m.expiry.Stop()
+	}
+	m.expiry = time.AfterFunc(time.Until(sentAt.Add(m.options.SessionTimeout)), func() { m.giveUp(m.handler.Lost) })
+}
+
+// giveUp tells the program to let go.
+func (m *Member) giveUp(tell func(*Member, Partitions)) {
+	m.handling.Lock()
+	defer m.handling.Unlock()
+	m.mutex.Lock()
+	if m.expiry != nil {
+		m.expiry.Stop()
+	}
+	partitions := m.owned
+	m.owned = nil
+	m.mutex.Unlock()
+	if partitions != nil {
+		tell(m, partitions)
+	}
+}
+
+func (m *Member) leave() {
+	m.giveUp(m.handler.Revoked)
+	id, _ := m.Identity()
+	s := m.currentSession()
+	if s == nil {
+		return
+	}
+	if id != "" {
+		body := map[string]any{"members": []any{map[string]any{"member_id": id, "reason": "stopped"}}}
+		if _, err := s.call(context.Background(), "leave", m.options.GroupID, body, &struct{}{}, 0); err != nil {
+			log.Printf("the group will notice by itself: %v", err)
+		}
+	}
+	s.close()
+}
+
+func pause(ctx context.Context, duration time.Duration) {
+	select {
+	case <-time.After(duration):
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,177 @@
+// One connection to the service: calls with their answers, and what comes unasked (docs/sessions.md). It knows nothing
+// of groups, and never tries anything again.
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
+)
+
+// callTimeout is for an answer, besides what the service was asked to hold it back.
+const callTimeout = 10 * time.Second
+
+// errDisconnected: the connection is gone, or never was. The call may have been heard or not.
+var errDisconnected = errors.New("disconnected")
+
+// Problem is a refusal of the service; the fields are those of docs/http.md#errors.
+type Problem struct {
+	ErrorName string `json:"error_name"`
+	Detail    string `json:"detail"`
+	Retriable bool   `json:"retriable"`
+	MemberID  string `json:"member_id"` // of MEMBER_ID_REQUIRED
+}
+
+func (p *Problem) Error() string { return p.ErrorName + ": " + p.Detail }
+
+// Push is what nobody asked for.
+type Push struct {
+	Event        string `json:"event"`
+	GenerationID int    `json:"generation_id"`
+}
+
+type message struct {
+	Push
+	ID     *int64          `json:"id"`
+	Status int             `json:"status"`
+	Body   json.RawMessage `json:"body"`
+}
+
+// session is one WebSocket: many calls at a time, each answered by its id.
+type session struct {
+	connection *websocket.Conn
+	closed     chan struct{} // closed when nothing is read any more
+
+	mutex   sync.Mutex
+	lastID  int64
+	waiting map[int64]chan message
+}
+
+// openSession connects. onPush is called by the goroutine that reads, so it must not wait.
+func openSession(ctx context.Context, url, token string, onPush func(Push)) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	// The library takes http for ws, and https for wss.
+	connection, _, err := websocket.Dial(ctx, url+"/v1/session", &websocket.DialOptions{HTTPHeader: authorization(token)})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", errDisconnected, err)
+	}
+	connection.SetReadLimit(-1) // a leader is told of all members in one message
+	s := &session{connection: connection, closed: make(chan struct{}), waiting: map[int64]chan message{}}
+	go s.read(onPush)
+	return s, nil
+}
+
+func (s *session) read(onPush func(Push)) {
+	defer close(s.closed)
+	defer s.connection.CloseNow()
+	for {
+		var m message
+		if wsjson.Read(context.Background(), s.connection, &m) != nil {
+			return
+		}
+		if m.Event != "" {
+			onPush(m.Push)
+		}
+		if m.ID != nil {
+			if answer := s.take(*m.ID); answer != nil {
+				answer <- m
+			}
+		}
+	}
+}
+
+// take forgets a call, and gives what waits for its answer; nil if nobody does any more.
+func (s *session) take(id int64) chan message {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	answer := s.waiting[id]
+	delete(s.waiting, id)
+	return answer
+}
+
+// call sends a call and reads its answer into result. It reports whether that is a 202: send the same again. The
+// service was asked to hold the answer back for held at most.
+func (s *session) call(ctx context.Context, op, groupID string, body, result any, held time.Duration) (bool, error) {
+	answer := make(chan message, 1)
+	s.mutex.Lock()
+	s.lastID++
+	id := s.lastID
+	s.waiting[id] = answer
+	s.mutex.Unlock()
+	defer s.take(id)
+
+	timeout := time.NewTimer(held + callTimeout)
+	defer timeout.Stop()
+	if err := s.write(map[string]any{"id": id, "op": op, "group_id": groupID, "body": body}); err != nil {
+		return false, fmt.Errorf("%w: %v", errDisconnected, err)
+	}
+	select {
+	case m := <-answer:
+		return m.Status == http.StatusAccepted, parse(m.Status, m.Body, result)
+	case <-s.closed:
+		return false, fmt.Errorf("%w: the session was closed", errDisconnected)
+	case <-timeout.C: // a dead line, which nothing else would tell
+		s.connection.CloseNow()
+		return false, fmt.Errorf("%w: no answer", errDisconnected)
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// write has a context of its own: one that is cancelled in the middle of a message would end the connection.
+func (s *session) write(call any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	return wsjson.Write(ctx, s.connection, call)
+}
+
+func (s *session) close() { s.connection.Close(websocket.StatusNormalClosure, "") }
+
+// get asks the service by a GET.
+func get(ctx context.Context, url, path, token string, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+path, nil)
+	if err != nil {
+		return err
+	}
+	request.Header = authorization(token)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("%w: %v", errDisconnected, err)
+	}
+	defer answer.Body.Close()
+	var body json.RawMessage
+	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
+		return fmt.Errorf("%w: %v", errDisconnected, err)
+	}
+	return parse(answer.StatusCode, body, result)
+}
+
+func parse(status int, body json.RawMessage, result any) error {
+	if status == http.StatusOK || status == http.StatusAccepted {
+		return json.Unmarshal(body, result)
+	}
+	problem := &Problem{}
+	if err := json.Unmarshal(body, problem); err != nil {
+		return err
+	}
+	return problem
+}
+
+func authorization(token string) http.Header {
+	if token == "" {
+		return http.Header{}
+	}
+	return http.Header{"Authorization": {"Bearer " + token}}
+}

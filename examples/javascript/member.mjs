@@ -1,0 +1,275 @@
+// A member of a group over a session (docs/sessions.md): joins, leads when it is told to, keeps alive, commits.
+//
+// What lives here is what every program needs, whatever it reads. It gives up all partitions before it joins again
+// ("eager"). One loop, `run`, does everything in order; pushes, the end of a connection and `stop` only wake it.
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { assignRange } from "./range.mjs";
+import { Disconnected, Problem, Session, get } from "./session.mjs";
+
+const PARK_MS = 20_000; // how long a join or a sync may be held back before it is asked again
+const BACKOFF_MS = 100; // the pause before the second attempt to connect; it doubles, up to the next line
+const BACKOFF_MAX_MS = 5_000;
+const SAME_AGAIN = ["COORDINATOR_LOAD_IN_PROGRESS", "THROTTLING_QUOTA_EXCEEDED", "UNSTABLE_OFFSET_COMMIT"];
+
+/**
+ * Options: `coordinator` (the URL of any node), `groupId`, `topics`, and where wanted `clientId`, `token`,
+ * `sessionTimeoutMs` and `rebalanceTimeoutMs`. The callbacks may be async; until one returns the member does nothing
+ * else, no heartbeat either, so let it be much shorter than the session timeout:
+ *
+ * - `assigned(partitions, offsets)`: read these from now on. Both are by topic: [0, 2] and {0: 42}; a partition that
+ *   nobody has committed has no offset.
+ * - `revoked(partitions)`: stop reading them, and commit; others get them next.
+ * - `lost(partitions)`: stop reading them; others may have them already, and a commit would be refused.
+ */
+export class GroupMember {
+  memberId = "";
+  generationId = -1;
+  #options;
+  #callbacks;
+  #session = null;
+  #owned = null; // topic → partitions; null without an assignment
+  #endingGeneration = -1; // the newest that is known to be over
+  #heartbeatIntervalMs = 3_000; // what the join's answer says
+  #joinId = null; // names a join until it is answered, so that sending it again is harmless
+  #joined = null; // the answer to a join that has no sync yet
+  #stopping = new AbortController();
+  #woken = false;
+  #waker = null;
+  #expiry = undefined;
+
+  constructor(options, callbacks) {
+    this.#options = { clientId: "member", sessionTimeoutMs: 45_000, rebalanceTimeoutMs: 60_000, ...options };
+    this.#callbacks = callbacks;
+  }
+
+  /** Be a member until `stop`, then leave. Throws what cannot be helped by trying again. */
+  async run() {
+    let attempts = 0;
+    while (!this.#stopping.signal.aborted) {
+      try {
+        if (attempts++) await this.#pause(attempts);
+        this.#session = await this.#connect();
+        await this.#follow(() => (attempts = 0));
+      } catch (error) {
+        if (this.#stopping.signal.aborted) break;
+        this.#session?.close();
+        if (!error.retriable) throw error;
+        console.error(`connecting again: ${error.message}`);
+      }
+    }
+    await this.#leave();
+  }
+
+  /** Give everything up, leave, and let `run` return. */
+  stop() {
+    this.#stopping.abort();
+    this.#session?.abandon(new Disconnected("the member is stopping"));
+    this.#wake();
+  }
+
+  /**
+   * Store the next offsets to read, {topic: {partition: offset}}. When it returns, they are on disk. The generation is
+   * that in which the program had the partitions: a commit that comes too late is refused, and cannot undo what the next
+   * owner has done.
+   */
+  async commit(generationId, offsets) {
+    const wanted = mapValues(offsets, (ofTopic) => mapValues(ofTopic, (offset) => ({ offset })));
+    const identity = { generation_id: generationId, member_id: this.memberId };
+    const answer = await this.#call("commit", { ...identity, offsets: wanted });
+    for (const [topic, results] of Object.entries(answer.offsets)) {
+      for (const [partition, result] of Object.entries(results)) {
+        if (result.error_code) throw new Problem({ ...result, detail: `${topic}/${partition}`, retriable: false });
+      }
+    }
+  }
+
+  // --- the connection -------------------------------------------------------------------------------------------------
+
+  async #connect() {
+    const { coordinator, groupId, token } = this.#options;
+    const found = await get(coordinator, `/v1/coordinator?group_id=${encodeURIComponent(groupId)}`, token);
+    const [{ url, error_code, error_name }] = found.coordinators;
+    if (error_code) throw new Disconnected(`there is no coordinator now: ${error_name}`);
+    return Session.open(url, token, (push) => this.#hear(push), () => this.#wake());
+  }
+
+  /** The first attempt comes at once, those after it with a growing pause, that many members do not come together. */
+  #pause(attempts) {
+    const most = Math.min(BACKOFF_MAX_MS, BACKOFF_MS * 2 ** (attempts - 2));
+    return sleep(most * (0.5 + Math.random() / 2), undefined, { signal: this.#stopping.signal });
+  }
+
+  #hear(push) {
+    if (push.event === "rebalance") this.#endingGeneration = Math.max(this.#endingGeneration, push.generation_id);
+    if (push.event === "unloaded") this.#session.close(); // the look-up before the next session finds the node
+    this.#wake(); // "drain" asks for nothing yet: the service closes when it is ready
+  }
+
+  #wake() {
+    this.#woken = true;
+    this.#waker?.();
+  }
+
+  async #rest(ms) {
+    if (!this.#woken) {
+      await new Promise((resolve) => {
+        const timer = setTimeout(resolve, ms);
+        this.#waker = () => resolve(clearTimeout(timer));
+      });
+    }
+    this.#woken = false;
+  }
+
+  /** Call until there is an answer that says more than "wait". */
+  async #call(op, body) {
+    for (;;) {
+      try {
+        const { status, body: answer } = await this.#session.call(op, this.#options.groupId, body);
+        if (status === 200) return answer;
+        if (answer.member_id) body.member_id = this.memberId = answer.member_id;
+      } catch (problem) {
+        if (!SAME_AGAIN.includes(problem.error_name)) throw problem;
+        await sleep(1_000, undefined, { signal: this.#stopping.signal });
+      }
+    }
+  }
+
+  // --- membership -----------------------------------------------------------------------------------------------------
+
+  /** Has an assignment, and knows of no rebalance. */
+  get #settled() {
+    return this.#owned !== null && this.#endingGeneration < this.generationId;
+  }
+
+  /** A member's life on one session. Who had an assignment on the one before says at once that it lives. */
+  async #follow(onAnswer) {
+    while (!this.#stopping.signal.aborted) {
+      if (this.#settled) await this.#beat();
+      else await this.#rejoin();
+      onAnswer();
+      if (this.#settled) await this.#rest(this.#heartbeatIntervalMs);
+    }
+  }
+
+  async #beat() {
+    const sentAt = Date.now();
+    try {
+      await this.#call("heartbeat", { generation_id: this.generationId, member_id: this.memberId });
+      this.#live(sentAt);
+    } catch (error) {
+      await this.#learn(error);
+    }
+  }
+
+  /** Give up what it has, join, and get the new part, unless the next rebalance begins before. */
+  async #rejoin() {
+    await this.#giveUp("revoked");
+    const sentAt = Date.now();
+    try {
+      this.#joined ??= await this.#join();
+      const partitions = await this.#sync(this.#joined);
+      const { offsets } = await this.#call("fetch", { topics: this.#options.topics });
+      this.#joined = null;
+      this.#owned = partitions;
+      this.#live(sentAt);
+      const starts = mapValues(partitions, (numbers, topic) => startsOf(numbers, offsets[topic] ?? {}));
+      await this.#callbacks.assigned(partitions, starts);
+    } catch (error) {
+      await this.#learn(error);
+    }
+  }
+
+  async #join() {
+    this.#joinId ??= randomUUID();
+    const { clientId, topics, sessionTimeoutMs, rebalanceTimeoutMs } = this.#options;
+    const joined = await this.#call("join", {
+      member_id: this.memberId,
+      client_id: clientId,
+      protocol_type: "consumer",
+      protocols: [{ name: "range", metadata: { topics } }],
+      session_timeout_ms: sessionTimeoutMs,
+      rebalance_timeout_ms: rebalanceTimeoutMs,
+      request_id: this.#joinId,
+      max_wait_ms: PARK_MS,
+    });
+    this.#joinId = null;
+    this.generationId = joined.generation_id;
+    this.#heartbeatIntervalMs = joined.heartbeat_interval_ms;
+    return joined;
+  }
+
+  /** This member's partitions by topic. The leader shares out first. */
+  async #sync({ generation_id, protocol_type, protocol_name, leader, members }) {
+    const assignments = leader === this.memberId ? assignRange(members, await this.#partitionCounts()) : {};
+    const { assignment } = await this.#call("sync", {
+      ...{ generation_id, protocol_type, protocol_name, member_id: this.memberId },
+      assignments: Object.entries(assignments).map(([member_id, partitions]) => ({
+        member_id,
+        assignment: { partitions },
+      })),
+      max_wait_ms: PARK_MS,
+    });
+    return assignment?.partitions ?? {}; // null: the leader forgot this member
+  }
+
+  async #partitionCounts() {
+    const { topics } = await get(this.#options.coordinator, "/v1/topics", this.#options.token);
+    return new Map(topics.map(({ topic, partitions }) => [topic, partitions]));
+  }
+
+  /** What a refusal says about the membership. Any other error is thrown again. */
+  async #learn(error) {
+    switch (error.error_name) {
+      case "MEMBER_ID_REQUIRED":
+        this.memberId = error.member_id;
+        return;
+      case "REBALANCE_IN_PROGRESS":
+        this.#endingGeneration = this.generationId;
+        this.#joined = null;
+        return;
+      case "UNKNOWN_MEMBER_ID":
+        this.memberId = "";
+        this.#joinId = null;
+      // falls through
+      case "ILLEGAL_GENERATION":
+        this.#joined = null;
+        await this.#giveUp("lost");
+        return;
+      default:
+        throw error;
+    }
+  }
+
+  /** The group has heard of the member after `sentAt`. Without such news for a session timeout, others take over. */
+  #live(sentAt) {
+    clearTimeout(this.#expiry);
+    const leftMs = this.#options.sessionTimeoutMs - (Date.now() - sentAt);
+    this.#expiry = setTimeout(() => this.#giveUp("lost"), leftMs);
+  }
+
+  /** Tell the program to let go; `how` is "revoked" or "lost". */
+  async #giveUp(how) {
+    clearTimeout(this.#expiry);
+    const partitions = this.#owned;
+    this.#owned = null;
+    if (partitions) await this.#callbacks[how](partitions);
+  }
+
+  async #leave() {
+    await this.#giveUp("revoked");
+    try {
+      const members = [{ member_id: this.memberId, reason: "stopped" }];
+      if (this.memberId) await this.#session.call("leave", this.#options.groupId, { members });
+    } catch (error) {
+      console.error(`the group will notice by itself: ${error.message}`);
+    }
+    this.#session?.close();
+  }
+}
+
+const mapValues = (object, change) =>
+  Object.fromEntries(Object.entries(object).map(([key, value]) => [key, change(value, key)]));
+
+const startsOf = (numbers, committed) =>
+  Object.fromEntries(numbers.filter((number) => committed[number]).map((number) => [number, committed[number].offset]));

@@ -1,0 +1,95 @@
+// One connection to the service: calls with their answers, and what comes unasked (docs/sessions.md). It knows nothing of
+// groups, and never tries anything again.
+import WebSocket from "ws";
+
+const CALL_TIMEOUT_MS = 10_000; // for an answer, besides what the service was asked to hold it back
+
+/** The connection is gone, or never was: the call may have been heard or not. */
+export class Disconnected extends Error {
+  retriable = true;
+}
+
+/** The service refused a call. `error_name`, `retriable` and the other fields are those of docs/http.md#errors. */
+export class Problem extends Error {
+  constructor(body) {
+    super(`${body.error_name}: ${body.detail ?? ""}`);
+    Object.assign(this, body);
+  }
+}
+
+/** One WebSocket: many calls at a time, each answered by its id; `onPush` gets what nobody asked for. */
+export class Session {
+  #socket;
+  #waiting = new Map(); // id → what waits for the answer
+  #lastId = 0;
+
+  static open(url, token, onPush, onClose) {
+    const socket = new WebSocket(`${url.replace(/^http/, "ws")}/v1/session`, {
+      headers: authorization(token),
+      handshakeTimeout: CALL_TIMEOUT_MS,
+      perMessageDeflate: false,
+    });
+    const session = new Session();
+    session.#socket = socket;
+    socket.on("message", (text) => session.#take(JSON.parse(text), onPush));
+    return new Promise((resolve, reject) => {
+      socket.on("open", () => resolve(session));
+      socket.on("error", (error) => reject(new Disconnected(error.message))); // "close" always follows
+      socket.on("close", (code) => {
+        session.abandon(new Disconnected(`the session was closed with ${code}`));
+        onClose();
+      });
+    });
+  }
+
+  /** The answer's status, 200 or 202, and body. Throws Problem and Disconnected. */
+  call(op, groupId, body) {
+    if (this.#socket.readyState !== WebSocket.OPEN) throw new Disconnected("there is no session");
+    const id = ++this.#lastId;
+    return new Promise((resolve, reject) => {
+      // A call without an answer means a dead line, which nothing else would tell.
+      const timer = setTimeout(() => this.#socket.terminate(), (body.max_wait_ms ?? 0) + CALL_TIMEOUT_MS);
+      this.#waiting.set(id, { resolve, reject, timer });
+      this.#socket.send(JSON.stringify({ id, op, group_id: groupId, body }));
+    });
+  }
+
+  /** Wait for no answer any more; what comes of the calls is not known. */
+  abandon(reason) {
+    for (const { reject, timer } of this.#waiting.values()) {
+      clearTimeout(timer);
+      reject(reason);
+    }
+    this.#waiting.clear();
+  }
+
+  close() {
+    this.#socket.close(1000);
+  }
+
+  #take({ id, status, body, ...push }, onPush) {
+    if (push.event) onPush(push);
+    const waiting = this.#waiting.get(id);
+    if (!waiting) return; // abandoned
+    this.#waiting.delete(id);
+    clearTimeout(waiting.timer);
+    if (status === 200 || status === 202) waiting.resolve({ status, body });
+    else waiting.reject(new Problem(body));
+  }
+}
+
+/** A GET of the service, parsed. Throws Problem and Disconnected. */
+export async function get(url, path, token) {
+  let answer;
+  try {
+    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    answer = await fetch(url.replace(/\/$/, "") + path, { headers: authorization(token), signal });
+  } catch (error) {
+    throw new Disconnected(`${url}: ${error.cause?.message ?? error.message}`);
+  }
+  const body = await answer.json();
+  if (!answer.ok) throw new Problem(body);
+  return body;
+}
+
+const authorization = (token) => (token ? { Authorization: `Bearer ${token}` } : {});
