@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.real.java", "tests.real.kafka", "tests.real.prometheus"]
+pytest_plugins = ["tests.real.java", "tests.real.kafka", "tests.real.languages", "tests.real.prometheus"]
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
@@ -43,7 +43,7 @@ ROOMS = (
     "real",
     "end_to_end",
 )
-COSTLY_MARKERS = ("slow", "prometheus", "kafka", "spark")
+COSTLY_MARKERS = ("slow", "languages", "prometheus", "kafka", "spark")
 
 
 def cost(item: pytest.Item) -> tuple[int, int]:

@@ -1,0 +1,262 @@
+"""Members in three languages in one group, as real processes: the examples hold what their pages promise."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+from asyncio.subprocess import PIPE
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from member import GroupMember, MemberOptions
+from tests.end_to_end.service_process import ServiceProcess, running_service
+from tests.real.languages import GO, JAVASCRIPT, run_go
+from tests.real.parts import require_program
+
+PARTITIONS = 6
+GROUP = "clicks"
+LOOPBACK = "http://127.0.0.1"
+WAIT_SECONDS = 30.0
+# Of a member: so that one that is gone is not missed by its session's end while a test waits.
+SESSION_MS = 60_000
+
+pytestmark = [pytest.mark.languages, pytest.mark.slow]
+
+
+class ExampleMember:
+    """An example as a process, and what it has said. `owned`: its partitions, None while it has no assignment."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.said: list[dict[str, Any]] = []
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def owned(self) -> set[int] | None:
+        if not self.said or self.said[-1]["event"] != "assigned":
+            return None
+        return set(self.said[-1]["partitions"].get("clicks", ()))
+
+    @property
+    def events(self) -> list[str]:
+        return [line["event"] for line in self.said]
+
+    async def end(self, how: signal.Signals) -> int:
+        """Send a signal, and its exit status once all that it said is read."""
+        self.process.send_signal(how)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        status = await asyncio.wait_for(self.process.wait(), WAIT_SECONDS)
+        await self._reading
+        return status
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.said.append(json.loads(line))
+
+
+@asynccontextmanager
+async def example(
+    command: Sequence[str | Path], url: str, folder: Path, *more: str, group: str = GROUP
+) -> AsyncIterator[ExampleMember]:
+    name = Path(command[-1]).name
+    with (folder / f"{name}.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, "--coordinator", url, "--group", group, "--topics", "clicks", *more, stdout=PIPE, stderr=log
+        )
+    member = ExampleMember(process)
+    try:
+        yield member
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await member.ended()
+
+
+class PythonMember:
+    """This project's own member, with the same face."""
+
+    def __init__(self, url: str) -> None:
+        options = MemberOptions(
+            coordinator=url, group_id=GROUP, topics=("clicks",), client_id="python", session_timeout_ms=SESSION_MS
+        )  # fmt: skip
+        self.member = GroupMember(options)
+
+    @property
+    def owned(self) -> set[int] | None:
+        held = self.member.assignment
+        return None if held is None else {partition for _, partition in held.partitions}
+
+
+async def wait_until(what: str, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+    deadline = monotonic() + seconds
+    while not condition():
+        assert monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        await asyncio.sleep(0.05)
+
+
+def owned_once(*members: ExampleMember | PythonMember) -> Callable[[], bool]:
+    """Whether each partition has exactly one owner among them, and each of them has its even share."""
+
+    def holds() -> bool:
+        owned = [member.owned for member in members]
+        counts = Counter(partition for each in owned if each is not None for partition in each)
+        shares = {PARTITIONS // len(members), -(-PARTITIONS // len(members))}
+        return (
+            counts == dict.fromkeys(range(PARTITIONS), 1)
+            and None not in owned
+            and {len(each) for each in owned if each is not None} <= shares
+        )
+
+    return holds
+
+
+def describe(service: ServiceProcess) -> Any:
+    status, described = service.send("GET", f"/v1/groups/{GROUP}")
+    assert status == 200, described
+    return described
+
+
+def committed(service: ServiceProcess) -> dict[int, int]:
+    """The committed offset of each partition."""
+    status, answer = service.send("GET", f"/v1/groups/{GROUP}/offsets")
+    assert status == 200, answer
+    return {int(name): entry["offset"] for name, entry in answer["offsets"].get("clicks", {}).items()}
+
+
+def register(service: ServiceProcess) -> None:
+    assert service.send("PUT", "/v1/topics/clicks", {"partitions": PARTITIONS})[0] == 200
+
+
+async def test_three_languages_share_a_group(
+    tmp_path: Path, javascript_member: list[str | Path], go_member: list[str | Path]
+) -> None:
+    with running_service(tmp_path, "--group-initial-rebalance-delay-ms", "300") as service:
+        register(service)
+        python = PythonMember(service.url)
+        async with (
+            python.member,
+            example(javascript_member, service.url, tmp_path, "--session-timeout-ms", "60000") as javascript,
+            example(go_member, service.url, tmp_path, "--session-timeout", "60s") as go,
+        ):
+            await wait_until("all share", owned_once(python, javascript, go))
+
+            working = {*(javascript.owned or ()), *(go.owned or ())}
+            await wait_until("both commit", lambda: committed(service).keys() == working)
+            generation_id, spoken = describe(service)["generation_id"], (len(javascript.said), len(go.said))
+            await restart(service)
+            before = committed(service)
+            await wait_until("both commit again", lambda: all(committed(service)[p] > before[p] for p in working))
+            assert describe(service)["generation_id"] == generation_id
+            assert describe(service)["state"] == "Stable"
+            assert (len(javascript.said), len(go.said)) == spoken
+            assert owned_once(python, javascript, go)()
+
+            await javascript.end(signal.SIGKILL)
+            # Its session timeout is a minute: it is the end of its connection that tells, two seconds of grace later.
+            await wait_until("the others have taken over", owned_once(python, go), seconds=20)
+            reached = committed(service)
+
+            assert await go.end(signal.SIGTERM) == 0
+            assert go.events[-2:] == ["revoked", "left"]
+            last = go.said[-2]["offsets"]["clicks"]
+            assert all(committed(service)[int(number)] == offset for number, offset in last.items())
+            assert all(committed(service)[number] >= offset for number, offset in reached.items())
+            await wait_until("the last one has all", owned_once(python))
+            assert [member["client_id"] for member in describe(service)["members"]] == ["python"]
+
+
+async def restart(service: ServiceProcess) -> None:
+    """SIGTERM and a new process on the same port and store, while this program's member goes on."""
+    assert await asyncio.to_thread(service.stop) == 0
+    await asyncio.to_thread(service.start)
+
+
+@pytest.mark.parametrize("language", ["javascript", "go"])
+async def test_an_example_leads_goes_on_from_what_is_committed_and_leaves(
+    tmp_path: Path, language: str, request: pytest.FixtureRequest
+) -> None:
+    command = request.getfixturevalue(f"{language}_member")
+    with running_service(tmp_path, "--group-initial-rebalance-delay-ms", "300") as service:
+        register(service)
+        simple = {"generation_id": -1, "offsets": {"clicks": {"2": {"offset": 1_000}}}}
+        assert service.send("POST", f"/v1/groups/{GROUP}/offsets", simple)[0] == 200
+        async with example(command, service.url, tmp_path) as first:
+            await wait_until("the first has all", owned_once(first))
+            assert describe(service)["leader"] == first.said[0]["member_id"]
+            assert first.said[0]["offsets"]["clicks"] == {**dict.fromkeys("01345", 0), "2": 1_000}
+            await wait_until("it commits", lambda: committed(service)[2] > 1_000)
+            async with example(command, service.url, tmp_path) as second:
+                await wait_until("two share", owned_once(first, second))
+                # What the first gave up it had committed, and who got it begins there.
+                revoked = next(line for line in first.said if line["event"] == "revoked")
+                begun = {**first.said[-1]["offsets"]["clicks"], **second.said[-1]["offsets"]["clicks"]}
+                assert begun == revoked["offsets"]["clicks"]
+                assert begun["2"] > 1_000
+                assert await second.end(signal.SIGINT) == 0
+            await wait_until("the first has all again", owned_once(first))
+            assert await first.end(signal.SIGTERM) == 0
+        assert describe(service)["state"] == "Empty"
+
+
+@pytest.mark.parametrize("language", ["javascript", "go"])
+async def test_an_example_that_is_not_let_in_says_so_and_ends(
+    tmp_path: Path, language: str, request: pytest.FixtureRequest
+) -> None:
+    command = request.getfixturevalue(f"{language}_member")
+    tokens = tmp_path / "none"
+    tokens.mkdir()
+    with running_service(tmp_path, "--group-max-size", "1", "--group-initial-rebalance-delay-ms", "0") as service:
+        register(service)
+        async with example(command, service.url, tmp_path) as member:
+            await wait_until("it has all", owned_once(member))
+            async with example(command, service.url, tokens) as refused:
+                assert await refused.ended() != 0
+            assert refused.said == []
+            assert "GROUP_MAX_SIZE_REACHED" in next(tokens.glob("*.log")).read_text()
+            assert member.owned == set(range(PARTITIONS))
+
+
+async def test_an_example_lets_go_when_nobody_has_heard_of_it_for_its_session(
+    tmp_path: Path, javascript_member: list[str | Path], go_member: list[str | Path]
+) -> None:
+    """The service is gone for longer than a session: others may have the partitions, if there is another node."""
+    with running_service(tmp_path, "--group-initial-rebalance-delay-ms", "0") as service:
+        register(service)
+        async with (
+            example(
+                javascript_member, service.url, tmp_path, "--session-timeout-ms", "6000", group="one"
+            ) as javascript,
+            example(go_member, service.url, tmp_path, "--session-timeout", "6s", group="two") as go,
+        ):
+            await wait_until("each has all of its group", lambda: all(owned_once(each)() for each in (javascript, go)))
+            service.kill()
+            await wait_until("both have let go", lambda: javascript.events[-1] == go.events[-1] == "lost")
+            service.start()
+            await wait_until("both are back", lambda: all(owned_once(each)() for each in (javascript, go)))
+
+
+def test_the_go_example_is_formatted_and_vetted() -> None:
+    go = require_program("go", "sudo apt-get install golang-go")
+    assert run_go(go, "fmt", "-n", "./...")
+    formatter = require_program("gofmt", "sudo apt-get install golang-go")
+    unformatted = subprocess.run([formatter, "-l", "."], cwd=GO, capture_output=True, text=True, check=True)
+    assert unformatted.stdout == ""
+    run_go(go, "vet", "./...")
+
+
+def test_the_examples_name_no_registry_and_pin_what_they_use() -> None:
+    manifest = json.loads((JAVASCRIPT / "package.json").read_text())
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in manifest["dependencies"].values())
+    files = [path for folder in (JAVASCRIPT, GO) for path in folder.iterdir() if path.is_file()]
+    assert {"go.mod", "go.sum", "package.json", "member.mjs", "member.go"} <= {path.name for path in files}
+    assert not [path.name for path in files if "lock" in path.name or "://" in path.read_text().replace(LOOPBACK, "")]
