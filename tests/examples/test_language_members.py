@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
+from assignors.contract import GroupSpec, MemberSubscription
+from assignors.range import RangeAssignor
 from member import GroupMember, MemberOptions
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.real.languages import GO, JAVASCRIPT, run_go
 from tests.real.parts import require_program
 
-PARTITIONS = 6
+PARTITIONS = 7  # which two members cannot share evenly
 GROUP = "clicks"
 LOOPBACK = "http://127.0.0.1"
 WAIT_SECONDS = 30.0
@@ -120,6 +122,14 @@ def owned_once(*members: ExampleMember | PythonMember) -> Callable[[], bool]:
     return holds
 
 
+def shares_by_range(*members: ExampleMember) -> list[set[int]]:
+    """What this project's own assignor gives each of them."""
+    ids = [member.said[-1]["member_id"] for member in members]
+    spec = GroupSpec({"clicks": PARTITIONS}, {member_id: MemberSubscription(("clicks",)) for member_id in ids})
+    given = RangeAssignor().assign(spec)
+    return [{partition for _, partition in given[member_id]} for member_id in ids]
+
+
 def describe(service: ServiceProcess) -> Any:
     status, described = service.send("GET", f"/v1/groups/{GROUP}")
     assert status == 200, described
@@ -197,7 +207,7 @@ async def test_an_example_leads_goes_on_from_what_is_committed_and_leaves(
         async with example(command, service.url, tmp_path) as first:
             await wait_until("the first has all", owned_once(first))
             assert describe(service)["leader"] == first.said[0]["member_id"]
-            assert first.said[0]["offsets"]["clicks"] == {**dict.fromkeys("01345", 0), "2": 1_000}
+            assert first.said[0]["offsets"]["clicks"] == {**dict.fromkeys("013456", 0), "2": 1_000}
             await wait_until("it commits", lambda: committed(service)[2] > 1_000)
             async with example(command, service.url, tmp_path) as second:
                 await wait_until("two share", owned_once(first, second))
@@ -206,6 +216,7 @@ async def test_an_example_leads_goes_on_from_what_is_committed_and_leaves(
                 begun = {**first.said[-1]["offsets"]["clicks"], **second.said[-1]["offsets"]["clicks"]}
                 assert begun == revoked["offsets"]["clicks"]
                 assert begun["2"] > 1_000
+                assert [first.owned, second.owned] == shares_by_range(first, second)
                 assert await second.end(signal.SIGINT) == 0
             await wait_until("the first has all again", owned_once(first))
             assert await first.end(signal.SIGTERM) == 0
