@@ -17,7 +17,15 @@ GIVEN_UP_MS = 180_000
 """A published time so long is where the measuring was given up."""
 BEGIN_MARK = "<!-- assignors: written by `python -m bench --only assignors --document` -->"
 END_MARK = "<!-- assignors: end -->"
-FLOORS = dict.fromkeys(("at-rest", "sessions-at-rest", "floor-at-rest"), "floor-at-rest")
+FLOORS = {
+    "floor-at-rest": "floor-at-rest",
+    "at-rest": "floor-at-rest",
+    "session-floor": "session-floor",
+    "session-heartbeat": "session-floor",
+    "session-commit": "session-floor",
+    "session-floor-at-rest": "session-floor-at-rest",
+    "sessions-at-rest": "session-floor-at-rest",
+}
 """The load as multiples of whose cost another is shown, where that is not `floor`."""
 
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from bench import rebalances
 from bench.assignors import CASES, QUICK, measure_all
@@ -51,28 +52,51 @@ async def _measure_paced(
 
 async def measure_floor(plan: Plan) -> Sequence[LoadResult]:
     """The least a POST costs: see `bench.floor`."""
-    async with _floor(plan, CONNECTIONS) as (server, connections):
+    async with _floor(plan, Connection.open, CONNECTIONS) as (server, connections):
         frame = Frames(server.host, server.port).post_path("/", ECHOED)
         return [await _measure("floor", plan, server, connections, lambda *_: frame, _echo_fault, members=0)]
 
 
 async def measure_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
     """The least it costs when the requests are few and the connections many."""
-    async with _floor(plan, plan.at_rest) as (server, connections):
+    async with _floor(plan, Connection.open, plan.at_rest) as (server, connections):
         frame = Frames(server.host, server.port).post_path("/", ECHOED)
         return [
             await _measure_paced("floor-at-rest", plan, server, connections, lambda *_: frame, _echo_fault, members=0)
         ]
 
 
+async def measure_session_floor(plan: Plan) -> Sequence[LoadResult]:
+    """The least a message on a WebSocket costs."""
+    async with _floor(plan, SessionConnection.open, CONNECTIONS) as (server, sessions):
+        frame = call_frame(HEARTBEAT, "group", ECHOED)
+        return [await _measure("session-floor", plan, server, sessions, lambda *_: frame, _heartbeat_fault, members=0)]
+
+
+async def measure_session_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
+    """The least it costs when the messages are few and the connections many."""
+    async with _floor(plan, SessionConnection.open, plan.at_rest) as (server, sessions):
+        frame = call_frame(HEARTBEAT, "group", ECHOED)
+        return [
+            await _measure_paced(
+                "session-floor-at-rest", plan, server, sessions, lambda *_: frame, _heartbeat_fault, members=0
+            )
+        ]
+
+
 ECHOED = {"generation_id": 1, "member_id": "bench-0-" + "0" * 32, "group_instance_id": None, "wait_ms": 0}
 
 
+LineOf = TypeVar("LineOf", Connection, SessionConnection)
+
+
 @asynccontextmanager
-async def _floor(plan: Plan, size: int) -> AsyncIterator[tuple[Server, list[Connection]]]:
+async def _floor(
+    plan: Plan, open_line: Callable[[str, int], Awaitable[LineOf]], size: int
+) -> AsyncIterator[tuple[Server, list[LineOf]]]:
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
         async with running(python("bench.floor"), Path(name)) as server:
-            connections = [await Connection.open(server.host, server.port) for _ in range(size)]
+            connections = [await open_line(server.host, server.port) for _ in range(size)]
             yield server, connections
             for connection in connections:
                 connection.close()
@@ -208,6 +232,8 @@ async def measure_assignors(plan: Plan) -> Sequence[AssignorResult]:
 BENCHMARKS: Mapping[str, Benchmark] = {
     "floor": Benchmark("POST of JSON to a bare aiohttp server with pydantic, 64 connections", measure_floor),
     "floor-at-rest": Benchmark("the same as seldom as at-rest, with as many connections", measure_floor_at_rest),
+    "session-floor": Benchmark("messages to a bare aiohttp WebSocket with pydantic", measure_session_floor),
+    "session-floor-at-rest": Benchmark("the same as seldom as at-rest", measure_session_floor_at_rest),
     "heartbeat": Benchmark("heartbeats of 64 members of one group, 64 connections", measure_heartbeat),
     "session-heartbeat": Benchmark("the same on a session for each of them", measure_session_heartbeat),
     "commit-one-group": Benchmark("commits by 64 members of one group", measure_commit_one_group),
