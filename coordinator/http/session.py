@@ -2,24 +2,22 @@
 
 A call whose answer is there at once is answered within the turn in which it came, without a task; one that waits is
 answered by whoever answers it, in the middle of a release. So everything here that sends is synchronous: the
-connection's own buffer is the queue of what goes out. It is bounded on both sides. While it is above `RESTING_BYTES` no
-further call is read; where it is above `session_unsent_max_bytes` before something is sent, the client does not read,
-and the session ends.
+connection's own buffer is the queue of what goes out (`session_socket`). It is bounded on both sides. While it is above
+`RESTING_BYTES` no further call is taken; where it is above `session_unsent_max_bytes` before something is sent, the
+client does not read, and the session ends.
 
 Who ended it is told to the service, since a member whose own side hung up is not waited for as long (`Ending`).
 """
 
 import asyncio
 import logging
-import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp import WebSocketError, WSCloseCode, WSMsgType
 from pydantic import BaseModel
 
 from coordinator.core.effects import Failure, GroupUnloaded, RebalanceBegan
@@ -27,6 +25,7 @@ from coordinator.http.answer_text import status_of, text_of
 from coordinator.http.contract import Figures, GroupService, WaitingCall
 from coordinator.http.errors import Refused, problem_of, refuse, refuse_http
 from coordinator.http.inputs import BodyLimits
+from coordinator.http.session_socket import Socket
 from coordinator.http.session_text import (
     DRAIN_TEXT,
     Id,
@@ -44,8 +43,6 @@ from protocol.request_limits import RequestChecks
 
 RESTING_BYTES = 65_536
 """Bytes that wait to be sent, above which no further call is read."""
-GOODBYE_SECONDS = 1.0
-"""How long the client may take to answer the close; then the connection is cut."""
 
 log = logging.getLogger("rallypoint.http")
 
@@ -96,50 +93,6 @@ class SessionRoom:
     is_known_token: Callable[[str], bool]
 
 
-class Socket(web.WebSocketResponse[bool]):
-    """The answer that becomes a session. It is prepared by the handler, for aiohttp takes back the upgrade of a request
-    whose handler has returned; then aiohttp asks it for its end, and that is when it serves.
-    """
-
-    def __init__(
-        self, serve: "Callable[[Socket], Awaitable[None]]", on_ended: Callable[[], None], ping_ms: int, bytes_max: int
-    ) -> None:
-        """`on_ended` is called once, whatever happens."""
-        super().__init__(
-            timeout=GOODBYE_SECONDS,
-            heartbeat=ping_ms / 1000,
-            compress=False,
-            max_msg_size=bytes_max,
-            # Sending never waits here; see `Session`.
-            writer_limit=sys.maxsize,
-            decode_text=False,
-        )
-        self._serve = serve
-        self._on_ended = on_ended
-        self.writer: AbstractStreamWriter | None = None
-        self.transport: asyncio.Transport | None = None
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        """Shake hands. aiohttp calls it again, once the handler has returned."""
-        if self.writer is not None:
-            return self.writer
-        try:
-            self.transport = request.transport
-            self.writer = await super().prepare(request)
-        except BaseException:  # also a cancellation: the client has gone, and nobody will ask for the end
-            self._on_ended()
-            raise
-        return self.writer
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Called by aiohttp once hands are shaken. Returns when the session is over."""
-        try:
-            await self._serve(self)
-        finally:
-            self._on_ended()
-        await super().write_eof()
-
-
 class Session:
     """What is said on one connection. It is a carrier of members."""
 
@@ -151,6 +104,7 @@ class Session:
         self._calls: dict[int | str, tuple[WaitingCall, bool]] = {}
         self._ending: Ending | None = None
         self._goodbye: asyncio.Task[None] | None = None
+        self._takes_at_once = False
         self._is_over = False
 
     # --- its life ----------------------------------------------------------------------------------------------------
@@ -178,14 +132,28 @@ class Session:
                 how = Ending.UNANSWERED_PING
             self._over(self._ending or how)
 
+    def take_at_once(self, text: bytes) -> bool:
+        """Take a message as it comes; False where it has to wait until `serve` takes it."""
+        if not self._takes_at_once or self._socket is None or self._socket.unsent_bytes > RESTING_BYTES:
+            return False
+        try:
+            self._take(text)
+        except Exception:
+            log.exception("a fault of the service, in reading a message on a session")
+            self.end(Ending.FAULT, "the service met a fault of its own")
+        return True
+
     async def _read(self, socket: Socket) -> Ending:
+        """Take what was not taken at once, until the end comes."""
         while True:
+            self._takes_at_once = True
             message = await socket.receive()
+            self._takes_at_once = False
             kind = message.type
             if kind is WSMsgType.TEXT:
-                self._take(message.data)
-                if self._unsent_bytes > RESTING_BYTES and not await self._rest():
+                if socket.unsent_bytes > RESTING_BYTES and not await self._rest():
                     return self._ending or Ending.SLOW_READER
+                self._take(message.data)
             elif kind is WSMsgType.BINARY:
                 self._refuse(None, refuse(ErrorCode.INVALID_REQUEST, "A message is a text, not binary."))
             elif kind is WSMsgType.ERROR:
@@ -205,6 +173,7 @@ class Session:
         """Read nothing until the client has; False where it does not in the time that a ping may take."""
         assert self._socket is not None
         assert self._socket.writer is not None
+        self._socket.flush()
         try:
             async with asyncio.timeout(self._room.limits.session_ping_interval_ms * 1.5 / 1000):
                 await self._socket.writer.drain()
@@ -367,23 +336,13 @@ class Session:
             self._room.figures.session_pushed(name)
             self._send(text)
 
-    @property
-    def _unsent_bytes(self) -> int:
-        assert self._socket is not None
-        transport = self._socket.transport
-        return 0 if transport is None else transport.get_write_buffer_size()
-
     def _send(self, text: bytes) -> None:
         if self._socket is None or self._ending is not None:
             return
-        if self._unsent_bytes > self._room.limits.session_unsent_max_bytes:
+        if self._socket.unsent_bytes > self._room.limits.session_unsent_max_bytes:
             self.end(Ending.SLOW_READER, "too much waits to be read; that is set by session_unsent_max_bytes")
             return
-        try:
-            _send_now(self._socket.send_frame(text, WSMsgType.TEXT))
-        except ConnectionError:
-            # The client has gone; the reading side is about to learn of it.
-            return
+        self._socket.send_text(text)
 
 
 _NOBODY = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
@@ -391,15 +350,6 @@ _NOBODY = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, 
 
 AUTHENTICATED = m.HeartbeatAnswer()
 FAULT = Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service met a fault of its own; its log says more.")
-
-
-def _send_now(sending: Coroutine[Any, Any, None]) -> None:
-    """Run what never waits: without compression and with no limit of its own, aiohttp writes a frame at once."""
-    try:
-        sending.send(None)
-    except StopIteration:
-        return
-    raise AssertionError("sending a frame waited for something")
 
 
 def _over_limit(what: str, setting: str, limit: int) -> Refused:

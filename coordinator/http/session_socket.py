@@ -1,0 +1,191 @@
+"""The connection of a session: a WebSocket of aiohttp's, with a shorter way in and out for texts.
+
+    in    a text is handed over as its bytes arrive, in the same call of the event loop. aiohttp's own way, a future, a
+          task's turn and a timer set anew for each message, costs more than most calls do. What is not a text (a close,
+          a ping) and a text that has to wait go its way, through its queue, and keep their order.
+    out   what is sent within one turn of the event loop leaves together, at the turn's end. Each write wakes the other
+          side, if it sleeps, and that costs more than the write: answers that leave one by one, each while the next is
+          worked out, wake it each time.
+
+What is said is not known here.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import WSMsgType, web
+from aiohttp._websocket.reader import WebSocketDataQueue
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_websocket import WebSocketReader, WebSocketWriter
+
+GOODBYE_SECONDS = 1.0
+"""How long the client may take to answer the close; then the connection is cut."""
+QUEUED_BYTES = 65_536
+"""Bytes of messages that wait to be taken, above which the connection is not read."""
+FLUSHED_TOGETHER_MAX = 64
+"""Connections that are written to in one go. With more than that the first ones need not wait for the turn's end."""
+JOINED_BYTES_MAX = 16_384
+"""Up to so many bytes are copied into one piece to be written; more are handed over as they are."""
+
+_IS_TEXT = WSMsgType.TEXT
+_WHOLE_TEXT = 0x80 | WSMsgType.TEXT
+
+
+class Outbox:
+    """The connections that have something to send in this turn of the event loop. One for all sessions of a door."""
+
+    def __init__(self) -> None:
+        self._due: list[Socket] = []
+
+    def add(self, socket: "Socket") -> None:
+        """It has something to send, and has not been added since it was flushed."""
+        due = self._due
+        if not due:
+            asyncio.get_running_loop().call_soon(self.flush)
+        due.append(socket)
+        if len(due) >= FLUSHED_TOGETHER_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send it all now."""
+        due, self._due = self._due, []
+        for socket in due:
+            socket.flush()
+
+
+class _Inbox(WebSocketDataQueue):
+    """aiohttp's queue of messages, past which a text goes that can be taken at once."""
+
+    def __init__(self, protocol: Any, *, loop: asyncio.AbstractEventLoop, take: Callable[[bytes], bool]) -> None:
+        super().__init__(protocol, QUEUED_BYTES // 2, loop=loop)  # it takes twice that
+        self._take = take
+
+    def feed_data(self, data: Any, size: int) -> None:
+        """Called by the parser for each message."""
+        if data[0] is _IS_TEXT and not self._buffer and self._take(data[1]):
+            return
+        super().feed_data(data, size)
+
+
+class Socket(web.WebSocketResponse[bool]):
+    """The answer that becomes a session. It is prepared by the handler, for aiohttp takes back the upgrade of a request
+    whose handler has returned; then aiohttp asks it for its end, and that is when it serves.
+    """
+
+    def __init__(
+        self,
+        serve: "Callable[[Socket], Awaitable[None]]",
+        take: Callable[[bytes], bool],
+        on_ended: Callable[[], None],
+        outbox: Outbox,
+        ping_ms: int,
+        bytes_max: int,
+    ) -> None:
+        """`take` is offered each text as it comes; what it does not take, and `serve` must, is in `receive` then.
+
+        It raises nothing. `on_ended` is called once, whatever happens.
+        """
+        super().__init__(
+            timeout=GOODBYE_SECONDS,
+            heartbeat=ping_ms / 1000,
+            compress=False,
+            max_msg_size=bytes_max,
+            writer_limit=sys.maxsize,
+            decode_text=False,
+        )
+        self._serve = serve
+        self._take = take
+        self._on_ended = on_ended
+        self._outbox = outbox
+        self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
+        self.writer: AbstractStreamWriter | None = None
+        self.transport: asyncio.Transport | None = None
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        """Shake hands. aiohttp calls it again, once the handler has returned."""
+        if self.writer is not None:
+            return self.writer
+        try:
+            self.transport = request.transport
+            self.writer = await super().prepare(request)
+        except BaseException:  # also a cancellation: the client has gone, and nobody will ask for the end
+            self._on_ended()
+            raise
+        return self.writer
+
+    def _post_start(self, request: web.BaseRequest, protocol: str | None, writer: WebSocketWriter) -> None:
+        """Called by aiohttp when hands are shaken: as aiohttp's own, with another queue."""
+        self._ws_protocol = protocol
+        self._writer = writer
+        self._reset_heartbeat()
+        self._reader = _Inbox(request.protocol, loop=asyncio.get_running_loop(), take=self._take)
+        self._parser = WebSocketReader(self._reader, self._max_msg_size, compress=False, decode_text=False)
+        request.protocol.set_parser(self._parser, data_received_cb=self._on_data_received)
+        request.protocol.keep_alive(False)
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Called by aiohttp once hands are shaken. Returns when the session is over."""
+        try:
+            await self._serve(self)
+        finally:
+            self._on_ended()
+        await super().write_eof()
+
+    def _on_data_received(self) -> None:
+        """Called by aiohttp for all that comes. The timer of the ping stays, and looks at this when it fires."""
+        if self._closed or self._closing:
+            return
+        if self._heartbeat_cb is None:
+            # A ping is under way, and this answers it.
+            self._reset_heartbeat()
+        else:
+            assert self._loop is not None
+            assert self._heartbeat is not None
+            self._heartbeat_when = self._loop.time() + self._heartbeat
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that were handed over and that the system has not taken yet."""
+        transport = self.transport
+        return 0 if transport is None else self._outgoing_bytes + transport.get_write_buffer_size()
+
+    def send_text(self, text: bytes) -> None:
+        """Send it at the end of this turn of the event loop. If the client has gone by then, it is dropped."""
+        outgoing = self._outgoing
+        is_first = not outgoing
+        head = text_head(len(text))
+        outgoing += head, text
+        self._outgoing_bytes += len(head) + len(text)
+        if is_first:
+            self._outbox.add(self)  # last, for it may flush
+
+    def flush(self) -> None:
+        """Send now what is to be sent."""
+        outgoing, size_bytes = self._outgoing, self._outgoing_bytes
+        self._outgoing, self._outgoing_bytes = [], 0
+        transport = self.transport
+        if not outgoing or transport is None or transport.is_closing():
+            return
+        if size_bytes <= JOINED_BYTES_MAX:
+            transport.write(b"".join(outgoing))
+        else:
+            transport.writelines(outgoing)
+
+    async def close(self, *, code: int = 1000, message: bytes = b"", drain: bool = True) -> bool:
+        """Send what is to be sent, and say goodbye."""
+        self.flush()
+        return await super().close(code=code, message=message, drain=drain)
+
+
+def text_head(length: int) -> bytes:
+    """What stands before a text of so many bytes, from a server: whole, not masked (RFC 6455, 5.2)."""
+    if length < 126:
+        return bytes((_WHOLE_TEXT, length))
+    if length < 65_536:
+        return bytes((_WHOLE_TEXT, 126)) + length.to_bytes(2)
+    return bytes((_WHOLE_TEXT, 127)) + length.to_bytes(8)
