@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 from bench import rebalances
 from bench.assignors import CASES, QUICK, measure_all
@@ -18,7 +17,7 @@ from bench.load import FaultOf, FrameOf, run_closed, run_paced
 from bench.plan import Benchmark, Plan, service
 from bench.process import Server, python, running
 from bench.rebalances import group_at_rest
-from bench.session import HEARTBEAT_INTERVAL_S, SessionConnection
+from bench.session import HEARTBEAT_INTERVAL_S, SessionConnection, call_frame
 from protocol.operations import COMMIT, FETCH, HEARTBEAT, path_of
 
 CONNECTIONS = 64
@@ -52,14 +51,14 @@ async def _measure_paced(
 
 async def measure_floor(plan: Plan) -> Sequence[LoadResult]:
     """The least a POST costs: see `bench.floor`."""
-    async with _floor(plan, Connection.open, CONNECTIONS) as (server, connections):
+    async with _floor(plan, Connection, CONNECTIONS) as (server, connections):
         frame = Frames(server.host, server.port).post_path("/", ECHOED)
         return [await _measure("floor", plan, server, connections, lambda *_: frame, _echo_fault, members=0)]
 
 
 async def measure_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
     """The least it costs when the requests are few and the connections many."""
-    async with _floor(plan, Connection.open, plan.at_rest) as (server, connections):
+    async with _floor(plan, Connection, plan.at_rest) as (server, connections):
         frame = Frames(server.host, server.port).post_path("/", ECHOED)
         return [
             await _measure_paced("floor-at-rest", plan, server, connections, lambda *_: frame, _echo_fault, members=0)
@@ -68,14 +67,14 @@ async def measure_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
 
 async def measure_session_floor(plan: Plan) -> Sequence[LoadResult]:
     """The least a message on a WebSocket costs."""
-    async with _floor(plan, SessionConnection.open, CONNECTIONS) as (server, sessions):
+    async with _floor(plan, SessionConnection, CONNECTIONS) as (server, sessions):
         frame = call_frame(HEARTBEAT, "group", ECHOED)
         return [await _measure("session-floor", plan, server, sessions, lambda *_: frame, _heartbeat_fault, members=0)]
 
 
 async def measure_session_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
     """The least it costs when the messages are few and the connections many."""
-    async with _floor(plan, SessionConnection.open, plan.at_rest) as (server, sessions):
+    async with _floor(plan, SessionConnection, plan.at_rest) as (server, sessions):
         frame = call_frame(HEARTBEAT, "group", ECHOED)
         return [
             await _measure_paced(
@@ -87,16 +86,11 @@ async def measure_session_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
 ECHOED = {"generation_id": 1, "member_id": "bench-0-" + "0" * 32, "group_instance_id": None, "wait_ms": 0}
 
 
-LineOf = TypeVar("LineOf", Connection, SessionConnection)
-
-
 @asynccontextmanager
-async def _floor(
-    plan: Plan, open_line: Callable[[str, int], Awaitable[LineOf]], size: int
-) -> AsyncIterator[tuple[Server, list[LineOf]]]:
+async def _floor(plan: Plan, kind: type[Line], size: int) -> AsyncIterator[tuple[Server, list[Line]]]:
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
         async with running(python("bench.floor"), Path(name)) as server:
-            connections = [await open_line(server.host, server.port) for _ in range(size)]
+            connections = [await kind.open(server.host, server.port) for _ in range(size)]
             yield server, connections
             for connection in connections:
                 connection.close()
