@@ -33,6 +33,7 @@ from member.errors import (
     UnreadableAssignment,
 )
 from member.options import MemberOptions
+from member.session_pool import SessionPool
 from protocol.messages import CommittedOffset, OffsetCommit
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "RebalanceInProgress",
     "ReplicaRacks",
     "ServiceFailed",
+    "SessionPool",
     "UnknownMember",
     "UnreadableAssignment",
     "run",

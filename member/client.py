@@ -23,7 +23,9 @@ from member.core.states import ENDED, State
 from member.driver import CallbackRaised, Driver, Handler, Report, UserDataAtJoin
 from member.http import HttpTransport
 from member.options import MemberOptions, check_topics, check_user_data
+from member.session_pool import SessionPool
 from member.subscription import NO_RACKS, Racks, check_racks, share_out, topics_of
+from member.transport import SessionTransport, Transport
 from protocol import messages as m
 from protocol import operations as ops
 from protocol.errors import ERRORS, ErrorCode
@@ -59,8 +61,9 @@ class GroupMember:
     come from elsewhere. ValueError for a mapping that is none of lists of lists of racks. `user_data_at_join`:
     gives the `user_data` of each attempt to join, for what changes with time, as the weights of partitions. It is
     called in the event loop, so it returns at once what is known; where it raises, or gives what is no JSON, that is
-    logged and what was said last stays. Raises `assignors.registry.AssignorError` for an assignor that is not
-    installed.
+    logged and what was said last stays. `sessions`: shares sessions with other members of this event loop; None opens
+    the member's own. ValueError for sessions beside the transport "http". Raises `assignors.registry.AssignorError` for
+    an assignor that is not installed.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class GroupMember:
         on_revoked: Handler | None = None,
         on_lost: Handler | None = None,
         user_data_at_join: UserDataAtJoin | None = None,
+        sessions: SessionPool | None = None,
     ) -> None:
         self._options = options
         self._assignors = {name: registry.find(name) for name in options.assignors}
@@ -83,7 +87,7 @@ class GroupMember:
         self._racks = _asked_for(replica_racks)
         self._driver = Driver(
             self._machine,
-            HttpTransport(options.token, options.ssl_context),
+            _transport_of(options, sessions),
             group_id=options.group_id,
             handlers={
                 Callback.ASSIGNED: on_assigned,
@@ -313,6 +317,14 @@ class GroupMember:
                 log.warning("%s: %s", group_id, text)
             case CallbackRaised(callback=callback, error=error):
                 log.error("%s: %s raised", group_id, callback.value, exc_info=error)
+
+
+def _transport_of(options: MemberOptions, sessions: SessionPool | None) -> Transport:
+    if options.transport == "session":
+        return SessionTransport(options, SessionPool() if sessions is None else sessions)
+    if sessions is not None:
+        raise ValueError('sessions: there are none with the transport "http"')
+    return HttpTransport(options.token, options.ssl_context)
 
 
 def _asked_for(

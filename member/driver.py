@@ -19,8 +19,8 @@ from member.core.events import Callback, Draw, Event
 from member.core.machine import Membership
 from member.core.outcomes import Outcome
 from member.errors import MemberClosed, MemberError
-from member.http import HttpTransport
 from member.options import check_user_data
+from member.transport import Transport
 from protocol.messages import CommitRequest, SyncAssignment
 from protocol.operations import Operation
 
@@ -49,7 +49,7 @@ class Driver:
     def __init__(
         self,
         machine: Membership,
-        transport: HttpTransport,
+        transport: Transport,
         *,
         group_id: str,
         handlers: Mapping[Callback, Handler | None],
@@ -77,7 +77,8 @@ class Driver:
         self.finished = asyncio.Event()
 
     def start(self) -> None:
-        """Begin. Needs the running event loop, and keeps to it."""
+        """Begin. Needs the running event loop, and keeps to it. RuntimeError where the transport keeps to another."""
+        self._transport.attach(self.feed)
         self._callbacks = asyncio.create_task(self._run_callbacks())
         self._callbacks.add_done_callback(self._note_fault)
         self.feed(ev.Started())

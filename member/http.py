@@ -3,13 +3,14 @@
 Nothing is repeated, followed or decided here, and nothing is raised for what a peer does: that is the core's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
+from member.core.events import Event
 from member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
 from protocol import messages as m
 from protocol.errors import ErrorCode
@@ -32,6 +33,9 @@ class HttpTransport:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._ssl_context = ssl_context
         self._session: aiohttp.ClientSession | None = None
+
+    def attach(self, tell: Callable[[Event], None]) -> None:
+        """As `Transport.attach`: over HTTP nothing comes unasked."""
 
     async def close(self) -> None:
         """Close all connections."""

@@ -4,7 +4,7 @@ The times depend on each other: heartbeats come several times a session, and a s
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
@@ -15,6 +15,9 @@ from protocol.opaque import OpaqueJson
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+
+TransportName = Literal["session", "http"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,19 +32,20 @@ class MemberOptions:
 
     `session_timeout_ms`: without a heartbeat for so long the group takes the member for dead (45 s, as in Kafka).
     `rebalance_timeout_ms`: how long the group waits for this member to give up its partitions and join again; longer
-    than `on_revoked` ever takes (5 min, as Kafka's `max.poll.interval.ms`). `heartbeat_interval_ms`: used while a
-    rebalance is pending, or always where `heartbeat_wait_ms` is 0; None takes what the service says (3 s).
-    `heartbeat_wait_ms`: how long the service may hold a heartbeat back to report a rebalance at once; cut to half the
-    session.
+    than `on_revoked` ever takes (5 min, as Kafka's `max.poll.interval.ms`). `heartbeat_interval_ms`: between
+    heartbeats that the service does not hold back, as all over a session; None takes what the service says (3 s).
+    `heartbeat_wait_ms`: how long the service may hold a heartbeat back to report a rebalance at once, where no session
+    does; cut to half the session timeout.
 
     `retry_backoff_ms`, `retry_backoff_max_ms`: the wait before a repeat doubles from the first to the second.
     `request_timeout_ms`: for one answer, on top of what the service was asked to hold it back. `park_wait_ms`: how
     long a join or sync may be held back before it is asked again; below what proxies cut. `call_timeout_ms`: for a
     commit or fetch with all its repeats. `leave_timeout_ms`: for the leave, after `on_revoked`.
 
-    `token`: bearer token. `ssl_context`: for https with a private authority or a client certificate; None is Python's
-    default. `user_data`: any JSON value for the leader's assignor. `rack_id`: where the member runs, for assignors
-    that look at it.
+    `transport`: "session" makes all calls over one WebSocket, which tells of a rebalance at once, and goes on over
+    HTTP where something on the way lets none pass; "http" never opens one. `token`: bearer token. `ssl_context`: for
+    https with a private authority or a client certificate; None is Python's default. `user_data`: any JSON value for
+    the leader's assignor. `rack_id`: where the member runs, for assignors that look at it.
     """
 
     coordinator: str | tuple[str, ...]
@@ -55,6 +59,7 @@ class MemberOptions:
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int | None = None
     heartbeat_wait_ms: int = 20_000
+    transport: TransportName = "session"
     token: str | None = None
     user_data: JsonValue = None
     rack_id: str | None = None
@@ -78,6 +83,8 @@ class MemberOptions:
             _check_id("group_instance_id", self.group_instance_id)
         if self.rack_id is not None:
             _check_id("rack_id", self.rack_id)
+        if self.transport not in get_args(TransportName):
+            raise ValueError(f'transport: {self.transport!r} is not "session" or "http"')
         check_topics(self.topics)
         check_user_data(self.user_data)
         _check_assignors(self.assignors)

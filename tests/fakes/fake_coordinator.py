@@ -21,6 +21,7 @@ from protocol import messages as m
 from protocol import operations as ops
 from protocol.errors import SUPERSEDED, ErrorCode, row
 from protocol.opaque import EMPTY, OpaqueJson
+from tests.fakes.fake_sessions import FakeSessions
 
 R = TypeVar("R", bound=m.RequestModel)
 Plant = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
@@ -76,9 +77,16 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class FakeCoordinator:
-    """Use as `async with`; `url` is known inside. `calls` is everything that arrived, in order, as (name, body)."""
+    """Use as `async with`; `url` is known inside. `calls` is everything that arrived, in order, as (name, body).
 
-    def __init__(self, topics: dict[str, int] | None = None, token: str | None = None) -> None:
+    `transport` is for tests to remember with which the members are to come.
+    """
+
+    def __init__(
+        self, topics: dict[str, int] | None = None, token: str | None = None, transport: str = "session"
+    ) -> None:
+        self.transport = transport
+        self.sessions = FakeSessions(self._answer)
         self.topics = topics if topics is not None else {"clicks": 4}
         self.replica_racks: dict[str, tuple[tuple[str, ...], ...]] = {}
         self.token = token
@@ -92,17 +100,24 @@ class FakeCoordinator:
         self._runner: web.AppRunner | None = None
         self._next_id = 1
         self._request_ids: dict[str, str] = {}
+        self._begun: list[int] = []
+        self._handlers: dict[str, Callable[[Any], Awaitable[BaseModel | web.Response]]] = {
+            ops.COORDINATOR.name: self._coordinator,
+            ops.LIST_TOPICS.name: self._list_topics,
+            ops.FETCH.name: self._fetch,
+            ops.JOIN.name: self._join,
+            ops.SYNC.name: self._sync,
+            ops.HEARTBEAT.name: self._heartbeat,
+            ops.LEAVE.name: self._leave,
+            ops.COMMIT.name: self._commit,
+        }
 
     async def __aenter__(self) -> Self:
         app = web.Application()
-        app.router.add_get(ops.COORDINATOR.path, self._serve(ops.COORDINATOR, self._coordinator))
-        app.router.add_get(ops.LIST_TOPICS.path, self._serve(ops.LIST_TOPICS, self._list_topics))
-        app.router.add_get(ops.FETCH.path, self._serve(ops.FETCH, self._fetch))
-        app.router.add_post(ops.JOIN.path, self._serve(ops.JOIN, self._join))
-        app.router.add_post(ops.SYNC.path, self._serve(ops.SYNC, self._sync))
-        app.router.add_post(ops.HEARTBEAT.path, self._serve(ops.HEARTBEAT, self._heartbeat))
-        app.router.add_post(ops.LEAVE.path, self._serve(ops.LEAVE, self._leave))
-        app.router.add_post(ops.COMMIT.path, self._serve(ops.COMMIT, self._commit))
+        for operation in ops.OPERATIONS:
+            if operation.name in self._handlers:
+                app.router.add_route(operation.method, operation.path, self._serve(operation))
+        app.router.add_get(ops.SESSION.path, self._open_session)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -143,39 +158,55 @@ class FakeCoordinator:
         await self._notify()
 
     async def expire(self, member_id: str) -> None:
-        """The member's session is over."""
+        """The member's session timeout is over. It is carried by no session any more, so nothing is pushed to it."""
         del self.group.members[member_id]
         self._prepare()
+        self._begun.clear()
         await self._notify()
 
     # --- the door ----------------------------------------------------------------------------------------------------
 
-    def _serve(
-        self, operation: ops.Operation, handler: Callable[[Any], Awaitable[BaseModel | web.Response]]
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _serve(self, operation: ops.Operation) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
             try:
                 body = await _read(operation, request)
             except ValidationError as error:
                 return problem(ErrorCode.INVALID_REQUEST, str(error))
-            self.calls.append((operation.name, body))
-            await self._notify()
-            if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
-                return problem(ErrorCode.SASL_AUTHENTICATION_FAILED)
-            if self._plants[operation.name]:
-                planted = await self._plants[operation.name].popleft()(request)
-                if planted is not None:
-                    return planted
-            try:
-                answer = await handler(body)
-            except Refusal as refusal:
-                return refusal.response
-            if isinstance(answer, web.Response):
-                return answer
-            status = 202 if isinstance(answer, m.WaitingAnswer) else 200
-            return web.Response(text=answer.model_dump_json(), status=status, content_type="application/json")
+            return await self._answer(operation, body, request)
 
         return serve
+
+    async def _open_session(self, request: web.Request) -> web.StreamResponse:
+        if not self._knows(request):
+            return problem(ErrorCode.SASL_AUTHENTICATION_FAILED)
+        if self._plants["session"]:
+            planted = await self._plants["session"].popleft()(request)
+            if planted is not None:
+                return planted
+        return await self.sessions.serve(request)
+
+    def _knows(self, request: web.Request) -> bool:
+        return self.token is None or request.headers.get("Authorization") == f"Bearer {self.token}"
+
+    async def _answer(
+        self, operation: ops.Operation, body: BaseModel | None, request: web.Request
+    ) -> web.StreamResponse:
+        self.calls.append((operation.name, body))
+        await self._notify()
+        if not self._knows(request):
+            return problem(ErrorCode.SASL_AUTHENTICATION_FAILED)
+        if self._plants[operation.name]:
+            planted = await self._plants[operation.name].popleft()(request)
+            if planted is not None:
+                return planted
+        try:
+            answer = await self._handlers[operation.name](body)
+        except Refusal as refusal:
+            return refusal.response
+        if isinstance(answer, web.Response):
+            return answer
+        status = 202 if isinstance(answer, m.WaitingAnswer) else 200
+        return web.Response(text=answer.model_dump_json(), status=status, content_type="application/json")
 
     async def _park(self, done: Callable[[], bool], wait_ms: int) -> bool:
         """Wait until `done`; False where the time passed first."""
@@ -187,6 +218,9 @@ class FakeCoordinator:
         return True
 
     async def _notify(self) -> None:
+        begun, self._begun = self._begun, []
+        for generation_id in begun:
+            await self.sessions.push_rebalance(generation_id)
         async with self._changed:
             self._changed.notify_all()
 
@@ -259,6 +293,7 @@ class FakeCoordinator:
         )
 
     def _begin(self) -> None:
+        self._begun.append(self.group.generation_id)
         self.group.state = "PreparingRebalance"
         for member in self.group.members.values():
             member.has_joined = False

@@ -1,4 +1,4 @@
-"""`GroupMember` against the fake coordinator: the core, asyncio's hands and HTTP together, over real sockets."""
+"""`GroupMember` against the fake coordinator: the core, asyncio's hands and each transport, over real sockets."""
 
 import asyncio
 import gc
@@ -38,10 +38,13 @@ from tests.fakes.fake_coordinator import FakeCoordinator, hang_up, problem, supe
 ALL = frozenset(("clicks", partition) for partition in range(4))
 
 
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeCoordinator]:
-    async with FakeCoordinator() as coordinator:
+@pytest.fixture(params=["session", "http"])
+async def fake(request: pytest.FixtureRequest) -> AsyncIterator[FakeCoordinator]:
+    """Every test that takes it is run with both transports."""
+    async with FakeCoordinator(transport=request.param) as coordinator:
         yield coordinator
+    assert (coordinator.sessions.opened_count > 0) <= (request.param == "session")
+    assert coordinator.sessions.open == []
 
 
 def _is_ours(task: asyncio.Task[object]) -> bool:
@@ -65,6 +68,7 @@ def options(fake: FakeCoordinator, **changes: object) -> MemberOptions:
         "coordinator": fake.url,
         "group_id": "g",
         "topics": ("clicks",),
+        "transport": fake.transport,
         "retry_backoff_ms": 5,
         "retry_backoff_max_ms": 20,
         "call_timeout_ms": 300,
@@ -294,8 +298,9 @@ async def test_a_fatal_error_reaches_every_caller(
     assert story.events == ([("assigned", 1), ("lost", 1)] if operation == "heartbeat" else [])
 
 
-async def test_the_token_is_sent_and_a_wrong_one_is_fatal() -> None:
-    async with FakeCoordinator(token="right") as fake:
+@pytest.mark.parametrize("transport", ["session", "http"])
+async def test_the_token_is_sent_and_a_wrong_one_is_fatal(transport: str) -> None:
+    async with FakeCoordinator(token="right", transport=transport) as fake:
         async with GroupMember(options(fake, token="right")) as member:
             await member.wait_assigned(2000)
         async with GroupMember(options(fake, token="wrong")) as member:

@@ -1,0 +1,200 @@
+"""One session with one node: a WebSocket, many calls at a time on it, and what is pushed.
+
+What an outcome or a push means is not known here, nor is it decided when a session is opened; `session_pool` does that.
+Everything runs in one event loop, and reaches whoever is told in the order in which it came: an answer before the push
+after it, and the outcomes of all open calls before the word of the end.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import aiohttp
+from pydantic import BaseModel
+from yarl import URL
+
+from member.core.outcomes import Outcome, Unreachable
+from member.http import CONNECT_TIMEOUT_MS, read_answer
+from member.session_text import AnswerText, Push, call_text, read_message
+from protocol.operations import SESSION, Operation
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+HANDSHAKE_TIMEOUT_MS = 8_000
+"""Between a request for a session and its answer, connecting included. Some proxies never answer one."""
+GOODBYE_TIMEOUT_MS = 1_000
+"""For the node to answer the close; then the connection is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session goes, as whom, and how often its line is tried: a ping that is not answered within half the
+    interval ends it.
+    """
+
+    url: str
+    token: str | None = None
+    ssl_context: "SSLContext | None" = None
+    ping_interval_ms: int = 7_500
+
+
+class HandshakeError(Exception):
+    """The node, or something on the way, took the connection and made no session of it. `status`: of HTTP, if any."""
+
+    def __init__(self, reason: str, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Session:
+    """An open session. `on_push` is called for each push, `on_end` once with the reason, unless this side closed it.
+
+    `was_of_use`: something came on it. Both callbacks come in a turn of the event loop of their own.
+    """
+
+    def __init__(
+        self,
+        client: aiohttp.ClientSession,
+        socket: "aiohttp.ClientWebSocketResponse[bool]",
+        on_push: Callable[[Push], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._socket = socket
+        self._on_push = on_push
+        self._on_end = on_end
+        self._ids = count(1)
+        self._calls: dict[int, tuple[Operation, asyncio.Future[Outcome]]] = {}
+        self._is_closing = False
+        self.why_ended: str | None = None
+        self.was_of_use = False
+        self._loop = asyncio.get_running_loop()
+        self._reading = self._loop.create_task(self._read())
+
+    async def call(self, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int) -> Outcome:
+        """As `HttpTransport.call`, for the operations that a session has. An answer that comes after the end of the
+        waiting is thrown away.
+        """
+        if self.why_ended is not None:
+            return Unreachable(self.why_ended)
+        call_id = next(self._ids)
+        waiting: asyncio.Future[Outcome] = self._loop.create_future()
+        self._calls[call_id] = (operation, waiting)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._socket.send_str(call_text(call_id, operation, group_id, body))
+                return await waiting
+        except TimeoutError:
+            return Unreachable(f"no answer within {timeout_ms} ms")
+        except (aiohttp.ClientError, OSError) as error:
+            return Unreachable(f"{type(error).__name__}: {error}")
+        finally:
+            del self._calls[call_id]
+
+    async def close(self) -> None:
+        """Say goodbye and be gone, sockets and all; within `GOODBYE_TIMEOUT_MS`."""
+        self._is_closing = True
+        await self._socket.close()
+        await asyncio.wait([self._reading])
+        await self._client.close()
+
+    async def _read(self) -> None:
+        reason = "the session was closed"
+        try:
+            reason = await self._read_to_the_end()
+        finally:
+            self._end(reason)
+            if not self._is_closing:
+                await self._client.close()
+
+    async def _read_to_the_end(self) -> str:
+        """Take in what comes; why no more does."""
+        while True:
+            message = await self._socket.receive()
+            match message.type:
+                case aiohttp.WSMsgType.TEXT:
+                    try:
+                        self._take(read_message(message.data))
+                    except ValueError as error:
+                        await self._socket.close(code=aiohttp.WSCloseCode.UNSUPPORTED_DATA)
+                        return f"the node does not speak as this service does: {error}"
+                case aiohttp.WSMsgType.BINARY:
+                    continue
+                case aiohttp.WSMsgType.CLOSE:
+                    return f"the node closed it with {message.data}{message.extra and f' ({message.extra})'}"
+                case aiohttp.WSMsgType.ERROR:
+                    return f"{type(message.data).__name__}: {message.data}"
+                case _:
+                    return f"the connection ended, {self._socket.exception() or 'without a word'}"
+
+    def _take(self, message: AnswerText | Push | None) -> None:
+        self.was_of_use = True
+        if isinstance(message, AnswerText):
+            operation, waiting = self._calls.get(message.call_id, (None, None))
+            if operation is not None and waiting is not None and not waiting.done():
+                waiting.set_result(read_answer(operation, message.status, {}, message.body))
+        elif message is not None:
+            # In a turn of its own, as the answers are: their tasks are woken in the next one.
+            self._loop.call_soon(self._on_push, message)
+
+    def _end(self, reason: str) -> None:
+        self.why_ended = reason
+        for _, waiting in self._calls.values():
+            if not waiting.done():
+                waiting.set_result(Unreachable(reason))
+        if not self._is_closing:
+            self._loop.call_soon(self._on_end, reason)
+
+
+async def open_session(place: Place, on_push: Callable[[Push], None], on_end: Callable[[str], None]) -> Session:
+    """Shake hands. Raises HandshakeError, or OSError or aiohttp.ClientError where nobody takes the connection."""
+    client = _new_client(place)
+    try:
+        return Session(client, await _shake_hands(client, place), on_push, on_end)
+    except BaseException:
+        await client.close()
+        raise
+
+
+def _new_client(place: Place) -> aiohttp.ClientSession:
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(_refuse_redirect)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=True if place.ssl_context is None else place.ssl_context),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={} if place.token is None else {"Authorization": f"Bearer {place.token}"},
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_MS / 1000),
+        trace_configs=[trace],
+    )
+
+
+async def _shake_hands(client: aiohttp.ClientSession, place: Place) -> "aiohttp.ClientWebSocketResponse[bool]":
+    try:
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT_MS / 1000):
+            return await client.ws_connect(
+                URL(place.url + SESSION.path, encoded=True),
+                heartbeat=place.ping_interval_ms / 1000,
+                timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE_TIMEOUT_MS / 1000),
+                max_msg_size=0,
+                decode_text=False,
+            )
+    except aiohttp.WSServerHandshakeError as error:
+        raise HandshakeError(f"the handshake was answered with HTTP {error.status}", error.status) from error
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+        raise  # nobody is there
+    except TimeoutError:
+        raise HandshakeError(f"the handshake was not answered within {HANDSHAKE_TIMEOUT_MS} ms") from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise HandshakeError(f"the handshake was cut off: {type(error).__name__}: {error}") from error
+
+
+async def _refuse_redirect(
+    client: aiohttp.ClientSession, context: SimpleNamespace, redirect: aiohttp.TraceRequestRedirectParams
+) -> None:
+    """The token goes to the node that was named, and to no other."""
+    status = redirect.response.status
+    raise HandshakeError(f"the handshake was answered with HTTP {status}, a redirect", status)

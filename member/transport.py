@@ -1,0 +1,97 @@
+"""How one member's calls reach a node: over HTTP alone, or over sessions and over HTTP where there are none.
+
+Which node is called, and when again, is the core's to say. What a session tells goes to the core as events.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from pydantic import BaseModel
+
+from member.core.events import Event
+from member.core.outcomes import Outcome, Unreachable
+from member.http import HttpTransport
+from member.options import MemberOptions
+from member.session import Place
+from member.session_pool import Seat, SessionPool
+from protocol.operations import COORDINATOR, Operation
+from protocol.session_messages import OPERATIONS_BY_OP
+
+PINGS_IN_A_SESSION_TIMEOUT = 6
+"""A line that is dead is found so after a quarter of the session timeout: an interval, and half of one for the pong."""
+PING_INTERVAL_MIN_MS = 500
+PING_INTERVAL_MAX_MS = 15_000
+
+
+class Transport(Protocol):
+    """Attach it once, in the event loop that it is used in, and close it once. It may be closed without either."""
+
+    def attach(self, tell: Callable[[Event], None]) -> None:
+        """From now on tell what comes unasked."""
+
+    async def call(
+        self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
+    ) -> Outcome:
+        """Say it to the node at `url`, once, and wait for its answer, `timeout_ms` at the most. Raises nothing for what
+        a peer does.
+        """
+
+    async def close(self) -> None:
+        """Close what is open for this member. Nothing is told any more."""
+
+
+class SessionTransport:
+    """Calls over the sessions of `pool`; what a session does not have, and all where there are none, over HTTP."""
+
+    def __init__(self, options: MemberOptions, pool: SessionPool) -> None:
+        self._group_id = options.group_id
+        self._token = options.token
+        self._ssl_context = options.ssl_context
+        self._ping_interval_ms = ping_interval_ms(options.session_timeout_ms)
+        self._pool = pool
+        self._http = HttpTransport(options.token, options.ssl_context)
+        self._tell: Callable[[Event], None] | None = None
+        self._seats: dict[str, Seat] = {}
+        self._releasing: set[asyncio.Task[None]] = set()
+
+    def attach(self, tell: Callable[[Event], None]) -> None:
+        """As `Transport.attach`. RuntimeError where the pool keeps to another event loop."""
+        self._pool.attach()
+        self._tell = tell
+
+    async def call(
+        self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
+    ) -> Outcome:
+        """As `Transport.call`."""
+        if operation.name not in OPERATIONS_BY_OP:
+            return await self._http.call(url, operation, body, group_id=group_id, timeout_ms=timeout_ms)
+        outcome = await self._seat_at(url).call(operation, body, timeout_ms)
+        if operation is not COORDINATOR and not isinstance(outcome, Unreachable):
+            self._stay_at(url)
+        return outcome
+
+    async def close(self) -> None:
+        """As `Transport.close`."""
+        seats, self._seats = list(self._seats.values()), {}
+        await asyncio.gather(*(seat.release() for seat in seats), *self._releasing)
+        await self._http.close()
+
+    def _seat_at(self, url: str) -> Seat:
+        assert self._tell is not None, "attached first"
+        if url not in self._seats:
+            place = Place(url, self._token, self._ssl_context, self._ping_interval_ms)
+            self._seats[url] = self._pool.seat(place, self._group_id, self._tell, self._http)
+        return self._seats[url]
+
+    def _stay_at(self, url: str) -> None:
+        """The group is at this node: whoever was only asked for the way, or had the group before, is left alone."""
+        for other in [other for other, seat in self._seats.items() if other != url and seat.open_count == 0]:
+            releasing = asyncio.create_task(self._seats.pop(other).release())
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
+
+
+def ping_interval_ms(session_timeout_ms: int) -> int:
+    """How often a session of a member with this session timeout is tried."""
+    return min(max(session_timeout_ms // PINGS_IN_A_SESSION_TIMEOUT, PING_INTERVAL_MIN_MS), PING_INTERVAL_MAX_MS)
