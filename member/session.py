@@ -24,8 +24,6 @@ from protocol.operations import SESSION, Operation
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-HANDSHAKE_TIMEOUT_MS = 8_000
-"""Between a request for a session and its answer, connecting included. Some proxies never answer one."""
 GOODBYE_TIMEOUT_MS = 1_000
 """For the node to answer the close; then the connection is cut."""
 
@@ -129,7 +127,8 @@ class Session:
                 case aiohttp.WSMsgType.ERROR:
                     return f"{type(message.data).__name__}: {message.data}"
                 case _:
-                    return f"the connection ended, {self._socket.exception() or 'without a word'}"
+                    error = self._socket.exception()
+                    return "the connection ended" if error is None else f"the connection ended: {error}"
 
     def _take(self, message: AnswerText | Push | None) -> None:
         self.was_of_use = True
@@ -150,11 +149,15 @@ class Session:
             self._loop.call_soon(self._on_end, reason)
 
 
-async def open_session(place: Place, on_push: Callable[[Push], None], on_end: Callable[[str], None]) -> Session:
-    """Shake hands. Raises HandshakeError, or OSError or aiohttp.ClientError where nobody takes the connection."""
+async def open_session(
+    place: Place, timeout_ms: int, on_push: Callable[[Push], None], on_end: Callable[[str], None]
+) -> Session:
+    """Connect and shake hands, in `timeout_ms` at the most. Raises HandshakeError, or OSError or aiohttp.ClientError
+    where nobody takes the connection.
+    """
     client = _new_client(place)
     try:
-        return Session(client, await _shake_hands(client, place), on_push, on_end)
+        return Session(client, await _shake_hands(client, place, timeout_ms), on_push, on_end)
     except BaseException:
         await client.close()
         raise
@@ -172,9 +175,11 @@ def _new_client(place: Place) -> aiohttp.ClientSession:
     )
 
 
-async def _shake_hands(client: aiohttp.ClientSession, place: Place) -> "aiohttp.ClientWebSocketResponse[bool]":
+async def _shake_hands(
+    client: aiohttp.ClientSession, place: Place, timeout_ms: int
+) -> "aiohttp.ClientWebSocketResponse[bool]":
     try:
-        async with asyncio.timeout(HANDSHAKE_TIMEOUT_MS / 1000):
+        async with asyncio.timeout(timeout_ms / 1000):
             return await client.ws_connect(
                 URL(place.url + SESSION.path, encoded=True),
                 heartbeat=place.ping_interval_ms / 1000,
@@ -187,7 +192,7 @@ async def _shake_hands(client: aiohttp.ClientSession, place: Place) -> "aiohttp.
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
         raise  # nobody is there
     except TimeoutError:
-        raise HandshakeError(f"the handshake was not answered within {HANDSHAKE_TIMEOUT_MS} ms") from None
+        raise HandshakeError(f"the handshake was not answered within {timeout_ms} ms") from None
     except (aiohttp.ClientError, OSError) as error:
         raise HandshakeError(f"the handshake was cut off: {type(error).__name__}: {error}") from error
 

@@ -1,36 +1,20 @@
-"""Sessions that members of one event loop share: who sits on which, when one is opened, and when it is closed.
-
-    Node   everything about sessions with one place (`session.Place`): its lines, and which way calls go (`core.way`)
-    Line   one session, from the beginning of its handshake to its end, and the seats on it
-    Seat   one member's place at one node; on no line until it calls
-
-A line is open as long as somebody sits on it, so there is nothing to close once the members are gone.
-"""
+"""Sessions that several members of one event loop share: what a user makes of it. How it works: `session_seats`."""
 
 import asyncio
-import random
-from collections.abc import Callable
+from dataclasses import asdict
 
-import aiohttp
-from pydantic import BaseModel
-
-from member.core import events as ev
-from member.core.outcomes import Outcome, Refused, Unreachable
-from member.core.way import Way, WayState
 from member.http import HttpTransport
-from member.session import HandshakeError, Place, Session, open_session
-from member.session_text import Push
-from protocol import session_messages as s
-from protocol.operations import Operation
-
-Tell = Callable[[ev.Event], None]
+from member.session import Place
+from member.session_seats import Node, PoolOptions, Seat, Tell
 
 MEMBERS_MAX = 500
 """Members on one session. The service lets one carry 1,000 groups, and wait for 1,000 calls; a member seldom has more
 than two at a time."""
 
-FULL_SETTINGS = frozenset({"session_calls_max", "session_groups_max"})
-"""What a service names that lets a session have less than that."""
+HANDSHAKE_TIMEOUT_MS = 8_000
+"""Some proxies never answer a handshake. Longer than connecting may take, so that this is told apart."""
+
+TRY_AGAIN_MS, TRY_AGAIN_MAX_MS = 30_000, 600_000
 
 
 class SessionPool:
@@ -38,13 +22,28 @@ class SessionPool:
     is opened where those are full, or where the service says that they are.
 
     Members share what has the same token, TLS context, and session timeout. Nothing is opened before it is needed, and
-    nothing is left when the last member has left or was closed.
+    nothing is left when the last member has left or was closed. `handshake_timeout_ms`: for a handshake, connecting
+    included. `try_again_ms`: how long to go on over HTTP, where there are no sessions, before one is tried again;
+    it doubles up to `try_again_max_ms`. ValueError where one of them is not above 0.
     """
 
-    def __init__(self, *, members_max: int = MEMBERS_MAX) -> None:
-        if members_max < 1:
-            raise ValueError(f"members_max: {members_max} is not at least 1")
-        self.members_max = members_max
+    def __init__(
+        self,
+        *,
+        members_max: int = MEMBERS_MAX,
+        handshake_timeout_ms: int = HANDSHAKE_TIMEOUT_MS,
+        try_again_ms: int = TRY_AGAIN_MS,
+        try_again_max_ms: int = TRY_AGAIN_MAX_MS,
+    ) -> None:
+        self._options = PoolOptions(
+            members_max=members_max,
+            handshake_timeout_ms=handshake_timeout_ms,
+            try_again_ms=try_again_ms,
+            try_again_max_ms=try_again_max_ms,
+        )
+        for name, value in asdict(self._options).items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: {value!r} is not a whole number above 0")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nodes: dict[Place, Node] = {}
 
@@ -57,10 +56,10 @@ class SessionPool:
             self._nodes.clear()
         self._loop = loop
 
-    def seat(self, place: Place, group_id: str, tell: Tell, http: HttpTransport) -> "Seat":
+    def seat(self, place: Place, group_id: str, tell: Tell, http: HttpTransport) -> Seat:
         """A seat at a node, to be released once."""
         if place not in self._nodes:
-            self._nodes[place] = Node(place, self.members_max)
+            self._nodes[place] = Node(place, self._options)
         node = self._nodes[place]
         return Seat(node, group_id, tell, http)
 
@@ -68,245 +67,3 @@ class SessionPool:
     def session_count(self) -> int:
         """Sessions that are open, or are being opened."""
         return sum(len(node.lines) for node in self._nodes.values())
-
-
-class Node:
-    """What the seats at one node share."""
-
-    def __init__(self, place: Place, members_max: int) -> None:
-        self.place = place
-        self.way = Way()
-        self.lines: list[Line] = []
-        self._members_max = members_max
-        self._seats: dict[Seat, None] = {}
-        self._next_try: asyncio.TimerHandle | None = None
-        self._trying: asyncio.Task[None] | None = None
-
-    def enter(self, seat: "Seat") -> None:
-        """One seat more."""
-        self._seats[seat] = None
-        if self.way.state is WayState.HTTP:
-            seat.hear(ev.SessionUnavailable(self.place.url, self.way.reason))
-            self._plan_next_try()
-
-    async def leave(self, seat: "Seat") -> None:
-        """One seat less. Without any nothing is tried here."""
-        del self._seats[seat]
-        if self._seats:
-            return
-        if self._next_try is not None:
-            self._next_try.cancel()
-            self._next_try = None
-        if (trying := self._trying) is not None:
-            trying.cancel()
-            await asyncio.wait([trying])
-
-    def line_with_room(self) -> "Line":
-        """A line on which somebody may sit down; a new one where there is none."""
-        for line in self.lines:
-            if not line.is_full and len(line.seats) < self._members_max:
-                return line
-        self.lines.append(Line(self))
-        return self.lines[-1]
-
-    def ended_over_http(self, outcome: Outcome) -> None:
-        """A call ended that went over HTTP."""
-        answered = not isinstance(outcome, Unreachable)
-        if self.way.ended_over_http(_now_ms(), random.random(), answered=answered):
-            for seat in list(self._seats):
-                seat.hear(ev.SessionUnavailable(self.place.url, self.way.reason))
-            self._plan_next_try()
-
-    def _plan_next_try(self) -> None:
-        if self._next_try is None and self._trying is None and self._seats:
-            loop = asyncio.get_running_loop()
-            self._next_try = loop.call_at(self.way.try_again_at_ms / 1000, self._begin_try)
-
-    def _begin_try(self) -> None:
-        self._next_try = None
-        self._trying = asyncio.create_task(self._try_again())
-
-    async def _try_again(self) -> None:
-        """Open a line beside the calls over HTTP, so that none of them waits for it."""
-        line = Line(self)
-        try:
-            await asyncio.wait([line.opening])
-            for seat in list(self._seats):
-                if line.session is not None and seat.line is None and len(line.seats) < self._members_max:
-                    line.take(seat)
-            if line.seats:
-                self.lines.append(line)
-        finally:
-            self._trying = None
-            if not line.seats:
-                await line.close()
-        if self.way.state is WayState.HTTP:
-            self.way.put_off(_now_ms(), random.random())
-            self._plan_next_try()
-
-
-class Line:
-    """One session with a node. Once `opening` is done there is a `session`, or the `failure` to reach anybody, or
-    neither where a handshake was refused.
-    """
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.seats: dict[Seat, None] = {}
-        self.is_full = False
-        self.session: Session | None = None
-        self.failure: Unreachable | None = None
-        self.opening = asyncio.get_running_loop().create_task(self._open())
-
-    def take(self, seat: "Seat") -> None:
-        """Somebody sits down."""
-        self.seats[seat] = None
-        seat.line = self
-        if self.session is not None:
-            seat.hear(ev.SessionOpened(self._node.place.url))
-
-    def lose(self, seat: "Seat") -> bool:
-        """Somebody gets up. Whether that was the last one, so that the line is to be closed."""
-        del self.seats[seat]
-        seat.line = None
-        if self.seats:
-            return False
-        self._forget()
-        return True
-
-    async def close(self) -> None:
-        """End the session, or the handshake."""
-        if self.session is not None:
-            await self.session.close()
-        self.opening.cancel()
-        await asyncio.wait([self.opening])
-
-    async def _open(self) -> None:
-        place = self._node.place
-        try:
-            self.session = await open_session(place, self._pushed, self._ended)
-        except HandshakeError as error:
-            self._node.way.refused(error.status, str(error))
-        except (aiohttp.ClientError, OSError) as error:
-            self.failure = Unreachable(f"{type(error).__name__}: {error}")
-        else:
-            self._node.way.opened()
-            for seat in list(self.seats):
-                seat.hear(ev.SessionOpened(place.url))
-            return
-        self._empty()
-
-    def _forget(self) -> None:
-        if self in self._node.lines:
-            self._node.lines.remove(self)
-
-    def _empty(self) -> list["Seat"]:
-        """Everybody gets up, since there is nothing to sit on; who that was."""
-        self._forget()
-        seats, self.seats = list(self.seats), {}
-        for seat in seats:
-            seat.line = None
-        return seats
-
-    def _pushed(self, push: Push) -> None:
-        url = self._node.place.url
-        for seat in list(self.seats):
-            match push:
-                case s.RebalancePush(group_id=group_id, generation_id=generation_id) if group_id == seat.group_id:
-                    seat.hear(ev.RebalanceBegan(generation_id))
-                case s.UnloadedPush(group_id=group_id) if group_id == seat.group_id:
-                    seat.hear(ev.GroupUnloaded(url))
-                case s.DrainPush():
-                    seat.hear(ev.NodeDraining(url))
-
-    def _ended(self, reason: str) -> None:
-        assert self.session is not None
-        self._node.way.lost(reason, was_of_use=self.session.was_of_use)
-        for seat in self._empty():
-            seat.hear(ev.SessionLost(self._node.place.url, reason))
-
-
-class Seat:
-    """One member's place at one node, on a line or on none. `open_count`: calls that are not answered yet."""
-
-    def __init__(self, node: Node, group_id: str, tell: Tell, http: HttpTransport) -> None:
-        self.group_id = group_id
-        self.line: Line | None = None
-        self.open_count = 0
-        self._node = node
-        self._tell = tell
-        self._http = http
-        self._is_released = False
-        node.enter(self)
-
-    def hear(self, event: ev.Event) -> None:
-        """Tell the member."""
-        if not self._is_released:
-            self._tell(event)
-
-    async def call(self, operation: Operation, body: BaseModel | None, timeout_ms: int) -> Outcome:
-        """As `HttpTransport.call`, over a session or over HTTP."""
-        ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
-        self.open_count += 1
-        try:
-            outcome = await self._call(operation, body, ends_at)
-            if _names_full_session(outcome) and self._get_up_from_full():
-                outcome = await self._call(operation, body, ends_at)
-            return outcome
-        finally:
-            self.open_count -= 1
-
-    async def release(self) -> None:
-        """Get up for good. Returns when what nobody needs any more is closed."""
-        self._is_released = True
-        line = self.line
-        if line is not None and line.lose(self):
-            await line.close()
-        await self._node.leave(self)
-
-    async def _call(self, operation: Operation, body: BaseModel | None, ends_at: float) -> Outcome:
-        line = await self._sit_down(ends_at)
-        if line is not None and line.session is not None:
-            return await line.session.call(operation, body, group_id=self.group_id, timeout_ms=_left_ms(ends_at))
-        if line is not None:
-            return line.failure or Unreachable("no session was opened in time")
-        url = self._node.place.url
-        outcome = await self._http.call(url, operation, body, group_id=self.group_id, timeout_ms=_left_ms(ends_at))
-        self._node.ended_over_http(outcome)
-        return outcome
-
-    async def _sit_down(self, ends_at: float) -> Line | None:
-        """The line for a call, with its session or why there is none; None where the call is to go over HTTP."""
-        if self.line is None:
-            if self._node.way.state is not WayState.SESSION:
-                return None
-            self._node.line_with_room().take(self)
-        line = self.line
-        assert line is not None
-        if line.session is None:
-            await asyncio.wait([line.opening], timeout=_left_ms(ends_at) / 1000)
-        was_refused = line.opening.done() and line.session is None and line.failure is None
-        return None if was_refused else line
-
-    def _get_up_from_full(self) -> bool:
-        """Leave a line that the service calls full to the others on it. False where there are none: then another line
-        would be of no use.
-        """
-        line = self.line
-        if line is None or len(line.seats) < 2:
-            return False
-        line.is_full = True
-        line.lose(self)
-        return True
-
-
-def _names_full_session(outcome: Outcome) -> bool:
-    return isinstance(outcome, Refused) and outcome.problem.setting in FULL_SETTINGS
-
-
-def _left_ms(ends_at: float) -> int:
-    return max(1, round((ends_at - asyncio.get_running_loop().time()) * 1000))
-
-
-def _now_ms() -> int:
-    return int(asyncio.get_running_loop().time() * 1000)

@@ -14,7 +14,8 @@ from member.core.outcomes import Outcome, Unreachable
 from member.http import HttpTransport
 from member.options import MemberOptions
 from member.session import Place
-from member.session_pool import Seat, SessionPool
+from member.session_pool import SessionPool
+from member.session_seats import Seat
 from protocol.operations import COORDINATOR, Operation
 from protocol.session_messages import OPERATIONS_BY_OP
 

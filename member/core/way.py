@@ -15,10 +15,6 @@ from enum import Enum
 
 from member.core.backoff import backoff_ms
 
-TRY_AGAIN_FIRST_MS = 30_000
-TRY_AGAIN_MOST_MS = 600_000
-"""After so long a session is tried again, doubling from the first to the second."""
-
 FRUITLESS_MAX = 3
 """So many sessions in a row that came to nothing are as good as a refusal: some proxies let a handshake pass and then
 nothing else."""
@@ -36,9 +32,14 @@ class WayState(Enum):
 
 
 class Way:
-    """The way to one node. `reason`: why there are doubts, or no sessions; empty where there are neither."""
+    """The way to one node. `reason`: why there are doubts, or no sessions; empty where there are neither.
 
-    def __init__(self) -> None:
+    `try_again_ms`, `try_again_max_ms`: after how long a session is tried again, doubling from the first to the second.
+    """
+
+    def __init__(self, try_again_ms: int, try_again_max_ms: int) -> None:
+        self._try_again_ms = try_again_ms
+        self._try_again_max_ms = try_again_max_ms
         self.state = WayState.SESSION
         self.reason = ""
         self.try_again_at_ms = 0
@@ -77,7 +78,7 @@ class Way:
     def put_off(self, now_ms: int, jitter: float) -> None:
         """Sessions are not to be had, still: `try_again_at_ms` says when to try again."""
         self._tries += 1
-        self.try_again_at_ms = now_ms + backoff_ms(self._tries, TRY_AGAIN_FIRST_MS, TRY_AGAIN_MOST_MS, jitter)
+        self.try_again_at_ms = now_ms + backoff_ms(self._tries, self._try_again_ms, self._try_again_max_ms, jitter)
 
     def _doubt(self, reason: str, *, at_once: bool) -> None:
         self._fruitless += 1

@@ -79,7 +79,8 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a fault
 class FakeCoordinator:
     """Use as `async with`; `url` is known inside. `calls` is everything that arrived, in order, as (name, body).
 
-    `transport` is for tests to remember with which the members are to come.
+    `http_calls`: the names of those that came over HTTP. `transport` is for tests to remember with which the members
+    are to come.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class FakeCoordinator:
         self.heartbeat_interval_ms = 20
         self.group = FakeGroup()
         self.calls: list[tuple[str, BaseModel | None]] = []
+        self.http_calls: list[str] = []
         self.url = ""
         self._plants: dict[str, deque[Plant]] = defaultdict(deque)
         self._changed = asyncio.Condition()
@@ -164,6 +166,12 @@ class FakeCoordinator:
         self._begun.clear()
         await self._notify()
 
+    async def give_up(self, member_id: str) -> None:
+        """Wait no longer for an id that was handed out."""
+        del self.group.pending[member_id]
+        self._complete_join_phase()
+        await self._notify()
+
     # --- the door ----------------------------------------------------------------------------------------------------
 
     def _serve(self, operation: ops.Operation) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -172,6 +180,7 @@ class FakeCoordinator:
                 body = await _read(operation, request)
             except ValidationError as error:
                 return problem(ErrorCode.INVALID_REQUEST, str(error))
+            self.http_calls.append(operation.name)
             return await self._answer(operation, body, request)
 
         return serve

@@ -1,0 +1,521 @@
+"""A member over sessions, against the fake coordinator: pushes, losses, sharing, and the way over HTTP without them."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from member import Assignment, GroupMember, MemberOptions, SessionPool
+from member.core.states import State
+from member.transport import ping_interval_ms
+from protocol.errors import ErrorCode
+from tests.fakes.fake_coordinator import FakeCoordinator, problem
+from tests.fakes.proxy import CUT, HANG, Proxy
+from tests.fakes.sockets import nothing_left
+
+LONG_MS = 60_000
+"""A heartbeat interval within which no heartbeat comes by itself."""
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeCoordinator]:
+    """Nothing of the members is left when it ends: no task, timer's work or socket, theirs or the fake's for them."""
+    async with FakeCoordinator() as coordinator:
+        coordinator.heartbeat_interval_ms = LONG_MS
+        async with nothing_left():
+            yield coordinator
+        assert coordinator.sessions.open == []
+
+
+def options(fake: FakeCoordinator | Proxy, **changes: Any) -> MemberOptions:
+    plain: dict[str, Any] = {
+        "coordinator": fake.url,
+        "group_id": "g",
+        "topics": ("clicks",),
+        "retry_backoff_ms": 5,
+        "retry_backoff_max_ms": 20,
+    }
+    return MemberOptions(**(plain | changes))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(2_500):
+        if condition():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("it did not come to that")
+
+
+class Calls:
+    """What the callbacks were, in order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def noting(self, name: str) -> Callable[[Assignment], Awaitable[None]]:
+        async def note(assignment: Assignment) -> None:
+            self.names.append(name)
+
+        return note
+
+    def member(self, opts: MemberOptions, **more: Any) -> GroupMember:
+        return GroupMember(
+            opts,
+            on_assigned=self.noting("assigned"),
+            on_revoked=self.noting("revoked"),
+            on_lost=self.noting("lost"),
+            **more,
+        )
+
+
+# --- one session for everything --------------------------------------------------------------------------------------
+
+
+async def test_a_life_goes_over_one_session(fake: FakeCoordinator) -> None:
+    fake.heartbeat_interval_ms = 10
+    async with GroupMember(options(fake)) as member:
+        await member.wait_assigned(2000)
+        await member.commit({("clicks", 0): 1})
+        assert len(await member.committed()) == 1
+        await until(lambda: len(fake.bodies("heartbeat")) >= 3)
+        await fake.rebalance()
+        await member.wait_assigned(2000, newer_than=1)
+    assert fake.sessions.opened_count == 1
+    assert {beat.wait_ms for beat in fake.bodies("heartbeat")} == {0}
+    assert fake.sessions.close_codes == [1000]
+    assert fake.http_calls == ["list_topics", "list_topics"], "the registry's are not calls of a session"
+
+
+async def test_many_calls_are_on_their_way_at_once_and_answered_in_any_order(fake: FakeCoordinator) -> None:
+    gates = [asyncio.Event() for _ in range(3)]
+
+    def slow(gate: asyncio.Event) -> Callable[[web.Request], Awaitable[None]]:
+        async def wait(request: web.Request) -> None:
+            await gate.wait()
+
+        return wait
+
+    async with GroupMember(options(fake)) as member:
+        await member.wait_assigned(2000)
+        fake.plant("commit", *map(slow, gates))
+        commits = [asyncio.create_task(member.commit({("clicks", number): 1})) for number in range(3)]
+        await until(lambda: len(fake.bodies("commit")) == 3)
+        for number in (2, 0, 1):
+            gates[number].set()
+            await commits[number]
+            assert [commit.done() for commit in commits].count(True) == (2, 0, 1).index(number) + 1
+    assert fake.sessions.opened_count == 1
+
+
+async def test_a_late_answer_costs_its_own_call_alone(fake: FakeCoordinator) -> None:
+    async def late(request: web.Request) -> None:
+        await asyncio.sleep(0.1)
+
+    async with GroupMember(options(fake, request_timeout_ms=30)) as member:
+        await member.wait_assigned(2000)
+        fake.plant("commit", late)
+        await member.commit({("clicks", 0): 1})
+        assert len(fake.bodies("commit")) == 2
+        await until(lambda: fake.group.offsets[("clicks", 0)].offset == 1)
+        await asyncio.sleep(0.1)  # the late answer comes, to a call that is no more
+        await member.commit({("clicks", 0): 2})
+    assert fake.sessions.opened_count == 1
+
+
+async def test_what_a_session_says_that_is_not_known_is_left_alone(fake: FakeCoordinator) -> None:
+    async with GroupMember(options(fake)) as member:
+        await member.wait_assigned(2000)
+        messages: tuple[dict[str, Any], ...] = (
+            {"id": 4711, "status": 200, "body": {}},
+            {"id": None, "status": 400, "body": {}},
+            {"event": "party", "group_id": "g"},
+            {"event": "rebalance"},
+            {"event": "rebalance", "group_id": "another", "generation_id": 9, "reason": ""},
+            {"event": "unloaded", "group_id": "another"},
+        )
+        for message in messages:
+            await fake.sessions.push(message)
+        await member.commit({("clicks", 0): 1})
+        assert member.state is State.STABLE
+    assert (fake.sessions.opened_count, len(fake.bodies("join")), len(fake.bodies("heartbeat"))) == (1, 2, 1)
+
+
+async def test_a_node_that_speaks_otherwise_is_hung_up_on(fake: FakeCoordinator) -> None:
+    async with GroupMember(options(fake)) as member:
+        await member.wait_assigned(2000)
+        socket, _ = fake.sessions.open[0]
+        await socket.send_str("hello")
+        await until(lambda: fake.sessions.opened_count == 2)
+        await member.commit({("clicks", 0): 1})
+    assert fake.sessions.close_codes[0] == 1003
+
+
+# --- what is pushed --------------------------------------------------------------------------------------------------
+
+
+async def test_a_rebalance_is_joined_when_it_is_pushed_not_at_the_next_heartbeat(fake: FakeCoordinator) -> None:
+    calls = Calls()
+    async with calls.member(options(fake)) as member:
+        await member.wait_assigned(2000)
+        await fake.rebalance()
+        await member.wait_assigned(2000, newer_than=1)
+        await fake.sessions.push_rebalance(1)  # of the past
+        await member.commit({("clicks", 0): 1})
+    assert calls.names == ["assigned", "revoked", "assigned", "revoked"]
+    assert len(fake.bodies("join")) == 3
+
+
+async def test_a_push_that_is_missed_is_made_up_for_by_a_heartbeat(fake: FakeCoordinator) -> None:
+    fake.heartbeat_interval_ms = 10
+    fake.sessions.pushes_on = False
+    async with GroupMember(options(fake)) as member:
+        await member.wait_assigned(2000)
+        await fake.rebalance()
+        await member.wait_assigned(2000, newer_than=1)
+
+
+async def test_a_group_that_is_unloaded_is_found_where_it_is_now(fake: FakeCoordinator) -> None:
+    calls = Calls()
+    async with FakeCoordinator() as owner:
+        owner.heartbeat_interval_ms = LONG_MS
+        async with calls.member(options(fake)) as member:
+            await member.wait_assigned(2000)
+            await fake.asked("heartbeat")
+            await member.commit({("clicks", 0): 6})  # by then the heartbeat was answered
+            owner.group, fake.named_url = fake.group, owner.url
+            await fake.sessions.push({"event": "unloaded", "group_id": "g"})
+            await owner.asked("heartbeat")
+            await member.commit({("clicks", 0): 7})
+            await until(lambda: fake.sessions.open == [])
+        assert owner.group.offsets[("clicks", 0)].offset == 7
+        assert (fake.sessions.opened_count, owner.sessions.opened_count) == (1, 1)
+    assert calls.names == ["assigned", "revoked"]
+
+
+async def test_a_node_that_drains_is_left_without_a_word_of_failure(
+    fake: FakeCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls()
+    async with calls.member(options(fake)) as member:
+        await member.wait_assigned(2000)
+        await fake.asked("heartbeat")
+        await fake.sessions.push({"event": "drain"})
+        await fake.sessions.close(1012, b"the node is stopping")
+        await until(lambda: len(fake.bodies("heartbeat")) == 2)
+        assert member.state is State.STABLE
+    assert calls.names == ["assigned", "revoked"]
+    assert caplog.records == []
+
+
+async def test_a_wrong_node_is_left_for_the_one_it_names(fake: FakeCoordinator) -> None:
+    async with FakeCoordinator() as owner:
+        owner.heartbeat_interval_ms = LONG_MS
+        fake.plant("join", problem(ErrorCode.NOT_COORDINATOR, url=owner.url))
+        async with GroupMember(options(fake)) as member:
+            await member.wait_assigned(2000)
+            await until(lambda: fake.sessions.open == [])
+            assert len(owner.sessions.open) == 1
+        assert owner.http_calls == ["list_topics"]
+
+
+# --- losses ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["cut", "closed by the node"])
+async def test_a_lost_session_costs_nothing_and_is_made_up_for_at_once(
+    fake: FakeCoordinator, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls()
+    async with calls.member(options(fake)) as member:
+        held = await member.wait_assigned(2000)
+        await until(lambda: len(fake.bodies("heartbeat")) == 1)
+        if how == "cut":
+            fake.sessions.cut()
+        else:
+            await fake.sessions.close(1011, b"a fault")
+        await until(lambda: len(fake.bodies("heartbeat")) == 2)
+        assert (member.assignment, member.state) == (held, State.STABLE)
+        await fake.rebalance()
+        await member.wait_assigned(2000, newer_than=1)
+    assert calls.names == ["assigned", "revoked", "assigned", "revoked"]
+    assert fake.sessions.opened_count == 2
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"the session with {fake.url} is lost: " in line
+    assert how == "cut" or "closed it with 1011 (a fault)" in line
+
+
+async def test_a_join_that_waits_when_its_session_is_lost_is_asked_again_as_it_was(fake: FakeCoordinator) -> None:
+    fake.group.pending["somebody"] = "else"  # the join phase waits for it
+    async with GroupMember(options(fake)) as member:
+        await until(lambda: len(fake.bodies("join")) == 2)
+        fake.sessions.cut()
+        await until(lambda: len(fake.bodies("join")) == 3)
+        first, again = fake.bodies("join")[1:]
+        assert (first.request_id, first.member_id) == (again.request_id, again.member_id)
+        await fake.give_up("somebody")
+        await member.wait_assigned(2000)
+
+
+async def test_every_open_call_hears_of_the_loss_at_once_and_is_said_again(fake: FakeCoordinator) -> None:
+    never = asyncio.Event()
+
+    async def hold(request: web.Request) -> None:
+        await never.wait()
+
+    async with GroupMember(options(fake)) as member:
+        await member.wait_assigned(2000)
+        fake.plant("commit", *[hold] * 5)
+        commits = [asyncio.create_task(member.commit({("clicks", number % 4): 1})) for number in range(5)]
+        await until(lambda: len(fake.bodies("commit")) == 5)
+        fake.sessions.cut()
+        async with asyncio.timeout(2):  # the request timeout is ten seconds
+            await asyncio.gather(*commits)
+        assert len(fake.bodies("commit")) == 10
+
+
+async def test_a_line_that_is_dead_is_found_out_by_pings(fake: FakeCoordinator) -> None:
+    async with Proxy(fake.url) as proxy:
+        fake.named_url = proxy.url
+        opts = options(proxy, session_timeout_ms=3_000)
+        async with GroupMember(opts) as member:
+            await member.wait_assigned(2000)
+            await until(lambda: len(fake.bodies("heartbeat")) == 1)
+            proxy.freeze()
+            await until(lambda: len(fake.bodies("heartbeat")) == 2)
+            assert (proxy.upgrade_count, member.state) == (2, State.STABLE)
+
+
+def test_a_dead_line_is_found_out_well_within_the_session_timeout() -> None:
+    for session_timeout_ms in (6_000, 45_000, 300_000):
+        assert ping_interval_ms(session_timeout_ms) * 1.5 <= session_timeout_ms / 4
+    assert (ping_interval_ms(100), ping_interval_ms(10**9)) == (500, 15_000)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_bare_close_closes_the_session_and_says_nothing(fake: FakeCoordinator) -> None:
+    member = GroupMember(options(fake))
+    await member.start()
+    await member.wait_assigned(2000)
+    async with nothing_left():
+        await member.close()
+    assert (fake.bodies("leave"), fake.sessions.close_codes) == ([], [1000])
+
+
+async def test_a_member_that_fails_leaves_no_session_behind(fake: FakeCoordinator) -> None:
+    fake.plant("sync", problem(ErrorCode.FENCED_INSTANCE_ID))
+    member = GroupMember(options(fake))
+    await member.start()
+    await until(lambda: member.state is State.FAILED)
+    await until(lambda: fake.sessions.open == [])
+    await member.leave()
+
+
+@pytest.mark.parametrize("handshakes", [HANG, CUT, None])
+async def test_a_member_may_be_closed_in_the_middle_of_a_handshake(
+    fake: FakeCoordinator, handshakes: str | None
+) -> None:
+    async with Proxy(fake.url, handshakes) as proxy:
+        for turns in range(6):
+            member = GroupMember(options(proxy))
+            await member.start()
+            for _ in range(turns * turns):
+                await asyncio.sleep(0)
+            await member.close()
+
+
+# --- sharing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_members_of_a_pool_share_a_session(fake: FakeCoordinator) -> None:
+    pool = SessionPool()
+    members = [GroupMember(options(fake, client_id=f"m{number}"), sessions=pool) for number in range(3)]
+    for member in members:
+        await member.start()
+    await until(lambda: all(member.state is State.STABLE for member in members) and fake.group.generation_id >= 1)
+    await until(lambda: {len(member.assignment.partitions) for member in members if member.assignment} == {1, 2})
+    assert (fake.sessions.opened_count, pool.session_count) == (1, 1)
+    await members[0].leave()
+    assert fake.sessions.close_codes == []
+    await until(lambda: {len(member.assignment.partitions) for member in members[1:] if member.assignment} == {2})
+    await members[1].leave()
+    await members[2].leave()
+    await until(lambda: fake.sessions.close_codes == [1000])
+    assert pool.session_count == 0
+
+
+async def test_a_pool_opens_another_session_where_one_has_its_members(fake: FakeCoordinator) -> None:
+    pool = SessionPool(members_max=2)
+    members = [GroupMember(options(fake), sessions=pool) for _ in range(5)]
+    for member in members:
+        await member.start()
+    await until(lambda: len(fake.group.members) == 5)
+    assert (fake.sessions.opened_count, pool.session_count) == (3, 3)
+    await asyncio.gather(*(member.leave() for member in members))
+
+
+@pytest.mark.parametrize("setting", ["session_calls_max", "session_groups_max"])
+async def test_a_session_that_the_service_calls_full_is_left_to_the_others(
+    fake: FakeCoordinator, setting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = SessionPool()
+    async with GroupMember(options(fake), sessions=pool) as one, GroupMember(options(fake), sessions=pool) as two:
+        await until(lambda: one.state is two.state is State.STABLE and len(fake.group.members) == 2)
+        assert fake.sessions.opened_count == 1
+        fake.plant("commit", problem(ErrorCode.THROTTLING_QUOTA_EXCEEDED, setting=setting))
+        (mine,) = {("clicks", partition) for partition in range(4)} & set(list(one.assignment.partitions)[:1])  # type: ignore[union-attr]
+        await one.commit({mine: 1})
+        assert (fake.sessions.opened_count, pool.session_count) == (2, 2)
+        await two.committed()
+    assert caplog.records == []
+
+
+async def test_a_lone_member_does_not_flee_from_a_session_that_is_full_of_its_own_calls(fake: FakeCoordinator) -> None:
+    async with GroupMember(options(fake)) as member:
+        await member.wait_assigned(2000)
+        fake.plant("commit", problem(ErrorCode.THROTTLING_QUOTA_EXCEEDED, setting="session_calls_max"))
+        await member.commit({("clicks", 0): 1})
+    assert fake.sessions.opened_count == 1
+
+
+async def test_the_loss_of_a_shared_session_is_made_up_for_by_all_and_by_one_connection(fake: FakeCoordinator) -> None:
+    pool = SessionPool()
+    members = [GroupMember(options(fake), sessions=pool) for _ in range(3)]
+    for member in members:
+        await member.start()
+    await until(lambda: all(member.state is State.STABLE for member in members) and len(fake.group.members) == 3)
+    fake.calls.clear()
+    fake.sessions.cut()
+    await until(lambda: {beat.member_id for beat in fake.bodies("heartbeat")} == {each.member_id for each in members})
+    assert fake.sessions.opened_count == 2
+    await asyncio.gather(*(member.close() for member in members))
+
+
+async def test_members_with_other_tokens_do_not_share() -> None:
+    async with FakeCoordinator() as fake, nothing_left():
+        pool = SessionPool()
+        one = GroupMember(options(fake, token="a"), sessions=pool)
+        two = GroupMember(options(fake, token="b"), sessions=pool)
+        async with one, two:
+            await until(lambda: len(fake.group.members) == 2)
+            assert pool.session_count == 2
+
+
+async def test_a_pool_keeps_to_one_event_loop(fake: FakeCoordinator) -> None:
+    pool = SessionPool()
+    raised: list[BaseException] = []
+
+    async def elsewhere() -> None:
+        try:
+            await GroupMember(options(fake), sessions=pool).start()
+        except RuntimeError as error:
+            raised.append(error)
+
+    async with GroupMember(options(fake), sessions=pool) as member:
+        await member.wait_assigned(2000)
+        thread = threading.Thread(target=asyncio.run, args=(elsewhere(),))
+        thread.start()
+        await asyncio.to_thread(thread.join)
+    assert "one event loop" in str(raised[0])
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="members_max: 0 is not"):
+        SessionPool(members_max=0)
+    plain = MemberOptions(coordinator="http://127.0.0.1:1", group_id="g", topics=("t",), transport="http")
+    with pytest.raises(ValueError, match="sessions: there are none"):
+        GroupMember(plain, sessions=SessionPool())
+
+
+# --- where there are no sessions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [400, 404, 405, 426, 429, 502, HANG, CUT])
+async def test_without_sessions_a_member_goes_on_over_http_and_says_so_once(
+    fake: FakeCoordinator, answer: int | str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Proxy(fake.url, answer) as proxy:
+        fake.named_url = proxy.url
+        async with GroupMember(options(proxy), sessions=SessionPool(handshake_timeout_ms=100)) as member:
+            await member.wait_assigned(2000)
+            await fake.rebalance()
+            await member.wait_assigned(2000, newer_than=1)
+        assert fake.sessions.opened_count == 0
+        assert proxy.upgrade_count <= 2  # aiohttp itself asks again where it is cut off
+    assert {beat.wait_ms for beat in fake.bodies("heartbeat")} == {20_000}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"g: no session with {proxy.url}: the handshake was ")
+    assert line.endswith("; going on over plain HTTP")
+
+
+async def test_a_session_is_tried_again_from_time_to_time_and_used_once_there_is_one(
+    fake: FakeCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.heartbeat_interval_ms = 10
+    pool = SessionPool(try_again_ms=20, try_again_max_ms=40)
+    async with Proxy(fake.url, 404) as proxy:
+        fake.named_url = proxy.url
+        async with GroupMember(options(proxy, heartbeat_wait_ms=30), sessions=pool) as member:
+            await member.wait_assigned(2000)
+            await until(lambda: proxy.upgrade_count >= 3)
+            assert len(caplog.records) == 1
+            proxy.handshakes = None
+            await until(lambda: fake.sessions.opened_count == 1)
+            fake.calls.clear()
+            await until(lambda: len(fake.bodies("heartbeat")) >= 4)
+            assert fake.bodies("heartbeat")[-1].wait_ms == 0
+            fake.http_calls.clear()
+            await member.commit({("clicks", 0): 1})
+            assert fake.http_calls == []
+    assert len(caplog.records) == 1
+
+
+async def test_a_member_may_be_closed_while_a_session_is_tried_again(fake: FakeCoordinator) -> None:
+    pool = SessionPool(try_again_ms=5)
+    async with Proxy(fake.url, 404) as proxy:
+        fake.named_url = proxy.url
+        async with nothing_left():
+            member = GroupMember(options(proxy), sessions=pool)
+            await member.start()
+            await member.wait_assigned(2000)
+            proxy.handshakes = HANG
+            seen = proxy.upgrade_count
+            await until(lambda: proxy.upgrade_count > seen)
+            await member.close()
+
+
+async def test_sessions_that_are_cut_before_they_are_of_use_are_none(
+    fake: FakeCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def accept_and_cut(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        assert request.transport is not None
+        request.transport.abort()
+        return socket
+
+    fake.plant("session", *[accept_and_cut] * 10)
+    async with GroupMember(options(fake)) as member:
+        await member.wait_assigned(2000)
+    assert fake.sessions.opened_count == 0
+    assert "going on over plain HTTP" in caplog.text
+
+
+async def test_a_redirect_of_a_handshake_is_not_followed(fake: FakeCoordinator) -> None:
+    async with FakeCoordinator() as elsewhere:
+        elsewhere_url = f"{elsewhere.url}/v1/session"
+        fake.plant("session", web.Response(status=302, headers={"Location": elsewhere_url}))
+        async with GroupMember(options(fake, token="secret")) as member:
+            await member.wait_assigned(2000)
+        assert elsewhere.sessions.opened_count == 0
+    assert fake.sessions.opened_count == 0
+
+
+async def test_plain_http_opens_no_session(fake: FakeCoordinator) -> None:
+    async with GroupMember(options(fake, transport="http")) as member:
+        await member.wait_assigned(2000)
+    assert (fake.sessions.opened_count, fake.http_calls[0]) == (0, "coordinator")
