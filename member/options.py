@@ -43,7 +43,9 @@ class MemberOptions:
     commit or fetch with all its repeats. `leave_timeout_ms`: for the leave, after `on_revoked`.
 
     `transport`: "session" makes all calls over one WebSocket, which tells of a rebalance at once, and goes on over
-    HTTP where something on the way lets none pass; "http" never opens one. `token`: bearer token. `ssl_context`: for
+    HTTP where something on the way lets none pass; "http" never opens one. `disconnect_grace_ms`: how long the group
+    waits for this member when the WebSocket is gone, with the process or without; None takes what the service says,
+    which is 2 s, and the session timeout for a static member. `token`: bearer token. `ssl_context`: for
     https with a private authority or a client certificate; None is Python's default. `user_data`: any JSON value for
     the leader's assignor. `rack_id`: where the member runs, for assignors that look at it.
     """
@@ -60,6 +62,7 @@ class MemberOptions:
     heartbeat_interval_ms: int | None = None
     heartbeat_wait_ms: int = 20_000
     transport: TransportName = "session"
+    disconnect_grace_ms: int | None = None
     token: str | None = None
     user_data: JsonValue = None
     rack_id: str | None = None
@@ -121,6 +124,9 @@ class MemberOptions:
                 raise ValueError(f"{name}: a whole number of milliseconds, not {value!r}")
             if not least <= value <= INT32_MAX:
                 raise ValueError(f"{name}: {value} is not between {least} and {INT32_MAX}")
+        grace = self.disconnect_grace_ms
+        if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int) or not 0 <= grace <= INT32_MAX):
+            raise ValueError(f"disconnect_grace_ms: {grace!r} is not a whole number from 0 to {INT32_MAX}")
         interval = self.heartbeat_interval_ms
         if interval is not None and not 1 <= interval < self.session_timeout_ms:
             raise ValueError(

@@ -127,8 +127,8 @@ class Session:
                 case aiohttp.WSMsgType.ERROR:
                     return f"{type(message.data).__name__}: {message.data}"
                 case _:
-                    error = self._socket.exception()
-                    return "the connection ended" if error is None else f"the connection ended: {error}"
+                    broken = self._socket.exception()
+                    return "the connection ended" if broken is None else f"the connection ended: {broken}"
 
     def _take(self, message: AnswerText | Push | None) -> None:
         self.was_of_use = True

@@ -48,6 +48,7 @@ def join(
         protocols=tuple(protocols),
         session_timeout_ms=options.session_timeout_ms,
         rebalance_timeout_ms=options.rebalance_timeout_ms,
+        disconnect_grace_ms=options.disconnect_grace_ms,
         request_id=request_id,
         reason=None if reason is None else reason[:REASON_LENGTH_MAX],
         max_wait_ms=held_ms,

@@ -15,7 +15,7 @@ from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "member.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
-FIRST, WORKER, COOPERATIVE, RACKS, CHANGING = EXAMPLES
+FIRST, WORKER, COOPERATIVE, RACKS, CHANGING, SHARING = EXAMPLES
 
 
 def run(code: str, fake: FakeCoordinator) -> subprocess.CompletedProcess[str]:
@@ -85,6 +85,15 @@ def test_what_changes_with_time_is_told_at_the_join() -> None:
         done = run(f"import asyncio\n{CHANGING}\nLAGS['0'] = 7\n{life}\nasyncio.run(live())", fake)
     assert (done.returncode, done.stderr) == (0, "")
     assert fake.bodies("join")[0].protocols[0].metadata.value["user_data"] == {"weights": {"clicks": {"0": 7}}}
+
+
+def test_members_of_a_program_share_a_session() -> None:
+    fake = FakeCoordinator()
+    with running_in_thread(fake):
+        done = run(SHARING.replace("asyncio.sleep(3600)", "asyncio.sleep(0.5)"), fake)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (fake.sessions.opened_count, fake.group.members) == (1, {})
+    assert len(fake.bodies("leave")) == 2
 
 
 async def later(fake: FakeCoordinator) -> None:

@@ -99,6 +99,11 @@ def test_waiting_answers_that_come_at_once_are_not_repeated_at_once() -> None:
     assert "join" in player.open
 
 
+@pytest.mark.parametrize("grace_ms", [None, 0, 30_000])
+def test_a_join_says_how_long_to_wait_for_a_member_whose_session_is_gone(grace_ms: int | None) -> None:
+    assert Player(disconnect_grace_ms=grace_ms).to_joining().body("join").disconnect_grace_ms == grace_ms
+
+
 def test_a_cooperative_assignor_is_told_that_an_eager_member_owns_nothing() -> None:
     class Cooperative(RangeAssignor):
         name: ClassVar[str] = "cooperative"
