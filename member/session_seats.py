@@ -221,7 +221,7 @@ class Seat:
         self.open_count += 1
         try:
             outcome = await self._call(operation, body, ends_at)
-            if _names_full_session(outcome) and self._get_up_from_full():
+            while _names_full_session(outcome) and self._get_up_from_full():
                 outcome = await self._call(operation, body, ends_at)
             return outcome
         finally:
