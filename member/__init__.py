@@ -10,6 +10,7 @@ from member.assignment import Assignment
 from member.blocking import BlockingGroupMember, BlockingPartitionCounts, BlockingReplicaRacks
 from member.client import GroupMember, PartitionCounts, ReplicaRacks
 from member.consumer import Batch, BlockingConsumer, Consumer, ConsumerOptions, run
+from member.environment import options_from_environment
 from member.errors import (
     AssignorFailed,
     CallbackFailed,
@@ -29,6 +30,7 @@ from member.errors import (
     PartitionError,
     RebalanceInProgress,
     ServiceFailed,
+    TopicsUnavailable,
     UnknownMember,
     UnreadableAssignment,
 )
@@ -70,7 +72,9 @@ __all__ = [
     "ReplicaRacks",
     "ServiceFailed",
     "SessionPool",
+    "TopicsUnavailable",
     "UnknownMember",
     "UnreadableAssignment",
+    "options_from_environment",
     "run",
 ]

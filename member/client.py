@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import EllipsisType, TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 from pydantic import JsonValue
 
@@ -25,6 +25,7 @@ from member.http import HttpTransport
 from member.options import MemberOptions, check_topics, check_user_data
 from member.session_pool import SessionPool
 from member.subscription import NO_RACKS, Racks, check_racks, share_out, topics_of
+from member.topic_watch import TopicWatch
 from member.transport import SessionTransport, Transport
 from protocol import messages as m
 from protocol import operations as ops
@@ -37,6 +38,9 @@ T = TypeVar("T")
 
 PartitionCounts = Callable[[frozenset[str]], Awaitable[Mapping[str, int]]]
 """From topics to how many partitions each has; a topic that does not exist is absent. Asked by the leader alone."""
+
+AllCounts = Callable[[frozenset[str] | None], Awaitable[Mapping[str, int]]]
+"""As `PartitionCounts`, and for None of every topic; what a pattern needs."""
 
 ReplicaRacks = Callable[[frozenset[str]], Awaitable[Mapping[str, Racks]]]
 """From topics to the racks of each one's replicas; a topic of which they are not known is absent. Asked by the leader
@@ -56,7 +60,8 @@ class GroupMember:
     `on_revoked` may commit still, `on_lost` may not. If `on_assigned` raises, the member leaves and fails; what the
     other two raise is logged. None of them may wait for `leave`.
 
-    `partition_counts`: a function or a fixed mapping; None asks the service's registry of topics. `replica_racks`: the
+    `partition_counts`: a function or a fixed mapping; None asks the service's registry of topics. With a
+    `topics_pattern` the function is also asked with None, for every topic there is. `replica_racks`: the
     same, for assignors that look at racks; None takes the registry's with its counts, and no racks beside counts that
     come from elsewhere. ValueError for a mapping that is none of lists of lists of racks. `user_data_at_join`:
     gives the `user_data` of each attempt to join, for what changes with time, as the weights of partitions. It is
@@ -85,6 +90,17 @@ class GroupMember:
         if isinstance(replica_racks, Mapping):
             check_racks(replica_racks)
         self._racks = _asked_for(replica_racks)
+        self._watch = TopicWatch(
+            options,
+            counts_of_all=self._counts_of_all,
+            counts_of_some=self._counts if callable(partition_counts) else None,
+            is_leader=lambda: self._machine.assignment is not None and self._machine.assignment.leader,
+            change_topics=lambda topics: self._driver.feed(ev.SubscriptionChanged(topics, self._machine.user_data)),
+            request_rejoin=lambda reason: self._driver.feed(ev.RejoinRequested(reason)),
+            warn=lambda text: self._log(Warn(text)),
+        )
+        self._watching: asyncio.Task[None] | None = None
+        self._refused: errors.MemberError | None = None
         self._driver = Driver(
             self._machine,
             _transport_of(options, sessions),
@@ -110,9 +126,12 @@ class GroupMember:
 
     async def start(self) -> None:
         """Begin to join; returns at once. RuntimeError where it was started before."""
-        if self._machine.state is not State.UNJOINED:
+        if self._machine.state is not State.UNJOINED or self._watching is not None:
             raise RuntimeError("a member is started once; make a new one for another life")
-        self._driver.start()
+        if self._options.topics_pattern is None:
+            self._driver.start()
+        if self._watch.is_needed:
+            self._watching = asyncio.create_task(self._watch_topics())
 
     @property
     def state(self) -> State:
@@ -127,7 +146,7 @@ class GroupMember:
     @property
     def error(self) -> Exception | None:
         """What stopped the member for good; None while it runs, and after a leave or close."""
-        return self._driver.fault or self._machine.error
+        return self._driver.fault or self._machine.error or self._refused
 
     @property
     def assignment(self) -> Assignment | None:
@@ -173,6 +192,7 @@ class GroupMember:
         after a leave or close.
         """
         await self._driver.finished.wait()
+        await self._end_watching()
         if self.error is not None:
             raise self.error
 
@@ -228,9 +248,11 @@ class GroupMember:
     def subscribe(self, topics: Iterable[str], user_data: JsonValue | EllipsisType = ...) -> None:
         """Change the subscription, and the user data where given: gives up the assignment, or as a cooperative member
         what it no longer subscribes to, and joins again. The same subscription as before changes nothing. ValueError
-        where it is not usable.
+        where it is not usable, RuntimeError where a pattern is subscribed to.
         """
         self._check_running()
+        if self._options.topics_pattern is not None:
+            raise RuntimeError("this member subscribes to a pattern, which says what its topics are")
         wanted = tuple(topics)
         check_topics(wanted)
         if isinstance(user_data, EllipsisType):
@@ -249,6 +271,7 @@ class GroupMember:
             raise RuntimeError("a callback cannot wait for leave(), which waits for the callback")
         self._driver.feed(ev.LeaveRequested(reason, stay))
         await self._driver.finished.wait()
+        await self._end_watching()
 
     async def close(self) -> None:
         """Stop at once: no callback, no leave; a running callback is cancelled. The group takes the member for dead
@@ -256,6 +279,7 @@ class GroupMember:
         """
         self._driver.feed(ev.CloseRequested())
         await self._driver.hurry()
+        await self._end_watching()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -270,7 +294,7 @@ class GroupMember:
             raise self.error
         if self._machine.state in ENDED:
             raise errors.MemberClosed("the member has left the group or was closed")
-        if self._machine.state is State.UNJOINED:
+        if self._machine.state is State.UNJOINED and self._watching is None:
             raise errors.MemberClosed("the member was not started")
 
     async def _make_assignment(self, assign: Assign) -> tuple[m.SyncAssignment, ...]:
@@ -296,16 +320,53 @@ class GroupMember:
         counts, racks = (
             await self._registered(topics) if self._counts is None else (await self._counts(topics), NO_RACKS)
         )
+        self._watch.shared_out(topics, counts)
         if self._racks is not None:
             racks = await self._racks(topics)
             check_racks(racks)
         return counts, racks
 
     async def _registered(self, topics: frozenset[str]) -> tuple[Mapping[str, int], Mapping[str, Racks]]:
+        found = [topic for topic in await self._registry() if topic.topic in topics]
+        return {x.topic: x.partitions for x in found}, {x.topic: x.replica_racks for x in found if x.replica_racks}
+
+    async def _registry(self) -> tuple[m.Topic, ...]:
         answer = _answer_of(await self._driver.request(ops.LIST_TOPICS, None), errors.call_error)
         assert isinstance(answer, m.ListTopicsAnswer)
-        found = [topic for topic in answer.topics if topic.topic in topics]
-        return {x.topic: x.partitions for x in found}, {x.topic: x.replica_racks for x in found if x.replica_racks}
+        return answer.topics
+
+    async def _counts_of_all(self) -> Mapping[str, int]:
+        if self._counts is None:
+            return {topic.topic: topic.partitions for topic in await self._registry()}
+        return await cast("AllCounts", self._counts)(None)
+
+    async def _watch_topics(self) -> None:
+        """Until the member has ended."""
+        watching = asyncio.create_task(self._find_and_watch_topics())
+        try:
+            await self._driver.finished.wait()
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+
+    async def _find_and_watch_topics(self) -> None:
+        """With a pattern, the member joins when its topics are known."""
+        try:
+            if self._options.topics_pattern is not None:
+                await self._watch.find_topics()
+                if self._machine.state is State.UNJOINED:
+                    self._driver.start()
+            await self._watch.run()
+        except errors.MemberClosed:
+            return  # it was left before it had joined
+        except errors.MemberError as error:
+            self._refused = error
+            log.error("%s: the topics are refused: %s", self._options.group_id, error)
+            self._driver.feed(ev.CloseRequested())
+
+    async def _end_watching(self) -> None:
+        if self._watching is not None:
+            await asyncio.wait({self._watching})
 
     def _log(self, report: Report) -> None:
         group_id = self._options.group_id
@@ -335,8 +396,8 @@ def _asked_for(
         return source
     fixed = dict(source)
 
-    async def ask(topics: frozenset[str]) -> Mapping[str, T]:
-        return {topic: fixed[topic] for topic in topics & fixed.keys()}
+    async def ask(topics: frozenset[str] | None) -> Mapping[str, T]:
+        return {topic: value for topic, value in fixed.items() if topics is None or topic in topics}
 
     return ask
 

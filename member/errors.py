@@ -17,6 +17,7 @@ MemberError
     IllegalGeneration        the assignment it was made under is no longer this member's
     UnknownMember            the group has dropped the member meanwhile
     RebalanceInProgress      the group is between two generations; retriable
+  TopicsUnavailable          how many partitions a topic has cannot be asked now; retriable
   CoordinatorUnavailable     a commit or fetch found no working coordinator in time; retriable
   MemberClosed               the member has left or was closed, or was never started
 
@@ -152,6 +153,17 @@ class RebalanceInProgress(CommitFailed):
     """The group waits for its leader's assignment. Repeat the commit only for partitions that are kept."""
 
     default_code = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+class TopicsUnavailable(MemberError):  # noqa: N818
+    """For functions of partition counts to raise: what they ask does not answer now. The leader asks again a little
+    later, and does not fail as with `AssignorFailed`.
+    """
+
+    default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, retriable=True)
 
 
 class CoordinatorUnavailable(MemberError):  # noqa: N818

@@ -3,6 +3,7 @@
 The times depend on each other: heartbeats come several times a session, and a session is shorter than a rebalance.
 """
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
@@ -30,6 +31,10 @@ class MemberOptions:
     where all of them are cooperative, the member keeps its partitions while it joins. `eager`: it gives everything up
     before each join all the same, for programs that only know whole assignments.
 
+    `topics_pattern`: in place of `topics`, a regular expression of Python's `re` that the whole name of a topic
+    matches. `metadata_max_age_ms`: how often it is looked which topics those are, and by the leader whether one has
+    grown, where the counts are not the registry's (1 min; Kafka's is 5 min).
+
     `session_timeout_ms`: without a heartbeat for so long the group takes the member for dead (45 s, as in Kafka).
     `rebalance_timeout_ms`: how long the group waits for this member to give up its partitions and join again; longer
     than `on_revoked` ever takes (5 min, as Kafka's `max.poll.interval.ms`). `heartbeat_interval_ms`: between
@@ -52,7 +57,9 @@ class MemberOptions:
 
     coordinator: str | tuple[str, ...]
     group_id: str
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    topics_pattern: str | None = None
+    metadata_max_age_ms: int = 60_000
     client_id: str = "member"
     group_instance_id: str | None = None
     assignors: tuple[str, ...] = ("range",)
@@ -88,7 +95,10 @@ class MemberOptions:
             _check_id("rack_id", self.rack_id)
         if self.transport not in get_args(TransportName):
             raise ValueError(f'transport: {self.transport!r} is not "session" or "http"')
-        check_topics(self.topics)
+        if self.topics_pattern is None:
+            check_topics(self.topics)
+        else:
+            _check_pattern(self.topics_pattern, self.topics)
         check_user_data(self.user_data)
         _check_assignors(self.assignors)
         self._check_times()
@@ -117,6 +127,7 @@ class MemberOptions:
             "park_wait_ms": 1,
             "call_timeout_ms": 1,
             "leave_timeout_ms": 1,
+            "metadata_max_age_ms": 1,
         }
         for name, least in lowest.items():
             value = getattr(self, name)
@@ -141,6 +152,15 @@ def check_topics(topics: tuple[str, ...]) -> None:
         raise ValueError("topics: subscribe to at least one topic")
     for topic in topics:
         _check_id("topics", topic)
+
+
+def _check_pattern(pattern: str, topics: tuple[str, ...]) -> None:
+    if topics:
+        raise ValueError("topics_pattern: subscribe to topics or to a pattern, not to both")
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ValueError(f"topics_pattern: {pattern!r} is no regular expression: {error}") from error
 
 
 def check_user_data(user_data: JsonValue) -> None:

@@ -29,6 +29,8 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "coordinator.settings": frozenset({"pydantic_settings"}),
     "coordinator.main": frozenset({"aiohttp", "uvloop"}),
     "member": frozenset({"aiohttp", "yarl"}),
+    "member.sources": frozenset(),
+    "member.sources.kafka_topics": frozenset({"confluent_kafka"}),
     "spark_bridge": frozenset(),
     "spark_bridge.source": frozenset({"pyspark", "pyarrow"}),
     "spark_bridge.registration": frozenset({"pyspark", "pyarrow"}),

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from member import MemberOptions, errors
+from member.environment import FROM_ENVIRONMENT
 from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "member.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
-FIRST, WORKER, COOPERATIVE, RACKS, CHANGING, SHARING = EXAMPLES
+FIRST, WORKER, COOPERATIVE, KAFKA, RACKS, ENVIRONMENT, CHANGING, SHARING = EXAMPLES
 
 
 def run(code: str, fake: FakeCoordinator) -> subprocess.CompletedProcess[str]:
@@ -94,6 +95,29 @@ def test_members_of_a_program_share_a_session() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert (fake.sessions.opened_count, fake.group.members) == (1, {})
     assert len(fake.bodies("leave")) == 2
+
+
+def test_the_kafka_example_builds_its_members() -> None:
+    pytest.importorskip("confluent_kafka")
+    done = subprocess.run(
+        [sys.executable, "-c", KAFKA.replace('"127.0.0.1:9092"', '"127.0.0.1:1", "log_level": 0')],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_options_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RALLYPOINT_COORDINATOR", "http://a:1,http://b:1")
+    monkeypatch.setenv("RALLYPOINT_GROUP_ID", "clicks")
+    there: dict[str, MemberOptions] = {}
+    exec(ENVIRONMENT, there)
+    assert there["OPTIONS"].coordinators == ("http://a:1", "http://b:1")
+    for name in FROM_ENVIRONMENT:
+        assert f"`RALLYPOINT_{name.upper()}`" in DOC
 
 
 async def later(fake: FakeCoordinator) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from member import MemberOptions
+from member import ConsumerOptions, MemberOptions
 
 
 def options(**changes: Any) -> MemberOptions:
@@ -22,6 +22,24 @@ def test_urls_lose_the_slash_at_their_end() -> None:
     assert options(coordinator=("http://a/", "https://b:1/base")).coordinators == ("http://a", "https://b:1/base")
 
 
+CONSUMER_REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"auto_offset_reset": "soonest"}, "auto_offset_reset: 'soonest' is none of earliest, latest, none"),
+    ({"commit_mode": "never"}, "commit_mode: 'never' is none of batch, interval, manual"),
+    ({"on_error": "skip"}, "on_error: 'skip' is none of stop, retry"),
+    ({"concurrency": 0}, "concurrency: 0 is not between 1 and"),
+    ({"max_poll_records": 1.5}, "max_poll_records: a whole number, not 1.5"),
+    ({"error_backoff_ms": 10, "error_backoff_max_ms": 9}, "error_backoff_max_ms: 9 is not between 10 and"),
+    ({"group_id": ""}, "group_id: .* 1 to 255"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), CONSUMER_REFUSED)
+def test_an_option_of_a_consumer_that_cannot_be_used_is_named(changes: dict[str, Any], words: str) -> None:
+    plain: dict[str, Any] = {"coordinator": "http://127.0.0.1:8000", "group_id": "g", "topics": ("clicks",)}
+    with pytest.raises(ValueError, match=words):
+        ConsumerOptions(**(plain | changes))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -36,6 +54,9 @@ def test_urls_lose_the_slash_at_their_end() -> None:
         ({"group_instance_id": ""}, "group_instance_id: .* 1 to 255"),
         ({"rack_id": ""}, "rack_id: .* 1 to 255"),
         ({"topics": ()}, "topics: subscribe to at least one"),
+        ({"topics_pattern": "click.*"}, "topics_pattern: subscribe to topics or to a pattern, not to both"),
+        ({"topics": (), "topics_pattern": "("}, "topics_pattern: '\\(' is no regular expression"),
+        ({"metadata_max_age_ms": 0}, "metadata_max_age_ms: 0 is not between 1"),
         ({"topics": ("",)}, "topics: .* 1 to 255"),
         ({"topics": "clicks"}, "topics: a tuple of text, as \\(\"clicks\",\\), not 'clicks'"),
         ({"assignors": "range"}, "assignors: a tuple of text"),

@@ -11,6 +11,7 @@ import pytest
 from member import Batch, Consumer, ConsumerOptions
 from member.assignment import Assignment
 from member.consumer import Fetched, NoCommittedOffset, OffsetOutOfRange
+from member.consumer.contract import Offsets
 from member.errors import (
     CallbackFailed,
     CoordinatorUnavailable,
@@ -21,7 +22,7 @@ from member.errors import (
     RebalanceInProgress,
     partitions_error,
 )
-from member.testing import FakeGroup, MemorySource
+from member.testing import FakeGroup, FakeMember, MemorySource
 from protocol.messages import OffsetCommit
 
 A, B = ("clicks", 0), ("clicks", 1)
@@ -343,6 +344,33 @@ async def test_commits_by_time_come_seldom_and_a_revocation_does_not_wait_for_th
         await w.group.wait_committed({A: 2})
 
 
+async def test_a_commit_by_time_that_is_under_way_comes_before_that_of_a_revocation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    under_way, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(FakeMember):
+        async def commit(self, offsets: Offsets, *, generation_id: int | None = None) -> None:
+            if not under_way.is_set():
+                under_way.set()
+                await go_on.wait()
+            await super().commit(offsets, generation_id=generation_id)
+
+    monkeypatch.setattr("member.testing.FakeMember", Slow)
+    async with world(commit_mode="interval", auto_commit_interval_ms=1, max_poll_records=1) as w:
+        w.source.append("clicks", 0, "a")
+        await w.group.assign({A})
+        await under_way.wait()
+        w.source.append("clicks", 0, "b")
+        await w.desk.got(2)
+        revoking = asyncio.create_task(w.group.assign(()))
+        await asyncio.sleep(0.01)
+        assert w.group.offsets == {}, "it waits for the older one"
+        go_on.set()
+        await revoking
+        assert w.group.offsets[A].offset == 2
+
+
 async def test_what_is_committed_by_hand_is_all_that_is_committed() -> None:
     async with world(commit_mode="manual", max_poll_records=2) as w:
         w.source.append("clicks", 0, "a", "b", "c")
@@ -376,6 +404,27 @@ async def test_a_handler_may_commit_within_its_batch_under_the_generation_it_was
         with pytest.raises(IllegalGeneration, match="clicks-1"):
             await w.consumer.commit({B: 2})
         assert w.group.offsets[A].offset == 1
+
+
+async def test_a_commit_names_the_generation_in_which_the_partition_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[tuple[set[tuple[str, int]], int | None]] = []
+
+    class Noting(FakeMember):
+        async def commit(self, offsets: Offsets, *, generation_id: int | None = None) -> None:
+            named.append((set(offsets), generation_id))
+            await super().commit(offsets, generation_id=generation_id)
+
+    monkeypatch.setattr("member.testing.FakeMember", Noting)
+    async with world(cooperative=True, commit_mode="manual") as w:
+        w.source.append("clicks", 0, "a")
+        w.source.append("clicks", 1, "x")
+        await w.group.assign({A})
+        await w.group.assign({A, B})
+        await w.desk.got(2)
+        await w.consumer.commit({A: 1, B: 1})
+        await w.consumer.commit({A: 0})
+        await w.consumer.commit()
+    assert named == [({A}, 1), ({B}, 2), ({A}, 1), ({A}, 1)]
 
 
 # --- a rebalance -----------------------------------------------------------------------------------------------------
@@ -429,7 +478,7 @@ async def test_nothing_is_committed_of_what_was_lost() -> None:
     async def on_lost(held: Assignment) -> None:
         lost.append(held)
 
-    async with world(hooks={"on_lost": on_lost}) as w:
+    async with world(hooks={"on_lost": on_lost}, concurrency=2) as w:
         go_on = asyncio.Event()
         committed: list[int] = []
 
@@ -464,9 +513,10 @@ async def test_hooks_see_what_was_committed_and_may_commit() -> None:
         seen.append(("revoked", w.group.offsets[A].offset if A in w.group.offsets else None))
         await w.consumer.commit()
 
-    for mode, expected in (("batch", 1), ("manual", None)):
+    for mode, expected in (("interval", 1), ("manual", None)):
         seen.clear()
-        async with world(commit_mode=mode, hooks={"on_assigned": on_assigned, "on_revoked": on_revoked}) as w:
+        hooks = {"on_assigned": on_assigned, "on_revoked": on_revoked}
+        async with world(commit_mode=mode, auto_commit_interval_ms=100_000, hooks=hooks) as w:
             w.source.append("clicks", 0, "a")
             await w.group.assign({A})
             await w.desk.got(1)

@@ -46,8 +46,8 @@ def test_reading_on_does_not_read_again_what_was_read(tmp_path: Path) -> None:
     assert read(source, 0, 2) == ([b"0", b"1"], 2)
     (path,) = (tmp_path / "clicks" / "0").glob("*.jsonl")
     text = path.read_bytes()
-    path.write_bytes(text.replace(b'{"value":"0"}', b"not a record!"))
-    assert read(source, 2) == ([b"2"], 3)
+    path.write_bytes(text.replace(b'{"value":"0"}\n', b"no line at all"))
+    assert read(source, 2) == ([b"2"], 3), "what stands before was not even counted"
     with pytest.raises(SourceError, match="the line of offset 0 is no record"):
         read(source, 0)
 

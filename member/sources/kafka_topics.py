@@ -1,0 +1,72 @@
+"""How many partitions Kafka's topics have, from the cluster's own metadata. Nothing is read or joined there.
+
+Needs the extra `kafka`. The metadata of all topics is asked for, in one request: naming one that does not exist could
+make it, where the cluster makes topics on demand.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from member.errors import TopicsUnavailable
+
+INTERNAL_PREFIX = "__"
+"""Of topics that Kafka keeps for itself; a pattern does not mean them, as in Kafka's own consumers."""
+
+
+class KafkaTopics:
+    """Counts for `partition_counts`: the method `partition_counts` where it may block, `ask` for asyncio.
+
+    `config`: librdkafka's options, at least `bootstrap.servers`. `request_timeout_ms`: for one answer. `cache_ms`: an
+    answer is good for so long. TopicsUnavailable, which is retriable, where the cluster does not answer. Methods may be
+    called from any thread; connections live as long as the instance.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        request_timeout_ms: int = 10_000,
+        cache_ms: int = 5_000,
+        now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+    ) -> None:
+        if "bootstrap.servers" not in config:
+            raise ValueError("bootstrap.servers: name at least one broker")
+        self._config = dict(config)
+        self._request_timeout_ms = request_timeout_ms
+        self._cache_ms = cache_ms
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._client: AdminClient | None = None
+        self._known: Mapping[str, int] | None = None
+        self._asked_at_ms = 0.0
+
+    def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
+        """Of these topics, or for None of all but the internal ones. One that does not exist is absent."""
+        with self._lock:
+            if self._known is None or self._now_ms() - self._asked_at_ms >= self._cache_ms:
+                self._known = self._look_up()
+                self._asked_at_ms = self._now_ms()
+            known = self._known
+        if topics is None:
+            return {topic: count for topic, count in known.items() if not topic.startswith(INTERNAL_PREFIX)}
+        return {topic: known[topic] for topic in topics & known.keys()}
+
+    async def ask(self, topics: frozenset[str] | None) -> Mapping[str, int]:
+        """As `partition_counts`, in a thread."""
+        return await asyncio.to_thread(self.partition_counts, topics)
+
+    def _look_up(self) -> Mapping[str, int]:
+        if self._client is None:
+            self._client = AdminClient(self._config)
+        try:
+            found = self._client.list_topics(timeout=self._request_timeout_ms / 1000).topics
+        except KafkaException as error:
+            raise TopicsUnavailable(f"Kafka says nothing about its topics: {error.args[0]}") from error
+        # A topic that was made a moment ago may have no partitions yet: then it is as good as absent.
+        return {topic: len(metadata.partitions) for topic, metadata in found.items() if metadata.partitions}

@@ -1,0 +1,192 @@
+"""Which topics a pattern means, and whether one has grown: the watch by itself, and in a member."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from member import GroupMember, MemberClosed, MemberOptions, NotAuthenticated
+from member.errors import TopicsUnavailable
+from member.topic_watch import TopicWatch, matching
+from protocol.errors import ErrorCode
+from tests.fakes.fake_coordinator import FakeCoordinator, problem
+
+
+def options(url: str = "http://127.0.0.1:1", **changes: Any) -> MemberOptions:
+    plain: dict[str, Any] = {
+        "coordinator": url,
+        "group_id": "g",
+        "topics_pattern": "click.*",
+        "metadata_max_age_ms": 10,
+        "retry_backoff_ms": 1,
+        "retry_backoff_max_ms": 5,
+    }
+    return MemberOptions(**(plain | changes))
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeCoordinator]:
+    async with FakeCoordinator({"clicks": 2, "orders": 1, "old-clicks": 1}) as coordinator:
+        before = asyncio.all_tasks()
+        yield coordinator
+        async with asyncio.timeout(5):
+            while left := {
+                task for task in asyncio.all_tasks() - before if "Watch" in repr(task) or "_watch" in repr(task)
+            }:
+                await asyncio.wait(left)
+
+
+def test_the_whole_name_matches() -> None:
+    topics = {"clicks": 1, "old-clicks": 1, "clicks-2": 3, "orders": 1}
+    assert matching("clicks", topics) == ("clicks",)
+    assert matching("clicks.*", topics) == ("clicks", "clicks-2")
+    assert matching("clicks|orders", topics) == ("clicks", "orders")
+    assert matching("none", topics) == ()
+
+
+class Ears:
+    """What a watch told."""
+
+    def __init__(self, *, leads: bool = True) -> None:
+        self.counts: dict[str, int] = {"clicks": 2}
+        self.leads = leads
+        self.told: list[object] = []
+        self.watch = TopicWatch(
+            options(topics_pattern=None, topics=("clicks",)),
+            counts_of_all=self._all,
+            counts_of_some=self._some,
+            is_leader=lambda: self.leads,
+            change_topics=self.told.append,
+            request_rejoin=self.told.append,
+            warn=self.told.append,
+        )
+
+    async def _all(self) -> Mapping[str, int]:
+        return self.counts
+
+    async def _some(self, topics: frozenset[str]) -> Mapping[str, int]:
+        return {topic: self.counts[topic] for topic in topics & self.counts.keys()}
+
+
+async def test_a_leader_tells_growth_until_it_is_shared_out() -> None:
+    ears = Ears()
+    await ears.watch.look()
+    assert ears.told == [], "it has not shared out anything yet"
+    ears.watch.shared_out(frozenset({"clicks", "missing"}), {"clicks": 2})
+    await ears.watch.look()
+    assert ears.told == []
+    ears.counts = {"clicks": 4, "missing": 1}
+    await ears.watch.look()
+    await ears.watch.look()
+    assert ears.told == ["the number of partitions changed: clicks from 2 to 4, missing from 0 to 1"] * 2
+    ears.watch.shared_out(frozenset({"clicks", "missing"}), ears.counts)
+    await ears.watch.look()
+    assert len(ears.told) == 2
+
+
+async def test_who_does_not_lead_looks_for_nothing() -> None:
+    ears = Ears(leads=False)
+    ears.watch.shared_out(frozenset({"clicks"}), {"clicks": 1})
+    await ears.watch.look()
+    assert ears.told == []
+
+
+async def test_a_member_joins_with_what_its_pattern_means_and_follows_it(fake: FakeCoordinator) -> None:
+    async with GroupMember(options(fake.url)) as member:
+        held = await member.wait_assigned(5000)
+        assert held.partitions == {("clicks", 0), ("clicks", 1)}
+        assert fake.bodies("join")[0].protocols[0].metadata.value["topics"] == ["clicks"]
+        fake.topics["clicks-2"] = 1
+        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        assert held.partitions == {("clicks", 0), ("clicks", 1), ("clicks-2", 0)}
+        del fake.topics["clicks"]
+        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        assert held.partitions == {("clicks-2", 0)}
+        with pytest.raises(RuntimeError, match="subscribes to a pattern"):
+            member.subscribe(["clicks"])
+
+
+async def test_a_pattern_that_means_nothing_yet_joins_with_nothing(fake: FakeCoordinator) -> None:
+    async with GroupMember(options(fake.url, topics_pattern="later-.*")) as member:
+        held = await member.wait_assigned(5000)
+        assert held.partitions == frozenset()
+        assert fake.bodies("join")[0].protocols[0].metadata.value["topics"] == []
+        fake.topics["later-on"] = 1
+        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        assert held.partitions == {("later-on", 0)}
+
+
+async def test_the_topics_are_asked_for_until_there_is_an_answer(
+    fake: FakeCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[frozenset[str] | None] = []
+
+    async def counts(topics: frozenset[str] | None) -> Mapping[str, int]:
+        asked.append(topics)
+        if len(asked) < 3:
+            raise TopicsUnavailable("the broker is away")
+        known = {"clicks": 1 if len(asked) < 6 else 3, "orders": 1}
+        return {topic: count for topic, count in known.items() if topics is None or topic in topics}
+
+    async with GroupMember(options(fake.url), partition_counts=counts) as member:
+        held = await member.wait_assigned(5000)
+        assert held.partitions == {("clicks", 0)}
+        assert "the topics cannot be had yet: TopicsUnavailable" in caplog.text
+        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        assert held.partitions == {("clicks", 0), ("clicks", 1), ("clicks", 2)}, "the leader saw that it grew"
+    assert asked[:3] == [None] * 3
+    assert frozenset({"clicks"}) in asked
+
+
+async def test_growth_of_a_source_reaches_a_member_without_a_pattern(fake: FakeCoordinator) -> None:
+    known = {"clicks": 1}
+
+    async def counts(topics: frozenset[str]) -> Mapping[str, int]:
+        return dict(known)
+
+    plain = options(fake.url, topics_pattern=None, topics=("clicks",))
+    async with GroupMember(plain, partition_counts=counts) as member:
+        held = await member.wait_assigned(5000)
+        known["clicks"] = 2
+        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        assert held.partitions == {("clicks", 0), ("clicks", 1)}
+    reasons = [body.reason for body in fake.bodies("join")]
+    assert "the number of partitions changed: clicks from 1 to 2" in reasons
+
+
+async def test_a_refusal_of_the_topics_stops_the_member(fake: FakeCoordinator) -> None:
+    fake.plant("list_topics", problem(ErrorCode.SASL_AUTHENTICATION_FAILED))
+    member = GroupMember(options(fake.url))
+    await member.start()
+    with pytest.raises(NotAuthenticated):
+        await member.wait_assigned(5000)
+    assert isinstance(member.error, NotAuthenticated)
+    await member.leave()
+    assert fake.bodies("join") == []
+
+
+async def test_it_may_leave_before_the_topics_are_known(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rallypoint.member")
+    member = GroupMember(options("http://127.0.0.1:1"))
+    await member.start()
+    with pytest.raises(RuntimeError, match="started once"):
+        await member.start()
+    await asyncio.sleep(0.02)
+    await asyncio.wait_for(member.leave(), 5)
+    with pytest.raises(MemberClosed):
+        await member.wait_assigned(100)
+    other = GroupMember(options("http://127.0.0.1:1"))
+    await other.start()
+    await asyncio.wait_for(other.close(), 5)
+
+
+async def test_a_failing_look_is_told_and_repeated(fake: FakeCoordinator, caplog: pytest.LogCaptureFixture) -> None:
+    async with GroupMember(options(fake.url)) as member:
+        held = await member.wait_assigned(5000)
+        fake.plant("list_topics", problem(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        fake.topics["clicks-2"] = 1
+        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        assert ("clicks-2", 0) in held.partitions
+    assert "the topics could not be looked at: NotAuthorized" in caplog.text
