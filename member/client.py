@@ -128,6 +128,7 @@ class GroupMember:
         """Begin to join; returns at once. RuntimeError where it was started before."""
         if self._machine.state is not State.UNJOINED or self._watching is not None:
             raise RuntimeError("a member is started once; make a new one for another life")
+        self._driver.open()
         if self._options.topics_pattern is None:
             self._driver.start()
         if self._watch.is_needed:
@@ -354,8 +355,7 @@ class GroupMember:
         try:
             if self._options.topics_pattern is not None:
                 await self._watch.find_topics()
-                if self._machine.state is State.UNJOINED:
-                    self._driver.start()
+                self._driver.start()
             await self._watch.run()
         except errors.MemberClosed:
             return  # it was left before it had joined

@@ -76,11 +76,16 @@ class Driver:
         self.fault: Exception | None = None
         self.finished = asyncio.Event()
 
-    def start(self) -> None:
-        """Begin. Needs the running event loop, and keeps to it. RuntimeError where the transport keeps to another."""
+    def open(self) -> None:
+        """Make ready for requests, before the start. Needs the running event loop, and keeps to it. RuntimeError where
+        the transport keeps to another.
+        """
         self._transport.attach(self.feed)
         self._callbacks = asyncio.create_task(self._run_callbacks())
         self._callbacks.add_done_callback(self._note_fault)
+
+    def start(self) -> None:
+        """Begin to join, once it is open."""
         self.feed(ev.Started())
 
     @property
