@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,15 +19,20 @@ from tests.real.parts import free_port
 
 START_TIMEOUT_SECONDS = 30
 STOP_TIMEOUT_SECONDS = 20
+RELEASE_TIMEOUT_SECONDS = 5
 
 
 @dataclass
 class ServiceProcess:
-    """`rallypoint serve` on a free port and a store in `folder`; both stay the same over restarts."""
+    """`rallypoint serve` on a free port and a store in `folder`; both stay the same over restarts.
+
+    `prefix`: a command that is to run it, and its members, as `nsenter`.
+    """
 
     folder: Path
     options: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
+    prefix: tuple[str, ...] = ()
     process: "subprocess.Popen[str] | None" = None
 
     @property
@@ -41,6 +47,7 @@ class ServiceProcess:
     def start(self) -> None:
         """Start it and wait for its one line."""
         command = [
+            *self.prefix,
             *(sys.executable, "-m", "cli.main", "serve", "--port", str(self.port)),
             *("--storage", f"sqlite:///{self.folder / 'rallypoint.db'}", *self.options),
         ]
@@ -69,11 +76,33 @@ class ServiceProcess:
         self._close()
         return code
 
+    def pause(self) -> None:
+        """SIGSTOP: it stands still, and its connections stay open."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
     def _close(self) -> None:
         assert self.process is not None
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process = None
+
+    def metrics(self) -> dict[str, float]:
+        """What it counts now: each series, with its labels as they stand on the page."""
+        with urllib.request.urlopen(self.url + "/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        series = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in series}
+
+    def open_files(self) -> int:
+        """Files and sockets that the process has open."""
+        assert self.process is not None
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def send(self, method: str, path: str, body: Any = None, timeout_seconds: float = 30) -> tuple[int, Any]:
         """One request without any of our own client code: (status, parsed answer)."""
@@ -87,6 +116,24 @@ class ServiceProcess:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)
+
+
+@contextmanager
+def nothing_left_behind(service: ServiceProcess) -> Iterator[None]:
+    """At the end the service has as many open files, sessions and waiting calls as at the beginning, within seconds."""
+    before = possessions(service)
+    yield
+    deadline = time.monotonic() + RELEASE_TIMEOUT_SECONDS
+    while (now := possessions(service)) != before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert now == before
+
+
+def possessions(service: ServiceProcess) -> dict[str, float]:
+    """What grows with clients and must not outlive them."""
+    counted = service.metrics()
+    gauges = ("rallypoint_sessions", "rallypoint_parked_calls", "rallypoint_event_streams")
+    return {"files": service.open_files(), **{name: counted[name] for name in gauges}}
 
 
 @contextmanager
