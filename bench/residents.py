@@ -1,14 +1,13 @@
 """Many members as a process of their own, each on a session of its own, that do nothing but stay.
 
 `python -m bench.residents --port PORT --members 1000 --group-size 100` forms the groups, then sends a heartbeat of each
-member every `--interval-ms`, spread evenly over it, and counts. They speak the protocol with as little work as can be
-(`bench.session`), and do what a member does that lives by its connection: where it is lost they connect again at once
-the first time, then after a growing, random pause, and send a heartbeat as soon as they have a connection. They join
-again only where a heartbeat says so.
+member every `--interval-ms`, spread over it, and counts. They do what a member does that lives by its connection:
+where it is lost they connect again at once the first time, then after a growing, random pause, and send a heartbeat as
+soon as they can. They never join again: whatever would make them do so is a wrong answer, and counted.
 
 Each line on standard output is one JSON object with `what` and `at_s`, the system's monotonic clock: `settled` once
-every group has all its members, and `back` each time that all who had lost their connections have had a good
-heartbeat since. Commands on standard input: `begin` counts from 0 from now on; `report` says the counts; `end`, or the
+every member of every group has had a good heartbeat, and `back` each time that all who had lost their connections have
+had one since. Commands on standard input: `begin` counts from 0 from now on; `report` says the counts; `end`, or the
 end of standard input, hangs up without a leave. `begin` and `end` are answered with `begun` and `ended`.
 """
 
@@ -18,58 +17,54 @@ import gc
 import random
 import resource
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from time import perf_counter, process_time
 from typing import Any
 
 import uvloop
 
-from bench.connection import Answer, ConnectionBrokenError
-from bench.crowd import is_rebalancing, share_out
+from bench.crowd import HEARD, Crowd, Member, is_rebalancing
 from bench.figures import percentile
+from bench.line import Answer, ConnectionBrokenError
 from bench.member_program import say
-from bench.session import SessionConnection, call_frame
-from protocol.errors import ErrorCode
-from protocol.operations import HEARTBEAT, JOIN, SYNC
+from bench.session import SessionConnection
+from protocol.operations import HEARTBEAT
 
-PROTOCOL = "bench"
 ANSWER_TIMEOUT_S = 10.0
 """A heartbeat without an answer for so long is counted as unanswered, and its connection given up."""
-JOIN_TIMEOUT_S = 120.0
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
-CONNECTING_AT_ONCE = 500
-"""Connections that one process opens at the same time in its beginning. A lost one is made again without a limit."""
+FORMING_AT_ONCE = 10
 ERRORS_KEPT = 5
 
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened since `begin`. `joins` counts requests to join, `lost` connections that broke."""
+    """What has happened since `begin`. `lost`: connections that broke. `put_off`: heartbeats to be sent again, as a
+    node that stops says; `wrong`: answers with no place in a quiet life.
+    """
 
     heartbeats: int = 0
     unanswered: int = 0
+    put_off: int = 0
     wrong: int = 0
     lost: int = 0
-    joins: int = 0
-    rebalances: int = 0
-    pushes: int = 0
     latencies_s: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def note_wrong(self, text: str) -> None:
-        """Something came that has no place in a quiet life."""
+        """One more; the first few are kept."""
         self.wrong += 1
         if len(self.errors) < ERRORS_KEPT:
             self.errors.append(text)
 
 
-class Session(SessionConnection):
+class WatchedSession(SessionConnection):
     """A session that says when it is gone, also while nothing is asked."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
         self.is_gone = asyncio.Event()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -79,235 +74,154 @@ class Session(SessionConnection):
 
 
 class Residents:
-    """All members of this process, and what they count. `sizes`: members by group and generation, as told its leader."""
+    """All members of this process, and what they count. `away`: how many wait for a good heartbeat."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self.given = given
         self.tally = Tally()
-        self.sizes: dict[tuple[str, int], int] = {}
-        self.gate = asyncio.Semaphore(CONNECTING_AT_ONCE)
-        self.members = [Resident(self, number) for number in range(given.members)]
-        self._away = 0
+        self.away = given.members
+        self._is_settled = asyncio.Event()
+        self._interval_s = given.interval_ms / 1000
+        self._size = given.group_size
+        self._member_count = given.members
+        self._crowds = [
+            Crowd(given.host, given.port, f"{given.group_prefix}-{number}", WatchedSession)
+            for number in range(given.members // given.group_size)
+        ]
+        self._gate = asyncio.Semaphore(FORMING_AT_ONCE)
+        self._lives: list[asyncio.Task[None]] = []
 
     async def form(self) -> None:
-        """Return when every group has all its members in one generation."""
-        while not all(self._is_whole(group) for group in self._groups()):  # noqa: ASYNC110 - nothing else waits for it
-            await asyncio.sleep(0.05)
+        """Form the groups. Returns when every member lives, and has said so."""
+        await asyncio.gather(*(self._form_one(crowd) for crowd in self._crowds))
+        await self._is_settled.wait()
 
-    def _groups(self) -> list[list["Resident"]]:
-        size = self.given.group_size
-        return [self.members[first : first + size] for first in range(0, len(self.members), size)]
+    async def _form_one(self, crowd: Crowd) -> None:
+        async with self._gate:
+            await crowd.grow(self._size)
+            await crowd.rest()
+            # Their connections are new, so the service waits for a word of each, and not for long.
+            self._lives += [asyncio.create_task(self._live(crowd, member)) for member in crowd.members]
 
-    def _is_whole(self, group: Sequence["Resident"]) -> bool:
-        generations = {member.generation_id for member in group}
-        return len(generations) == 1 and all(member.is_settled and member.seen == len(group) for member in group)
+    async def run(self) -> None:
+        """Until one of them meets something that it cannot go on from: never, it is to be cancelled."""
+        try:
+            await asyncio.gather(*self._lives)
+        finally:
+            for life in self._lives:
+                life.cancel()
+            await asyncio.gather(*self._lives, return_exceptions=True)
 
-    def went_away(self) -> None:
-        """One more has lost its connection."""
-        self._away += 1
+    def hang_up(self) -> None:
+        """Close every connection."""
+        for member in self._members():
+            member.hang_up()
 
-    def came_back(self) -> None:
-        """One of them has had a good heartbeat."""
-        self._away -= 1
-        if self._away == 0:
+    async def _live(self, crowd: Crowd, member: Member) -> None:
+        """Heartbeats of one member, whatever happens to its connections."""
+        is_away = True
+        due = perf_counter()
+        while True:
+            try:
+                answer = await _beat(crowd, member, due)
+            except (ConnectionBrokenError, TimeoutError) as broken:
+                self.tally.lost += 1
+                self.tally.unanswered += isinstance(broken, TimeoutError)
+                self.away += not is_away
+                is_away = True
+                await _reconnect(member)
+                due = perf_counter()
+                continue
+            if answer != HEARD and _is_put_off(answer):
+                self.tally.put_off += 1
+                due += PAUSE_FIRST_S
+                continue
+            self._count(answer, perf_counter() - due)
+            due += self._interval_s
+            if is_away:
+                is_away = False
+                self._came_back()
+                due -= self._interval_s * random.random()  # not all at once from then on
+
+    def _count(self, answer: Answer, latency_s: float) -> None:
+        if answer == HEARD:
+            self.tally.heartbeats += 1
+            self.tally.latencies_s.append(latency_s)
+        else:
+            self.tally.note_wrong(f"{answer.status} {answer.body[:300].decode(errors='replace')}")
+
+    def _came_back(self) -> None:
+        self.away -= 1
+        if self.away == 0 and self._is_settled.is_set():
             say("back")
+        elif self.away == 0:
+            self._is_settled.set()
+
+    def _members(self) -> Iterator[Member]:
+        return (member for crowd in self._crowds for member in crowd.members)
 
     def report(self) -> dict[str, Any]:
-        """The counts."""
+        """The counts. `connected`: sessions that are open now."""
         tally = self.tally
         times = tally.latencies_s or [float("inf")]
+        lines = (member.line for member in self._members())
         return {
-            "members": len(self.members),
-            "connected": sum(member.is_connected for member in self.members),
-            "generations": sorted({member.generation_id for member in self.members}),
-            "heartbeats": tally.heartbeats, "unanswered": tally.unanswered, "wrong": tally.wrong, "lost": tally.lost,
-            "joins": tally.joins, "rebalances": tally.rebalances, "pushes": tally.pushes, "errors": tally.errors,
-            "p50_ms": percentile(times, 50) * 1000, "p99_ms": percentile(times, 99) * 1000,
-            "max_ms": max(times) * 1000, "cpu_s": time.process_time(),
-        }  # fmt: skip
+            "members": self._member_count,
+            "connected": sum(isinstance(line, WatchedSession) and not line.is_gone.is_set() for line in lines),
+            "heartbeats": tally.heartbeats,
+            "unanswered": tally.unanswered,
+            "put_off": tally.put_off,
+            "wrong": tally.wrong,
+            "lost": tally.lost,
+            "errors": tally.errors,
+            "p50_ms": percentile(times, 50) * 1000,
+            "p99_ms": percentile(times, 99) * 1000,
+            "max_ms": max(times) * 1000,
+            "cpu_s": process_time(),
+        }
 
 
-class Resident:
-    """One member, on one session after the other."""
+async def _beat(crowd: Crowd, member: Member, due: float) -> Answer:
+    """The answer to a heartbeat that is sent when it is due. Raises ConnectionBrokenError, TimeoutError."""
+    await _sleep_until(due, member)
+    assert member.line is not None
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        return await member.line.exchange(member.line.frame_of(HEARTBEAT, crowd.group_id, member.heartbeat))
 
-    def __init__(self, residents: Residents, number: int) -> None:
-        given = residents.given
-        self.member_id = ""
-        self.generation_id = -1
-        self.is_settled = False
-        self.is_connected = False
-        self._residents = residents
-        self._group_id = f"{given.group_prefix}-{number // given.group_size}"
-        self._number = number
-        self._is_away = False
-        self._attempt = 0
 
-    @property
-    def seen(self) -> int:
-        """Members of its group in its generation; 0 where it has none, or the leader has not been told."""
-        return self._residents.sizes.get((self._group_id, self.generation_id), 0)
+def _is_put_off(answer: Answer) -> bool:
+    """Whether it is to be tried again, with the membership as it is."""
+    return not is_rebalancing(answer) and bool(answer.json().get("retriable"))
 
-    async def live(self) -> None:
-        """Until cancelled."""
-        while True:
-            session = await self._connect()
-            if session is not None:
-                try:
-                    await self._stay(session)
-                except (ConnectionBrokenError, TimeoutError) as broken:
-                    self._lost(broken)
-                finally:
-                    self.is_connected = False
-                    self._residents.tally.pushes += session.push_count
-                    session.close()
 
-    async def _connect(self) -> Session | None:
-        """Connect; None where it failed, after a pause that grows. The first attempt comes without one."""
-        if self._attempt:
-            pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2 ** (self._attempt - 1))
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1))
-        self._attempt += 1
-        given = self._residents.given
+async def _reconnect(member: Member) -> None:
+    """Connect as often as it takes: at once the first time, then after a pause that grows."""
+    pause_s = PAUSE_FIRST_S
+    while True:
         try:
-            async with self._residents.gate:
-                session = await Session.open(given.host, given.port)
+            await member.reconnect()
         except (OSError, ConnectionBrokenError):
-            return None
-        assert isinstance(session, Session)
-        self._attempt = 0
-        self.is_connected = True
-        return session
-
-    def _lost(self, broken: Exception) -> None:
-        tally = self._residents.tally
-        if isinstance(broken, TimeoutError):
-            tally.unanswered += 1
-        tally.lost += 1
-        if not self._is_away and self.is_settled:
-            self._is_away = True
-            self._residents.went_away()
-
-    async def _stay(self, session: Session) -> None:
-        """Be a member on this session until it breaks."""
-        interval_s = self._residents.given.interval_ms / 1000
-        if not self.is_settled:
-            await self._join(session)
-            # Not all at once from then on.
-            due = time.perf_counter() + interval_s * self._number / len(self._residents.members)
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1))
+            pause_s = min(pause_s * 2, PAUSE_MAX_S)
         else:
-            due = time.perf_counter()
-        while True:
-            await _sleep_until(due, session)
-            await self._beat(session, due)
-            due += interval_s
-
-    async def _beat(self, session: Session, due: float) -> None:
-        body = {"generation_id": self.generation_id, "member_id": self.member_id}
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            answer = await session.exchange(call_frame(HEARTBEAT, self._group_id, body))
-        tally = self._residents.tally
-        if answer == (200, b"{}"):
-            tally.heartbeats += 1
-            tally.latencies_s.append(time.perf_counter() - due)
-            if self._is_away:
-                self._is_away = False
-                self._residents.came_back()
-        elif is_rebalancing(answer):
-            tally.rebalances += 1
-            self.is_settled = False
-            await self._join(session)
-        else:
-            tally.note_wrong(f"heartbeat: {_text(answer)}")
-            self.is_settled, self.member_id = False, ""
-            await self._join(session)
-
-    async def _join(self, session: Session) -> None:
-        """Join and sync until there is an assignment."""
-        async with asyncio.timeout(JOIN_TIMEOUT_S):
-            while not await self._join_once(session):
-                pass
-        self.is_settled = True
-
-    async def _join_once(self, session: Session) -> bool:
-        given = self._residents.given
-        body = {
-            "member_id": self.member_id, "client_id": f"resident-{self._number}", "protocol_type": "consumer",
-            "protocols": [{"name": PROTOCOL, "metadata": {"topics": ["bench"]}}],
-            "session_timeout_ms": given.session_timeout_ms, "rebalance_timeout_ms": 60_000,
-        }  # fmt: skip
-        self._residents.tally.joins += 1
-        answer = await session.exchange(call_frame(JOIN, self._group_id, body))
-        joined = answer.json()
-        if answer.status != 200:
-            self.member_id = joined.get("member_id") or self.member_id
-            if answer.status != 202 and joined.get("error_code") != ErrorCode.MEMBER_ID_REQUIRED:
-                self._residents.tally.note_wrong(f"join: {_text(answer)}")
-                self.member_id = ""
-                await asyncio.sleep(PAUSE_FIRST_S)
-            return False
-        return await self._sync(session, joined)
-
-    async def _sync(self, session: Session, joined: dict[str, Any]) -> bool:
-        generation_id = joined["generation_id"]
-        given = []
-        if joined["leader"] == self.member_id:
-            shares = share_out(member["member_id"] for member in joined["members"])
-            given = [{"member_id": member_id, "assignment": share} for member_id, share in shares.items()]
-            self._residents.sizes[self._group_id, generation_id] = len(given)
-        body = {
-            "generation_id": generation_id, "member_id": self.member_id, "protocol_type": "consumer",
-            "protocol_name": PROTOCOL, "assignments": given,
-        }  # fmt: skip
-        while (answer := await session.exchange(call_frame(SYNC, self._group_id, body))).status == 202:
-            pass
-        if answer.status == 200 and answer.json()["assignment"]["partitions"]:
-            self.generation_id = generation_id
-            return True
-        if not is_rebalancing(answer):
-            self._residents.tally.note_wrong(f"sync: {_text(answer)}")
-        return False
+            return
 
 
-async def _sleep_until(due: float, session: Session) -> None:
-    """Until then, or until the session is gone: then ConnectionBrokenError."""
-    delay_s = due - time.perf_counter()
+async def _sleep_until(due: float, member: Member) -> None:
+    """Until then, or until its session is gone: then ConnectionBrokenError."""
+    assert isinstance(member.line, WatchedSession)
+    delay_s = due - perf_counter()
     if delay_s > 0:
         try:
             async with asyncio.timeout(delay_s):
-                await session.is_gone.wait()
+                await member.line.is_gone.wait()
         except TimeoutError:
             return
-    if session.is_gone.is_set():
+    if member.line.is_gone.is_set():
         raise ConnectionBrokenError("the session is gone")
 
 
-def _text(answer: Answer) -> str:
-    return f"{answer.status} {answer.body[:300].decode(errors='replace')}"
-
-
-async def run(given: argparse.Namespace) -> None:
-    """From the first connection to the last."""
-    commands = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
-    residents = Residents(given)
-    lives = [asyncio.create_task(member.live()) for member in residents.members]
-    obeying = asyncio.create_task(_obey(commands, residents))
-    forming = asyncio.create_task(_form(residents))
-    done, _ = await asyncio.wait({obeying, *lives}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (obeying, forming, *lives):
-        task.cancel()
-    await asyncio.gather(obeying, forming, *lives, return_exceptions=True)
-    for task in done:
-        task.result()
-    say("ended", **residents.report())
-
-
-async def _form(residents: Residents) -> None:
-    await residents.form()
-    say("settled", joins=residents.tally.joins)
-
-
-async def _obey(commands: asyncio.StreamReader, residents: Residents) -> None:
+async def obey(commands: asyncio.StreamReader, residents: Residents) -> None:
+    """Do what is asked until the end."""
     while True:
         match (await commands.readline()).decode().strip():
             case "begin":
@@ -319,21 +233,49 @@ async def _obey(commands: asyncio.StreamReader, residents: Residents) -> None:
                 return
 
 
+async def run(given: argparse.Namespace) -> None:
+    """From the first connection to the last."""
+    commands = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    residents = Residents(given)
+    await residents.form()
+    say("settled")
+    lives = asyncio.create_task(residents.run())
+    obeying = asyncio.create_task(obey(commands, residents))
+    done, _ = await asyncio.wait((lives, obeying), return_when=asyncio.FIRST_COMPLETED)
+    last = residents.report()
+    for task in (lives, obeying):
+        task.cancel()
+    await asyncio.gather(lives, obeying, return_exceptions=True)
+    for task in done:
+        task.result()
+    residents.hang_up()
+    say("ended", **last)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.residents", allow_abbrev=False)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--members", type=int, default=1_000)
+    parser.add_argument("--members", type=int, default=1_000, help="in all; a multiple of the group size")
     parser.add_argument("--group-size", type=int, default=100)
     parser.add_argument("--group-prefix", default="residents", help="the groups are PREFIX-0, PREFIX-1, …")
     parser.add_argument("--interval-ms", type=int, default=3_000)
-    parser.add_argument("--session-timeout-ms", type=int, default=45_000)
     return parser
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Read the options, allow as many connections as the system does, live."""
+    parser = make_parser()
+    given = parser.parse_args()
+    if given.members % given.group_size:
+        parser.error("--members: it is no multiple of --group-size")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    gc.disable()
-    uvloop.run(run(make_parser().parse_args()))
+    gc.disable()  # a pause here would look like the service's
+    uvloop.run(run(given))
+
+
+if __name__ == "__main__":
+    main()

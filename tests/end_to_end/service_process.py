@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.end_to_end.network import SERVICE, Network, call_inside, way_in
 from tests.real.parts import free_port
 
 START_TIMEOUT_SECONDS = 30
@@ -26,18 +27,19 @@ RELEASE_TIMEOUT_SECONDS = 5
 class ServiceProcess:
     """`rallypoint serve` on a free port and a store in `folder`; both stay the same over restarts.
 
-    `prefix`: a command that is to run it, and its members, as `nsenter`.
+    `host`, `namespace`: the address in that network namespace; a loopback one in this process's own by default.
     """
 
     folder: Path
     options: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
-    prefix: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    namespace: Path | None = None
     process: "subprocess.Popen[str] | None" = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def log(self) -> str:
@@ -47,8 +49,8 @@ class ServiceProcess:
     def start(self) -> None:
         """Start it and wait for its one line."""
         command = [
-            *self.prefix,
-            *(sys.executable, "-m", "cli.main", "serve", "--port", str(self.port)),
+            *(() if self.namespace is None else way_in(self.namespace)),
+            *(sys.executable, "-m", "cli.main", "serve", "--host", self.host, "--port", str(self.port)),
             *("--storage", f"sqlite:///{self.folder / 'rallypoint.db'}", *self.options),
         ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
@@ -94,8 +96,8 @@ class ServiceProcess:
 
     def metrics(self) -> dict[str, float]:
         """What it counts now: each series, with its labels as they stand on the page."""
-        with urllib.request.urlopen(self.url + "/metrics", timeout=10) as page:
-            lines = page.read().decode().splitlines()
+        _, page = self._ask(urllib.request.Request(self.url + "/metrics"), 10)
+        lines = page.decode().splitlines()
         series = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in series}
 
@@ -110,12 +112,19 @@ class ServiceProcess:
         request = urllib.request.Request(
             self.url + path, data=data, method=method, headers={"Content-Type": "application/json"}
         )
-        try:
-            with urllib.request.urlopen(request, timeout=timeout_seconds) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.load(error)
+        status, answer = self._ask(request, timeout_seconds)
+        return status, json.loads(answer)
+
+    def _ask(self, request: urllib.request.Request, timeout_seconds: float) -> tuple[int, bytes]:
+        def ask() -> tuple[int, bytes]:
+            try:
+                with urllib.request.urlopen(request, timeout=timeout_seconds) as answer:
+                    return answer.status, answer.read()
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, error.read()
+
+        return ask() if self.namespace is None else call_inside(self.namespace, ask)
 
 
 @contextmanager
@@ -137,9 +146,12 @@ def possessions(service: ServiceProcess) -> dict[str, float]:
 
 
 @contextmanager
-def running_service(folder: Path, *options: str) -> Iterator[ServiceProcess]:
-    """Started, and gone at the end whatever happens."""
+def running_service(folder: Path, *options: str, network: Network | None = None) -> Iterator[ServiceProcess]:
+    """Started, and gone at the end whatever happens. With a network it is in the namespace of the service."""
     service = ServiceProcess(folder, options)
+    if network is not None:
+        service.host, service.namespace = network.address(SERVICE), network.namespace(SERVICE)
+        service.options = (*options, "--insecure")
     try:
         service.start()
         yield service

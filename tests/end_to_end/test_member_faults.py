@@ -6,6 +6,7 @@ partitions move after the grace; one that stands still keeps them open, and the 
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.slow
 ALL = frozenset(range(PARTITIONS))
 QUICK = ("--group-initial-rebalance-delay-ms", "300")
 """It is for the first members of an empty group; nothing that is tested here waits for it."""
-SHORT = {"session_timeout_ms": 2_500, "heartbeat_interval_ms": 500}
+SHORT: dict[str, Any] = {"session_timeout_ms": 2_500, "heartbeat_interval_ms": 500}
 """Sessions that a test can wait for, where the service allows them."""
 ALLOWS_SHORT = ("--group-min-session-timeout-ms", "1000")
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_a_service_that_stands_still_for_less_than_a_session_moves_nothing(tmp_p
 
 def test_a_service_that_stands_still_for_longer_has_nobody_work_on_and_all_come_again(tmp_path: Path) -> None:
     """Its members cannot know whether it has given their partitions away, so each lets go by its own clock."""
-    short = {"session_timeout_ms": 2_500, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_000}
+    short: dict[str, Any] = {"session_timeout_ms": 2_500, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_000}
     options = (*QUICK, "--group-min-session-timeout-ms", "1000")
     with running_group(tmp_path, NAMES, *options, **short) as (service, members):
         marks = [len(member.lines) for member in members]

@@ -1,0 +1,101 @@
+"""Service and members on hosts of their own, as namespaces are, and what a network does to them.
+
+Nobody closes anything here: a host that is cut off says no goodbye. So the grace of a closed connection must not begin,
+the session timeout decides, and what is shorter than that moves nothing.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.member_process import PARTITIONS, check_nothing_left, running_group, settle
+from tests.end_to_end.network import running_network
+
+pytestmark = pytest.mark.slow
+
+ALL = frozenset(range(PARTITIONS))
+QUICK = ("--group-initial-rebalance-delay-ms", "300")
+ALLOWS_SHORT = ("--group-min-session-timeout-ms", "1000")
+PINGS = ("--session-ping-interval-ms", "600")
+SHORT: dict[str, Any] = {"session_timeout_ms": 4_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_500}
+LATE_S = 0.5
+"""How late a process of a busy machine may be."""
+
+
+def test_a_line_that_loses_and_delays_packets_moves_nothing(tmp_path: Path) -> None:
+    with (
+        running_network(tmp_path, "a", "b") as network,
+        running_group(tmp_path, ("a", "b"), *QUICK, network=network, heartbeat_interval_ms=300) as (_, members),
+    ):
+        marks = [len(member.lines) for member in members]
+        network.spoil("loss a 0.2")
+        network.spoil("delay a 0.03")
+        network.spoil("loss b 0.05")
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            assert [member.ask("commit").what for member in members] == ["committed", "committed"]
+        assert [member.changes(mark) for member, mark in zip(members, marks, strict=True)] == [[], []]
+        for member in members:
+            check_nothing_left(member.leave())
+
+
+@pytest.mark.parametrize(("spoil", "mend"), [("cut a", "mend a"), ("link a down", "link a up")])
+def test_a_blip_of_a_second_moves_nothing(tmp_path: Path, spoil: str, mend: str) -> None:
+    with (
+        running_network(tmp_path, "a", "b") as network,
+        running_group(tmp_path, ("a", "b"), *QUICK, network=network) as (_, members),
+    ):
+        marks = [len(member.lines) for member in members]
+        network.spoil(spoil)
+        members[0].tell("commit")
+        time.sleep(1)
+        network.spoil(mend)
+        assert members[0].wait_for("committed", "refused", since=marks[0]).what == "committed"
+        time.sleep(2.5)  # a grace, if one had begun
+        assert [member.changes(mark) for member, mark in zip(members, marks, strict=True)] == [[], []]
+        for member in members:
+            check_nothing_left(member.leave())
+
+
+def test_a_member_that_is_cut_off_lets_go_by_its_own_clock_before_another_has_its_part(tmp_path: Path) -> None:
+    options = (*QUICK, *ALLOWS_SHORT, *PINGS)
+    with (
+        running_network(tmp_path, "a", "b") as network,
+        running_group(tmp_path, ("a", "b"), *options, network=network, **SHORT) as (service, (cut_off, other)),
+    ):
+        mark, mark_of_other = len(cut_off.lines), len(other.lines)
+        before = other.generation_id
+        cut_at_s = time.monotonic()
+        network.spoil("cut a")
+        lost = cut_off.wait_for("lost", since=mark)
+        assigned = other.wait_for("assigned", since=mark_of_other)
+        assert other.owned == ALL
+        assert lost.at_s < assigned.at_s + LATE_S, "two had the same partitions at the same time"
+        assert assigned.at_s - cut_at_s > 3, "the session timeout decides, not the grace"
+        assert service.metrics()['rallypoint_sessions_expired_total{kind="disconnected"}'] == 0
+        network.spoil("mend a")
+        assert settle([cut_off, other]) > before
+        assert cut_off.changes(mark) == ["lost", "assigned"]
+        assert [member.ask("commit").what for member in (cut_off, other)] == ["committed", "committed"]
+        for member in (cut_off, other):
+            check_nothing_left(member.leave())
+
+
+def test_a_host_that_vanishes_is_waited_for_as_long_as_its_session_and_leaves_nothing(tmp_path: Path) -> None:
+    options = (*QUICK, *ALLOWS_SHORT, *PINGS)
+    with (
+        running_network(tmp_path, "a", "b") as network,
+        running_group(tmp_path, ("a", "b"), *options, network=network, **SHORT) as (service, (vanished, other)),
+    ):
+        mark = len(other.lines)
+        network.spoil("cut a")
+        killed_at_s = vanished.kill()
+        assigned = other.wait_for("assigned", since=mark)
+        assert other.owned == ALL
+        assert assigned.at_s - killed_at_s > 3, "the session timeout decides, not the grace"
+        counted = service.metrics()
+        assert counted['rallypoint_sessions_closed_total{reason="unanswered_ping"}'] == 1
+        assert counted["rallypoint_sessions"] == 1
+        check_nothing_left(other.leave())
