@@ -17,10 +17,6 @@ T = TypeVar("T")
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 CHUNK_BYTES = 65_536
-HEAD_MAX_BYTES = 16_384
-NO_SESSIONS = (
-    b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 11\r\nConnection: close\r\n\r\nno upgrades"
-)
 
 
 class Pair:
@@ -52,7 +48,6 @@ class FaultyLine:
         self.connection_count = 0
         self._service_port = 0
         self._delay_s = 0.0
-        self._refuses_sessions = False
         self._pairs: set[Pair] = set()
         self._loop = asyncio.new_event_loop()
         self._passing = asyncio.Event()
@@ -102,10 +97,6 @@ class FaultyLine:
         """Close every open connection; how many there were."""
         return self._each(Pair.close)
 
-    def refuse_sessions(self, refuses: bool = True) -> None:
-        """Answer every handshake of a WebSocket as a proxy does that knows none."""
-        self._call(lambda: setattr(self, "_refuses_sessions", refuses))
-
     def _each(self, end: Callable[[Pair], None]) -> int:
         def end_all() -> int:
             pairs = [pair for pair in self._pairs if not pair.is_lost]
@@ -151,17 +142,11 @@ class FaultyLine:
         self.connection_count += 1
         with closing(writer), suppress(OSError):  # who cannot be connected, or was reset, leaves the other with a close
             await self._passing.wait()
-            head = await reader.read(CHUNK_BYTES)
-            if self._refuses_sessions and b"upgrade: websocket" in head[:HEAD_MAX_BYTES].lower():
-                writer.write(NO_SESSIONS)
-                await writer.drain()
-                return
             service_reader, service_writer = await asyncio.open_connection("127.0.0.1", self._service_port)
             with closing(service_writer):
                 pair = Pair(writer, service_writer)
                 self._pairs.add(pair)
                 try:
-                    service_writer.write(head)
                     await asyncio.gather(
                         self._pass_on(pair, reader, service_writer), self._pass_on(pair, service_reader, writer)
                     )

@@ -1,4 +1,4 @@
-"""Real members behind a proxy that is the network's worse days: connections held up, lost, reset, closed and refused.
+"""Real members behind a proxy that is the network's worse days: connections held up, lost, reset and closed.
 
 The service advertises the proxy's address, so everything that its members send goes through it.
 """
