@@ -135,7 +135,7 @@ def nothing_left_behind(service: ServiceProcess) -> Iterator[None]:
     deadline = time.monotonic() + RELEASE_TIMEOUT_SECONDS
     while (now := possessions(service)) != before and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert now == before
+    assert now == before, f"{now} is left, where there was {before}"
 
 
 def possessions(service: ServiceProcess) -> dict[str, float]:
