@@ -140,7 +140,8 @@ class FaultyLine:
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connection_count += 1
-        with closing(writer), suppress(OSError):  # who cannot be connected, or was reset, leaves the other with a close
+        # Who cannot be connected, or was reset, leaves the other with a close. A cancellation is the proxy's own end.
+        with closing(writer), suppress(OSError, asyncio.CancelledError):
             await self._passing.wait()
             service_reader, service_writer = await asyncio.open_connection("127.0.0.1", self._service_port)
             with closing(service_writer):

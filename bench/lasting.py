@@ -1,0 +1,130 @@
+"""What lasts: members that are killed, and many that are not.
+
+Unlike in the other benchmarks the members are processes of their own: real ones, of `member`, where one is killed, and
+`bench.residents` where there are many.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+from bench.connection import Connection, Frames
+from bench.crowd import WrongAnswerError
+from bench.figures import Cost, LoadResult, RebalanceResult, Round, per_1000, rebalance_result, together
+from bench.plan import Benchmark, Plan, serving
+from bench.process import Server
+from bench.program import Program, program
+from protocol.operations import METRICS, PUT_TOPIC, path_of
+
+TOPIC = "bench"
+PARTITIONS = 6
+TAKEOVER_ROUNDS = 4
+"""Times the rounds that were asked for: each takes as long as a member's grace, and hardly any processor time."""
+HELD_GROUP_SIZE = 100
+HELD_SECONDS = 4
+"""Times the length of a load."""
+FORMING_TIMEOUT_S = 240.0
+
+
+# --- one is killed ---------------------------------------------------------------------------------------------------
+
+
+async def _takeover(plan: Plan) -> Sequence[RebalanceResult]:
+    """One of two members is killed; until the other has all partitions. Every setting of both sides is its default."""
+    rounds: list[Round] = []
+    costs: list[Cost] = []
+    with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
+        directory = Path(name)
+        async with serving(directory) as server:
+            await _put_topic(server)
+            options = json.dumps({"coordinator": server.url, "group_id": "group", "topics": [TOPIC]})
+            async with program(directory, "survivor", "bench.member_program", options) as survivor:
+                await _owns(survivor, PARTITIONS)
+                for _ in range(1 if plan.rounds == 1 else plan.rounds * TAKEOVER_ROUNDS):
+                    async with program(directory, "victim", "bench.member_program", options) as victim:
+                        shared = await _owns(survivor, PARTITIONS // 2)
+                        await _owns(victim, PARTITIONS // 2)
+                        meter = server.meter()
+                        killed_at_s = monotonic()
+                        await victim.kill()
+                    whole = await _owns(survivor, PARTITIONS)
+                    costs.append(meter.stop())
+                    generations = whole["generation_id"] - shared["generation_id"]
+                    rounds.append(Round(whole["at_s"] - killed_at_s, generations, 0))
+    return [rebalance_result("takeover", rounds, together(costs), members=2)]
+
+
+async def _owns(member: Program, count: int) -> dict[str, Any]:
+    """Wait until the member has so many partitions; the line that says so."""
+    while len((said := await member.line("assigned"))["partitions"]) != count:
+        pass
+    return said
+
+
+async def _put_topic(server: Server) -> None:
+    connection = await Connection.open(server.host, server.port)
+    frames = Frames(server.host, server.port)
+    answer = await connection.exchange(frames.put(path_of(PUT_TOPIC, topic=TOPIC), {"partitions": PARTITIONS}))
+    connection.close()
+    if answer.status != 200:
+        raise WrongAnswerError(f"the topic: {answer.status} {answer.body!r}")
+
+
+# --- many stay -------------------------------------------------------------------------------------------------------
+
+
+async def _held(plan: Plan) -> Sequence[LoadResult]:
+    """Members in groups of 100, on a session each, with a heartbeat every 3 s: all are answered, nobody rebalances."""
+    seconds = plan.seconds * HELD_SECONDS
+    size = min(HELD_GROUP_SIZE, plan.held)
+    with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
+        directory = Path(name)
+        async with serving(directory) as server:
+            arguments = ("--port", str(server.port), "--members", str(plan.held), "--group-size", str(size))
+            async with program(directory, "residents", "bench.residents", *arguments) as residents:
+                await residents.line("settled", timeout_s=FORMING_TIMEOUT_S)
+                # The first interval belongs to the settling: connections are new, and those before are given up.
+                await _let_pass(residents, 4.0)
+                before = await _generations(server)
+                meter = server.meter()
+                said = await _let_pass(residents, seconds)
+                cost = meter.stop()
+                if await _generations(server) != before:
+                    raise WrongAnswerError("a group has rebalanced")
+    return [_held_result(said, cost)]
+
+
+async def _let_pass(residents: Program, seconds: float) -> dict[str, Any]:
+    """Count for so long; what was counted."""
+    residents.tell("begin")
+    began = (await residents.line("begun"))["at_s"]
+    residents.tell(f"report-after {seconds}")
+    said = await residents.line("report", timeout_s=seconds + 60)
+    return {**said, "seconds": said["at_s"] - began}
+
+
+def _held_result(said: Mapping[str, Any], cost: Cost) -> LoadResult:
+    errors = said["wrong"] + said["unanswered"] + said["lost"] + said["members"] - said["connected"]
+    requests = said["heartbeats"] + said["wrong"] + said["unanswered"]
+    return LoadResult(
+        name="sessions-held",
+        connections=said["connected"],
+        members=said["members"],
+        requests=requests,
+        errors=errors,
+        seconds=cost.seconds,
+        requests_per_second=requests / cost.seconds,
+        cpu_seconds=cost.cpu_seconds,
+        cpu_seconds_per_1000=per_1000(cost.cpu_seconds, requests),
+        p50_ms=said["p50_ms"] if said["heartbeats"] else math.nan,
+        p99_ms=said["p99_ms"] if said["heartbeats"] else math.nan,
+        max_ms=said["max_ms"] if said["heartbeats"] else math.nan,
+        rss_before_bytes=cost.rss_before_bytes,
+        rss_bytes=cost.rss_bytes,
+        others_cores=cost.others_cores,
+        first_errors=tuple(said["errors"]),
+    )
