@@ -29,9 +29,13 @@ class Frames:
 
     def post_path(self, path: str, body: Any) -> bytes:
         """A POST of a JSON body."""
+        return self.with_body("POST", path, body)
+
+    def with_body(self, method: str, path: str, body: Any) -> bytes:
+        """A request of a JSON body."""
         text = json.dumps(body, separators=(",", ":")).encode()
-        return b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
-            path.encode(), self._host, len(text), text,
+        return b"%b %b HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+            method.encode(), path.encode(), self._host, len(text), text,
         )  # fmt: skip
 
     def get(self, path: str) -> bytes:

@@ -4,6 +4,7 @@ Unlike in the other benchmarks the members are processes of their own: real ones
 `bench.residents` where there are many.
 """
 
+import asyncio
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,10 @@ from typing import Any
 from bench.connection import Connection, Frames
 from bench.crowd import WrongAnswerError
 from bench.figures import Cost, LoadResult, RebalanceResult, Round, per_1000, rebalance_result, together
-from bench.plan import Benchmark, Plan, serving
+from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan, serving
 from bench.process import Server
 from bench.program import Program, program
-from protocol.operations import METRICS, PUT_TOPIC, path_of
+from protocol.operations import PUT_TOPIC, path_of
 
 TOPIC = "bench"
 PARTITIONS = 6
@@ -34,14 +35,18 @@ FORMING_TIMEOUT_S = 240.0
 
 
 async def _takeover(plan: Plan) -> Sequence[RebalanceResult]:
-    """One of two members is killed; until the other has all partitions. Every setting of both sides is its default."""
+    """One of two members is killed; until the other has all partitions. Every setting of both sides is its default.
+
+    The group is never empty, so it waits for newcomers in its beginning alone.
+    """
     rounds: list[Round] = []
     costs: list[Cost] = []
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
         directory = Path(name)
-        async with serving(directory) as server:
+        async with serving(directory, delay_ms=DEFAULT_DELAY_MS) as server:
             await _put_topic(server)
-            options = json.dumps({"coordinator": server.url, "group_id": "group", "topics": [TOPIC]})
+            url = f"http://{server.host}:{server.port}"
+            options = json.dumps({"coordinator": url, "group_id": "group", "topics": [TOPIC]})
             async with program(directory, "survivor", "bench.member_program", options) as survivor:
                 await _owns(survivor, PARTITIONS)
                 for _ in range(1 if plan.rounds == 1 else plan.rounds * TAKEOVER_ROUNDS):
@@ -68,7 +73,8 @@ async def _owns(member: Program, count: int) -> dict[str, Any]:
 async def _put_topic(server: Server) -> None:
     connection = await Connection.open(server.host, server.port)
     frames = Frames(server.host, server.port)
-    answer = await connection.exchange(frames.put(path_of(PUT_TOPIC, topic=TOPIC), {"partitions": PARTITIONS}))
+    path = path_of(PUT_TOPIC, topic=TOPIC)
+    answer = await connection.exchange(frames.with_body("PUT", path, {"partitions": PARTITIONS}))
     connection.close()
     if answer.status != 200:
         raise WrongAnswerError(f"the topic: {answer.status} {answer.body!r}")
@@ -101,10 +107,19 @@ async def _held(plan: Plan) -> Sequence[LoadResult]:
 async def _let_pass(residents: Program, seconds: float) -> dict[str, Any]:
     """Count for so long; what was counted."""
     residents.tell("begin")
-    began = (await residents.line("begun"))["at_s"]
-    residents.tell(f"report-after {seconds}")
-    said = await residents.line("report", timeout_s=seconds + 60)
-    return {**said, "seconds": said["at_s"] - began}
+    await residents.line("begun")
+    await asyncio.sleep(seconds)
+    residents.tell("report")
+    return await residents.line("report")
+
+
+async def _generations(server: Server) -> dict[bytes, bytes]:
+    """Of each group, as the metrics have them."""
+    connection = await Connection.open(server.host, server.port)
+    answer = await connection.exchange(Frames(server.host, server.port).get("/metrics"))
+    connection.close()
+    lines = (line.rpartition(b" ") for line in answer.body.splitlines())
+    return {name: value for name, _, value in lines if name.startswith(b"rallypoint_group_generation{")}
 
 
 def _held_result(said: Mapping[str, Any], cost: Cost) -> LoadResult:
@@ -128,3 +143,10 @@ def _held_result(said: Mapping[str, Any], cost: Cost) -> LoadResult:
         others_cores=cost.others_cores,
         first_errors=tuple(said["errors"]),
     )
+
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "takeover": Benchmark("one of two real members is killed: until the other has its part", _takeover),
+    "sessions-held": Benchmark("10,000 members in groups of 100 that send a heartbeat every 3 s on sessions", _held),
+}
+"""By name, in the order in which they run."""

@@ -97,6 +97,7 @@ def plan_of(given: argparse.Namespace) -> Plan:
         at_rest=sizes[-1],
         rounds=1 if given.quick else 5,
         directory=given.data,
+        held=given.members or (1_000 if given.quick else 10_000),
     )
 
 

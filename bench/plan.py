@@ -15,13 +15,16 @@ DEFAULT_DELAY_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured. `seconds`: of a load; one at rest takes half as long again. `directory`: for the stores."""
+    """How much is measured. `seconds`: of a load; one at rest takes half as long again. `directory`: for the stores.
+    `held`: the members of `sessions-held`.
+    """
 
     seconds: float
     sizes: tuple[int, ...]
     at_rest: int
     rounds: int
     directory: Path
+    held: int = 10_000
 
     @property
     def warm_up_s(self) -> float:

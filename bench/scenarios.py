@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench import rebalances
+from bench import lasting, rebalances
 from bench.assignors import CASES, QUICK, measure_all
 from bench.connection import Connection, Frames
 from bench.crowd import HEARD, TOPIC, Crowd, WrongAnswerError
@@ -236,6 +236,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "at-rest": Benchmark("1,000 members that send a heartbeat every 3 s", measure_at_rest),
     "sessions-at-rest": Benchmark("the same on a session for each of them", measure_sessions_at_rest),
     **rebalances.BENCHMARKS,
+    **lasting.BENCHMARKS,
     "assignors": Benchmark("what sharing out costs a leader, by assignor, up to 2,000 x 200,000", measure_assignors),
 }
 """In the order in which they run."""

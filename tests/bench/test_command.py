@@ -16,8 +16,8 @@ def plan(*arguments: str) -> Plan:
 
 def test_plans() -> None:
     assert plan() == Plan(10.0, (100, 1000), 1000, 5, Path("/"))
-    assert plan("--quick") == Plan(2.0, (100,), 100, 1, Path("/"))
-    assert plan("--quick", "--members", "7", "--seconds", "0.5") == Plan(0.5, (7,), 7, 1, Path("/"))
+    assert plan("--quick") == Plan(2.0, (100,), 100, 1, Path("/"), held=1_000)
+    assert plan("--quick", "--members", "7", "--seconds", "0.5") == Plan(0.5, (7,), 7, 1, Path("/"), held=7)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class ServiceProcess:
 
 @contextmanager
 def nothing_left_behind(service: ServiceProcess) -> Iterator[None]:
-    """At the end the service has no more open files, sessions and waiting calls than at the beginning, within seconds."""
+    """In the end the service has no more open files, sessions and waiting calls than before, within seconds."""
     time.sleep(0.2)  # until it has closed the connection of whatever was asked last
     before = possessions(service)
     yield
