@@ -114,11 +114,15 @@ class Crowd:
 
     # --- between them ------------------------------------------------------------------------------------------------
 
-    async def rest(self) -> None:
-        """Stop watching, and give each member a fresh line. The group stays as it is."""
+    async def rest(self, *, on_its_line: bool = False) -> None:
+        """Stop watching, and give each member a fresh line. The group stays as it is.
+
+        `on_its_line`: a member whose line is free keeps it, so that the service sees no end of it.
+        """
         await self._stop_watching()
         for member in self.members:
-            await member.reconnect()
+            if not on_its_line or member.line is None or not member.line.is_open:
+                await member.reconnect()
 
     async def disband(self) -> None:
         """All leave, and hang up."""

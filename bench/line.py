@@ -77,6 +77,11 @@ class Line(asyncio.Protocol, ABC):
         finally:
             self._waiting = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a call can be sent, as far as is known."""
+        return self._transport is not None
+
     def close(self) -> None:
         """Hang up, without a goodbye."""
         if self._transport is not None:

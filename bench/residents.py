@@ -24,15 +24,18 @@ from typing import Any
 
 import uvloop
 
-from bench.crowd import HEARD, Crowd, Member, is_rebalancing
+from bench.crowd import HEARD, Crowd, Member
 from bench.figures import percentile
 from bench.line import Answer, ConnectionBrokenError
 from bench.member_program import say
 from bench.session import SessionConnection
+from protocol.errors import ErrorCode
 from protocol.operations import HEARTBEAT
 
 ANSWER_TIMEOUT_S = 10.0
 """A heartbeat without an answer for so long is counted as unanswered, and its connection given up."""
+PUT_OFF = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+"""What a node answers that stops, or has just begun."""
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
 FORMING_AT_ONCE = 10
@@ -98,8 +101,8 @@ class Residents:
     async def _form_one(self, crowd: Crowd) -> None:
         async with self._gate:
             await crowd.grow(self._size)
-            await crowd.rest()
-            # Their connections are new, so the service waits for a word of each, and not for long.
+            # Those that hung up here would have no longer than their grace to be back, beside all that join.
+            await crowd.rest(on_its_line=True)
             self._lives += [asyncio.create_task(self._live(crowd, member)) for member in crowd.members]
 
     async def run(self) -> None:
@@ -166,7 +169,7 @@ class Residents:
         lines = (member.line for member in self._members())
         return {
             "members": self._member_count,
-            "connected": sum(isinstance(line, WatchedSession) and not line.is_gone.is_set() for line in lines),
+            "connected": sum(line is not None and line.is_open for line in lines),
             "heartbeats": tally.heartbeats,
             "unanswered": tally.unanswered,
             "put_off": tally.put_off,
@@ -190,7 +193,7 @@ async def _beat(crowd: Crowd, member: Member, due: float) -> Answer:
 
 def _is_put_off(answer: Answer) -> bool:
     """Whether it is to be tried again, with the membership as it is."""
-    return not is_rebalancing(answer) and bool(answer.json().get("retriable"))
+    return answer.json().get("error_code") in PUT_OFF
 
 
 async def _reconnect(member: Member) -> None:
