@@ -1,0 +1,70 @@
+"""What lasts, with few members and processes of their own: that it measures what it says."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench import lasting
+from bench.connection import Connection, Frames
+from bench.crowd import Crowd
+from bench.figures import LoadResult, RebalanceResult, is_right
+from bench.lasting import BENCHMARKS
+from bench.plan import Plan, service
+from bench.process import Server
+from bench.session import SessionConnection
+from protocol.operations import START_REBALANCE, path_of
+
+SMALL = Plan(seconds=1.0, sizes=(5,), at_rest=5, rounds=1, directory=Path(), held=5)
+
+
+async def held(plan: Plan) -> LoadResult:
+    (result,) = await BENCHMARKS["sessions-held"].run(plan)
+    assert isinstance(result, LoadResult)
+    return result
+
+
+@pytest.mark.slow
+async def test_members_that_are_held_are_all_heard(tmp_path: Path) -> None:
+    found = await held(replace(SMALL, directory=tmp_path))
+    assert is_right(found), found
+    assert (found.connections, found.members) == (5, 5)
+    assert 5 <= found.requests <= 10, "one each in 3 s, for 4 s"
+
+
+@pytest.mark.slow
+async def test_a_rebalance_meanwhile_fails_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = lasting._generations
+
+    async def rebalance_and_look(server: Server) -> dict[bytes, bytes]:
+        found = await look(server)
+        connection = await Connection.open(server.host, server.port)
+        frame = Frames(server.host, server.port).post_path(path_of(START_REBALANCE, group_id="residents-0"), {})
+        assert (await connection.exchange(frame)).status == 200
+        connection.close()
+        return found
+
+    monkeypatch.setattr(lasting, "_generations", rebalance_and_look)
+    assert not is_right(await held(replace(SMALL, directory=tmp_path)))
+
+
+@pytest.mark.slow
+async def test_a_killed_member_is_replaced(tmp_path: Path) -> None:
+    (found,) = await BENCHMARKS["takeover"].run(replace(SMALL, directory=tmp_path))
+    assert isinstance(found, RebalanceResult)
+    assert (found.rounds, found.generations_max) == (1, 1)
+    assert 1_900 < found.median_ms < 30_000, "after the grace, and before the session is over"
+
+
+async def test_a_member_that_rests_may_keep_its_line(tmp_path: Path) -> None:
+    async with service(replace(SMALL, directory=tmp_path)) as server:
+        crowd = Crowd(server.host, server.port, "g", SessionConnection)
+        await crowd.grow(2)
+        lines = [member.line for member in crowd.members]
+        assert all(line is not None and line.is_open for line in lines)
+        await crowd.rest(on_its_line=True)
+        assert [member.line for member in crowd.members] == lines
+        await crowd.rest()
+        assert not {id(member.line) for member in crowd.members} & {id(line) for line in lines}
+        assert all(line is not None and not line.is_open for line in lines)
+        await crowd.disband()
