@@ -26,6 +26,7 @@ class Pair:
         self.client = client
         self.service = service
         self.is_lost = False
+        self.ended = asyncio.Event()
 
     def close(self) -> None:
         """Both ends are closed, each side is told."""
@@ -92,6 +93,16 @@ class FaultyLine:
     def reset(self) -> int:
         """Reset every open connection; how many there were."""
         return self._each(Pair.reset)
+
+    def reset_lost(self) -> None:
+        """Reset those that were lost: sooner or later somebody tells who still sends on them."""
+
+        def reset() -> None:
+            for pair in [pair for pair in self._pairs if pair.is_lost]:
+                pair.reset()
+                pair.ended.set()
+
+        self._call(reset)
 
     def close(self) -> int:
         """Close every open connection; how many there were."""
@@ -164,7 +175,7 @@ class FaultyLine:
                 await writer.drain()
         await self._passing.wait()
         if pair.is_lost:
-            await asyncio.Event().wait()  # the end is lost as well
+            await pair.ended.wait()  # the end is lost as well
         writer.close()
 
 
