@@ -9,7 +9,13 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.real.java", "tests.real.kafka", "tests.real.languages", "tests.real.prometheus"]
+pytest_plugins = [
+    "tests.real.java",
+    "tests.real.kafka",
+    "tests.real.languages",
+    "tests.real.postgresql",
+    "tests.real.prometheus",
+]
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
@@ -43,7 +49,7 @@ ROOMS = (
     "real",
     "end_to_end",
 )
-COSTLY_MARKERS = ("slow", "languages", "prometheus", "kafka", "spark")
+COSTLY_MARKERS = ("slow", "languages", "prometheus", "postgresql", "kafka", "spark")
 
 
 def cost(item: pytest.Item) -> tuple[int, int]:
