@@ -5,17 +5,15 @@ told; the partition counts that the assignor uses come from the source itself. N
 correctly: what fails is logged and tried again at the next turn.
 """
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import quote
 
 from member.errors import MemberError
+from spark_bridge.coordinator_calls import Coordinators, NotAnswered
 from spark_bridge.errors import SourceError
 from spark_bridge.membership import Membership
 from spark_bridge.options import BridgeOptions
@@ -24,70 +22,26 @@ from spark_bridge.sources.contract import Source
 log = logging.getLogger("rallypoint.spark")
 
 TURN_SECONDS = 1.0
-REQUEST_SECONDS = 5.0
-REDIRECTS_MAX = 3
 
 
 class Registry(Protocol):
     """Takes what is known of a topic."""
 
     def put(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
-        """Store it. Raises `NotReported`."""
-
-
-class NotReported(Exception):  # noqa: N818
-    """The service did not take a report. `final`: it never will, for want of a right or because it disagrees."""
-
-    def __init__(self, detail: str, *, final: bool) -> None:
-        self.final = final
-        super().__init__(detail)
+        """Store it. Raises `NotAnswered`."""
 
 
 class HttpRegistry:
-    """`PUT /v1/topics/{topic}` at the first coordinator that answers."""
+    """`PUT /v1/topics/{topic}`."""
 
-    def __init__(self, coordinators: tuple[str, ...], token: str | None) -> None:
-        self._urls = coordinators
-        self._headers = {"Content-Type": "application/json"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+    def __init__(self, coordinators: Coordinators) -> None:
+        self._coordinators = coordinators
 
     def put(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
-        """Report a topic. Raises `NotReported`."""
+        """Report a topic. Raises `NotAnswered`."""
         ends = {str(partition): offset for partition, offset in sorted(end_offsets.items())}
-        body = json.dumps({"partitions": partitions, "end_offsets": ends}).encode()
-        path = f"/v1/topics/{quote(topic, safe='')}"
-        failure = NotReported("no coordinator is named", final=True)
-        for base in self._urls:
-            try:
-                return self._put(base.rstrip("/") + path, body)
-            except NotReported as error:
-                failure = error
-        raise failure
-
-    def _put(self, url: str, body: bytes) -> None:
-        for _ in range(REDIRECTS_MAX + 1):
-            try:
-                with urlopen(Request(url, body, self._headers, method="PUT"), timeout=REQUEST_SECONDS) as answer:
-                    answer.read()
-                    return
-            except HTTPError as error:
-                with error:
-                    target = error.headers.get("Location")
-                    if error.code != 421 or target is None or urlsplit(target).scheme != urlsplit(url).scheme:
-                        raise NotReported(f"{url}: {_detail(error)}", final=400 <= error.code < 500) from error
-                    url = target
-            except (URLError, TimeoutError, OSError) as error:
-                raise NotReported(f"{url}: {error}", final=False) from error
-        raise NotReported(f"{url}: nodes point at each other", final=False)
-
-
-def _detail(error: HTTPError) -> str:
-    """The sentence of a problem document, or the bare status where the answer is none."""
-    try:
-        return f"HTTP {error.code}: {json.loads(error.read())['detail']}"
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP {error.code}"
+        body = {"partitions": partitions, "end_offsets": ends}
+        self._coordinators.ask("PUT", f"/v1/topics/{quote(topic, safe='')}", body)
 
 
 class LeaderDuties:
@@ -171,7 +125,7 @@ class LeaderDuties:
                 return
             try:
                 self._registry.put(topic, count, {partition: offset for (_, partition), offset in ends.items()})
-            except NotReported as error:
+            except NotAnswered as error:
                 self._reporting = not error.final
                 log.warning(
                     "group %s: the coordinator does not take where %s ends, so lag is unknown there%s: %s",

@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 
 from member import BlockingGroupMember, MemberOptions
 from spark_bridge.control import ReaderControl
+from spark_bridge.coordinator_calls import Coordinators
 from spark_bridge.leader import HttpRegistry, LeaderDuties
 from spark_bridge.membership import Callbacks, Member, Membership
 from spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
@@ -208,7 +209,7 @@ class CallOrder:
 def start_planner(options: BridgeOptions, control_directory: str | None) -> Planner:
     """Join the group and be ready to plan."""
     source = find_source(options.source.name)(options.source)
-    duties = LeaderDuties(options, source, HttpRegistry(options.coordinators, options.token))
+    duties = LeaderDuties(options, source, HttpRegistry(Coordinators(options.coordinators, options.token)))
     membership = Membership(
         lambda callbacks: connect(options, duties, callbacks),
         rebalance_timeout_ms=options.rebalance_timeout_ms,

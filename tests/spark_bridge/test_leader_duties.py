@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from member import Assignment
-from spark_bridge.leader import HttpRegistry, LeaderDuties, NotReported
+from spark_bridge.coordinator_calls import Coordinators, NotAnswered
+from spark_bridge.leader import HttpRegistry, LeaderDuties
 from spark_bridge.membership import Membership
 from spark_bridge.options import BridgeOptions, SourceOptions
 from tests.spark_bridge.group_model import CountedSource, World
@@ -32,7 +33,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.puts: list[tuple[str, int, int]] = []
-        self.refusal: NotReported | None = None
+        self.refusal: NotAnswered | None = None
 
     def put(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
         if self.refusal is not None:
@@ -120,7 +121,7 @@ def test_ends_are_reported_before_joining_and_then_at_the_interval() -> None:
 def test_a_refusal_for_good_ends_the_reports(final: bool, tries: int) -> None:
     stage = Stage({"clicks": 2})
     stage.lead()
-    stage.ledger.refusal = NotReported("no", final=final)
+    stage.ledger.refusal = NotAnswered("no", final=final)
     stage.turn(10_000)
     stage.ledger.refusal = None
     stage.turn(10_000)
@@ -156,13 +157,13 @@ def service(status: int, body: bytes, headers: Mapping[str, str] = {}) -> Iterat
 
 def test_a_report_is_one_put_with_the_token() -> None:
     with service(200, b"{}") as (url, seen):
-        HttpRegistry((url + "/",), "t0ken").put("a/b", 2, {1: 7, 0: 5})
+        HttpRegistry(Coordinators((url + "/",), "t0ken")).put("a/b", 2, {1: 7, 0: 5})
     assert seen == ['/v1/topics/a%2Fb Bearer t0ken {"partitions": 2, "end_offsets": {"0": 5, "1": 7}}']
 
 
 def test_the_next_node_is_tried_and_a_wrong_one_is_followed() -> None:
     with service(200, b"{}") as (right, seen), service(421, b"{}", {"Location": f"{right}/v1/topics/t"}) as (wrong, _):
-        HttpRegistry(("http://127.0.0.1:9", wrong), None).put("t", 1, {})
+        HttpRegistry(Coordinators(("http://127.0.0.1:9", wrong), None)).put("t", 1, {})
     assert seen == ['/v1/topics/t None {"partitions": 1, "end_offsets": {}}']
 
 
@@ -171,12 +172,12 @@ def test_the_next_node_is_tried_and_a_wrong_one_is_followed() -> None:
 )
 def test_a_refusal_says_why_and_whether_for_good(status: int, final: bool, says: str) -> None:
     body = json.dumps({"detail": "not you"}).encode()
-    with service(status, body) as (url, _), pytest.raises(NotReported, match=says) as caught:
-        HttpRegistry((url,), None).put("t", 1, {})
+    with service(status, body) as (url, _), pytest.raises(NotAnswered, match=says) as caught:
+        HttpRegistry(Coordinators((url,), None)).put("t", 1, {})
     assert caught.value.final is final
 
 
 def test_nodes_that_point_at_each_other_are_left_alone() -> None:
-    with service(421, b"{}") as (url, seen), pytest.raises(NotReported, match="HTTP 421"):
-        HttpRegistry((url,), None).put("t", 1, {})
+    with service(421, b"{}") as (url, seen), pytest.raises(NotAnswered, match="HTTP 421"):
+        HttpRegistry(Coordinators((url,), None)).put("t", 1, {})
     assert len(seen) == 1

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_bridge import register
+from spark_bridge.claims import Claims
 from spark_bridge.exactly_once import ExactlyOnce
 from spark_bridge.sources.files import FilesWriter, Record
 from tests.spark_bridge.exactly_once.batches import LoadedPostgreSQL
@@ -105,3 +106,44 @@ def test_batches_that_are_read_again_are_written_once(spark: SparkSession, tmp_p
         third.stop()
     assert loaded.words() == sorted(expected)
     assert loaded.positions() == {("clicks", partition): 100 for partition in range(PARTITIONS)}
+
+
+def test_a_driver_that_comes_back_leaves_out_what_others_took(spark: SparkSession, tmp_path: Path) -> None:
+    """Its batch is replayed from the checkpoint, after another driver has read the same records."""
+    topics = tmp_path / "topics"
+    writer = FilesWriter(topics, "clicks", 1)
+    writer.append(0, [Record(value=b"v") for _ in range(20)])
+    written: list[tuple[str, int]] = []
+
+    with running_service(tmp_path) as url:
+
+        def query(name: str, fail: bool) -> StreamingQuery:
+            checkpoint = str(tmp_path / f"checkpoint-{name}")
+            claims = Claims(url, "claimers", checkpoint=checkpoint)
+
+            def write(frame: DataFrame, batch_id: int) -> None:
+                if fail:
+                    raise OSError("killed before anything was written")
+                written.extend((name, row.offset) for row in claims.only_mine(frame, batch_id).collect())
+
+            frame = (
+                spark.readStream.format("rallypoint")
+                .option("coordinator", url)
+                .option("group", "claimers")
+                .option("source", "files")
+                .option("subscribe", "clicks")
+                .option("startingOffsets", "earliest")
+                .load(str(topics))
+            )
+            stream = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+            return stream.trigger(availableNow=True).start()
+
+        with pytest.raises(StreamingQueryException, match="killed before anything was written"):
+            query("a", fail=True).awaitTermination(90)
+        assert query("b", fail=False).awaitTermination(90)
+        assert written == [("b", offset) for offset in range(20)]
+        assert query("a", fail=False).awaitTermination(90)
+        assert written == [("b", offset) for offset in range(20)]
+        writer.append(0, [Record(value=b"v")])
+        assert query("a", fail=False).awaitTermination(90)
+        assert written[20:] == [("a", 20)]
