@@ -21,6 +21,8 @@ TOPIC = "bench"
 PROTOCOL = "bench"
 SESSION_TIMEOUT_MS = 120_000
 LEAVERS_AT_ONCE = 1_000
+THROTTLED_S = 0.1
+"""How long a member waits whose call was one too many for the group."""
 HEARD = Answer(200, b"{}")
 """The answer to a heartbeat with which all is well."""
 
@@ -114,15 +116,16 @@ class Crowd:
 
     # --- between them ------------------------------------------------------------------------------------------------
 
-    async def rest(self, *, on_its_line: bool = False) -> None:
-        """Stop watching, and give each member a fresh line. The group stays as it is.
+    async def rest(self) -> None:
+        """Stop watching, and give each member whose call was cut off by that a fresh line. The group stays as it is.
 
-        `on_its_line`: a member whose line is free keeps it, so that the service sees no end of it.
+        Each says on its line that it lives: who has hung up a session is waited for two seconds.
         """
         await self._stop_watching()
         for member in self.members:
-            if not on_its_line or member.line is None or not member.line.is_open:
+            if member.line is None or not member.line.is_open:
                 await member.reconnect()
+            await member.beat()
 
     async def disband(self) -> None:
         """All leave, and hang up."""
@@ -245,8 +248,14 @@ class Member:
             raise _wrong("heartbeat", answer)
 
     async def _call(self, operation: Operation, body: Any) -> Answer:
+        """Call, and again as long as the group has too much to do to take it."""
         assert self.line is not None
-        return await self.line.exchange(self.line.frame_of(operation, self._crowd.group_id, body))
+        frame = self.line.frame_of(operation, self._crowd.group_id, body)
+        while True:
+            answer = await self.line.exchange(frame)
+            if answer.status != 429:
+                return answer
+            await asyncio.sleep(THROTTLED_S)
 
 
 def share_out(member_ids: Iterable[str]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class Residents:
         async with self._gate:
             await crowd.grow(self._size)
             # Those that hung up here would have no longer than their grace to be back, beside all that join.
-            await crowd.rest(on_its_line=True)
+            await crowd.rest()
             self._lives += [asyncio.create_task(self._live(crowd, member)) for member in crowd.members]
 
     async def run(self) -> None:

@@ -7,14 +7,11 @@ The stop (SIGTERM or SIGINT): sessions are warned, readiness is false and new ca
 answered, appends under way finish, sessions are closed, the listener and the connections close, the store closes. A
 second signal ends the process at once.
 
-Garbage collection: connections and groups live long and are many, and none of them is a cycle in normal work, so what
-is alive after the start is frozen and the collector looks less often than Python's default: a full collection visits
-every connection and every member, and nothing is answered meanwhile.
+Garbage is collected by `Collector`, from before the groups load.
 """
 
 import asyncio
 import errno
-import gc
 import logging
 import os
 import resource
@@ -24,10 +21,12 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
+from time import monotonic
 
 import uvloop
 from aiohttp import web
 
+from coordinator.collector import Collector
 from coordinator.core.commands import Rules
 from coordinator.core.effects import Event
 from coordinator.http.app import Door
@@ -54,9 +53,6 @@ LISTEN_BACKLOG = 4096
 """Connections that may wait to be taken; the system may cut it lower. A deploy reconnects every member at once."""
 CLOSE_SECONDS = 1.0
 """How long connections may take to send their last answers, once the service has answered everything."""
-GC_THRESHOLDS = (50_000, 20, 50)
-"""The first: a request that waits holds some dozens of objects, and a rebalance makes a thousand wait. At 10,000 the
-collector went through them again and again, found nothing, and took a seventh of the processor time of a rebalance."""
 
 log = logging.getLogger("rallypoint")
 
@@ -139,13 +135,14 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             connections=connection_limits_of(settings),
             session_limits=session_limits_of(settings),
         )
-        runner = web.ServerRunner(DoorServer(door), shutdown_timeout=CLOSE_SECONDS)
+        server = DoorServer(door)
+        runner = web.ServerRunner(server, shutdown_timeout=CLOSE_SECONDS)
         await runner.setup()
         open_parts.push_async_callback(runner.cleanup)
+        await open_parts.enter_async_context(Collector(server, monotonic))
         for listener in listeners:
             await web.SockSite(runner, listener, backlog=LISTEN_BACKLOG).start()
         if await started(service, stop):
-            settle_collector()
             announce(local_url)
             log.info("serving %s as node %s, advertised as %s", settings.storage, settings.node_id, url)
             await stop.wait()
@@ -320,13 +317,6 @@ def watch_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     return stop
-
-
-def settle_collector() -> None:
-    """See the module's docstring."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def raise_file_limit() -> None:

@@ -91,13 +91,17 @@ def _head_too_large(what: str, limit: int, unit: str, setting: str) -> Failure:
 
 
 class DoorServer(web.Server):
-    """Makes a `Connection` for each that comes in. A client that hangs up cancels its handler."""
+    """Makes a `Connection` for each that comes in. A client that hangs up cancels its handler.
+
+    `open_count` connections there are now, `ended_count` have ended.
+    """
 
     def __init__(self, door: Door) -> None:
         super().__init__(door.handle, handler_cancellation=True)
         self._door = door
         self._limits = door.connections
-        self._count = 0
+        self.open_count = 0
+        self.ended_count = 0
 
     def __call__(self) -> Connection:
         """A new connection's protocol."""
@@ -118,10 +122,10 @@ class DoorServer(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Called by each connection as it begins."""
         super().connection_made(handler, transport)
-        self._count += 1
-        if self._count <= self._limits.connections_max:
+        self.open_count += 1
+        if self.open_count <= self._limits.connections_max:
             return
-        if self._count > self._limits.connections_max + SURPLUS_MAX:
+        if self.open_count > self._limits.connections_max + SURPLUS_MAX:
             transport.abort()
             return
         self._door.surplus.add(handler)
@@ -130,5 +134,6 @@ class DoorServer(web.Server):
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Called by each connection as it ends."""
         super().connection_lost(handler, exc)
-        self._count -= 1
+        self.open_count -= 1
+        self.ended_count += 1
         self._door.surplus.discard(handler)

@@ -56,15 +56,15 @@ async def test_a_killed_member_is_replaced(tmp_path: Path) -> None:
     assert 1_900 < found.median_ms < 30_000, "after the grace, and before the session is over"
 
 
-async def test_a_member_that_rests_may_keep_its_line(tmp_path: Path) -> None:
+async def test_a_member_that_rests_keeps_a_line_that_is_free(tmp_path: Path) -> None:
     async with service(replace(SMALL, directory=tmp_path)) as server:
         crowd = Crowd(server.host, server.port, "g", SessionConnection)
         await crowd.grow(2)
         lines = [member.line for member in crowd.members]
         assert all(line is not None and line.is_open for line in lines)
-        await crowd.rest(on_its_line=True)
-        assert [member.line for member in crowd.members] == lines
         await crowd.rest()
-        assert not {id(member.line) for member in crowd.members} & {id(line) for line in lines}
-        assert all(line is not None and not line.is_open for line in lines)
+        assert [member.line for member in crowd.members] == lines
+        lines[0].close()  # type: ignore[union-attr]
+        await crowd.rest()
+        assert [member.line is line for member, line in zip(crowd.members, lines, strict=True)] == [False, True]
         await crowd.disband()

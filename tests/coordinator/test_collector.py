@@ -1,0 +1,142 @@
+"""What is looked at for garbage, and when. Whatever a test makes is young; what was there before it is set aside."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from coordinator import collector
+from coordinator.collector import Collector
+
+
+@dataclass
+class FakeConnections:
+    open_count: int = 0
+    ended_count: int = 0
+
+
+class Cycle:
+    """Not freed without a collection."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def lost_cycle() -> "weakref.ref[Cycle]":
+    return weakref.ref(Cycle())
+
+
+class Room:
+    """A collector in force, with a clock that stands still."""
+
+    def __init__(self) -> None:
+        self.connections = FakeConnections()
+        self.now_s = 100.0
+        self.collector = Collector(self.connections, lambda: self.now_s)
+
+
+@pytest.fixture
+async def room() -> AsyncIterator[Room]:
+    made = Room()
+    async with made.collector:
+        yield made
+
+
+async def test_pythons_own_collector_is_off_while_it_is_in_force(room: Room) -> None:
+    assert not gc.isenabled()
+    cycle = lost_cycle()
+    keep = [[] for _ in range(2_000)]  # type: ignore[var-annotated]
+    assert cycle() is not None
+    del keep
+
+
+async def test_at_its_end_all_is_as_before() -> None:
+    async with Collector(FakeConnections(), lambda: 0.0):
+        pass
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+async def test_a_little_that_is_new_is_looked_at_and_then_set_aside(room: Room) -> None:
+    cycle = lost_cycle()
+    room.collector.look()
+    assert cycle() is None
+    assert gc.get_objects(generation=0) == []
+
+
+async def test_much_that_is_new_is_set_aside_unseen(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "YOUNG_MAX", 10)
+    cycle = lost_cycle()
+    keep = [[] for _ in range(2_000)]  # type: ignore[var-annotated]
+    room.collector.look()
+    assert cycle() is not None, "a large group is at work"
+    assert len(gc.get_objects(generation=0)) < 100
+    del keep
+
+
+async def test_all_is_looked_at_when_as_many_connections_have_ended_as_there_are(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector, "ENDED_MIN", 10)
+    cycle = lost_cycle()
+    gc.freeze()
+    room.connections.open_count, room.connections.ended_count = 20, 19
+    room.collector.look()
+    assert cycle() is not None
+    room.connections.ended_count = 20
+    room.collector.look()
+    assert cycle() is None
+
+
+async def test_while_many_connections_end_it_waits(room: Room) -> None:
+    cycle = lost_cycle()
+    gc.freeze()
+    room.connections.ended_count = collector.ENDED_MIN
+    room.collector.look()
+    assert cycle() is not None, "they are coming back"
+    room.connections.ended_count += collector.CALM_MAX
+    room.collector.look()
+    assert cycle() is None
+
+
+async def test_a_few_ended_connections_are_not_worth_a_look_at_all(room: Room) -> None:
+    cycle = lost_cycle()
+    gc.freeze()
+    for room.connections.ended_count in (collector.ENDED_MIN - 1, collector.ENDED_MIN - 1):
+        room.collector.look()
+        assert cycle() is not None
+    room.connections.ended_count += 1
+    room.collector.look()
+    assert cycle() is None
+
+
+async def test_those_that_had_ended_before_the_last_look_at_all_do_not_count(room: Room) -> None:
+    room.connections.ended_count = collector.ENDED_MIN
+    room.collector.look()
+    room.collector.look()
+    cycle = lost_cycle()
+    gc.freeze()
+    room.collector.look()
+    assert cycle() is not None
+
+
+async def test_once_an_hour_all_is_looked_at(room: Room) -> None:
+    cycle = lost_cycle()
+    gc.freeze()
+    room.now_s += collector.WHOLE_INTERVAL_S - 1
+    room.collector.look()
+    assert cycle() is not None
+    room.now_s += 1
+    room.collector.look()
+    assert cycle() is None
+
+
+async def test_it_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "LOOK_INTERVAL_S", 0.001)
+    looked = asyncio.Event()
+    monkeypatch.setattr(Collector, "look", lambda _: looked.set())
+    async with Room().collector, asyncio.timeout(5):
+        await looked.wait()
