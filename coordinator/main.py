@@ -18,6 +18,7 @@ import resource
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
@@ -105,6 +106,8 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             raise StartError(f"The storage {settings.storage} cannot be opened: {error}.") from error
         open_parts.push_async_callback(store.close)
         listeners = bind(settings.host, settings.port)
+        for listener in listeners:
+            give_up_the_unreachable(listener, settings.connection_unreachable_timeout_ms)
         port = listeners[0].getsockname()[1]
         local_url = f"http://{bracketed(settings.host)}:{port}"
         url = settings.advertised_url or advertised_url(settings.host, port)
@@ -291,6 +294,18 @@ def bind(host: str, port: int) -> list[socket.socket]:
                 opened.close()
             raise StartError(_why_not_bound(host, port, error)) from error
     return sockets
+
+
+def give_up_the_unreachable(listener: socket.socket, timeout_ms: int) -> None:
+    """Let the system cut connections of this listener whose other side it has not reached for so long.
+
+    They inherit the options, and aiohttp switches the probes on. Probes begin after half of the time, and are known in
+    whole seconds; how many are lost does not count, since the time does.
+    """
+    if sys.platform == "linux":
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, timeout_ms // 2_000))
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, timeout_ms // 8_000))
 
 
 def _why_not_bound(host: str, port: int, error: OSError) -> str:

@@ -716,6 +716,17 @@ class Settings(BaseSettings):
         ge=0,
         le=3_600_000,
     )
+    connection_unreachable_timeout_ms: int = _setting(
+        60_000,
+        "Running it",
+        "How long, in milliseconds, the system tries to reach the other side of a connection, with what is to be sent "
+        "or, while there is nothing, with probes of its own; then the connection is cut. For machines and lines that "
+        "are gone without a word, which would have kept their connections for an hour; a session is given up by its "
+        "pings before. The default is longer than most faults that a connection outlives. On Linux; elsewhere the "
+        "system's own patience counts.",
+        ge=1_000,
+        le=INT32_MAX,
+    )
 
     @classmethod
     def settings_customise_sources(

@@ -1,11 +1,12 @@
 """What the process makes of its settings before it serves."""
 
 import socket
+import sys
 
 import pytest
 
 from coordinator.core.commands import Rules
-from coordinator.main import StartError, advertised_url, bind, policy_of, rules_of
+from coordinator.main import StartError, advertised_url, bind, give_up_the_unreachable, policy_of, rules_of
 from coordinator.settings import Settings
 
 
@@ -59,3 +60,18 @@ def test_port_0_binds_one_address() -> None:
 def test_an_address_of_another_machine_is_one_sentence() -> None:
     with pytest.raises(StartError, match=r"The address 192\.0\.2\.1, port 0, cannot be listened on: "):
         bind("192.0.2.1", 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told how long to try")
+def test_connections_inherit_how_long_the_system_tries_to_reach_their_other_side() -> None:
+    (listener,) = bind("127.0.0.1", 0)
+    with listener, socket.socket() as client:
+        give_up_the_unreachable(listener, 20_000)
+        client.connect(listener.getsockname())
+        taken, _ = listener.accept()
+        with taken:
+            options = [
+                taken.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)
+            ]
+    assert options == [20_000, 10, 2]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.end_to_end.member_process import PARTITIONS, check_nothing_left, running_group, settle
 from tests.end_to_end.network import running_network
+from tests.end_to_end.program_process import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -98,4 +99,23 @@ def test_a_host_that_vanishes_is_waited_for_as_long_as_its_session_and_leaves_no
         counted = service.metrics()
         assert counted['rallypoint_sessions_closed_total{reason="unanswered_ping"}'] == 1
         assert counted["rallypoint_sessions"] == 1
+        check_nothing_left(other.leave())
+
+
+@pytest.mark.parametrize("waits_ms", [0, 20_000])
+def test_plain_connections_of_a_host_that_vanishes_are_given_up_too(tmp_path: Path, waits_ms: int) -> None:
+    """Nobody pings these. One is idle when its host goes; the other waits for a word, which is sent and never taken."""
+    options = (*QUICK, *ALLOWS_SHORT, "--connection-unreachable-timeout-ms", "2000")
+    plain = {**SHORT, "transport": "http", "heartbeat_wait_ms": waits_ms}
+    with (
+        running_network(tmp_path, "a", "b") as network,
+        running_group(tmp_path, ("a", "b"), *options, network=network, **plain) as (service, (vanished, other)),
+    ):
+        mark = len(other.lines)
+        open_before = service.open_files()
+        network.spoil("cut a")
+        vanished.kill()
+        other.wait_for("assigned", since=mark)
+        assert other.owned == ALL
+        wait_until(lambda: service.open_files() < open_before, "the connection to be given up", other.show)
         check_nothing_left(other.leave())
