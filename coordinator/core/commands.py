@@ -1,9 +1,14 @@
-"""What a group can be told. Everything that happens to a group comes in as one of these, in order."""
+"""What a group can be told. Everything that happens to a group comes in as one of these, in order.
+
+What is made for each call, here and in the other files of this room, is a `NamedTuple`: it cannot be changed either,
+and takes a third of the time of a frozen dataclass to make.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from coordinator.core.records import TopicRecord
 from protocol import messages as m
@@ -54,8 +59,7 @@ GroupRequest = (
 """All that can be asked of a group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A client's request. `call_id` names the waiting call within the process; it is answered exactly once.
 
     `host` is where the client called from. `random_part` is fresh for each call: the core makes new ids of it.
@@ -202,8 +206,10 @@ class Rules:
     topics_racks_max_bytes: int = 67_108_864
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Moment(NamedTuple):
     """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now; `topics`:
     the same with the ends that were reported. `deleted_topics`: topics that were deleted, perhaps registered anew,
     with the registry's version in which they were, as long as some group may not have heard of it; `deletions` is the
@@ -213,8 +219,8 @@ class Moment:
     """
 
     now_ms: int
-    rules: Rules = field(default_factory=Rules)
-    partition_counts: Mapping[str, int] = field(default_factory=dict)
-    topics: Mapping[str, TopicRecord] = field(default_factory=dict)
-    deleted_topics: Mapping[str, int] = field(default_factory=dict)
+    rules: Rules = Rules()
+    partition_counts: Mapping[str, int] = _NOTHING
+    topics: Mapping[str, TopicRecord] = _NOTHING
+    deleted_topics: Mapping[str, int] = _NOTHING
     deletions: int = 0

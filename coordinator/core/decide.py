@@ -8,7 +8,8 @@ decided, so each rule reads a group that is as it says it is.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 from coordinator.core import (
     capacity,
@@ -52,41 +53,52 @@ from coordinator.core.records import GroupFact
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
-_QUIET = (
-    n.SessionSet,
-    n.GraceSet,
-    n.CallParked,
-    n.CallUnparked,
-    n.DeletionsSeen,
-    r.OffsetRecord,
-    r.OffsetForgotten,
-    r.DeletionsRecord,
+_QUIET: frozenset[type] = frozenset(
+    (
+        n.SessionSet,
+        n.GraceSet,
+        n.CallParked,
+        n.CallUnparked,
+        n.DeletionsSeen,
+        r.OffsetRecord,
+        r.OffsetForgotten,
+        r.DeletionsRecord,
+    )
 )
 """Facts that show in no list and complete no phase."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What a step made. The records must be durable before any effect is released; effects are in order."""
 
-    records: tuple[GroupFact, ...]
-    effects: tuple[Effect, ...]
+    records: Sequence[GroupFact]
+    effects: Sequence[Effect]
 
 
 def step(group: Group, command: Command, moment: Moment) -> Decision:
     """Decide a command and write it, with all that follows from it, into the group. Bad input is a coded reply."""
-    links: deque[Command] = deque((command,))
     if group.deletions_seen < moment.deletions and group.state is not State.DEAD:
-        links.appendleft(_TOPICS_DELETED)
+        return _step_in_links(group, decide(group, _TOPICS_DELETED, moment), [command], moment)
+    draft = decide(group, command, moment)
+    if draft.then or not _is_quiet(draft.facts):
+        return _step_in_links(group, draft, [], moment)
+    # Most calls, and all but a few of those that come by the thousand: nothing follows, and no list shows it.
+    records: list[GroupFact] = []
+    _write(group, draft.facts, records)
+    return Decision(records, draft.effects)
+
+
+def _step_in_links(group: Group, draft: Draft, later: list[Command], moment: Moment) -> Decision:
+    """The step that begins with this draft. `later` comes before what follows from it."""
+    links: deque[Command] = deque(later)
     records: list[GroupFact] = []
     effects: list[Effect] = []
     before: GroupSummary | None = None
     is_settled = True
-    while links:
-        draft = decide(group, links.popleft(), moment)
+    while True:
         links.extend(draft.then)
         effects.extend(draft.effects)
-        if before is None and not all(isinstance(fact, _QUIET) for fact in draft.facts):
+        if before is None and not _is_quiet(draft.facts):
             before = description.summary_of(group)
             is_settled = False
         _write(group, draft.facts, records)
@@ -94,11 +106,19 @@ def step(group: Group, command: Command, moment: Moment) -> Decision:
             # After all that follows, however far: what a timer lets go may start a rebalance that everyone has joined.
             is_settled = True
             links.append(_SETTLE)
+        if not links:
+            break
+        draft = decide(group, links.popleft(), moment)
     if before is not None:
         after = description.summary_of(group)
         if after != before:
             effects.append(Notify(GroupChanged(after)))
-    return Decision(tuple(records), tuple(effects))
+    return Decision(records, effects)
+
+
+def _is_quiet(facts: list[Fact]) -> bool:
+    """Facts have no subclasses."""
+    return _QUIET.issuperset(map(type, facts))
 
 
 _SETTLE = Settle()
@@ -108,8 +128,8 @@ _TOPICS_DELETED = TopicsDeleted()
 def _write(group: Group, facts: list[Fact], records: list[GroupFact]) -> None:
     for fact in facts:
         apply(group, fact)
-        if isinstance(fact, RECORD_TYPES):
-            records.append(fact)
+        if type(fact) in RECORD_TYPES:
+            records.append(cast(GroupFact, fact))
 
 
 def decide(group: Group, command: Command, moment: Moment) -> Draft:

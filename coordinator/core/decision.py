@@ -10,20 +10,23 @@ from coordinator.core.effects import CancelTimer, Effect, Event, Failure, GroupA
 from coordinator.core.group import Box, Group, Member
 from protocol.errors import ErrorCode
 
-RECORD_TYPES = (
-    r.GroupRecord,
-    r.MemberRecord,
-    r.MemberForgotten,
-    r.OffsetRecord,
-    r.OffsetForgotten,
-    r.GroupForgotten,
-    r.RebalanceRecord,
-    r.RebalanceForgotten,
-    r.HoldRecord,
-    r.HoldForgotten,
-    r.DeletionsRecord,
-    r.DeletionsForgotten,
+RECORD_TYPES: frozenset[type] = frozenset(
+    (
+        r.GroupRecord,
+        r.MemberRecord,
+        r.MemberForgotten,
+        r.OffsetRecord,
+        r.OffsetForgotten,
+        r.GroupForgotten,
+        r.RebalanceRecord,
+        r.RebalanceForgotten,
+        r.HoldRecord,
+        r.HoldForgotten,
+        r.DeletionsRecord,
+        r.DeletionsForgotten,
+    )
 )
+"""Facts that are stored; none of them has subclasses."""
 
 
 @dataclass(slots=True)

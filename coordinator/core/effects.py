@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from coordinator.core.commands import TimerKey, Trigger
 from protocol import messages as m
@@ -46,8 +47,7 @@ class Failure:
     setting: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """The one answer to a call."""
 
     call_id: int

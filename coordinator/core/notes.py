@@ -5,6 +5,7 @@ A note is written by `apply` like a record, but never reaches the store. What a 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from coordinator.core.group import Box, MemberTerms
 from coordinator.core.records import Cause
@@ -116,8 +117,7 @@ class MemberJoined:
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSet:
+class SessionSet(NamedTuple):
     """A member's session ends at that time unless it is heard of before."""
 
     member_id: str

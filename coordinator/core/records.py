@@ -9,6 +9,7 @@ does not name yet are invisible to a load, which lets a change larger than a bat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from protocol.opaque import OpaqueJson
 
@@ -74,8 +75,7 @@ class MemberGone:
     generation_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRecord:
+class OffsetRecord(NamedTuple):
     """The committed offset of a partition: the next one to read."""
 
     group_id: str

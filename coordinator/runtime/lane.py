@@ -26,7 +26,7 @@ from functools import partial
 from typing import Protocol
 
 from coordinator.core.commands import Call, Command, HangUp, Moment, TimerFired, TimerKey
-from coordinator.core.decide import step
+from coordinator.core.decide import Decision, step
 from coordinator.core.effects import CancelTimer, Effect, Event, Failure, GroupAnswer, Notify, Reply, SetTimer
 from coordinator.core.group import Box, Group, State
 from coordinator.core.records import GroupFact, GroupRecord
@@ -149,11 +149,33 @@ class Lane:
 
     # --- from outside ------------------------------------------------------------------------------------------------
 
-    def call(self, call: Call) -> Waiting:
-        """Ask; the answer may be there on return. Not to be used after the end."""
+    def call(self, call: Call) -> Answer | Waiting:
+        """Ask: the answer where it is there on return, else the call that waits. Not to be used after the end."""
         assert self.takes_calls, f"the lane of {self.group_id!r} takes no calls any more"
+        if self._is_busy or self._mailbox:
+            waiting = self._wait(call)
+            self.tell(call)
+        else:
+            self._is_busy = True
+            header = self._group.header
+            try:
+                decision = step(self._group, call, self._host.moment())
+            except Exception:
+                waiting = self._wait(call)
+                self.faulted()
+            else:
+                answer = _only_answer(call, decision)
+                if answer is not None:
+                    # Nothing is stored and nobody else hears of it: all that is left of the turn is its end.
+                    self._rest()
+                    return answer
+                waiting = self._wait(call)
+                self._carried = self._stepped(call, decision, header)
+                self._turn(None)
+        return waiting if waiting.answer is None else waiting.answer
+
+    def _wait(self, call: Call) -> Waiting:
         waiting = self._waiting[call.call_id] = Waiting(self, call.call_id)
-        self.tell(call)
         return waiting
 
     def tell(self, command: Command) -> None:
@@ -230,6 +252,10 @@ class Lane:
             if self._mailbox and len(batch.steps) >= STEPS_MAX:
                 asyncio.get_running_loop().call_soon(self._resume)
                 return
+        self._rest()
+
+    def _rest(self) -> None:
+        """Nothing waits. A group that is not there is forgotten."""
         self._is_busy = False
         if self._group.forgettable and not self._waiting:
             self._is_over = True
@@ -259,7 +285,9 @@ class Lane:
 
     def _step(self, command: Command) -> Stepped:
         header = self._group.header
-        decision = step(self._group, command, self._host.moment())
+        return self._stepped(command, step(self._group, command, self._host.moment()), header)
+
+    def _stepped(self, command: Command, decision: Decision, header: GroupRecord | None) -> Stepped:
         if _is_long(decision.effects):
             return self._to_store(command, decision.records, decision.effects, header)
         seen: list[Effect] = []
@@ -411,6 +439,14 @@ class Lane:
     def _fire(self, key: TimerKey) -> None:
         del self._timers[key]
         self.tell(TimerFired(key))
+
+
+def _only_answer(call: Call, decision: Decision) -> Answer | None:
+    """The answer to the call where the step made nothing else; None where it made more, or other things."""
+    if decision.records or len(decision.effects) != 1:
+        return None
+    effect = decision.effects[0]
+    return effect.answer if isinstance(effect, Reply) and effect.call_id == call.call_id else None
 
 
 def _is_long(effects: Sequence[Effect]) -> bool:

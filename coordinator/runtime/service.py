@@ -183,8 +183,7 @@ class Service:
             limit = self._capacity.group_mailbox_max
             return over_limit("group_mailbox_max", limit, "Too many calls of this group wait to be worked on")
         random_part = self._draw_id() if isinstance(request, m.JoinRequest) else ""
-        waiting = lane.call(Call(next(self._call_ids), request, host, random_part))
-        return waiting if waiting.answer is None else waiting.answer
+        return lane.call(Call(next(self._call_ids), request, host, random_part))
 
     def end_session(self, carrier: Carrier, *, by_client: bool) -> None:
         """The carrier is gone. Ended by its client's side, the members it carried have their grace to come back.
