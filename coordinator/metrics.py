@@ -109,7 +109,8 @@ class Metrics:
             ("operation", "outcome"),
             registry=registry,
         )
-        self._session_call_children: dict[tuple[str, str], Counter] = {}
+        # Counted here, and handed on when somebody looks: the library's own counting takes a lock.
+        self._session_calls_tally: Tally[tuple[str, str]] = Tally()
         self._session_pushes = Counter(
             "rallypoint_session_pushes", "What sessions were told unasked, by event.", ("event",), registry=registry
         )
@@ -246,11 +247,7 @@ class Metrics:
 
     def session_call(self, operation: str, outcome: str) -> None:
         """A call on a session was answered."""
-        child = self._session_call_children.get((operation, outcome))
-        if child is None:
-            child = self._session_calls.labels(operation, outcome)
-            self._session_call_children[operation, outcome] = child
-        child.inc()
+        self._session_calls_tally[operation, outcome] += 1
 
     def session_pushed(self, event: str) -> None:
         """Something was pushed on a session."""
@@ -262,6 +259,9 @@ class Metrics:
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accept` asks for it, else Prometheus' text format."""
+        for (operation, outcome), count in self._session_calls_tally.items():
+            self._session_calls.labels(operation, outcome).inc(count)
+        self._session_calls_tally.clear()
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 

@@ -200,8 +200,8 @@ class Session:
             await asyncio.wait((self._goodbye,))
 
     def _abort(self) -> None:
-        if self._socket is not None and self._socket.transport is not None:
-            self._socket.transport.abort()
+        if self._socket is not None:
+            self._socket.abort()
 
     def _end_unauthenticated(self) -> None:
         if not self.is_authenticated:
@@ -267,12 +267,12 @@ class Session:
             raise refuse(ErrorCode.INVALID_REQUEST, "id: a call of this id waits for its answer.", field="id")
         if len(self._calls) >= room.limits.session_calls_max:
             raise _over_limit("calls in flight", "session_calls_max", room.limits.session_calls_max)
-        member_id = "" if isinstance(call, s.FetchCall | s.LeaveCall) else call.body.member_id
+        member_id = "" if isinstance(call, _OF_NOBODY) else call.body.member_id
         carriers = room.service.carriers
         if member_id and not carriers.has_room(self, call.group_id, room.limits.session_groups_max):
             raise _over_limit("groups", "session_groups_max", room.limits.session_groups_max)
         answer = room.service.ask(call.group_id, call.body, host=self._host)
-        if isinstance(answer, BaseModel | Failure):
+        if isinstance(answer, _ANSWERS):
             self._settle(call, member_id, answer)
             return
         if member_id and carriers.carrier_of(call.group_id, member_id) is not self:
@@ -302,7 +302,7 @@ class Session:
                 if left.error_code == ErrorCode.NONE:
                     carriers.drop(call.group_id, left.member_id)
         else:
-            if isinstance(answer, m.JoinAnswer | m.WaitingAnswer):
+            if isinstance(answer, _NAMING):
                 member_id = answer.member_id or member_id
             if member_id:
                 carriers.carry(call.group_id, member_id, self)
@@ -344,6 +344,11 @@ class Session:
             return
         self._socket.send_text(text)
 
+
+# Tuples: a union written in place is made anew for each call.
+_ANSWERS = (BaseModel, Failure)
+_OF_NOBODY = (s.FetchCall, s.LeaveCall)
+_NAMING = (m.JoinAnswer, m.WaitingAnswer)
 
 _NOBODY = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
 """Refusals that say that the member is none."""

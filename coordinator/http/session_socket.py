@@ -11,6 +11,7 @@ What is said is not known here.
 """
 
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -28,6 +29,8 @@ FLUSHED_TOGETHER_MAX = 64
 """Connections that are written to in one go. With more than that the first ones need not wait for the turn's end."""
 JOINED_BYTES_MAX = 16_384
 """Up to so many bytes are copied into one piece to be written; more are handed over as they are."""
+
+log = logging.getLogger("rallypoint.http")
 
 _IS_TEXT = WSMsgType.TEXT
 _WHOLE_TEXT = 0x80 | WSMsgType.TEXT
@@ -52,7 +55,12 @@ class Outbox:
         """Send it all now."""
         due, self._due = self._due, []
         for socket in due:
-            socket.flush()
+            try:
+                socket.flush()
+            except Exception:
+                # A fault of ours on one connection must not keep the others from their answers.
+                log.exception("a fault of the service, in sending on a session")
+                socket.abort()
 
 
 class _Inbox(WebSocketDataQueue):
@@ -175,6 +183,11 @@ class Socket(web.WebSocketResponse[bool]):
             transport.write(b"".join(outgoing))
         else:
             transport.writelines(outgoing)
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        if self.transport is not None:
+            self.transport.abort()
 
     async def close(self, *, code: int = 1000, message: bytes = b"", drain: bool = True) -> bool:
         """Send what is to be sent, and say goodbye."""

@@ -20,6 +20,9 @@ from protocol.request_limits import RequestChecks
 ENVELOPE_DEPTH = 1
 """A body on a session stands within one object more than over HTTP."""
 
+_validate = s.SESSION_CALLS.validator.validate_json
+"""Without the adapter's own options, which nobody gives here."""
+
 Id = int | str | None
 """Of a call: what the client chose, or None where it could not be read."""
 
@@ -31,7 +34,7 @@ def parse_call(text: bytes, checks: RequestChecks, sizes: BodyLimits) -> s.Sessi
     """The call in a message, within its limits. Raises Refused, which names the first wrong field."""
     depth_max = checks.limits.json_depth_max
     try:
-        call = s.SESSION_CALLS.validate_json(text)
+        call: s.SessionCall = _validate(text)
     except ValidationError as error:
         raise _refuse_message(error, checks) from error
     if isinstance(call, s.AuthenticateCall):

@@ -24,6 +24,7 @@ TOLD_AT_ONCE_MAX = 200
 
 Told = RebalanceBegan | GroupUnloaded
 """What carriers are told."""
+_TOLD = (RebalanceBegan, GroupUnloaded)
 
 
 class Carrier(Protocol):
@@ -110,7 +111,7 @@ class Carriers:
 
     def event(self, event: Event) -> None:
         """Something happened to a group, and is durable: tell who has to know, forget who has gone."""
-        if isinstance(event, RebalanceBegan | GroupUnloaded):
+        if isinstance(event, _TOLD):
             self._tell(event)
         elif isinstance(event, SessionExpired):
             self.drop(event.group_id, event.member_id)

@@ -29,6 +29,9 @@ COMMITS = (OffsetsCommitted, OffsetsLoaded)
 """Events that only those get who ask for them."""
 
 
+_WITH_OFFSETS = (OffsetsCommitted, OffsetsLoaded, OffsetsReset)
+
+
 class Kept:
     """An event with its number. `text` is for whoever shows it: made once, by the first."""
 
@@ -96,7 +99,7 @@ class Ring:
 
 
 def _weight_of(event: Event) -> int:
-    if isinstance(event, OffsetsCommitted | OffsetsLoaded | OffsetsReset):
+    if isinstance(event, _WITH_OFFSETS):
         return 1 + len(event.offsets) // PARTITIONS_PER_WEIGHT
     if isinstance(event, OffsetsRemoved):
         return 1 + len(event.partitions) // PARTITIONS_PER_WEIGHT

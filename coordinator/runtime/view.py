@@ -21,6 +21,8 @@ from coordinator.core.records import TopicRecord
 from coordinator.runtime.owners import OwnerIndexes
 from protocol import messages as m
 
+_STANDING = (OffsetsCommitted, OffsetsReset)
+
 
 class GroupView:
     """Summaries and committed offsets of all loaded groups, and who owns what in those that were asked about."""
@@ -36,7 +38,7 @@ class GroupView:
 
     def event(self, event: Event) -> None:
         """Take in what happened to a group."""
-        if isinstance(event, OffsetsCommitted | OffsetsReset):
+        if isinstance(event, _STANDING):
             self._add(event.group_id, event.offsets)
         elif isinstance(event, MemberReplaced):
             self.owners.drop(event.group_id)

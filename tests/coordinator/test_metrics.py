@@ -173,3 +173,16 @@ def test_promtool_has_no_complaint() -> None:
     metrics.watch(service)
     metrics.request_answered("join", "NONE", 0.1)
     assert promtool_check_metrics(metrics.expose("")[0].decode()) == ""
+
+
+def test_calls_on_sessions_are_counted_from_one_look_to_the_next() -> None:
+    metrics = Metrics("1.2.3", 10)
+    for outcome in ("NONE", "NONE", "UNKNOWN_MEMBER_ID"):
+        metrics.session_call("heartbeat", outcome)
+    line = 'rallypoint_session_calls_total{operation="heartbeat",outcome="%s"} %s'
+    for seen in ("2.0", "2.0"):
+        page = metrics.expose("")[0].decode().splitlines()
+        assert line % ("NONE", seen) in page
+        assert line % ("UNKNOWN_MEMBER_ID", "1.0") in page
+    metrics.session_call("heartbeat", "NONE")
+    assert line % ("NONE", "3.0") in metrics.expose("")[0].decode().splitlines()

@@ -32,6 +32,9 @@ class Wire:
     def is_closing(self) -> bool:
         return self.closing
 
+    def abort(self) -> None:
+        self.closing = True
+
     def get_write_buffer_size(self) -> int:
         return 7
 
@@ -68,6 +71,22 @@ async def test_with_many_connections_the_first_ones_need_not_wait() -> None:
     assert sent == [[b"\x81%c%d" % (len(str(n)), n)] for n in range(2 * FLUSHED_TOGETHER_MAX)] + [[]]
     await asyncio.sleep(0)
     assert wires[-1].writes == [b"\x81\x03128"]
+
+
+async def test_a_connection_that_cannot_be_written_to_takes_nothing_from_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Wire):
+        def write(self, data: bytes) -> None:
+            raise RuntimeError("the handler is closed")
+
+    outbox, broken, sound = Outbox(), Broken(), Wire()
+    socket_on(broken, outbox).send_text(b"one")
+    socket_on(sound, outbox).send_text(b"two")
+    await asyncio.sleep(0)
+    assert sound.writes == [b"\x81\x03two"]
+    assert broken.closing
+    assert "the handler is closed" in caplog.text
 
 
 async def test_large_texts_are_whole_too() -> None:
