@@ -10,23 +10,32 @@ import gc
 import resource
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from bench import report
+from bench import beside, kafka, report, scenarios
+from bench.beside import Result
 from bench.crowd import WrongAnswerError
 from bench.figures import AssignorResult, is_right
 from bench.line import ConnectionBrokenError
 from bench.machine import Surroundings, look_around
-from bench.plan import Plan
+from bench.plan import Benchmark, Plan
 from bench.process import ProcessError
-from bench.scenarios import BENCHMARKS
 
 TIMEOUT_S = 300.0
 """For one benchmark, besides the seconds that were asked for: one that hangs must not hang the run."""
+
+BENCHMARKS: Mapping[str, Benchmark] = {**scenarios.BENCHMARKS, **kafka.BENCHMARKS}
+
+SECTIONS: Mapping[report.Section, frozenset[str]] = {
+    report.ASSIGNORS: frozenset({"assignors"}),
+    report.KAFKA: frozenset(kafka.BENCHMARKS),
+}
+"""The tables of a document, and the benchmarks that write them."""
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -47,6 +56,11 @@ def make_parser() -> argparse.ArgumentParser:
         help="run this benchmark alone; can be given more than once",
     )  # fmt: skip
     parser.add_argument(
+        "--beside-kafka", action="store_true",
+        help="run what a Kafka broker is compared by, on sessions and at a broker in turns, with groups of 1,000; "
+        "without Java 17 and Maven the broker's are left out",
+    )  # fmt: skip
+    parser.add_argument(
         "--quick", action="store_true",
         help="short loads, one round, groups of 100: to see that all runs, not for figures",
     )  # fmt: skip
@@ -65,7 +79,8 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--document", type=Path, metavar="PATH",
-        help="a Markdown file that gets the table of the assignors between its marks, as docs/performance.md",
+        help="a Markdown file that gets the tables of the assignors and beside Kafka between its marks, as "
+        "docs/performance.md",
     )  # fmt: skip
     parser.add_argument(
         "--data", type=Path, default=Path(tempfile.gettempdir()), metavar="DIRECTORY",
@@ -90,7 +105,8 @@ def _positive_float(text: str) -> float:
 
 def plan_of(given: argparse.Namespace) -> Plan:
     """The plan that the options ask for."""
-    sizes = (given.members,) if given.members else (100,) if given.quick else (100, 1_000)
+    usual = (1_000,) if given.beside_kafka else (100, 1_000)
+    sizes = (given.members,) if given.members else (100,) if given.quick else usual
     return Plan(
         seconds=given.seconds or (2.0 if given.quick else 10.0),
         sizes=sizes,
@@ -101,20 +117,32 @@ def plan_of(given: argparse.Namespace) -> Plan:
     )
 
 
-async def run(names: Sequence[str], plan: Plan) -> tuple[list[report.Result], list[str]]:
-    """Run the benchmarks; what one of them fails by is a text, and the others go on."""
-    results: list[report.Result] = []
+def names_of(given: argparse.Namespace) -> tuple[str, ...]:
+    """The benchmarks that the options ask for, in the order in which they run."""
+    if given.beside_kafka:
+        return beside.NAMES
+    if given.only:
+        return tuple(name for name in BENCHMARKS if name in given.only)
+    return tuple(scenarios.BENCHMARKS)
+
+
+async def run(names: Sequence[str], plan: Plan) -> tuple[list[Result], list[str], list[str]]:
+    """Run the benchmarks: the results, what one of them fails by, and which are left out and why; the others go on."""
+    results: list[Result] = []
     failures: list[str] = []
+    left_out: list[str] = []
     for name in names:
         print(f"{name} …", file=sys.stderr, flush=True)
         try:
             async with asyncio.timeout(TIMEOUT_S + 3 * plan.seconds):
                 results += await BENCHMARKS[name].run(plan)
+        except kafka.MissingKafkaError as missing:
+            left_out.append(f"{name} is left out: {missing}")
         except (WrongAnswerError, ConnectionBrokenError, ProcessError, OSError) as error:
             failures.append(f"{name} failed: {type(error).__name__}: {error}")
         except TimeoutError:
             failures.append(f"{name} failed: it did not end in time")
-    return results, failures
+    return results, failures, left_out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,45 +151,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if not given.data.is_dir():
         parser.error(f"--data: {given.data} is no directory")
-    if given.document and not report.has_marks(_text_of(given.document)):
-        parser.error(
-            f"--document: {given.document} has no line {report.BEGIN_MARK} with a line {report.END_MARK} below"
-        )
-    plan = plan_of(given)
-    names = [name for name in BENCHMARKS if not given.only or name in given.only]
+    if given.only and given.beside_kafka:
+        parser.error("--beside-kafka: it says itself which benchmarks run; leave --only out")
+    plan, names = plan_of(given), names_of(given)
+    sections = [section for section in SECTIONS if SECTIONS[section] & set(names)]
+    if given.document and not (
+        sections and all(report.has_section(_text_of(given.document), each) for each in sections)
+    ):
+        wanted = " and ".join(f"{each.begin} with a line {each.end} below" for each in sections) or "table of this run"
+        parser.error(f"--document: {given.document} has no line {wanted}")
     _prepare_process()
     surroundings = look_around(plan.directory)
+    if kafka.BENCHMARKS.keys() & set(names):
+        surroundings = replace(surroundings, versions={**surroundings.versions, "kafka": kafka.VERSION})
     output = given.output or RESULTS / f"{surroundings.at[:10]}-{surroundings.commit}.json"
     try:
-        results, failures = uvloop.run(run(names, plan))
+        results, failures, left_out = uvloop.run(run(names, plan))
     except KeyboardInterrupt:
         print("interrupted; nothing is reported", file=sys.stderr)
         return 130
-    print(report.text(surroundings, results, failures))
-    _write(output, surroundings, plan, results, failures)
-    if given.document:
-        _write_table(given.document, surroundings, results)
-    return 0 if not failures and all(map(is_right, results)) else 1
-
-
-def _write(
-    path: Path, found: Surroundings, plan: Plan, results: Sequence[report.Result], failures: Sequence[str]
-) -> None:
+    print(report.text(surroundings, results, failures, left_out))
     options: dict[str, Any] = {"seconds": plan.seconds, "rounds": plan.rounds, "sizes": plan.sizes}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(report.document(found, options, results, failures), "utf-8")
-    print(f"\nwritten to {path}", file=sys.stderr)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(report.document(surroundings, options, results, failures, left_out), "utf-8")
+    print(f"\nwritten to {output}", file=sys.stderr)
+    if given.document:
+        _write_tables(given.document, surroundings, results)
+    return 0 if not failures and all(map(is_right, results)) else 1
 
 
 def _text_of(path: Path) -> str:
     return path.read_text("utf-8") if path.is_file() else ""
 
 
-def _write_table(path: Path, found: Surroundings, results: Sequence[report.Result]) -> None:
-    measured = [result for result in results if isinstance(result, AssignorResult)]
-    if measured:
-        markdown = report.assignor_markdown(found, measured)
-        path.write_text(report.put_between_marks(_text_of(path), markdown), "utf-8")
+def _write_tables(path: Path, found: Surroundings, results: Sequence[Result]) -> None:
+    """Each into its section, where there is something to write; the section is there, as was asked before."""
+    document = _text_of(path)
+    assignors = [result for result in results if isinstance(result, AssignorResult)]
+    compared = [result for result in results if result.name in beside.NAMES]
+    if assignors:
+        document = report.put_into(document, report.ASSIGNORS, report.assignor_markdown(found, assignors))
+    if beside.was_compared(compared):
+        document = report.put_into(document, report.KAFKA, report.beside_markdown(found, compared))
+    path.write_text(document, "utf-8")
 
 
 def _prepare_process() -> None:

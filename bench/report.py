@@ -4,19 +4,30 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
+from bench import beside
 from bench.assignors import PUBLISHED_BY
+from bench.beside import Result
 from bench.figures import AssignorResult, LoadResult, RebalanceResult, ratio
 from bench.machine import Surroundings
-
-Result = LoadResult | RebalanceResult | AssignorResult
 
 MIB = 1024 * 1024
 GIVEN_UP_MS = 180_000
 """A published time so long is where the measuring was given up."""
-BEGIN_MARK = "<!-- assignors: written by `python -m bench --only assignors --document` -->"
-END_MARK = "<!-- assignors: end -->"
+
+
+class Section(NamedTuple):
+    """The place of a table in a document: between two lines."""
+
+    begin: str
+    end: str
+
+
+ASSIGNORS = Section(
+    "<!-- assignors: written by `python -m bench --only assignors --document` -->", "<!-- assignors: end -->"
+)
+KAFKA = Section("<!-- kafka: written by `python -m bench --beside-kafka --document` -->", "<!-- kafka: end -->")
 FLOORS = {
     "floor-at-rest": "floor-at-rest",
     "at-rest": "floor-at-rest",
@@ -114,29 +125,48 @@ def assignor_table(results: Sequence[AssignorResult]) -> str:
     return f"{table(*assignor_rows(results))}\n* not of this run: {PUBLISHED_BY}"
 
 
+def beside_table(results: Sequence[Result]) -> str:
+    """Our figures beside Kafka's."""
+    return f"{table(beside.HEADER, beside.rows(results))}\n* not of this run: {beside.PUBLISHED_BY}"
+
+
 def assignor_markdown(found: Surroundings, results: Sequence[AssignorResult]) -> str:
-    """The same for a document, with the surroundings."""
-    header, rows = assignor_rows(results)
-    lines = [header, ["---"] * len(header), *rows]
-    one, _, _ = found.load_average
+    """The assignors for a document, with the surroundings."""
     return (
-        f"{found.at[:10]}, commit {found.commit}: {found.cpu_model}, {found.cores} cores, Python "
-        f"{found.versions['python']}, load average at the start {one:.1f}.\n\n"
-        + "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        + f"\n\n\\* Not of this run: {PUBLISHED_BY}.\n"
+        f"{_place(found)}, Python {found.versions['python']}, "
+        f"load average at the start {found.load_average[0]:.1f}.\n\n"
+        f"{_markdown(*assignor_rows(results))}\n\n\\* Not of this run: {PUBLISHED_BY}.\n"
     )
 
 
-def has_marks(document: str) -> bool:
-    """Whether there is a place for the assignors' table."""
-    return END_MARK in document.partition(BEGIN_MARK)[2]
+def beside_markdown(found: Surroundings, results: Sequence[Result]) -> str:
+    """Our figures beside Kafka's for a document, with the surroundings."""
+    busy = [result.others_cores for result in results if not isinstance(result, AssignorResult)]
+    return (
+        f"{_place(found)}, Python {found.versions['python']}, Kafka {found.versions['kafka']}; other programs kept "
+        f"{min(busy):.1f} to {max(busy):.1f} cores busy.\n\n"
+        f"{_markdown(beside.HEADER, beside.rows(results))}\n\n\\* Not of this run: {beside.PUBLISHED_BY}.\n"
+    )
 
 
-def put_between_marks(document: str, markdown: str) -> str:
-    """The document with the part between the marks replaced; it `has_marks`."""
-    before, begin, rest = document.partition(BEGIN_MARK)
-    _, end, after = rest.partition(END_MARK)
-    assert end, "the document has no marks"
+def _place(found: Surroundings) -> str:
+    return f"{found.at[:10]}, commit {found.commit}: {found.cpu_model}, {found.cores} cores"
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *rows))
+
+
+def has_section(document: str, section: Section) -> bool:
+    """Whether there is a place for the table."""
+    return section.end in document.partition(section.begin)[2]
+
+
+def put_into(document: str, section: Section, markdown: str) -> str:
+    """The document with that section replaced, which it has."""
+    before, begin, rest = document.partition(section.begin)
+    _, end, after = rest.partition(section.end)
+    assert end, "the document has no such section"
     return f"{before}{begin}\n{markdown}{end}{after}"
 
 
@@ -158,7 +188,7 @@ def surroundings_text(found: Surroundings) -> str:
     )
 
 
-def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]) -> str:
+def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str], left_out: Sequence[str] = ()) -> str:
     """All of a run."""
     loads = [result for result in results if isinstance(result, LoadResult)]
     rebalances = [result for result in results if isinstance(result, RebalanceResult)]
@@ -170,21 +200,27 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
         parts.append(rebalance_table(rebalances))
     if assignors:
         parts.append(assignor_table(assignors))
+    if beside.was_compared(results):
+        parts.append(beside_table(results))
     parts += [f"{result.name}: {error}" for result in loads for error in result.first_errors]
-    parts += failures
+    parts += [*left_out, *failures]
     return "\n\n".join(parts)
 
 
 KINDS = {LoadResult: "load", RebalanceResult: "rebalance", AssignorResult: "assignor"}
 
 
-def document(found: Surroundings, options: dict[str, Any], results: Sequence[Result], failures: Sequence[str]) -> str:
+def document(
+    found: Surroundings, options: dict[str, Any], results: Sequence[Result], failures: Sequence[str],
+    left_out: Sequence[str] = (),
+) -> str:  # fmt: skip
     """The same as JSON. What is not known is null: NaN is not JSON."""
     content = {
         "surroundings": asdict(found),
         "options": options,
         "results": [{"kind": KINDS[type(result)], **asdict(result)} for result in results],
         "failures": list(failures),
+        "left_out": list(left_out),
     }
     return json.dumps(_known(content), indent=1, allow_nan=False) + "\n"
 

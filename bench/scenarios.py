@@ -1,8 +1,8 @@
 """What is measured: each benchmark by its name. Each gets a process and a store of its own, and cleans both up."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,11 @@ from bench.session import HEARTBEAT_INTERVAL_S, SessionConnection, call_frame
 from protocol.operations import COMMIT, FETCH, HEARTBEAT, path_of
 
 CONNECTIONS = 64
+
+Serve = Callable[[Plan], AbstractAsyncContextManager[Server]]
+"""Runs what is measured."""
+CheckOffsets = Callable[[Server, Crowd, Mapping[str, int]], Awaitable[None]]
+"""Raises WrongAnswerError unless these are the committed offsets of the topic, by partition."""
 
 
 async def _measure(
@@ -102,16 +107,17 @@ def _echo_fault(index: int, number: int, answer: Answer) -> str | None:
 
 async def measure_heartbeat(plan: Plan) -> Sequence[LoadResult]:
     """Heartbeats as fast as they are answered, by 64 members of one group."""
-    return [await _measure_heartbeats("heartbeat", plan, Connection)]
+    return [await measure_heartbeats("heartbeat", plan, Connection)]
 
 
 async def measure_session_heartbeat(plan: Plan) -> Sequence[LoadResult]:
     """The same as `heartbeat`, each member on a session of its own."""
-    return [await _measure_heartbeats("session-heartbeat", plan, SessionConnection)]
+    return [await measure_heartbeats("session-heartbeat", plan, SessionConnection)]
 
 
-async def _measure_heartbeats(name: str, plan: Plan, kind: type[Line]) -> LoadResult:
-    async with service(plan) as server, group_at_rest(server, CONNECTIONS, kind) as crowd:
+async def measure_heartbeats(name: str, plan: Plan, kind: type[Line], serve: Serve = service) -> LoadResult:
+    """Heartbeats of a group at rest, on lines of that kind."""
+    async with serve(plan) as server, group_at_rest(server, CONNECTIONS, kind) as crowd:
         frames, lines = _heartbeats(crowd), _lines(crowd)
         return await _measure(
             name, plan, server, lines, lambda index, _: frames[index], _heartbeat_fault, members=len(lines)
@@ -139,13 +145,13 @@ async def _measure_at_rest(name: str, plan: Plan, kind: type[Line]) -> LoadResul
 async def measure_commit_one_group(plan: Plan) -> Sequence[LoadResult]:
     """Commits of one partition each, by 64 members of one group."""
     async with service(plan) as server, group_at_rest(server, CONNECTIONS) as crowd:
-        return [await _measure_commits("commit-one-group", plan, server, [crowd])]
+        return [await measure_commits("commit-one-group", plan, server, [crowd])]
 
 
 async def measure_session_commit(plan: Plan) -> Sequence[LoadResult]:
     """The same as `commit-one-group`, each member on a session of its own."""
     async with service(plan) as server, group_at_rest(server, CONNECTIONS, SessionConnection) as crowd:
-        return [await _measure_commits("session-commit", plan, server, [crowd])]
+        return [await measure_commits("session-commit", plan, server, [crowd])]
 
 
 async def measure_commit_64_groups(plan: Plan) -> Sequence[LoadResult]:
@@ -154,12 +160,14 @@ async def measure_commit_64_groups(plan: Plan) -> Sequence[LoadResult]:
         crowds = [Crowd(server.host, server.port, f"group-{number}") for number in range(CONNECTIONS)]
         await asyncio.gather(*(crowd.grow(1) for crowd in crowds))
         await asyncio.gather(*(crowd.rest() for crowd in crowds))
-        result = await _measure_commits("commit-64-groups", plan, server, crowds)
+        result = await measure_commits("commit-64-groups", plan, server, crowds)
         await asyncio.gather(*(crowd.disband() for crowd in crowds))
         return [result]
 
 
-async def _measure_commits(name: str, plan: Plan, server: Server, crowds: Sequence[Crowd]) -> LoadResult:
+async def measure_commits(
+    name: str, plan: Plan, server: Server, crowds: Sequence[Crowd], check: CheckOffsets | None = None
+) -> LoadResult:
     """Each member commits growing offsets of its own partition; at the end the last ones acknowledged must be there."""
     places = [(crowd, number, member) for crowd in crowds for number, member in enumerate(crowd.members)]
     lines = [line for crowd in crowds for line in _lines(crowd)]
@@ -184,7 +192,7 @@ async def _measure_commits(name: str, plan: Plan, server: Server, crowds: Sequen
             for index, (of_crowd, partition, _) in enumerate(places)
             if of_crowd is crowd
         }
-        await _check_offsets(server, crowd, expected)
+        await (check or _check_offsets)(server, crowd, expected)
     return result
 
 

@@ -90,24 +90,26 @@ def test_the_table_is_written_between_its_marks_and_can_be_written_again() -> No
     rows = report.assignor_markdown(
         surroundings(), [result(100, 0.5, kafka_ms=180_000.0), result(1000, 4.0, franz_go_ms=19.0)]
     )
-    document = f"before\n{report.BEGIN_MARK}\nold\n{report.END_MARK}\nafter\n"
-    written = report.put_between_marks(document, rows)
+    document = f"before\n{report.ASSIGNORS.begin}\nold\n{report.ASSIGNORS.end}\nafter\n"
+    written = report.put_into(document, report.ASSIGNORS, rows)
     assert written.splitlines()[:3] == [
         "before",
-        report.BEGIN_MARK,
+        report.ASSIGNORS.begin,
         "2026-01-02, commit abc: A CPU, 2 cores, Python 3.11.7, load average at the start 0.5.",
     ]
     assert "| sticky | 10 x 100 | same | scratch | 250 | 1,000 | - | 3.0 | 7 | over 180,000 | - |" in written
     assert "| sticky | 10 x 1,000 | same | scratch | 2,000 | 8,000 | - | 3.0 | 7 | - | 19 |" in written
     assert assignors.PUBLISHED_BY in written
     assert "old" not in written
-    assert written.endswith(f"{report.END_MARK}\nafter\n")
-    assert report.put_between_marks(written, rows) == written
+    assert written.endswith(f"{report.ASSIGNORS.end}\nafter\n")
+    assert report.put_into(written, report.ASSIGNORS, rows) == written
 
 
 def test_the_document_of_figures_has_a_place_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.has_marks((Path(__file__).parents[2] / "docs" / "performance.md").read_text("utf-8"))
-    (tmp_path / "plain.md").write_text(f"{report.END_MARK}\n{report.BEGIN_MARK}\n")
+    assert report.has_section(
+        (Path(__file__).parents[2] / "docs" / "performance.md").read_text("utf-8"), report.ASSIGNORS
+    )
+    (tmp_path / "plain.md").write_text(f"{report.ASSIGNORS.end}\n{report.ASSIGNORS.begin}\n")
     for path in (tmp_path / "plain.md", tmp_path / "none.md"):
         with pytest.raises(SystemExit) as stopped:
             main(["--document", str(path), "--data", str(tmp_path)])

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import machine, process
-from bench.main import main, make_parser, plan_of
+from bench import kafka, machine, process
+from bench.main import BENCHMARKS, main, make_parser, names_of, plan_of, run
 from bench.plan import Plan
-from bench.scenarios import BENCHMARKS
 
 
 def plan(*arguments: str) -> Plan:
@@ -17,6 +16,7 @@ def plan(*arguments: str) -> Plan:
 def test_plans() -> None:
     assert plan() == Plan(10.0, (100, 1000), 1000, 5, Path("/"))
     assert plan("--quick") == Plan(2.0, (100,), 100, 1, Path("/"), held=1_000)
+    assert plan("--beside-kafka").sizes == (1000,)
     assert plan("--quick", "--members", "7", "--seconds", "0.5") == Plan(0.5, (7,), 7, 1, Path("/"), held=7)
 
 
@@ -35,6 +35,34 @@ def test_help_names_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     shown = capsys.readouterr().out
     assert all(f"  {name} " in shown for name in BENCHMARKS)
+
+
+def names(*arguments: str) -> tuple[str, ...]:
+    return names_of(make_parser().parse_args(arguments))
+
+
+def test_a_broker_is_measured_where_it_is_asked_for_and_right_after_our_own() -> None:
+    assert not [name for name in names() if "kafka" in name]
+    assert names("--only", "kafka-commit", "--only", "session-commit") == ("session-commit", "kafka-commit")
+    compared = names("--beside-kafka")
+    assert set(kafka.BENCHMARKS) == set(compared[1::2])
+    assert set(compared) <= set(BENCHMARKS)
+    assert all(ours.startswith("session-") for ours in compared[::2])
+
+
+def test_what_is_compared_is_not_chosen_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--beside-kafka", "--only", "kafka-commit"])
+    assert "--beside-kafka" in capsys.readouterr().err
+
+
+async def test_without_a_broker_it_is_left_out_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("bench.kafka.find_java_home", lambda: Path("/java"))
+    results, failures, left_out = await run(["kafka-commit"], plan("--quick"))
+    assert (results, failures) == ([], [])
+    (sentence,) = left_out
+    assert sentence.startswith("kafka-commit is left out: it needs Maven")
 
 
 def test_the_process_under_measurement_sees_no_setting_of_ours() -> None:

@@ -13,8 +13,9 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ class FetchError(Exception):
     """Maven could not get the jars; the message is its own words."""
 
 
-JAVA_OPTIONS = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+JAVA_OPTIONS: Sequence[str] = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
 def fetch_jars(java_home: Path, maven: Path) -> Path:
@@ -97,8 +98,11 @@ def fetch_jars(java_home: Path, maven: Path) -> Path:
     return jars
 
 
-def server_properties(data: Path, port: int, controller_port: int) -> str:
-    """The broker's settings: loopback only, one replica of everything, no topic made by a mere look at it."""
+def server_properties(data: Path, port: int, controller_port: int, changed: Mapping[str, str]) -> str:
+    """The broker's settings: loopback only, one replica of everything, no topic made by a mere look at it.
+
+    What is `changed` goes before.
+    """
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -117,24 +121,40 @@ def server_properties(data: Path, port: int, controller_port: int) -> str:
         "transaction.state.log.num.partitions": "4",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
+        **changed,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A running broker."""
+
+    bootstrap_servers: str
+    pid: int
+
+
 @contextmanager
-def running_broker(directory: Path, jars: Path, java_home: Path) -> Iterator[str]:
-    """Run a broker whose data and log (`broker.log`) lie in the empty `directory`; give its bootstrap servers.
+def running_broker(
+    directory: Path,
+    jars: Path,
+    java_home: Path,
+    *,
+    java_options: Sequence[str] = JAVA_OPTIONS,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Broker]:
+    """Run a broker whose data and log (`broker.log`) lie in the empty `directory`, with these settings changed.
 
     Errors: RuntimeError with the end of its log if it does not answer within 90 s.
     """
     port, controller_port = free_port(), free_port()
-    settings = directory / "server.properties"
-    settings.write_text(server_properties(directory / "data", port, controller_port))
+    properties = directory / "server.properties"
+    properties.write_text(server_properties(directory / "data", port, controller_port, settings or {}))
     java = java_home / "bin" / "java"
     classpath = f"{jars}/*"
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     subprocess.run(
-        [java, "-cp", classpath, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", settings],
+        [java, "-cp", classpath, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", properties],
         capture_output=True,
         check=True,
         timeout=START_SECONDS,
@@ -143,14 +163,14 @@ def running_broker(directory: Path, jars: Path, java_home: Path) -> Iterator[str
     logging = f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.xml'}"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [java, *JAVA_OPTIONS, logging, "-cp", classpath, "kafka.Kafka", settings],
+            [java, *java_options, logging, "-cp", classpath, "kafka.Kafka", properties],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
         )
     try:
         wait_until_answering(process, f"127.0.0.1:{port}", log)
-        yield f"127.0.0.1:{port}"
+        yield Broker(f"127.0.0.1:{port}", process.pid)
     finally:
         stop_process(process, STOP_SECONDS)
 
@@ -204,8 +224,8 @@ def kafka_bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     except FetchError as error:
         require(False, f"the jars of Kafka {KAFKA_VERSION}", str(error))
         raise
-    with running_broker(tmp_path_factory.mktemp("kafka"), jars, home) as bootstrap_servers:
-        yield bootstrap_servers
+    with running_broker(tmp_path_factory.mktemp("kafka"), jars, home) as broker:
+        yield broker.bootstrap_servers
 
 
 def main() -> None:

@@ -1,0 +1,219 @@
+"""The same members beside Kafka's own coordinator: a real broker of one node, and the same loads as on our service.
+
+What the load sends and checks is that of the other benchmarks; only the line is another one (`bench.kafka_line`). The
+broker is the one of the tests, with Kafka's defaults and the heap that is advised for a small one, on the same disk. It
+gets what a program in Java needs before its figures mean something: tens of thousands of requests of each kind, until
+what is hot has been compiled. Kafka flushes no commit to disk; our service flushes each.
+
+Needs Java 17 and, the first time, Maven: without them these benchmarks are left out with a sentence.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+from bench.crowd import TOPIC, Crowd, WrongAnswerError
+from bench.figures import Cost, LoadResult, RebalanceResult, Round, rebalance_result, together
+from bench.kafka_line import KafkaLine, coordinator_request
+from bench.line import Answer, Line
+from bench.load import run_closed
+from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan
+from bench.process import ProcessError, Server
+from bench.rebalances import group_at_rest
+from bench.scenarios import CONNECTIONS, measure_commits, measure_heartbeats
+from protocol.operations import COMMIT, FETCH, HEARTBEAT
+from tests.real.kafka import KAFKA_VERSION, FetchError, create_topic, fetch_jars, running_broker
+from tests.real.parts import find_java_home
+
+JAVA_OPTIONS = (
+    "-server", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+)  # fmt: skip
+"""Those of Kafka's own start script, and its heap."""
+
+VERSION = KAFKA_VERSION
+"""Of the broker."""
+
+SETTINGS = {"offsets.topic.num.partitions": "50"}
+"""Where the broker of the tests has something else than Kafka's defaults."""
+
+WARM_UP_REQUESTS = 50_000
+"""Of each of heartbeats and commits; a plan of one round takes a hundredth."""
+WARM_UP_REJOINS = 15
+WARM_UP_GROUP = "warm-up"
+READY_SECONDS = 60.0
+
+
+class MissingKafkaError(Exception):
+    """There is no broker to be had on this machine; the message says what is missing."""
+
+
+def find_jars() -> tuple[Path, Path]:
+    """The broker's jars and the home of the Java that runs them. Raises MissingKafkaError."""
+    java_home, maven = find_java_home(), shutil.which("mvn")
+    if java_home is None:
+        raise MissingKafkaError("it needs Java 17 or later: sudo apt-get install openjdk-17-jre-headless")
+    if maven is None:
+        raise MissingKafkaError("it needs Maven, which fetches the broker: sudo apt-get install maven")
+    try:
+        return fetch_jars(java_home, Path(maven)), java_home
+    except FetchError as error:
+        raise MissingKafkaError(f"Maven could not fetch the broker: {error}") from error
+
+
+@asynccontextmanager
+async def broker(plan: Plan, *, delay_ms: int = 0) -> AsyncIterator[Server]:
+    """A fresh broker that has been at work for a while. Raises MissingKafkaError, ProcessError."""
+    jars, java_home = find_jars()
+    settings = {**SETTINGS, "group.initial.rebalance.delay.ms": str(delay_ms)}
+    with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
+        starting = running_broker(Path(name), jars, java_home, java_options=JAVA_OPTIONS, settings=settings)
+        try:
+            found = await asyncio.to_thread(starting.__enter__)
+        except RuntimeError as error:
+            raise ProcessError(str(error)) from error
+        try:
+            await asyncio.to_thread(create_topic, found.bootstrap_servers, TOPIC, CONNECTIONS)
+            server = Server(found.pid, f"kafka://{found.bootstrap_servers}")
+            await warm_up(server, plan)
+            yield server
+        finally:
+            await asyncio.to_thread(starting.__exit__, None, None, None)
+
+
+async def warm_up(server: Server, plan: Plan) -> None:
+    """Heartbeats, commits and rebalances, until what they need has been compiled."""
+    requests, rejoins = (WARM_UP_REQUESTS, WARM_UP_REJOINS) if plan.rounds > 1 else (WARM_UP_REQUESTS // 100, 1)
+    await wait_until_ready(server, WARM_UP_GROUP)
+    crowd = Crowd(server.host, server.port, WARM_UP_GROUP, KafkaLine)
+    await crowd.grow(CONNECTIONS)
+    await crowd.rest()
+    lines = [member.line for member in crowd.members if member.line is not None]
+    bodies = [member.heartbeat for member in crowd.members]
+    offsets = {TOPIC: {"0": {"offset": 1, "metadata": ""}}}
+    for operation, more in ((HEARTBEAT, {}), (COMMIT, {"offsets": offsets})):
+        frames = [
+            line.frame_of(operation, WARM_UP_GROUP, {**body, **more}) for line, body in zip(lines, bodies, strict=True)
+        ]
+        await _send(lines, frames, requests)
+    for number in range(1, rejoins * max(plan.sizes) // CONNECTIONS + 1):
+        await crowd.rejoin(number)
+    await crowd.disband()
+
+
+async def _send(lines: Sequence[Line], frames: Sequence[bytes], count: int) -> None:
+    """Each line its frame again and again, until there were as many."""
+    sent = 0
+    while sent < count:
+        tally = await run_closed(lines, lambda index, _: frames[index], _fault_of, seconds=0.5)
+        if tally.error_count:
+            raise WrongAnswerError(f"warming up: {tally.errors[0]}")
+        sent += tally.count
+
+
+def _fault_of(index: int, number: int, answer: Answer) -> str | None:
+    return None if answer.status == 200 else answer.body.decode()
+
+
+async def wait_until_ready(server: Server, group_id: str) -> None:
+    """Return once the broker coordinates the group: it makes its topic of offsets when it is first asked for one."""
+    deadline = monotonic() + READY_SECONDS
+    line = await KafkaLine.open(server.host, server.port)
+    while monotonic() < deadline:
+        found = await line.exchange(coordinator_request(group_id))
+        if found.status == 200:
+            found = await line.exchange(line.frame_of(FETCH, group_id, {}))
+        if found.status == 200:
+            line.close()
+            return
+        await asyncio.sleep(0.1)
+    raise ProcessError(f"the broker does not coordinate {group_id!r} after {READY_SECONDS:.0f} s")
+
+
+# --- loads -----------------------------------------------------------------------------------------------------------
+
+
+async def measure_kafka_heartbeat(plan: Plan) -> Sequence[LoadResult]:
+    """The same as `heartbeat`."""
+    return [await measure_heartbeats("kafka-heartbeat", plan, KafkaLine, broker)]
+
+
+async def measure_kafka_commit(plan: Plan) -> Sequence[LoadResult]:
+    """The same as `commit-one-group`; no commit is flushed to disk."""
+    async with broker(plan) as server, group_at_rest(server, CONNECTIONS, KafkaLine) as crowd:
+        return [await measure_commits("kafka-commit", plan, server, [crowd], check_offsets)]
+
+
+async def check_offsets(server: Server, crowd: Crowd, expected: Mapping[str, int]) -> None:
+    """Raises WrongAnswerError where what was acknowledged last is not what is committed."""
+    line = await crowd.connect()
+    answer = await line.exchange(line.frame_of(FETCH, crowd.group_id, {}))
+    line.close()
+    fetched = answer.json()["offsets"].get(TOPIC, {}) if answer.status == 200 else {}
+    if {partition: committed["offset"] for partition, committed in fetched.items()} != expected:
+        raise WrongAnswerError(f"{crowd.group_id}: what was acknowledged last is not what is committed")
+
+
+# --- rebalances ------------------------------------------------------------------------------------------------------
+
+
+async def _formation(name: str, plan: Plan, size: int) -> RebalanceResult:
+    """Members come to an empty group at once, with the default delay. A round is a group of its own."""
+    rounds: list[Round] = []
+    costs: list[Cost] = []
+    async with broker(plan, delay_ms=DEFAULT_DELAY_MS) as server:
+        for number in range(plan.rounds):
+            crowd = Crowd(server.host, server.port, f"group-{number}", KafkaLine)
+            await wait_until_ready(server, crowd.group_id)
+            meter = server.meter()
+            rounds.append(await crowd.grow(size))
+            costs.append(meter.stop())
+            await crowd.disband()
+    return rebalance_result(name, rounds, together(costs), members=size)
+
+
+async def _one_joins(name: str, plan: Plan, size: int) -> RebalanceResult:
+    """One member comes to a stable group whose members learn of it by their next heartbeats, one each 3 s."""
+    async with broker(plan) as server:
+        crowd = Crowd(server.host, server.port, "group", KafkaLine)
+        await crowd.grow(size)
+        meter = server.meter()
+        rounds = [await crowd.grow(1) for _ in range(plan.rounds)]
+        result = rebalance_result(name, rounds, meter.stop(), members=size)
+        await crowd.disband()
+    return result
+
+
+async def _all_rejoin(name: str, plan: Plan, size: int) -> RebalanceResult:
+    """All members of a stable group come again at once."""
+    async with broker(plan) as server, group_at_rest(server, size, KafkaLine) as crowd:
+        meter = server.meter()
+        rounds = [await crowd.rejoin(number) for number in range(1, plan.rounds + 1)]
+        return rebalance_result(name, rounds, meter.stop(), members=size)
+
+
+def _rebalance(name: str, summary: str, measure: Callable[[str, Plan, int], Awaitable[RebalanceResult]]) -> Benchmark:
+    async def run(plan: Plan) -> Sequence[RebalanceResult]:
+        return [await measure(name, plan, size) for size in plan.sizes]
+
+    return Benchmark(summary, run)
+
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "kafka-heartbeat": Benchmark("heartbeats of 64 members of one group of a Kafka broker", measure_kafka_heartbeat),
+    "kafka-commit": Benchmark("commits by 64 members of one group of a Kafka broker", measure_kafka_commit),
+    "kafka-one-joins": _rebalance("kafka-one-joins", "one member comes to a group of N of a Kafka broker", _one_joins),
+    "kafka-all-rejoin": _rebalance(
+        "kafka-all-rejoin", "all N members of a group of a Kafka broker come again", _all_rejoin
+    ),
+    f"kafka-formation-delay-{DEFAULT_DELAY_MS}": _rebalance(
+        f"kafka-formation-delay-{DEFAULT_DELAY_MS}",
+        "N members come at once to a Kafka broker, default delay",
+        _formation,
+    ),
+}
+"""Left out unless they are asked for, by name or by `--beside-kafka`."""

@@ -1,0 +1,68 @@
+"""Our figures beside Kafka's: which are shown, and where they are written."""
+
+from pathlib import Path
+
+import pytest
+
+from bench import beside, report
+from bench.figures import Cost, LoadResult, RebalanceResult, Round, Tally, load_result, rebalance_result
+from bench.machine import Surroundings
+from bench.main import main
+
+MIB = 1024 * 1024
+FOUND = Surroundings(
+    at="2026-01-02T00:00:00+00:00", commit="abc", cpu_model="A CPU", cores=2, memory_bytes=1, kernel="Linux 6",
+    versions={"python": "3.11.7", "kafka": "4.1.1"}, file_system="ext4", flush_p50_ms=1.0, load_average=(0.5, 0.0, 0.0),
+)  # fmt: skip
+
+
+def load(name: str, cpu_seconds: float) -> LoadResult:
+    tally = Tally([0.001] * 2_000)
+    return load_result(name, tally, Cost(0.5, cpu_seconds, 0, 60 * MIB, 0.25), connections=64, members=64)
+
+
+def rebalance(name: str, seconds: float, members: int) -> RebalanceResult:
+    return rebalance_result(name, [Round(seconds, 1, 10)], Cost(1.0, 0.5, 0, 99 * MIB, 1.5), members=members)
+
+
+def test_each_figure_stands_beside_the_other_sides_and_the_aim() -> None:
+    results = [load("session-heartbeat", 0.1), load("kafka-heartbeat", 0.04)]
+    assert beside.rows(results) == [
+        ("heartbeat, 64 connections, CPU-s/1,000", "0.050", "0.020", "0.019-0.025", "0.025"),
+        ("such heartbeats a second", "4,000", "4,000", "-", "-"),
+    ]
+
+
+def test_of_several_sizes_the_largest_is_shown_and_a_dash_where_a_side_is_missing() -> None:
+    results = [rebalance("session-one-joins", 0.4, 1_000), rebalance("session-one-joins", 0.1, 100)]
+    assert beside.rows(results)[0] == ("one joins 1,000: all have their part after ms", "400", "-", "3,040", "250")
+    assert not beside.was_compared(results)
+    assert beside.was_compared([*results, rebalance("kafka-one-joins", 3.0, 1_000)])
+
+
+def test_every_pair_has_a_row() -> None:
+    assert {(row.ours, row.kafkas) for row in beside.COMPARISONS} == set(beside.PAIRS)
+
+
+def test_the_table_is_written_into_its_section_alone() -> None:
+    results = [rebalance("session-all-rejoin", 0.3, 1_000), rebalance("kafka-all-rejoin", 0.06, 1_000)]
+    other = f"{report.ASSIGNORS.begin}\nkept\n{report.ASSIGNORS.end}\n"
+    document = f"{other}{report.KAFKA.begin}\nold\n{report.KAFKA.end}\nafter\n"
+    written = report.put_into(document, report.KAFKA, report.beside_markdown(FOUND, results))
+    assert written.startswith(f"{other}{report.KAFKA.begin}\n2026-01-02, commit abc: A CPU, 2 cores, Python 3.11.7, ")
+    assert "Kafka 4.1.1; other programs kept 1.5 to 1.5 cores busy." in written
+    assert "| all 1,000 come again: all have their part after ms | 300 | 60 | 57 | 150 |" in written
+    assert "| the memory after it, MiB | 99 | 99 | - | - |" in written
+    assert written.endswith(f"{report.KAFKA.end}\nafter\n")
+    assert "old" not in written
+    assert report.put_into(written, report.KAFKA, report.beside_markdown(FOUND, results)) == written
+
+
+def test_the_document_of_figures_has_a_place_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.has_section((Path(__file__).parents[2] / "docs" / "performance.md").read_text(), report.KAFKA)
+    path = tmp_path / "assignors_alone.md"
+    path.write_text(f"{report.ASSIGNORS.begin}\n{report.ASSIGNORS.end}\n")
+    with pytest.raises(SystemExit) as stopped:
+        main(["--beside-kafka", "--document", str(path), "--data", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert report.KAFKA.begin in capsys.readouterr().err
