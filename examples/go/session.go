@@ -20,6 +20,9 @@ import (
 // callTimeout is for an answer, besides what the service was asked to hold it back.
 const callTimeout = 10 * time.Second
 
+// client gives each of the few requests a connection of its own: one kept from before may be dead without a sign.
+var client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
+
 // errDisconnected: the connection is gone, or never was. The call may have been heard or not.
 var errDisconnected = errors.New("disconnected")
 
@@ -146,7 +149,7 @@ func get(ctx context.Context, url, path, token string, result any) error {
 		return err
 	}
 	request.Header = authorization(token)
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("%w: %v", errDisconnected, err)
 	}

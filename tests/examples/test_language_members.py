@@ -18,6 +18,7 @@ import pytest
 from assignors.contract import GroupSpec, MemberSubscription
 from assignors.range import RangeAssignor
 from member import GroupMember, MemberOptions
+from tests.end_to_end.faulty_line import running_line
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.real.languages import GO, JAVASCRIPT, run_go
 from tests.real.parts import require_program
@@ -222,6 +223,34 @@ async def test_an_example_leads_goes_on_from_what_is_committed_and_leaves(
             await wait_until("the first has all again", owned_once(first))
             assert await first.end(signal.SIGTERM) == 0
         assert describe(service)["state"] == "Empty"
+
+
+@pytest.mark.parametrize("fault", ["reset", "lose"])
+async def test_a_line_that_breaks_or_falls_silent_moves_nothing(
+    tmp_path: Path, fault: str, javascript_member: list[str | Path], go_member: list[str | Path]
+) -> None:
+    """Broken, they are back within the grace. Silent, a call without an answer tells, well within the session."""
+    with (
+        running_line() as line,
+        running_service(tmp_path, "--group-initial-rebalance-delay-ms", "300", "--advertised-url", line.url) as service,
+    ):
+        line.lead_to(service.port)
+        register(service)
+        async with (
+            example(javascript_member, line.url, tmp_path) as javascript,
+            example(go_member, line.url, tmp_path) as go,
+        ):
+            await wait_until("both share", owned_once(javascript, go))
+            await wait_until("both commit", lambda: len(committed(service)) == PARTITIONS)
+            generation_id, spoken = describe(service)["generation_id"], (len(javascript.said), len(go.said))
+            assert getattr(line, fault)() >= 2
+            await asyncio.sleep(0.5)  # until what had passed the line before is done
+            before = committed(service)
+            await wait_until("both commit again", lambda: all(committed(service)[p] > before[p] for p in before))
+            line.reset_lost()
+            await asyncio.sleep(3)  # longer than the grace
+            assert (len(javascript.said), len(go.said)) == spoken
+            assert describe(service)["generation_id"] == generation_id
 
 
 @pytest.mark.parametrize("language", ["javascript", "go"])
