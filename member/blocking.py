@@ -18,6 +18,7 @@ from member.client import GroupMember
 from member.core.states import State
 from member.driver import UserDataAtJoin
 from member.errors import MemberClosed
+from member.observer import Observer
 from member.options import MemberOptions
 from member.subscription import Racks
 from protocol.messages import CommittedOffset, OffsetCommit
@@ -50,6 +51,7 @@ class BlockingGroupMember:
         on_revoked: BlockingHandler | None = None,
         on_lost: BlockingHandler | None = None,
         user_data_at_join: UserDataAtJoin | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._options = options
         # One for the callbacks, which come one at a time, and one for the counts, which may be wanted meanwhile.
@@ -63,6 +65,7 @@ class BlockingGroupMember:
             on_revoked=self._in_worker(on_revoked),
             on_lost=self._in_worker(on_lost),
             user_data_at_join=user_data_at_join,
+            observer=observer,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

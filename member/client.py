@@ -11,17 +11,16 @@ from pydantic import JsonValue
 
 from assignors import registry
 from member import errors
+from member.answers import answer_of, check_partitions
 from member.assignment import Assignment
 from member.core import events as ev
 from member.core.actions import Assign, Moved, Warn
-from member.core.dispatch import describe
 from member.core.events import Callback
 from member.core.machine import Membership
-from member.core.outcomes import Answered, Outcome, Refused, Unreachable
-from member.core.reactions import SAME_REQUEST, reaction_to
 from member.core.states import ENDED, State
 from member.driver import CallbackRaised, Driver, Handler, Report, UserDataAtJoin
 from member.http import HttpTransport
+from member.observer import ObservedTransport, Observer
 from member.options import MemberOptions, check_topics, check_user_data
 from member.session_pool import SessionPool
 from member.subscription import NO_RACKS, Racks, check_racks, share_out, topics_of
@@ -29,7 +28,6 @@ from member.topic_watch import TopicWatch
 from member.transport import SessionTransport, Transport
 from protocol import messages as m
 from protocol import operations as ops
-from protocol.errors import ERRORS, ErrorCode
 from protocol.messages import CommittedOffset, OffsetCommit
 
 log = logging.getLogger("rallypoint.member")
@@ -67,7 +65,8 @@ class GroupMember:
     gives the `user_data` of each attempt to join, for what changes with time, as the weights of partitions. It is
     called in the event loop, so it returns at once what is known; where it raises, or gives what is no JSON, that is
     logged and what was said last stays. `sessions`: shares sessions with other members of this event loop; None opens
-    the member's own. ValueError for sessions beside the transport "http". Raises `assignors.registry.AssignorError` for
+    the member's own. ValueError for sessions beside the transport "http". `observer`: is told what happens, as
+    `member.metrics` wants it. Raises `assignors.registry.AssignorError` for
     an assignor that is not installed.
     """
 
@@ -82,8 +81,10 @@ class GroupMember:
         on_lost: Handler | None = None,
         user_data_at_join: UserDataAtJoin | None = None,
         sessions: SessionPool | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._options = options
+        self._observer = observer
         self._assignors = {name: registry.find(name) for name in options.assignors}
         self._machine = Membership(options, tuple(self._assignors.values()))
         self._counts = _asked_for(partition_counts)
@@ -103,7 +104,7 @@ class GroupMember:
         self._refused: errors.MemberError | None = None
         self._driver = Driver(
             self._machine,
-            _transport_of(options, sessions),
+            self._observed(_transport_of(options, sessions)),
             group_id=options.group_id,
             handlers={
                 Callback.ASSIGNED: on_assigned,
@@ -133,6 +134,11 @@ class GroupMember:
             self._driver.start()
         if self._watch.is_needed:
             self._watching = asyncio.create_task(self._watch_topics())
+
+    @property
+    def options(self) -> MemberOptions:
+        """As it was made."""
+        return self._options
 
     @property
     def state(self) -> State:
@@ -215,9 +221,9 @@ class GroupMember:
             commit = OffsetCommit(offset=offset) if isinstance(offset, int) else offset
             by_topic.setdefault(topic, {})[partition] = commit
         body = m.CommitRequest(generation_id=-1, group_instance_id=self._options.group_instance_id, offsets=by_topic)
-        answer = _answer_of(await self._driver.commit(body, generation_id), errors.commit_error)
+        answer = answer_of(await self._driver.commit(body, generation_id), errors.commit_error)
         assert isinstance(answer, m.CommitAnswer)
-        _check_partitions(offsets, answer)
+        check_partitions(offsets, answer)
 
     async def committed(self, topics: Iterable[str] | None = None) -> Mapping[tuple[str, int], CommittedOffset]:
         """The group's committed offsets, of some topics or of all. A partition without a commit is absent.
@@ -229,7 +235,7 @@ class GroupMember:
         if wanted is not None and not wanted:
             return {}
         named = tuple(sorted(wanted)) if wanted is not None and len(wanted) <= TOPICS_IN_A_QUERY_MAX else ()
-        answer = _answer_of(await self._driver.request(ops.FETCH, m.FetchRequest(topics=named)), errors.call_error)
+        answer = answer_of(await self._driver.request(ops.FETCH, m.FetchRequest(topics=named)), errors.call_error)
         assert isinstance(answer, m.FetchAnswer)
         return {
             (topic, partition): offset
@@ -305,7 +311,8 @@ class GroupMember:
         topics = topics_of(assign.members)
         counts, racks = await self._counts_and_racks(topics)
         if missing := sorted(topics - counts.keys()):
-            log.warning("%s: nothing of %s is assigned: no such topic", self._options.group_id, ", ".join(missing))
+            text = "%s: nothing of %s is assigned: no such topic"
+            log.warning(text, self._options.group_id, ", ".join(missing), extra=self._fields())
         assignor = self._assignors.get(assign.protocol_name)
         if assignor is None:
             raise registry.UnknownAssignor(f"the group chose {assign.protocol_name!r}, which was not offered")
@@ -332,7 +339,7 @@ class GroupMember:
         return {x.topic: x.partitions for x in found}, {x.topic: x.replica_racks for x in found if x.replica_racks}
 
     async def _registry(self) -> tuple[m.Topic, ...]:
-        answer = _answer_of(await self._driver.request(ops.LIST_TOPICS, None), errors.call_error)
+        answer = answer_of(await self._driver.request(ops.LIST_TOPICS, None), errors.call_error)
         assert isinstance(answer, m.ListTopicsAnswer)
         return answer.topics
 
@@ -361,23 +368,48 @@ class GroupMember:
             return  # it was left before it had joined
         except errors.MemberError as error:
             self._refused = error
-            log.error("%s: the topics are refused: %s", self._options.group_id, error)
+            log.error("%s: the topics are refused: %s", self._options.group_id, error, extra=self._fields())
             self._driver.feed(ev.CloseRequested())
 
     async def _end_watching(self) -> None:
         if self._watching is not None:
             await asyncio.wait({self._watching})
 
+    # --- inside: what is told ----------------------------------------------------------------------------------------
+
+    def _observed(self, transport: Transport) -> Transport:
+        observer = self._observer
+        if observer is None:
+            return transport
+        return ObservedTransport(
+            transport,
+            lambda operation, outcome, seconds: observer.called(self, operation, outcome, seconds),
+            lambda: observer.session_lost(self),
+        )
+
     def _log(self, report: Report) -> None:
-        group_id = self._options.group_id
+        group_id, fields = self._options.group_id, self._fields()
         match report:
             case Moved(old, new, reason):
                 level = logging.ERROR if new is State.FAILED else logging.INFO
-                log.log(level, "%s: %s -> %s: %s", group_id, old.value, new.value, reason)
+                fields |= {"state": new.value, "state_before": old.value}
+                log.log(level, "%s: %s -> %s: %s", group_id, old.value, new.value, reason, extra=fields)
+                if self._observer is not None:
+                    self._observer.moved(self, old, new)
             case Warn(text):
-                log.warning("%s: %s", group_id, text)
+                log.warning("%s: %s", group_id, text, extra=fields)
             case CallbackRaised(callback=callback, error=error):
-                log.error("%s: %s raised", group_id, callback.value, exc_info=error)
+                fields["callback"] = callback.value
+                log.error("%s: %s raised", group_id, callback.value, exc_info=error, extra=fields)
+
+    def _fields(self) -> dict[str, object]:
+        """What a line of the log is about."""
+        return {
+            "group_id": self._options.group_id,
+            "client_id": self._options.client_id,
+            "member_id": self.member_id,
+            "generation_id": self._machine.generation_id,
+        }
 
 
 def _transport_of(options: MemberOptions, sessions: SessionPool | None) -> Transport:
@@ -404,29 +436,3 @@ def _asked_for(
 
 def _is_newer(held: Assignment, newer_than: int | None) -> bool:
     return newer_than is None or held.generation_id > newer_than
-
-
-def _answer_of(outcome: Outcome, error_of: Callable[[m.Problem], errors.MemberError]) -> object:
-    """The answer's model, or the exception for what came instead of it."""
-    if isinstance(outcome, Answered):
-        return outcome.answer
-    assert isinstance(outcome, Refused | Unreachable)
-    if isinstance(outcome, Refused) and reaction_to(outcome.problem) not in SAME_REQUEST:
-        raise error_of(outcome.problem)
-    raise errors.CoordinatorUnavailable(f"no coordinator answered in time: {describe(outcome)}", retriable=True)
-
-
-def _check_partitions(offsets: Iterable[tuple[str, int]], answer: m.CommitAnswer) -> None:
-    """Raise CommitFailed unless every partition is acknowledged; one without a word about it is not."""
-    silent = m.PartitionResult(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_name="UNKNOWN_SERVER_ERROR")
-    refused = {}
-    for topic, partition in offsets:
-        result = answer.offsets.get(topic, {}).get(partition, silent)
-        if result.error_code != ErrorCode.NONE:
-            refused[topic, partition] = errors.PartitionError(result.error_code, result.error_name)
-    if refused:
-        raise errors.partitions_error(refused, retriable=all(_is_retriable(error) for error in refused.values()))
-
-
-def _is_retriable(error: errors.PartitionError) -> bool:
-    return error.error_code in ERRORS and ERRORS[ErrorCode(error.error_code)].retriable

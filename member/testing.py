@@ -19,6 +19,7 @@ from member.assignment import Assignment
 from member.consumer.contract import AssignmentHook, Counts, Fetched, OffsetOutOfRange, Offsets, TopicPartition
 from member.core.ownership import Ownership
 from member.errors import CallbackFailed, FatalError, IllegalGeneration, MemberClosed, MemberError
+from member.observer import Observer
 from member.options import MemberOptions
 from protocol.messages import CommittedOffset, OffsetCommit
 
@@ -53,8 +54,9 @@ class FakeGroup:
         on_assigned: AssignmentHook,
         on_revoked: AssignmentHook,
         on_lost: AssignmentHook,
+        observer: Observer | None,
     ) -> "FakeMember":
-        """To be passed to a consumer."""
+        """To be passed to a consumer. Nothing is observed of such a member."""
         return FakeMember(self, on_assigned, on_revoked, on_lost, cooperative=self._cooperative)
 
     # --- what a test does --------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "coordinator.settings": frozenset({"pydantic_settings"}),
     "coordinator.main": frozenset({"aiohttp", "uvloop"}),
     "member": frozenset({"aiohttp", "yarl"}),
+    "member.metrics": frozenset({"prometheus_client"}),
     "member.sources": frozenset(),
     "member.sources.kafka_topics": frozenset({"confluent_kafka"}),
     "spark_bridge": frozenset(),

@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.core.commands import Trigger
@@ -13,10 +14,26 @@ from coordinator.http.errors import ERROR_PAGES
 from coordinator.http.event_text import KINDS
 from coordinator.metrics import GROUP_STATES, Metrics
 from coordinator.settings import Settings, flag_of, variable_of
+from member import ConsumerOptions
+from member.core.states import State
+from member.metrics import MemberMetrics
 from protocol.operations import EVENTS, OPERATIONS, SESSION
 from tests.coordinator.test_metrics import Watched
 
 DOCS = Path(__file__).parent.parent / "docs"
+
+
+class Silent:
+    """A member and a consumer at once, as metrics see them; nothing happens to it."""
+
+    options = ConsumerOptions(coordinator="http://127.0.0.1:1", group_id="g", topics=("clicks",))
+    state = State.FINDING
+    assignment = None
+    paused: frozenset[tuple[str, int]] = frozenset()
+    in_hand_ms = 0.0
+
+
+SILENT = Silent()
 
 
 def words(text: str) -> str:
@@ -53,8 +70,14 @@ def test_every_metric_has_its_row() -> None:
     service.view.lags = {"g": 1}
     metrics.watch(service)
     rows = dict(re.findall(r"^\| `(rallypoint_\w+)(?:{[\w,]+})?` \| (\w+) \|", (DOCS / "metrics.md").read_text(), re.M))
+    registry = CollectorRegistry()
+    of_members = MemberMetrics(registry)
+    of_members.moved(SILENT, State.UNJOINED, State.FINDING)
+    of_members.called(SILENT, "join", "NONE", 0.0)
+    of_members.consumer_began(SILENT)
     expected = {}
-    for family in text_string_to_metric_families(metrics.expose("")[0].decode()):
+    text = metrics.expose("")[0].decode() + generate_latest(registry).decode()
+    for family in text_string_to_metric_families(text):
         if family.name.startswith("rallypoint_"):
             expected[f"{family.name}_total" if family.type == "counter" else family.name] = family.type
     assert rows == expected

@@ -16,6 +16,7 @@ from member.consumer.contract import BlockingCounts, BlockingSource, Counts, Mak
 from member.consumer.options import ConsumerOptions
 from member.consumer.threads import DaemonThreads, threaded_in
 from member.loop_thread import LoopThread
+from member.observer import Observer
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -44,6 +45,7 @@ class BlockingConsumer(Generic[R]):
         on_assigned: BlockingHook | None = None,
         on_revoked: BlockingHook | None = None,
         on_lost: BlockingHook | None = None,
+        observer: Observer | None = None,
         make_member: MakeMember = GroupMember,
     ) -> None:
         self._handlers = DaemonThreads("rallypoint-handler", options.concurrency)
@@ -58,6 +60,7 @@ class BlockingConsumer(Generic[R]):
             on_assigned=None if on_assigned is None else _in(self._hooks, on_assigned),
             on_revoked=None if on_revoked is None else _in(self._hooks, on_revoked),
             on_lost=None if on_lost is None else _in(self._hooks, on_lost),
+            observer=observer,
             make_member=make_member,
         )
 

@@ -8,6 +8,7 @@ begins where this one ended. Everything runs in one event loop; what is committe
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -29,6 +30,7 @@ from member.consumer.lane import Handler, Lane, Workshop
 from member.consumer.options import ConsumerOptions
 from member.consumer.progress import Progress, ahead
 from member.errors import CommitFailed, CoordinatorUnavailable, IllegalGeneration, MemberClosed, MemberError
+from member.observer import Observer
 
 R = TypeVar("R")
 
@@ -46,8 +48,8 @@ class Consumer(Generic[R]):
     `partition_counts`: as `GroupMember`'s, and asked with None for every topic where a pattern is subscribed to; None
     asks the source where it is a `CountedSource`, else the service's registry. `on_assigned` is awaited before the
     first read of what was added, `on_revoked` when the batches in hand have ended and what was handled is committed,
-    `on_lost` when nothing can be committed any more; a paused or stuck handler may then still run. None of them may
-    wait for `stop`. `make_member`: for tests, see `member.testing`.
+    `on_lost` when nothing can be committed any more; a handler may then still run. None of them may wait for `stop`.
+    `observer`: is told what happens, as `member.metrics` wants it. `make_member`: for tests, see `member.testing`.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Consumer(Generic[R]):
         on_assigned: AssignmentHook | None = None,
         on_revoked: AssignmentHook | None = None,
         on_lost: AssignmentHook | None = None,
+        observer: Observer | None = None,
         make_member: MakeMember = GroupMember,
     ) -> None:
         if partition_counts is None and isinstance(source, CountedSource):
@@ -69,13 +72,14 @@ class Consumer(Generic[R]):
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_lost = on_lost
+        self._observer = observer
         self._make_member = make_member
         self._shop = Workshop(
             options, source, handler, asyncio.Semaphore(options.concurrency), self._commit_one, self._batch_ended
         )
         self._lanes: dict[TopicPartition, Lane[R]] = {}
         self._progress: dict[TopicPartition, Progress] = {}
-        self._running: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._running: dict[TopicPartition, Lane[R]] = {}
         self._lookups: set[asyncio.Task[Mapping[TopicPartition, int]]] = set()
         self._timed_commit = asyncio.Lock()
         self._member: Member | None = None
@@ -136,6 +140,18 @@ class Consumer(Generic[R]):
         return self._error
 
     @property
+    def options(self) -> ConsumerOptions:
+        """As it was made."""
+        return self._options
+
+    @property
+    def in_hand_ms(self) -> float:
+        """For how long the slowest batch in hand has been handled by now; 0 where there is none."""
+        now = time.monotonic()
+        begun = [lane.in_hand_since for lane in list(self._running.values()) if lane.in_hand is not None]
+        return max((now - since for since in begun), default=0.0) * 1000
+
+    @property
     def member_id(self) -> str:
         """The id that the group gave; empty while there is none."""
         return "" if self._member is None else self._member.member_id
@@ -155,7 +171,7 @@ class Consumer(Generic[R]):
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """What is paused of the assignment."""
-        return frozenset(tp for tp, lane in self._lanes.items() if lane.paused)
+        return frozenset(tp for tp, lane in list(self._lanes.items()) if lane.paused)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand over nothing of these until `resume`. A batch in hand is finished. A partition stays paused while it is
@@ -189,6 +205,8 @@ class Consumer(Generic[R]):
     # --- inside: one life after another ------------------------------------------------------------------------------
 
     async def _live(self) -> None:
+        if self._observer is not None:
+            self._observer.consumer_began(self)
         try:
             while not self._stop_wanted:
                 await self._live_as_member()
@@ -196,11 +214,13 @@ class Consumer(Generic[R]):
         except Exception as error:
             self._fail(error)
         finally:
-            for task in self._running.values():
-                task.cancel()
+            for lane in self._running.values():
+                lane.task.cancel()
             if self._running:
                 self._log(logging.WARNING, f"{len(self._running)} handlers still run, and are not waited for")
-                await asyncio.wait(set(self._running.values()))
+                await asyncio.wait([lane.task for lane in self._running.values()])
+            if self._observer is not None:
+                self._observer.consumer_ended(self)
 
     async def _live_as_member(self) -> None:
         """One member's life, from its start until it has ended."""
@@ -210,6 +230,7 @@ class Consumer(Generic[R]):
             on_assigned=self._take,
             on_revoked=self._give_up,
             on_lost=self._lose,
+            observer=self._observer,
         )
         self._news.clear()
         if self._stop_wanted:
@@ -243,7 +264,8 @@ class Consumer(Generic[R]):
         while self._running and not self._stop_wanted:
             self._news.clear()
             news = asyncio.create_task(self._news.wait())
-            await asyncio.wait({news, *self._running.values()}, return_when=asyncio.FIRST_COMPLETED)
+            tasks = [lane.task for lane in self._running.values()]
+            await asyncio.wait([news, *tasks], return_when=asyncio.FIRST_COMPLETED)
             news.cancel()
         if not self._stop_wanted:
             self._log(logging.INFO, "the stuck handler has returned; joining again. What it did then is not committed")
@@ -263,6 +285,8 @@ class Consumer(Generic[R]):
             " until it returns, so that others may have the partitions",
         )
         self._news.set()
+        if self._observer is not None:
+            self._observer.handler_stuck(self)
 
     # --- inside: partitions come and go ------------------------------------------------------------------------------
 
@@ -278,17 +302,22 @@ class Consumer(Generic[R]):
                 self._shop,
                 progress,
                 lookup,
-                self._running.get(topic_partition),
+                self._task_of(topic_partition),
                 failed=self._fail,
                 stuck=self._note_stuck,
             )
             self._lanes[topic_partition] = lane
-            self._running[topic_partition] = lane.task
-            lane.task.add_done_callback(self._forget_task_of(topic_partition))
+            self._running[topic_partition] = lane
+            lane.task.add_done_callback(self._forget_task_of(topic_partition, lane))
 
-    def _forget_task_of(self, topic_partition: TopicPartition) -> Callable[[asyncio.Task[None]], None]:
+    def _task_of(self, topic_partition: TopicPartition) -> asyncio.Task[None] | None:
+        """Of the lane that had the partition before, while its handler runs."""
+        before = self._running.get(topic_partition)
+        return None if before is None else before.task
+
+    def _forget_task_of(self, topic_partition: TopicPartition, lane: Lane[R]) -> Callable[[asyncio.Task[None]], None]:
         def forget(task: asyncio.Task[None]) -> None:
-            if self._running.get(topic_partition) is task:
+            if self._running.get(topic_partition) is lane:
                 del self._running[topic_partition]
 
         return forget
@@ -402,12 +431,14 @@ class Consumer(Generic[R]):
                     return
                 self._log(logging.WARNING, f"a commit failed, the next one is due in its turn: {error}")
 
-    def _batch_ended(self, batch: Batch[R], seconds: float) -> None:
-        """Nobody counts yet."""
+    def _batch_ended(self, batch: Batch[R], seconds: float, error: Exception | None) -> None:
+        if self._observer is not None:
+            self._observer.batch_ended(self, len(batch.records), seconds, failed=error is not None)
 
     def _log(self, level: int, text: str) -> None:
         group_id = self._options.group_id
-        log.log(level, "%s: %s", group_id, text, extra={"group_id": group_id, "member_id": self.member_id})
+        fields = {"group_id": group_id, "client_id": self._options.client_id, "member_id": self.member_id}
+        log.log(level, "%s: %s", group_id, text, extra=fields)
 
 
 async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from member.assignment import Assignment
+from member.observer import Observer
 from member.options import MemberOptions
 from protocol.messages import CommittedOffset, OffsetCommit
 
@@ -146,6 +147,7 @@ class MakeMember(Protocol):
         on_assigned: AssignmentHook,
         on_revoked: AssignmentHook,
         on_lost: AssignmentHook,
+        observer: Observer | None,
     ) -> Member:
         """A member that was not started yet."""
         ...

@@ -6,6 +6,7 @@ the one before it, whose handler may still run. What the lanes of a consumer sha
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -40,7 +41,7 @@ class NoCommittedOffset(LookupError):  # noqa: N818 - it says what is missing
 class Workshop(Generic[R]):
     """What all lanes of a consumer share. `turns`: as many handlers at once. `commit`: what was handled there.
 
-    `batch_ended` is told of each batch that was handled: how many records, in how many seconds.
+    `batch_ended` is told of each batch, when its handler has returned or raised: how many seconds it took.
     """
 
     options: ConsumerOptions
@@ -48,7 +49,7 @@ class Workshop(Generic[R]):
     handle: Handler[R]
     turns: asyncio.Semaphore
     commit: Callable[[Progress], Awaitable[None]]
-    batch_ended: Callable[[Batch[R], float], None]
+    batch_ended: Callable[[Batch[R], float, Exception | None], None]
 
 
 class Lane(Generic[R]):
@@ -76,6 +77,7 @@ class Lane(Generic[R]):
         self._open = asyncio.Event()
         self._open.set()
         self.in_hand: Batch[R] | None = None
+        self.in_hand_since = 0.0
         self.is_stuck = False
         self.ended = asyncio.Event()
         self.task = asyncio.create_task(self._run(predecessor))
@@ -208,25 +210,30 @@ class Lane(Generic[R]):
 
     async def _handle(self, batch: Batch[R]) -> Exception | None:
         """Run the handler; what it raised."""
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._shop.options.max_poll_interval_ms / 1000, self._overdue)
-        began = loop.time()
+        limit_seconds = self._shop.options.max_poll_interval_ms / 1000
+        timer = asyncio.get_running_loop().call_later(limit_seconds, self._overdue)
+        self.in_hand_since = began = time.monotonic()
         self.in_hand = batch
+        try:
+            error = await self._call_handler(batch)
+        finally:
+            self.in_hand = None
+            timer.cancel()
+        self._shop.batch_ended(batch, time.monotonic() - began, error)
+        return error
+
+    async def _call_handler(self, batch: Batch[R]) -> Exception | None:
         try:
             await self._shop.handle(batch)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            failure: Exception = RuntimeError("the handler was cancelled from within")
+            failure = RuntimeError("the handler was cancelled from within")
             failure.__cause__ = error
             return failure
         except Exception as error:  # the user's code
             return error
-        finally:
-            self.in_hand = None
-            timer.cancel()
-        self._shop.batch_ended(batch, loop.time() - began)
         return None
 
     def _overdue(self) -> None:
@@ -279,6 +286,7 @@ class Lane(Generic[R]):
             exc_info=error,
             extra={
                 "group_id": self._shop.options.group_id,
+                "client_id": self._shop.options.client_id,
                 "generation_id": self.progress.generation_id,
                 "topic": topic,
                 "partition": partition,

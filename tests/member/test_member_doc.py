@@ -1,6 +1,7 @@
 """docs/member.md: its examples run, and it names every option and every error."""
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -16,7 +17,7 @@ from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "member.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
-FIRST, WORKER, COOPERATIVE, KAFKA, RACKS, ENVIRONMENT, CHANGING, SHARING = EXAMPLES
+FIRST, WORKER, COOPERATIVE, KAFKA, RACKS, ENVIRONMENT, CHANGING, SHARING, LOGGING = EXAMPLES
 
 
 def run(code: str, fake: FakeCoordinator) -> subprocess.CompletedProcess[str]:
@@ -108,6 +109,15 @@ def test_the_kafka_example_builds_its_members() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_log_is_written_as_json() -> None:
+    fake = FakeCoordinator()
+    with running_in_thread(fake):
+        done = run(f"{LOGGING}\n{FIRST}", fake)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {"group_id", "member_id", "generation_id"} <= lines[-1].keys()
+    assert lines[-1]["state"] == "Left"
 
 
 def test_options_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

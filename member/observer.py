@@ -1,0 +1,133 @@
+"""What can be seen of members and consumers while they run, for metrics and the like. Nothing here counts or decides.
+
+One observer may watch many. Its methods are called in the event loop of what it watches, and must return at once and
+raise nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from pydantic import BaseModel
+
+from member.assignment import Assignment
+from member.core.events import Event, SessionLost
+from member.core.outcomes import Answered, Outcome, Refused, Waiting
+from member.core.states import State
+from member.options import MemberOptions
+from member.transport import Transport
+from protocol.operations import Operation
+
+UNREACHABLE = "UNREACHABLE"
+"""The outcome of a call that got no answer; others are those of the service's own metrics: NONE, WAITING, an error."""
+
+
+class ObservedMember(Protocol):
+    """What may be read of a member at any time, from any thread; `GroupMember` has it."""
+
+    @property
+    def options(self) -> MemberOptions:
+        """As it was made."""
+        ...
+
+    @property
+    def state(self) -> State:
+        """Where it stands."""
+        ...
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """What it holds."""
+        ...
+
+
+class ObservedConsumer(Protocol):
+    """What may be read of a consumer at any time, from any thread; `Consumer` has it."""
+
+    @property
+    def options(self) -> MemberOptions:
+        """As it was made."""
+        ...
+
+    @property
+    def paused(self) -> frozenset[tuple[str, int]]:
+        """What is paused."""
+        ...
+
+    @property
+    def in_hand_ms(self) -> float:
+        """For how long the slowest batch in hand has been handled by now; 0 where there is none."""
+        ...
+
+
+class Observer(Protocol):
+    """`member.metrics.MemberMetrics` is one."""
+
+    def moved(self, member: ObservedMember, old: State, new: State) -> None:
+        """The member's state changed; its first move is out of Unjoined, its last to Left or Failed."""
+
+    def called(self, member: ObservedMember, operation: str, outcome: str, seconds: float) -> None:
+        """A call to the service ended so. `outcome`: NONE, WAITING, the name of an error, UNREACHABLE."""
+
+    def session_lost(self, member: ObservedMember) -> None:
+        """The connection that carries the member's session broke."""
+
+    def consumer_began(self, consumer: ObservedConsumer) -> None:
+        """It was started."""
+
+    def consumer_ended(self, consumer: ObservedConsumer) -> None:
+        """It has stopped."""
+
+    def batch_ended(self, consumer: ObservedConsumer, record_count: int, seconds: float, *, failed: bool) -> None:
+        """A handler returned, or raised."""
+
+    def handler_stuck(self, consumer: ObservedConsumer) -> None:
+        """A handler ran for longer than `max_poll_interval_ms`."""
+
+
+class ObservedTransport:
+    """A transport whose calls are told: `called` gets the operation, the outcome and how long it took."""
+
+    def __init__(
+        self, inner: Transport, called: Callable[[str, str, float], None], session_lost: Callable[[], None]
+    ) -> None:
+        self._inner = inner
+        self._called = called
+        self._session_lost = session_lost
+
+    def attach(self, tell: Callable[[Event], None]) -> None:
+        """As `Transport.attach`."""
+
+        def tell_both(event: Event) -> None:
+            if isinstance(event, SessionLost):
+                self._session_lost()
+            tell(event)
+
+        self._inner.attach(tell_both)
+
+    async def call(
+        self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
+    ) -> Outcome:
+        """As `Transport.call`. One that is dropped on the way is not told."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        outcome = await self._inner.call(url, operation, body, group_id=group_id, timeout_ms=timeout_ms)
+        self._called(operation.name, name_of(outcome), loop.time() - began)
+        return outcome
+
+    async def close(self) -> None:
+        """As `Transport.close`."""
+        await self._inner.close()
+
+
+def name_of(outcome: Outcome) -> str:
+    """The outcome in the words of the service's metrics."""
+    match outcome:
+        case Answered():
+            return "NONE"
+        case Waiting():
+            return "WAITING"
+        case Refused(problem):
+            return problem.error_name
+        case _:
+            return UNREACHABLE
