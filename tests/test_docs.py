@@ -14,26 +14,13 @@ from coordinator.http.errors import ERROR_PAGES
 from coordinator.http.event_text import KINDS
 from coordinator.metrics import GROUP_STATES, Metrics
 from coordinator.settings import Settings, flag_of, variable_of
-from member import ConsumerOptions
 from member.core.states import State
 from member.metrics import MemberMetrics
 from protocol.operations import EVENTS, OPERATIONS, SESSION
 from tests.coordinator.test_metrics import Watched
+from tests.fakes.silent_member import SILENT
 
 DOCS = Path(__file__).parent.parent / "docs"
-
-
-class Silent:
-    """A member and a consumer at once, as metrics see them; nothing happens to it."""
-
-    options = ConsumerOptions(coordinator="http://127.0.0.1:1", group_id="g", topics=("clicks",))
-    state = State.FINDING
-    assignment = None
-    paused: frozenset[tuple[str, int]] = frozenset()
-    in_hand_ms = 0.0
-
-
-SILENT = Silent()
 
 
 def words(text: str) -> str:

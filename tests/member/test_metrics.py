@@ -1,9 +1,11 @@
 """What members and consumers look like to Prometheus: counted as it happens, read as it is."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,8 +18,9 @@ from member.metrics import MemberMetrics
 from member.testing import FakeGroup, MemorySource
 from protocol.errors import ErrorCode
 from tests.fakes.fake_coordinator import FakeCoordinator, problem, running_in_thread
-from tests.test_docs import Silent
+from tests.fakes.silent_member import Silent
 
+ROOT = Path(__file__).parents[2]
 KEY = {"group_id": "g", "client_id": "etl"}
 
 
@@ -189,3 +192,14 @@ def test_one_registry_takes_it_once() -> None:
     MemberMetrics(registry)
     with pytest.raises(ValueError, match="Duplicated"):
         MemberMetrics(registry)
+
+
+def test_the_example_of_the_document_serves_them() -> None:
+    (example,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    program = example.replace("start_http_server(9100)", "METRICS.consumer_began(CONSUMER._consumer)\n") + (
+        "from prometheus_client import REGISTRY, generate_latest\nprint(generate_latest(REGISTRY).decode())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert 'rallypoint_member_paused_partitions{client_id="etl",group_id="g"} 0.0' in done.stdout

@@ -356,7 +356,7 @@ async def test_a_commit_by_time_that_is_under_way_comes_before_that_of_a_revocat
                 await go_on.wait()
             await super().commit(offsets, generation_id=generation_id)
 
-    monkeypatch.setattr("member.testing.FakeMember", Slow)
+    monkeypatch.setattr("member.testing.group.FakeMember", Slow)
     async with world(commit_mode="interval", auto_commit_interval_ms=1, max_poll_records=1) as w:
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
@@ -414,7 +414,7 @@ async def test_a_commit_names_the_generation_in_which_the_partition_came(monkeyp
             named.append((set(offsets), generation_id))
             await super().commit(offsets, generation_id=generation_id)
 
-    monkeypatch.setattr("member.testing.FakeMember", Noting)
+    monkeypatch.setattr("member.testing.group.FakeMember", Noting)
     async with world(cooperative=True, commit_mode="manual") as w:
         w.source.append("clicks", 0, "a")
         w.source.append("clicks", 1, "x")

@@ -1,29 +1,18 @@
-"""For tests of programs that consume: a group without a service, which the test moves by hand, and a source in memory.
+"""A group of one member without a service. A test moves it by hand; the account of who owns what is the real member's.
 
-    group, source = FakeGroup(), MemorySource({"clicks": 2})
-    consumer = Consumer(options, source, handle, make_member=group.make_member)
-    async with consumer:
-        await group.assign({("clicks", 0)})
-        source.append("clicks", 0, "a record")
-        await group.wait_committed({("clicks", 0): 1})
-
-The consumer is the real one; of its member this plays what the callbacks, the commits and the end are. Who owns what
-since when is the member's own account (`member.core.ownership`). Nothing here knows a clock or a socket.
+Nothing here knows a clock or a socket.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, TypeVar
 
 from member.assignment import Assignment
-from member.consumer.contract import AssignmentHook, Counts, Fetched, OffsetOutOfRange, Offsets, TopicPartition
+from member.consumer.contract import AssignmentHook, Counts, Offsets, TopicPartition
 from member.core.ownership import Ownership
 from member.errors import CallbackFailed, FatalError, IllegalGeneration, MemberClosed, MemberError
 from member.observer import Observer
 from member.options import MemberOptions
 from protocol.messages import CommittedOffset, OffsetCommit
-
-R = TypeVar("R")
 
 WAIT_SECONDS = 10.0
 """How long the waiting methods wait before they give up with a TimeoutError."""
@@ -242,47 +231,3 @@ class FakeMember:
             raise self._error
         if self.has_ended:
             raise MemberClosed("the member has left the group or was closed")
-
-
-class MemorySource(Generic[R]):
-    """Records in memory, by topic and partition; offsets count from 0. Knows its topics."""
-
-    def __init__(self, partitions: Mapping[str, int]) -> None:
-        self._records: dict[str, list[list[R]]] = {topic: [[] for _ in range(n)] for topic, n in partitions.items()}
-        self._firsts: dict[TopicPartition, int] = {}
-
-    def append(self, topic: str, partition: int, *records: R) -> None:
-        """Add records to the end of a partition."""
-        self._records[topic][partition].extend(records)
-
-    def grow(self, topic: str, partitions: int) -> None:
-        """Let a topic have so many partitions, or make it."""
-        known = self._records.setdefault(topic, [])
-        known.extend([] for _ in range(partitions - len(known)))
-
-    def forget_below(self, topic: str, partition: int, offset: int) -> None:
-        """Let the records below `offset` be gone, as where the oldest are deleted."""
-        self._firsts[topic, partition] = offset
-
-    async def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[R]:
-        """As `Source.read`; returns at once."""
-        records = self._records[topic][partition]
-        first = self._firsts.get((topic, partition), 0)
-        if not first <= offset <= len(records):
-            raise OffsetOutOfRange(f"{topic}-{partition} has the offsets {first} to {len(records)}, not {offset}")
-        found = records[offset : offset + record_count_max]
-        return Fetched(tuple(found), offset + len(found))
-
-    async def earliest(self, topic: str, partition: int) -> int:
-        """As `Source.earliest`."""
-        return self._firsts.get((topic, partition), 0)
-
-    async def latest(self, topic: str, partition: int) -> int:
-        """As `Source.latest`."""
-        return len(self._records[topic][partition])
-
-    async def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
-        """As `CountedSource` says."""
-        return {
-            topic: len(partitions) for topic, partitions in self._records.items() if topics is None or topic in topics
-        }

@@ -1,0 +1,18 @@
+"""For tests of programs that consume: a group without a service, which the test moves by hand, and a source in memory.
+
+    group, source = FakeGroup(), MemorySource({"clicks": 2})
+    consumer = Consumer(options, source, handle, make_member=group.make_member)
+    async with consumer:
+        await group.assign({("clicks", 0)})
+        source.append("clicks", 0, "a record")
+        await group.wait_committed({("clicks", 0): 1})
+
+The consumer is the real one; of its member this plays what the callbacks, the commits and the end are. The same suite
+(tests/member/consumer/test_member_contract.py) is passed by the fake and by `GroupMember`.
+"""
+
+from member.testing.blocking import BlockingFakeGroup
+from member.testing.group import FakeGroup, FakeMember
+from member.testing.source import BlockingMemorySource, MemorySource
+
+__all__ = ["BlockingFakeGroup", "BlockingMemorySource", "FakeGroup", "FakeMember", "MemorySource"]

@@ -1,0 +1,78 @@
+"""Records in memory, as a source for consumers of both kinds. Offsets count from 0; topics are known."""
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from member.consumer.contract import Fetched, OffsetOutOfRange, TopicPartition
+
+R = TypeVar("R")
+
+
+class BlockingMemorySource(Generic[R]):
+    """For `BlockingConsumer`. `partitions`: the topics that there are. Its methods may be called from any thread."""
+
+    def __init__(self, partitions: Mapping[str, int]) -> None:
+        self._records: dict[str, list[list[R]]] = {topic: [[] for _ in range(n)] for topic, n in partitions.items()}
+        self._firsts: dict[TopicPartition, int] = {}
+
+    def append(self, topic: str, partition: int, *records: R) -> None:
+        """Add records to the end of a partition."""
+        self._records[topic][partition].extend(records)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Let a topic have so many partitions, or make it."""
+        known = self._records.setdefault(topic, [])
+        known.extend([] for _ in range(partitions - len(known)))
+
+    def forget_below(self, topic: str, partition: int, offset: int) -> None:
+        """Let the records below `offset` be gone, as where the oldest are deleted."""
+        self._firsts[topic, partition] = offset
+
+    def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[R]:
+        """As `BlockingSource.read`; returns at once."""
+        records = self._records[topic][partition]
+        first = self._firsts.get((topic, partition), 0)
+        if not first <= offset <= len(records):
+            raise OffsetOutOfRange(f"{topic}-{partition} has the offsets {first} to {len(records)}, not {offset}")
+        found = records[offset : offset + record_count_max]
+        return Fetched(tuple(found), offset + len(found))
+
+    def earliest(self, topic: str, partition: int) -> int:
+        """As `BlockingSource.earliest`."""
+        return self._firsts.get((topic, partition), 0)
+
+    def latest(self, topic: str, partition: int) -> int:
+        """As `BlockingSource.latest`."""
+        return len(self._records[topic][partition])
+
+    def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
+        """As `BlockingCountedSource` says."""
+        return {
+            topic: len(partitions) for topic, partitions in self._records.items() if topics is None or topic in topics
+        }
+
+
+class MemorySource(Generic[R]):
+    """The same for `Consumer`."""
+
+    def __init__(self, partitions: Mapping[str, int]) -> None:
+        self._source = BlockingMemorySource[R](partitions)
+        self.append = self._source.append
+        self.grow = self._source.grow
+        self.forget_below = self._source.forget_below
+
+    async def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[R]:
+        """As `Source.read`; returns at once."""
+        return self._source.read(topic, partition, offset, record_count_max)
+
+    async def earliest(self, topic: str, partition: int) -> int:
+        """As `Source.earliest`."""
+        return self._source.earliest(topic, partition)
+
+    async def latest(self, topic: str, partition: int) -> int:
+        """As `Source.latest`."""
+        return self._source.latest(topic, partition)
+
+    async def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
+        """As `CountedSource` says."""
+        return self._source.partition_counts(topics)
