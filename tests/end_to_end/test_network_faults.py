@@ -19,7 +19,8 @@ pytestmark = pytest.mark.slow
 ALL = frozenset(range(PARTITIONS))
 QUICK = ("--group-initial-rebalance-delay-ms", "300")
 ALLOWS_SHORT = ("--group-min-session-timeout-ms", "1000")
-PINGS = ("--session-ping-interval-ms", "600")
+PINGS = ("--session-ping-interval-ms", "600", "--connection-unreachable-timeout-ms", "2000")
+"""The second for connections that nobody pings: a leader asks for topics over HTTP."""
 SHORT: dict[str, Any] = {"session_timeout_ms": 4_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_500}
 LATE_S = 0.5
 """How late a process of a busy machine may be."""
