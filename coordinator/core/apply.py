@@ -273,6 +273,10 @@ def _end_rebalance(group: Group) -> None:
 # --- members ---------------------------------------------------------------------------------------------------------
 
 
+def _names(terms: MemberTerms) -> list[str]:
+    return [offered.name for offered in terms.protocols]
+
+
 def _count_terms(group: Group, member: Member, sign: int) -> None:
     for name in {offered.name for offered in member.terms.protocols}:
         group.supporters[name] += sign
@@ -358,11 +362,14 @@ def _member_changed(fact: n.MemberChanged, group: Group) -> None:
     old_request_id = member.terms.request_id
     if old_request_id is not None and old_request_id != member.pending_request_id:
         group.requests.pop(old_request_id, None)
-    _count_terms(group, member, -1)
+    is_counted = member.topics == fact.topics and _names(member.terms) == _names(fact.terms)
+    if not is_counted:
+        _count_terms(group, member, -1)
     member.terms = fact.terms
     member.topics = fact.topics
     member.skip_assignment = False
-    _count_terms(group, member, +1)
+    if not is_counted:
+        _count_terms(group, member, +1)
     if fact.terms.request_id is not None:
         group.requests[fact.terms.request_id] = fact.member_id
 

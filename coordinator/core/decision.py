@@ -64,13 +64,18 @@ class Draft:
         self.effects.append(CancelTimer(key))
 
     def start_session(self, member: Member, deadline_ms: int) -> None:
-        """The member's session ends then, unless it is heard of; its timer is moved there."""
+        """The member's session ends then, unless it is heard of.
+
+        Each member has a timer that fires no later than its session ends. One that fires before that stays where it
+        is, and is moved when it does: most never fire late, and a rebalance moves no timers.
+        """
         self.fact(n.SessionSet(member.member_id, deadline_ms))
-        self.set_timer(session_timer(member.member_id), deadline_ms)
+        if deadline_ms < member.deadline_ms:
+            self.set_timer(session_timer(member.member_id), deadline_ms)
 
     def extend_session(self, member: Member, moment: Moment) -> None:
-        """The member was heard of. The timer stays where it is and is moved when it fires: most never fire late."""
-        self.fact(n.SessionSet(member.member_id, moment.now_ms + member.terms.session_timeout_ms))
+        """The member was heard of."""
+        self.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
 
     # --- letter-boxes ------------------------------------------------------------------------------------------------
 

@@ -225,6 +225,17 @@ def _topics(request: m.JoinRequest) -> frozenset[str] | None:
     return topics_of(request.protocol_type, request.protocols[0].metadata)
 
 
+def _topics_again(group: Group, member: Member, request: m.JoinRequest) -> frozenset[str] | None:
+    """The same, not read again where the member says what it said."""
+    if (
+        request.protocol_type == group.protocol_type
+        and member.terms.protocols
+        and member.terms.protocols[0].metadata == request.protocols[0].metadata
+    ):
+        return member.topics
+    return _topics(request)
+
+
 def _add(group: Group, call: Call, request: m.JoinRequest, member_id: str, moment: Moment, draft: Draft) -> None:
     join_deadline_ms = moment.now_ms + moment.rules.new_member_join_timeout_ms
     _store_seat(group, call, request, member_id, draft)
@@ -269,7 +280,7 @@ def _join_again(group: Group, call: Call, request: m.JoinRequest, moment: Moment
         draft.reply(call, failure)
         return
     member = group.members[request.member_id]
-    changed = n.MemberChanged(member.member_id, _terms(request), _topics(request))
+    changed = n.MemberChanged(member.member_id, _terms(request), _topics_again(group, member, request))
     same = changed.terms.protocols == _comparable(group, member, changed.terms)
     if group.state is State.PREPARING_REBALANCE or member.joined:
         draft.fact(changed)
@@ -514,7 +525,10 @@ def session_fired(group: Group, member_id: str, moment: Moment, draft: Draft) ->
     too_long = is_timed and moment.now_ms >= member.join_deadline_ms
     if member.waits and not too_long:
         deadline_ms = moment.now_ms + member.terms.session_timeout_ms
-        draft.start_session(member, min(deadline_ms, member.join_deadline_ms) if is_timed else deadline_ms)
+        if is_timed:
+            deadline_ms = min(deadline_ms, member.join_deadline_ms)
+        draft.fact(n.SessionSet(member_id, deadline_ms))
+        draft.set_timer(session_timer(member_id), deadline_ms)
         return
     expired = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member's session has expired.", member_id="")
     draft.remove_member(member, expired)

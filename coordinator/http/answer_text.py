@@ -1,4 +1,10 @@
-"""Successful answers as JSON: the same bytes over HTTP and on a session."""
+"""Successful answers as JSON: the same bytes over HTTP and on a session.
+
+The answers of a rebalance are put together here, for what is opaque in them is JSON already: a model would parse the
+text of each member to write the same text again, and the leader's list of 10,000 would hold up everyone else.
+"""
+
+from json.encoder import encode_basestring
 
 from pydantic import BaseModel
 
@@ -14,6 +20,10 @@ def text_of(answer: BaseModel) -> bytes:
     """The answer's body."""
     if isinstance(answer, m.HeartbeatAnswer):
         return _HEARD
+    if isinstance(answer, m.SyncAnswer):
+        return _sync_text(answer).encode()
+    if isinstance(answer, m.JoinAnswer):
+        return _join_text(answer).encode()
     if isinstance(answer, m.FetchAnswer):
         return answer.model_dump_json(exclude=NOT_FETCHED).encode()
     if isinstance(answer, m.WaitingAnswer | m.CommitAnswer | m.DeleteOffsetsAnswer | m.HeartbeatsAnswer):
@@ -25,3 +35,29 @@ def text_of(answer: BaseModel) -> bytes:
 def status_of(answer: BaseModel) -> int:
     """200, or 202 for `WaitingAnswer`."""
     return 202 if isinstance(answer, m.WaitingAnswer) else 200
+
+
+_quote = encode_basestring
+
+
+def _sync_text(answer: m.SyncAnswer) -> str:
+    return (
+        f'{{"protocol_type":{_quote(answer.protocol_type)},"protocol_name":{_quote(answer.protocol_name)},'
+        f'"assignment":{answer.assignment.text}}}'
+    )
+
+
+def _join_text(answer: m.JoinAnswer) -> str:
+    members = ",".join(map(_member_text, answer.members))
+    return (
+        f'{{"generation_id":{answer.generation_id},"protocol_type":{_quote(answer.protocol_type)},'
+        f'"protocol_name":{_quote(answer.protocol_name)},"leader":{_quote(answer.leader)},'
+        f'"member_id":{_quote(answer.member_id)},"skip_assignment":{"true" if answer.skip_assignment else "false"},'
+        f'"members":[{members}],"heartbeat_interval_ms":{answer.heartbeat_interval_ms}}}'
+    )
+
+
+def _member_text(member: m.JoinedMember) -> str:
+    instance_id = "null" if member.group_instance_id is None else _quote(member.group_instance_id)
+    member_id, metadata = _quote(member.member_id), member.metadata.text
+    return f'{{"member_id":{member_id},"group_instance_id":{instance_id},"metadata":{metadata}}}'

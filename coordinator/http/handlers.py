@@ -1,6 +1,7 @@
 """What each operation does with a request: read it, ask the service, hand on the answer. No rule lives here."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 from aiohttp import web
@@ -17,7 +18,16 @@ from coordinator.core.effects import Failure
 from coordinator.http.answer_text import status_of, text_of
 from coordinator.http.contract import GroupService
 from coordinator.http.errors import refuse
-from coordinator.http.inputs import BodyLimits, parse_body, parse_query, read_body, refuse_body, refuse_query
+from coordinator.http.inputs import (
+    LARGE_BYTES,
+    BodyLimits,
+    parse_beside,
+    parse_body,
+    parse_query,
+    read_body,
+    refuse_body,
+    refuse_query,
+)
 from coordinator.http.json_response import JsonResponse
 from coordinator.http.routes import Answer, Handler
 from protocol import limits, operations
@@ -84,8 +94,12 @@ class Handlers:
             if query:
                 refuse_query(query)
             body = await read_body(request, bytes_max, timeout_ms, setting)
-            parsed = cast(GroupRequest, parse_body(model, body, checks))
-            return await call(ids["group_id"], parsed, host=request.remote or "")
+            parsed = (
+                parse_body(model, body, checks)
+                if len(body) <= LARGE_BYTES
+                else await parse_beside(partial(parse_body, model, body, checks))
+            )
+            return await call(ids["group_id"], cast(GroupRequest, parsed), host=request.remote or "")
 
         return handle
 

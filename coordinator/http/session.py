@@ -24,7 +24,7 @@ from coordinator.core.effects import Failure, GroupUnloaded, RebalanceBegan
 from coordinator.http.answer_text import status_of, text_of
 from coordinator.http.contract import Figures, GroupService, WaitingCall
 from coordinator.http.errors import Refused, problem_of, refuse, refuse_http
-from coordinator.http.inputs import BodyLimits
+from coordinator.http.inputs import LARGE_BYTES, BodyLimits, parse_beside
 from coordinator.http.session_socket import Socket
 from coordinator.http.session_text import (
     DRAIN_TEXT,
@@ -133,8 +133,14 @@ class Session:
             self._over(self._ending or how)
 
     def take_at_once(self, text: bytes) -> bool:
-        """Take a message as it comes; False where it has to wait until `serve` takes it."""
-        if not self._takes_at_once or self._socket is None or self._socket.unsent_bytes > RESTING_BYTES:
+        """Take a message as it comes; False where it has to wait until `serve` takes it, or takes long to read.
+
+        Those behind one that waits do, too: the queue hands on what comes next while it hands out that one.
+        """
+        if not self._takes_at_once or self._socket is None:
+            return False
+        if self._socket.unsent_bytes > RESTING_BYTES or len(text) > LARGE_BYTES:
+            self._takes_at_once = False
             return False
         try:
             self._take(text)
@@ -146,14 +152,17 @@ class Session:
     async def _read(self, socket: Socket) -> Ending:
         """Take what was not taken at once, until the end comes."""
         while True:
-            self._takes_at_once = True
+            self._takes_at_once = not socket.has_queued
             message = await socket.receive()
             self._takes_at_once = False
             kind = message.type
             if kind is WSMsgType.TEXT:
                 if socket.unsent_bytes > RESTING_BYTES and not await self._rest():
                     return self._ending or Ending.SLOW_READER
-                self._take(message.data)
+                if len(message.data) <= LARGE_BYTES:
+                    self._take(message.data)
+                else:
+                    self._take_call(message.data, await parse_beside(partial(self._parse, message.data)))
             elif kind is WSMsgType.BINARY:
                 self._refuse(None, refuse(ErrorCode.INVALID_REQUEST, "A message is a text, not binary."))
             elif kind is WSMsgType.ERROR:
@@ -223,12 +232,20 @@ class Session:
 
     def _take(self, text: bytes) -> None:
         """One message, whatever is in it."""
+        if self._ending is None:
+            self._take_call(text, self._parse(text))
+
+    def _parse(self, text: bytes) -> s.SessionCall | Refused:
+        try:
+            return parse_call(text, self._room.checks, self._room.sizes)
+        except Refused as refused:
+            return refused
+
+    def _take_call(self, text: bytes, call: s.SessionCall | Refused) -> None:
         if self._ending is not None:
             return
-        try:
-            call = parse_call(text, self._room.checks, self._room.sizes)
-        except Refused as refused:
-            self._refuse(read_id(text), refused)
+        if isinstance(call, Refused):
+            self._refuse(read_id(text), call)
         else:
             self._serve_call(call)
         if not self.is_authenticated:

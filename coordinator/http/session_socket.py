@@ -142,6 +142,11 @@ class Socket(web.WebSocketResponse[bool]):
             self._on_ended()
         await super().write_eof()
 
+    @property
+    def has_queued(self) -> bool:
+        """Something has come that was not taken at once, and was not received yet."""
+        return self._reader is not None and bool(self._reader._buffer)
+
     def _on_data_received(self) -> None:
         """Called by aiohttp for all that comes. The timer of the ping stays, and looks at this when it fires."""
         if self._closed or self._closing:

@@ -1,12 +1,14 @@
 """Each operation reaches the service with what was sent, and its answer comes back in the contract's shape."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from coordinator.core.commands import DeleteGroupRequest, DescribeRequest, ListRebalancesRequest, ThawRequest
 from coordinator.core.effects import Failure
+from coordinator.http.inputs import LARGE_BYTES, parse_body
 from protocol import messages as m
 from protocol import operations
 from protocol.errors import ERRORS, ErrorCode
@@ -64,6 +66,29 @@ async def test_a_wait_that_ran_out_is_202(door: DoorClient, service: FakeService
     answer = await door.request("POST", "/v1/groups/g/join", join)
     assert (answer.status, answer.json) == (202, {"waiting": True, "member_id": "a-1"})
     assert door.figures.answered == [("sync", "WAITING"), ("join", "WAITING")]
+
+
+@pytest.mark.parametrize("padding", [LARGE_BYTES - 2_000, LARGE_BYTES])
+async def test_a_large_body_is_read_beside_the_loop(
+    door: DoorClient, service: FakeService, padding: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def parse(*given: Any) -> Any:
+        threads.append(threading.get_ident())
+        return parse_body(*given)
+
+    monkeypatch.setattr("coordinator.http.handlers.parse_body", parse)
+    service.answers[m.SyncRequest] = m.SyncAnswer(protocol_type="t", protocol_name="p", assignment=OpaqueJson("[1]"))
+    body = {
+        "generation_id": 1, "member_id": "m", "assignments": [{"member_id": "m", "assignment": "y" * padding}],
+    }  # fmt: skip
+    answer = await door.request("POST", "/v1/groups/g/sync", body)
+    assert answer.json == {"protocol_type": "t", "protocol_name": "p", "assignment": [1]}
+    wrong = await door.request("POST", "/v1/groups/g/sync", {**body, "generation_id": "1"})
+    assert check_problem(wrong)["field"] == "generation_id"
+    is_beside = padding == LARGE_BYTES
+    assert [thread != threading.get_ident() for thread in threads] == [is_beside, is_beside]
 
 
 async def test_commit_answers_by_partition(door: DoorClient, service: FakeService) -> None:

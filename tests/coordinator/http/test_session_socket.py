@@ -137,6 +137,10 @@ class Pipe:
         self.writer = self
         self.transport = None
 
+    @property
+    def has_queued(self) -> bool:
+        return not self.queued.empty()
+
     async def receive(self) -> SimpleNamespace:
         return await self.queued.get()
 

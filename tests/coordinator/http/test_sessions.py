@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from coordinator.core.commands import Trigger
 from coordinator.core.effects import RebalanceBegan
 from coordinator.http.errors import ERROR_PAGES
+from coordinator.http.inputs import LARGE_BYTES
 from coordinator.http.openapi import openapi_document
 from coordinator.http.security import SecurityPolicy, hash_token
+from coordinator.http.session_text import parse_call
 from protocol.errors import ErrorCode
 from protocol.operations import SESSION
 from protocol.session_messages import OPERATIONS_BY_OP
@@ -315,6 +318,36 @@ async def test_bytes_that_are_no_utf_8_are_refused() -> None:
         await client.socket.send_frame(b'{"id": 1, "op": "\xff"}', aiohttp.WSMsgType.TEXT)
         await client.read()
         assert client.nameless[0]["status"] == 400
+
+
+@pytest.mark.parametrize("padding", [LARGE_BYTES - 2_000, LARGE_BYTES])
+async def test_a_large_assignment_is_read_beside_the_loop_and_in_its_turn(
+    padding: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def parse(text: bytes, *more: Any) -> Any:
+        threads.append(threading.get_ident())
+        return parse_call(text, *more)
+
+    monkeypatch.setattr("coordinator.http.session.parse_call", parse)
+    async with session_of() as (_, client):
+        member_id = await client.new_id("g", "m")
+        _, joined = await client.call("join", "g", join_body(member_id))
+        threads.clear()
+        given = {"member_id": member_id, "assignment": {"x": "y" * padding}}
+        large = await client.send("sync", "g", {**sync_body(joined), "assignments": [given]})
+        wrong = await client.send("sync", "g", {**sync_body(joined), "assignments": [{**given, "member_id": 1}]})
+        after = await client.send("heartbeat", "g", beat_body(joined))
+        status, answer = await client.answer(after)
+        assert (status, answer) == (200, {})
+        status, answer = await client.answer(large)
+        assert (status, answer["assignment"]) == (200, given["assignment"])
+        status, answer = await client.answer(wrong)
+        check_body(status, answer)
+        assert answer["field"] == "assignments.0.member_id"
+    is_beside = [thread != threading.get_ident() for thread in threads]
+    assert is_beside == [padding == LARGE_BYTES, padding == LARGE_BYTES, False]
 
 
 async def test_a_large_message_is_a_sync_or_nothing() -> None:

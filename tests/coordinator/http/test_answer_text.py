@@ -1,0 +1,63 @@
+"""The answers that are put together by hand say what their models say."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+from pydantic import BaseModel, JsonValue
+
+from coordinator.http.answer_text import text_of
+from protocol import messages as m
+from protocol.opaque import EMPTY, OpaqueJson
+
+AWKWARD = 'a"b\\c\n\x00\x7f/ü€😀'
+VALUES: tuple[JsonValue, ...] = (
+    None,
+    {},
+    {AWKWARD: [AWKWARD, 1, -1.5, True, None]},
+    [],
+    "",
+    10**30,
+    {"b": 1, "a": {"d": []}},
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    answer: BaseModel
+
+
+def cases() -> list[Case]:
+    made = [
+        Case(f"sync {number}", m.SyncAnswer(protocol_type=AWKWARD, protocol_name="p", assignment=OpaqueJson.of(value)))
+        for number, value in enumerate(VALUES)
+    ]
+    listing = tuple(
+        m.JoinedMember(member_id=f"{AWKWARD}{number}", group_instance_id=instance_id, metadata=OpaqueJson.of(value))
+        for number, value in enumerate(VALUES)
+        for instance_id in (None, AWKWARD)
+    )
+    for number, members in enumerate(((), listing[:1], listing)):
+        for skip in (False, True):
+            joined = m.JoinAnswer(
+                generation_id=2**31 - 1, protocol_type="consumer", protocol_name=AWKWARD, leader=AWKWARD,
+                member_id="", skip_assignment=skip, members=members, heartbeat_interval_ms=7,
+            )  # fmt: skip
+            made.append(Case(f"join {number} {skip}", joined))
+    return made
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_it_is_what_the_model_says(case: Case) -> None:
+    text = text_of(case.answer)
+    assert json.loads(text) == json.loads(case.answer.model_dump_json())
+    assert list(json.loads(text)) == list(type(case.answer).model_fields), (
+        "no field is forgotten, and each has its place"
+    )
+    assert type(case.answer).model_validate_json(text) == case.answer
+
+
+def test_nothing_is_null() -> None:
+    answer = m.SyncAnswer(protocol_type="consumer", protocol_name="range", assignment=EMPTY)
+    assert text_of(answer) == b'{"protocol_type":"consumer","protocol_name":"range","assignment":null}'
