@@ -9,17 +9,18 @@ in another, would not find and put right: `plan` says why. Nothing here knows ho
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from member import Assignment
 from member.errors import CoordinatorUnavailable
 from spark_bridge import plan
-from spark_bridge.errors import QueryFenced
+from spark_bridge.errors import QueryFenced, SourceError
 from spark_bridge.offsets import Run, StreamOffset, TopicPartition
 from spark_bridge.options import BridgeOptions
 from spark_bridge.plan import Bounds, Claim, Committed, Held, Verdict
 from spark_bridge.sources.contract import Source
+from spark_bridge.subscription import Subscription
 
 log = logging.getLogger("rallypoint.spark")
 
@@ -69,12 +70,14 @@ class Holding:
         membership: Place,
         reader_id: str,
         *,
+        subscription: Subscription,
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
     ) -> None:
         self._options = options
         self._source = source
         self._membership = membership
         self._reader_id = reader_id
+        self._subscription = subscription
         self._now_ms = now_ms
         self.lineage = ""
         self.under: Assignment | None = None
@@ -159,7 +162,8 @@ class Holding:
         """Take what this process has not planned before, drop what is gone, find out what is kept."""
         committed = self._look(assignment)
         claims = plan.classify(start, self.lineage, assignment.partitions, self.partitions, committed)
-        counts = plan.first_counts(committed, self._source.partitions(self._options.topics))
+        topics = sorted({topic for topic, _ in assignment.partitions})
+        counts = plan.first_counts(committed, self._source.partitions(topics))
         positions = self._positions(start, claims, committed, counts)
         held = plan.settle(claims, self.partitions, positions, assignment.generation_id)
         self._counts = counts
@@ -220,10 +224,8 @@ class Holding:
             return {}
         earliest, latest = self._source.earliest(fresh), self._source.latest(fresh)
         begun = [tp for tp in fresh if claims[tp] is Claim.BEGIN]
-        starting = self._options.starting
-        times = {}
-        if starting.timestamp_ms is not None and begun:
-            times = self._source.offsets_for_times(dict.fromkeys(begun, starting.timestamp_ms))
+        late = {tp for tp in begun if tp[1] >= counts[tp[0]] or self._subscription.is_late(tp[0])}
+        at_times = self._at_times([tp for tp in begun if tp not in late])
         positions: dict[TopicPartition, int] = {}
         for tp in fresh:
             bounds = Bounds(earliest[tp], latest[tp])
@@ -232,11 +234,28 @@ class Holding:
             elif claims[tp] is Claim.TAKE:
                 position = committed[tp].offset
             else:
-                position = plan.begin_at(
-                    tp, starting, bounds, added_later=tp[1] >= counts[tp[0]], at_timestamp=times.get(tp)
-                )
+                starting = self._options.starting
+                position = plan.begin_at(tp, starting, bounds, added_later=tp in late, at_timestamp=at_times.get(tp))
             positions[tp] = plan.within(tp, position, bounds, fail_on_data_loss=self._options.source.fail_on_data_loss)
         return positions
+
+    def _at_times(self, begun: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the partitions begin that are to begin at a time."""
+        starting = self._options.starting
+        times = {tp: time_ms for tp in begun if (time_ms := starting.time_of(tp)) is not None}
+        if not times:
+            return {}
+        found = self._source.offsets_for_times(times)
+        # Asked afterwards: a record that came meanwhile is after what was found, not young enough to be refused.
+        ends = self._source.latest(list(times))
+        too_young = sorted(tp for tp, offset in found.items() if offset >= ends[tp])
+        if too_young and starting.too_young == "error":
+            names = ", ".join(f"{topic}-{partition} at {times[topic, partition]}" for topic, partition in too_young)
+            raise SourceError(
+                f"no record is as young as the time to start at: {names}; set startingOffsetsByTimestampStrategy=latest"
+                " to start at the end there"
+            )
+        return found
 
     def _log_taken(self, assignment: Assignment, positions: Mapping[TopicPartition, int]) -> None:
         log.info(

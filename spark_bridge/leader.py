@@ -1,4 +1,5 @@
-"""What the group's leader does besides reading: it notices that a topic has grown, and tells where topics end.
+"""What goes on besides reading: each query looks which topics match, the group's leader also whether one has grown, and
+tells the service where they end.
 
 A thread of its own, since both must go on while a batch runs for minutes. The service's registry of topics is only
 told; the partition counts that the assignor uses come from the source itself. Nothing here is needed to read
@@ -18,6 +19,7 @@ from spark_bridge.errors import SourceError
 from spark_bridge.membership import Membership
 from spark_bridge.options import BridgeOptions
 from spark_bridge.sources.contract import Source
+from spark_bridge.subscription import Subscription
 
 log = logging.getLogger("rallypoint.spark")
 
@@ -45,22 +47,24 @@ class HttpRegistry:
 
 
 class LeaderDuties:
-    """Runs from `start` to `stop`, and acts while this member leads."""
+    """Runs from `start` to `stop`. Only what any member does for itself is done while this one does not lead."""
 
     def __init__(
         self,
         options: BridgeOptions,
         source: Source,
         registry: Registry,
+        subscription: Subscription,
         *,
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
     ) -> None:
         self._options = options
         self._source = source
         self._registry = registry
+        self._subscription = subscription
         self._now_ms = now_ms
         self._reporting = options.report_end_offsets
-        self._watched = frozenset(options.topics)
+        self._watched = frozenset(subscription.topics)
         self._assigned_counts: dict[str, int] | None = None
         self._checked_at_ms = self._reported_at_ms = now_ms()
         self._ended = threading.Event()
@@ -74,7 +78,7 @@ class LeaderDuties:
 
     def introduce(self) -> None:
         """Report the topics before joining, so that their first registration changes nothing for a running group."""
-        self._report(self._source.partitions(self._options.topics))
+        self._report(self._source.partitions(self._subscription.topics))
 
     def start(self, membership: Membership) -> None:
         """Take turns in a thread of its own until `stop`."""
@@ -88,15 +92,17 @@ class LeaderDuties:
     def take_turn(self, membership: Membership) -> None:
         """Do what is due. Raises SourceError, MemberError."""
         present = membership.present
-        if present is None or not present.leader:
-            return
+        leads = present is not None and present.leader
         now = self._now_ms()
         if now - self._checked_at_ms >= self._options.partition_check_interval_ms:
             self._checked_at_ms = now
-            self._check_growth(membership)
-        if self._reporting and now - self._reported_at_ms >= self._options.report_interval_ms:
+            if self._subscription.refresh():
+                membership.subscribe(self._subscription.topics)
+            elif leads:
+                self._check_growth(membership)
+        if leads and self._reporting and now - self._reported_at_ms >= self._options.report_interval_ms:
             self._reported_at_ms = now
-            self._report(self._source.partitions(self._options.topics))
+            self._report(self._source.partitions(self._subscription.topics))
 
     def _run(self, membership: Membership) -> None:
         while not self._ended.wait(TURN_SECONDS):

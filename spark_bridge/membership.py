@@ -17,7 +17,7 @@ what is read or committed.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -53,6 +53,9 @@ class Member(Protocol):
 
     def request_rejoin(self, reason: str) -> None:
         """Start a rebalance."""
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Change the subscription, and join again."""
 
     def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
         """Leave the group and stop; `stay` keeps the place for a restart of a static member."""
@@ -187,6 +190,10 @@ class Membership:
     def request_rejoin(self, reason: str) -> None:
         """Ask the group for a new assignment."""
         self._member.request_rejoin(reason)
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read other topics from the next assignment on."""
+        self._member.subscribe(topics)
 
     def leave(self, reason: str) -> None:
         """Give everything up **without** committing, and leave. May be called twice.

@@ -1,50 +1,45 @@
-"""The options of `format("rallypoint")`: their names, their defaults, and what is wrong with a value.
+"""The options of `format("rallypoint")`: their names, their defaults, and what they come to.
 
-Names that mean the same as in Spark's own Kafka source are spelled as there. Spark hands every option over as text
-under a lower-case name, so names are compared without regard to case. Nothing here reaches a source or a coordinator:
-whether the URL answers or the topic exists is found out later. Each source checks the options that are its own.
+Names that mean the same as in Spark's own Kafka source are spelled as there; those of its names that cannot mean the
+same are refused with a sentence. Nothing here reaches a source or a coordinator: whether the URL answers or the topic
+exists is found out later. Each source checks the options that are its own.
 """
 
-import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from assignors import registry
 from spark_bridge.errors import OptionError
+from spark_bridge.option_text import OptionSpec, OptionText
+from spark_bridge.starting import EARLIEST, INT64_MAX, LATEST, STARTING_OPTIONS, StartingOffsets, parse_starting
 
-T = TypeVar("T")
-TopicPartition = tuple[str, int]
-
-EARLIEST = -2
-LATEST = -1
-"""Spark's numbers, in the JSON form of `startingOffsets`, for the two ends of a partition."""
-
-INT64_MAX = 2**63 - 1
+__all__ = [
+    "BRIDGE_OPTIONS",
+    "EARLIEST",
+    "INT64_MAX",
+    "LATEST",
+    "BridgeOptions",
+    "OptionSpec",
+    "SourceOptions",
+    "StartingOffsets",
+    "parse_options",
+    "source_name",
+]
 
 DEFAULT_ASSIGNORS = ("cooperative-sticky",)
-
-
-@dataclass(frozen=True, slots=True)
-class OptionSpec:
-    """One option as the documentation shows it. `default` is text for people."""
-
-    name: str
-    meaning: str
-    default: str = ""
-
 
 BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("coordinator", "URL of a coordinator node; several, with commas between, are asked in turn", "required"),
     OptionSpec("group", "the consumer group; all queries of one group share its partitions", "required"),
-    OptionSpec("subscribe", "topics, with commas between", "required"),
+    OptionSpec("subscribe", "topics, with commas between; this or `subscribePattern`", "required"),
+    OptionSpec("subscribePattern", "a regular expression (Python's) that the whole name of a topic matches", "none"),
     OptionSpec("source", "where records come from: `kafka`, `files`, or the name of an installed plug-in", "required"),
     OptionSpec(
         "assignor", "assignors the member offers, the preferred first, with commas between", "cooperative-sticky"
     ),
     OptionSpec("eager", "give everything up at each rebalance, also with assignors that are all cooperative", "false"),
+    OptionSpec("rackId", "where this query runs, for assignors that look at racks", "none"),
     OptionSpec("token", "bearer token for the coordinator; never sent to executors", "none"),
     OptionSpec("groupInstanceId", "makes the member static: it keeps its partitions over a quick restart", "none"),
     OptionSpec("clientId", "how the member's id begins, for people to recognise it", "spark"),
@@ -54,18 +49,17 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
         "how long the group waits for this query to end its batch; longer than any batch takes",
         "300000",
     ),
-    OptionSpec(
-        "startingOffsets",
-        "where a partition starts that the group never committed: `earliest`, `latest`, or JSON such as"
-        ' `{"clicks":{"0":23,"1":-2}}` (-2 earliest, -1 latest; partitions not named start at the earliest)',
-        "latest",
-    ),
-    OptionSpec(
-        "startingTimestamp",
-        "instead of `startingOffsets`: the first record at or after this time, in milliseconds since 1970",
-        "none",
-    ),
+    *STARTING_OPTIONS,
     OptionSpec("maxOffsetsPerTrigger", "the most offsets one batch covers, shared out by backlog", "none"),
+    OptionSpec("minOffsetsPerTrigger", "a batch waits until there are so many offsets for it", "none"),
+    OptionSpec("maxTriggerDelay", "but no longer than this since the last batch", "15m"),
+    OptionSpec("minPartitions", "at least so many input partitions for a batch: large ranges are split", "none"),
+    OptionSpec("maxRecordsPerPartition", "the most offsets that one input partition covers", "none"),
+    OptionSpec(
+        "parallelism",
+        "into about how many input partitions the ranges of a small batch are put together",
+        "that of the session",
+    ),
     OptionSpec("includeHeaders", "whether rows have the column `headers`", "false"),
     OptionSpec(
         "failOnDataLoss",
@@ -84,7 +78,7 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     ),
     OptionSpec(
         "partitionCheckIntervalMs",
-        "how often the group's leader asks the source whether a topic has grown",
+        "how often the source is asked whether a topic has grown, or another one matches",
         "30000",
     ),
     OptionSpec(
@@ -95,29 +89,24 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("reportIntervalMs", "how often it does", "10000"),
 )
 
-
-@dataclass(frozen=True, slots=True)
-class StartingOffsets:
-    """Where a partition begins that nobody has committed. Exactly one of the three kinds is meant.
-
-    `timestamp_ms` wins if set; then `named`, whose values may be EARLIEST and LATEST; then `default`.
-    """
-
-    default: int = LATEST
-    named: Mapping[TopicPartition, int] = field(default_factory=dict)
-    timestamp_ms: int | None = None
-
-    def of(self, partition: TopicPartition) -> int:
-        """An offset, EARLIEST or LATEST; without regard to `timestamp_ms`."""
-        return self.named.get(partition, self.default)
+REFUSED: Mapping[str, str] = {
+    "assign": "the group assigns partitions; name topics with subscribe or subscribePattern",
+    "groupIdPrefix": "the group has the name that the option group gives it",
+    "endingOffsets": "a stream has no end; to read what there is and stop, use trigger(availableNow=True)",
+    "endingTimestamp": "a stream has no end; to read what there is and stop, use trigger(availableNow=True)",
+    "endingOffsetsByTimestamp": "a stream has no end; to read what there is and stop, use trigger(availableNow=True)",
+    "fetchOffset.numRetries": "an answer about offsets is waited for as long as kafkaRequestTimeoutMs says",
+    "fetchOffset.retryIntervalMs": "an answer about offsets is waited for as long as kafkaRequestTimeoutMs says",
+}
+"""Options of Spark's Kafka source that cannot be had here, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What a source gets: all that an executor needs to read, and nothing about the group.
 
-    `own` holds the options that the source declares, under their documented names, and those with its prefix under
-    the name as given (Spark's lower case).
+    `topics` is empty where a pattern is subscribed to. `own` holds the options that the source declares, under their
+    documented names, and those with its prefix under the name as given (Spark's lower case).
     """
 
     name: str
@@ -129,20 +118,27 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeOptions:
-    """All options of a query, checked. Times in milliseconds."""
+    """All options of a query, checked. Times in milliseconds. Where `topic_pattern` is given, `topics` is empty."""
 
     coordinators: tuple[str, ...]
     group_id: str
     source: SourceOptions
+    topic_pattern: re.Pattern[str] | None = None
     assignors: tuple[str, ...] = DEFAULT_ASSIGNORS
     eager: bool = False
+    rack_id: str | None = None
     token: str | None = field(default=None, repr=False)
     group_instance_id: str | None = None
     client_id: str = "spark"
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
-    starting: StartingOffsets = StartingOffsets()
+    starting: StartingOffsets = field(default_factory=StartingOffsets)
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    parallelism: int | None = None
     allow_stateful: bool = False
     assignment_timeout_ms: int = 360_000
     partition_check_interval_ms: int = 30_000
@@ -156,10 +152,7 @@ class BridgeOptions:
 
     @property
     def cooperative(self) -> bool:
-        """Whether the query keeps the rest when it gives up a part: not unless all its assignors do.
-
-        Raises `assignors.registry.AssignorError` for one that is not installed.
-        """
+        """Whether the query keeps the rest when it gives up a part: not unless all its assignors do."""
         return not self.eager and all(registry.find(name).protocol == "cooperative" for name in self.assignors)
 
 
@@ -168,7 +161,7 @@ def source_name(raw: Mapping[str, str]) -> str:
 
     OptionError if there is none.
     """
-    return _Reader(raw, ()).required("source")
+    return OptionText(raw).required("source")
 
 
 def parse_options(
@@ -179,155 +172,83 @@ def parse_options(
     Errors: OptionError about the first option found wrong; an unknown name is reported before a wrong value.
     """
     own_specs = tuple(source_options)
-    reader = _Reader(raw, (*BRIDGE_OPTIONS, *own_specs))
-    reader.refuse_unknown(source_prefix)
-    starting = _starting(reader)
-    topics = _names(reader, "subscribe")
-    for topic, _ in starting.named:
-        if topic not in topics:
-            raise OptionError("startingOffsets", f"names the topic {topic!r}, which is not subscribed to")
-    own = {spec.name: value for spec in own_specs if (value := reader.text(spec.name)) is not None}
+    given = OptionText(raw, (*BRIDGE_OPTIONS, *own_specs))
+    given.refuse_unknown(source_prefix, REFUSED)
+    topics, pattern = _subscription(given)
+    own = {spec.name: value for spec in own_specs if (value := given.text(spec.name)) is not None}
     if source_prefix is not None:
-        own |= {name: value for name, value in reader.values.items() if name.startswith(source_prefix)}
-    session_timeout_ms = reader.number("sessionTimeoutMs", 45_000)
-    rebalance_timeout_ms = reader.number("rebalanceTimeoutMs", 300_000)
+        own |= {name: value for name, value in given.values.items() if name.startswith(source_prefix)}
     return BridgeOptions(
-        coordinators=_urls(reader),
-        group_id=reader.required("group"),
+        coordinators=given.urls("coordinator"),
+        group_id=given.required("group"),
         source=SourceOptions(
-            name=reader.required("source"),
+            name=given.required("source"),
             topics=topics,
-            include_headers=reader.truth("includeHeaders", default=False),
-            fail_on_data_loss=reader.truth("failOnDataLoss", default=True),
+            include_headers=given.truth("includeHeaders", default=False),
+            fail_on_data_loss=given.truth("failOnDataLoss", default=True),
             own=own,
         ),
-        assignors=_names(reader, "assignor", DEFAULT_ASSIGNORS),
-        eager=reader.truth("eager", default=False),
-        token=reader.text("token"),
-        group_instance_id=reader.text("groupInstanceId"),
-        client_id=reader.text("clientId") or "spark",
-        session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=rebalance_timeout_ms,
-        starting=starting,
-        max_offsets_per_trigger=reader.number("maxOffsetsPerTrigger", None, most=INT64_MAX),
-        allow_stateful=reader.truth("allowStateful", default=False),
-        assignment_timeout_ms=reader.number("assignmentTimeoutMs", 360_000),
-        partition_check_interval_ms=reader.number("partitionCheckIntervalMs", 30_000),
-        report_end_offsets=reader.truth("reportEndOffsets", default=True),
-        report_interval_ms=reader.number("reportIntervalMs", 10_000),
+        topic_pattern=pattern,
+        assignors=_assignors(given),
+        eager=given.truth("eager", default=False),
+        rack_id=given.text("rackId"),
+        token=given.text("token"),
+        group_instance_id=given.text("groupInstanceId"),
+        client_id=given.text("clientId") or "spark",
+        session_timeout_ms=given.number("sessionTimeoutMs", 45_000),
+        rebalance_timeout_ms=given.number("rebalanceTimeoutMs", 300_000),
+        starting=_starting(given, topics, pattern),
+        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger", None, most=INT64_MAX),
+        min_offsets_per_trigger=_min_offsets(given),
+        max_trigger_delay_ms=_max_trigger_delay(given),
+        min_partitions=given.number("minPartitions", None),
+        max_records_per_partition=given.number("maxRecordsPerPartition", None, most=INT64_MAX),
+        parallelism=given.number("parallelism", None),
+        allow_stateful=given.truth("allowStateful", default=False),
+        assignment_timeout_ms=given.number("assignmentTimeoutMs", 360_000),
+        partition_check_interval_ms=given.number("partitionCheckIntervalMs", 30_000),
+        report_end_offsets=given.truth("reportEndOffsets", default=True),
+        report_interval_ms=given.number("reportIntervalMs", 10_000),
     )
 
 
-class _Reader:
-    """Typed look-ups in the raw options, with errors that use the documented spelling of a name."""
-
-    def __init__(self, raw: Mapping[str, str], specs: Iterable[OptionSpec]) -> None:
-        self.values = {name.lower(): value for name, value in raw.items()}
-        self._spelling = {spec.name.lower(): spec.name for spec in specs}
-
-    def refuse_unknown(self, prefix: str | None) -> None:
-        for name in self.values:
-            if name in self._spelling or (prefix is not None and name.startswith(prefix) and name != prefix):
-                continue
-            near = get_close_matches(name, self._spelling, n=1)
-            hint = f"; did you mean {self._spelling[near[0]]}?" if near else ""
-            raise OptionError(name, f"is not known to the source {self.values.get('source', '')!r}{hint}")
-
-    def text(self, name: str) -> str | None:
-        value = self.values.get(name.lower())
-        if value is not None and not value.strip():
-            raise OptionError(name, "is empty")
-        return value
-
-    def required(self, name: str) -> str:
-        value = self.text(name)
-        if value is None:
-            raise OptionError(name, "is required")
-        return value
-
-    def number(self, name: str, default: "int | T", *, most: int = 2**31 - 1) -> "int | T":
-        text = self.text(name)
-        if text is None:
-            return default
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
-            raise OptionError(name, f"{text!r} is not a whole number from 1 to {most}")
-        return int(text)
-
-    def truth(self, name: str, *, default: bool) -> bool:
-        text = self.text(name)
-        if text is None:
-            return default
-        if text.lower() not in {"true", "false"}:
-            raise OptionError(name, f"{text!r} is neither true nor false")
-        return text.lower() == "true"
+def _subscription(given: OptionText) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
+    """The topics, or the pattern that they match."""
+    pattern = given.pattern("subscribePattern")
+    if pattern is None:
+        return given.names("subscribe"), None
+    if given.text("subscribe") is not None:
+        raise OptionError("subscribePattern", "stands beside subscribe; give one of them")
+    return (), pattern
 
 
-def _names(reader: _Reader, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
-    """Names with commas between; spaces around them do not count."""
-    text = reader.required(name) if default is None else reader.text(name)
-    if text is None:
-        assert default is not None
-        return default
-    names = tuple(part.strip() for part in text.split(","))
-    if not all(names):
-        raise OptionError(name, f"{text!r} has an empty name between its commas")
-    return tuple(dict.fromkeys(names))
+def _starting(given: OptionText, topics: tuple[str, ...], pattern: re.Pattern[str] | None) -> StartingOffsets:
+    starting = parse_starting(given)
+    for option, topic in starting.topics:
+        if not (topic in topics if pattern is None else pattern.fullmatch(topic)):
+            raise OptionError(option, f"names the topic {topic!r}, which is not subscribed to")
+    return starting
 
 
-def _urls(reader: _Reader) -> tuple[str, ...]:
-    urls = _names(reader, "coordinator")
-    for url in urls:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise OptionError("coordinator", f"{url!r} is not a URL like http://127.0.0.1:8000")
-    return urls
+def _assignors(given: OptionText) -> tuple[str, ...]:
+    names = given.names("assignor", DEFAULT_ASSIGNORS)
+    for name in names:
+        try:
+            registry.find(name)
+        except registry.AssignorError as error:
+            raise OptionError("assignor", str(error)) from error
+    return names
 
 
-def _starting(reader: _Reader) -> StartingOffsets:
-    offsets, timestamp = reader.text("startingOffsets"), reader.text("startingTimestamp")
-    if offsets is not None and timestamp is not None:
-        raise OptionError("startingTimestamp", "stands beside startingOffsets; give one of them")
-    if timestamp is not None:
-        if not (timestamp.isascii() and timestamp.isdigit()):
-            raise OptionError("startingTimestamp", f"{timestamp!r} is not a number of milliseconds since 1970")
-        return StartingOffsets(timestamp_ms=int(timestamp))
-    if offsets is None or offsets.lower() == "latest":
-        return StartingOffsets(LATEST)
-    if offsets.lower() == "earliest":
-        return StartingOffsets(EARLIEST)
-    return StartingOffsets(EARLIEST, _named_offsets(offsets))
+def _min_offsets(given: OptionText) -> int | None:
+    least = given.number("minOffsetsPerTrigger", None, most=INT64_MAX)
+    most = given.number("maxOffsetsPerTrigger", None, most=INT64_MAX)
+    if least is not None and most is not None and least > most:
+        raise OptionError("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger, {most}")
+    return least
 
 
-def _named_offsets(text: str) -> dict[TopicPartition, int]:
-    try:
-        topics = json.loads(text, object_pairs_hook=_refuse_twice)
-    except ValueError as error:
-        raise OptionError(
-            "startingOffsets", f"{text!r} is neither earliest, nor latest, nor the JSON of offsets: {error}"
-        ) from error
-    named: dict[TopicPartition, int] = {}
-    for topic, offsets in _object(topics, "is not a JSON object of topics").items():
-        for partition, offset in _object(offsets, f"is not a JSON object of the offsets of {topic}").items():
-            if not (partition.isascii() and partition.isdigit()):
-                raise OptionError("startingOffsets", f"{partition!r} is not a partition of {topic}")
-            named[topic, int(partition)] = _offset(offset, f"{topic}-{partition}")
-    return named
-
-
-def _object(value: Any, problem: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise OptionError("startingOffsets", f"{value!r} {problem}")
-    return value
-
-
-def _offset(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST <= value <= INT64_MAX:
-        raise OptionError("startingOffsets", f"{value!r} is not an offset of {where} (-2 earliest, -1 latest)")
-    return value
-
-
-def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise ValueError("a name stands in it twice")
-    return values
+def _max_trigger_delay(given: OptionText) -> int:
+    if given.text("maxTriggerDelay") is not None and given.text("minOffsetsPerTrigger") is None:
+        raise OptionError("maxTriggerDelay", "says nothing without minOffsetsPerTrigger")
+    return given.duration_ms("maxTriggerDelay", 900_000)

@@ -19,10 +19,12 @@ from spark_bridge import plan
 from spark_bridge.control import Answer, ReaderControl
 from spark_bridge.errors import NotAssigned, QueryRefused
 from spark_bridge.holding import Holding, Place
-from spark_bridge.offsets import StreamOffset, TopicPartition
+from spark_bridge.offsets import StreamOffset, TopicPartition, ranges_between
 from spark_bridge.options import BridgeOptions
 from spark_bridge.plan import Bounds
 from spark_bridge.sources.contract import Source
+from spark_bridge.splitting import size
+from spark_bridge.subscription import Subscription
 
 log = logging.getLogger("rallypoint.spark")
 
@@ -51,6 +53,7 @@ class Planner:
         membership: Place,
         control: ReaderControl,
         *,
+        subscription: Subscription,
         at_end: Callable[[], None] = lambda: None,
         draw_lineage: Callable[[], str] = new_lineage,
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
@@ -65,11 +68,15 @@ class Planner:
         self._now_ms = now_ms
         self._assignment_wait_ms = assignment_wait_ms
 
-        self._holding = Holding(options, source, membership, control.reader_id, now_ms=now_ms)
+        self._subscription = subscription
+        self._holding = Holding(
+            options, source, membership, control.reader_id, subscription=subscription, now_ms=now_ms
+        )
         self._target: Mapping[TopicPartition, int] | None = None
         self._latest: Mapping[TopicPartition, int] = {}
         self._next_position: dict[TopicPartition, int] = {}
         self._planned_at_ms: float | None = None
+        self._last_batch_at_ms: float | None = None
         self._stopped = False
         self._refused = ""
 
@@ -77,13 +84,16 @@ class Planner:
 
     def prepare_available_now(self) -> None:
         """From now on nothing counts that the source gets later."""
-        counts = self._source.partitions(self._options.topics)
+        counts = self._source.partitions(self._subscription.topics)
         self._target = self._source.latest([(topic, p) for topic, count in counts.items() for p in range(count)])
 
-    def latest_offset(self, start_dict: Mapping[str, Any], limit: int | None) -> Mapping[str, Any]:
+    def latest_offset(
+        self, start_dict: Mapping[str, Any], limit: int | None, least: int | None = None
+    ) -> Mapping[str, Any]:
         """The end of the next batch, or `start_dict` itself if there is nothing to read (yet).
 
-        Everything up to `start_dict` is complete. `limit`: the most offsets in the batch. Errors end the query:
+        Everything up to `start_dict` is complete. `limit`: the most offsets in the batch. `least`: fewer are not worth
+        one, until the last is `max_trigger_delay_ms` ago; an `availableNow` run does not wait. Errors end the query:
         QueryRefused, QueryFenced, DataLost, NotAssigned, a member's fatal error, a commit that is refused for good.
         """
         self._warn_of_long_batch()
@@ -99,10 +109,10 @@ class Planner:
             return start_dict
         if not self._hold(start):
             return self._nothing_yet(start_dict)
-        end = self._advance(start, limit)
+        end = self._advance(start, limit, least)
         if end is None:
             return start_dict
-        self._planned_at_ms = self._now_ms()
+        self._planned_at_ms = self._last_batch_at_ms = self._now_ms()
         return end.to_dict()
 
     def report(self) -> dict[str, Any]:
@@ -159,7 +169,7 @@ class Planner:
                 return held
         raise CoordinatorUnavailable(f"this availableNow run cannot commit what is complete: {self._holding.trouble}")
 
-    def _advance(self, start: StreamOffset, limit: int | None) -> StreamOffset | None:
+    def _advance(self, start: StreamOffset, limit: int | None, least: int | None) -> StreamOffset | None:
         held, lineage = self._holding.partitions, self._holding.lineage
         firsts = {tp: plan.position_of(start, tp, one) for tp, one in held.items()}
         self._latest = self._source.latest(list(held))
@@ -169,8 +179,19 @@ class Planner:
             # A partition that the target does not know was added since; this run does not read it.
             bound = {tp: min(latest, self._target.get(tp, 0)) for tp, latest in self._latest.items()}
         end = plan.advance(start, lineage, held, bound, limit=limit, rewound=rewound)
+        if end is not None and least is not None and self._waits_for_more(start, end, least):
+            end = None
         self._next_position = firsts if end is None else {tp: position.end for tp, position in end.partitions.items()}
         return end
+
+    def _waits_for_more(self, start: StreamOffset, end: StreamOffset, least: int) -> bool:
+        """Whether a batch is put off for want of offsets. The first look of a process counts as a batch before."""
+        if self._target is not None or size(ranges_between(start, end)) >= least:
+            return False
+        now = self._now_ms()
+        if self._last_batch_at_ms is None:
+            self._last_batch_at_ms = now
+        return now - self._last_batch_at_ms < self._options.max_trigger_delay_ms
 
     def _rewound(self, firsts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Partitions that end before their position: lost, or made anew and read from their beginning."""

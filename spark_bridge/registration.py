@@ -54,7 +54,7 @@ def register(spark: SparkSession) -> None:
     """
     check_session(spark)
     choose_python(spark)
-    spark.dataSource.register(source_class(control_directory()))
+    spark.dataSource.register(source_class(control_directory(), spark.sparkContext.defaultParallelism))
     session = spark._jsparkSession.hashCode()
     if session not in _watched:
         _watched.add(session)
@@ -145,13 +145,16 @@ def problem_of_python(executable: str) -> str | None:
     return None
 
 
-def source_class(control: ControlDirectory) -> type[RallypointDataSource]:
-    """The class to register. It is pickled whole because it is made here, so the path of the directory goes with it."""
+def source_class(control: ControlDirectory, tasks: int) -> type[RallypointDataSource]:
+    """The class to register. It is pickled whole because it is made here, so the path of the directory goes with it,
+    and how many tasks the session runs at a time.
+    """
 
     class RegisteredDataSource(RallypointDataSource):
         """`rallypoint`, with the way back to this driver."""
 
         control_directory = str(control.path)
+        parallelism = tasks
 
     return RegisteredDataSource
 

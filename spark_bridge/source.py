@@ -22,7 +22,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -43,6 +49,8 @@ from spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
 from spark_bridge.options import BridgeOptions, SourceOptions
 from spark_bridge.planner import Planner
 from spark_bridge.sources.registry import find_source, parse_for_source
+from spark_bridge.splitting import input_partitions
+from spark_bridge.subscription import Subscription
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -74,17 +82,19 @@ def spark_schema(include_headers: bool) -> StructType:
     return StructType([*columns, StructField("headers", ArrayType(header))] if include_headers else columns)
 
 
-class RangePartition(InputPartition):
-    """One Spark task: a range of one partition of a topic."""
+class RangesPartition(InputPartition):
+    """One Spark task: ranges that are read one after another."""
 
-    def __init__(self, records: Range) -> None:
-        super().__init__(tuple(records))
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__([tuple(one) for one in ranges])
 
 
 class RallypointDataSource(DataSource):
     """What `format("rallypoint")` finds. `register` makes a subclass that knows a control directory."""
 
     control_directory: ClassVar[str | None] = None
+    parallelism: ClassVar[int] = 1
+    """How many tasks the session runs at a time, as far as it knew when the class was registered."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -101,7 +111,7 @@ class RallypointDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "RallypointReader":  # noqa: N802
         """Called once in each process. This object travels to the executors behind the reader, so it forgets all."""
-        reader = RallypointReader(self._take_options(), self.control_directory)
+        reader = RallypointReader(self._take_options(), self.control_directory, self.parallelism)
         self._bridge = None
         self.options = {}
         return reader
@@ -114,7 +124,8 @@ class RallypointDataSource(DataSource):
 class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans in one process, reads in others. The methods are Spark's."""
 
-    def __init__(self, options: BridgeOptions, control_directory: str | None) -> None:
+    def __init__(self, options: BridgeOptions, control_directory: str | None, parallelism: int) -> None:
+        self._parallelism = options.parallelism or parallelism
         self._source_options: SourceOptions = options.source
         self._options: BridgeOptions | None = options
         self._control_directory = control_directory
@@ -129,10 +140,12 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """From `maxOffsetsPerTrigger`."""
+        """From `maxOffsetsPerTrigger`, else `minOffsetsPerTrigger`; Spark passes it back where its trigger wants it."""
         assert self._options is not None
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Called before anything else of an `availableNow` query."""
@@ -140,8 +153,10 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Commit what is complete, keep or take partitions, plan."""
+        assert self._options is not None
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = dict(self._live().latest_offset(start, most))
+        least = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
+        end = dict(self._live().latest_offset(start, most, least))
         self._order.planned(end)
         return end
 
@@ -149,20 +164,26 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Shown in the query's progress; `register`'s listener and `stop` read it."""
         return None if self._planner is None else self._planner.report()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """Depends on the two offsets alone. Where the order of calls shows that batches may not be complete when they
         are taken for complete, the query withdraws from its group.
         """
         if self._planner is not None and self._order.is_asynchronous(start, end):
             self._planner.withdraw(ASYNCHRONOUS)
-        return [
-            RangePartition(one) for one in ranges_between(StreamOffset.from_dict(start), StreamOffset.from_dict(end))
-        ]
+        assert self._options is not None
+        groups = input_partitions(
+            ranges_between(StreamOffset.from_dict(start), StreamOffset.from_dict(end)),
+            parallelism=self._parallelism,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+        return [RangesPartition(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
-        """On an executor: a source of its own for one range."""
+        """On an executor: a source of its own for the task's ranges."""
         with find_source(self._source_options.name)(self._source_options) as source:
-            yield from source.read(Range(*partition.value))
+            for one in partition.value:
+                yield from source.read(Range(*one))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Comes once the next batch is planned, hence too late to be of use; only its place in the order counts."""
@@ -209,9 +230,11 @@ class CallOrder:
 def start_planner(options: BridgeOptions, control_directory: str | None) -> Planner:
     """Join the group and be ready to plan."""
     source = find_source(options.source.name)(options.source)
-    duties = LeaderDuties(options, source, HttpRegistry(Coordinators(options.coordinators, options.token)))
+    subscription = Subscription(options, source)
+    subscription.refresh()
+    duties = LeaderDuties(options, source, HttpRegistry(Coordinators(options.coordinators, options.token)), subscription)
     membership = Membership(
-        lambda callbacks: connect(options, duties, callbacks),
+        lambda callbacks: connect(options, duties, callbacks, subscription.topics),
         rebalance_timeout_ms=options.rebalance_timeout_ms,
         static=options.group_instance_id is not None,
         cooperative=options.cooperative,
@@ -221,16 +244,16 @@ def start_planner(options: BridgeOptions, control_directory: str | None) -> Plan
     membership.start()
     duties.start(membership)
     control = ReaderControl(control_directory, secrets.token_hex(8))
-    return Planner(options, source, membership, control, at_end=duties.stop)
+    return Planner(options, source, membership, control, subscription=subscription, at_end=duties.stop)
 
 
-def connect(options: BridgeOptions, duties: LeaderDuties, callbacks: Callbacks) -> Member:
+def connect(options: BridgeOptions, duties: LeaderDuties, callbacks: Callbacks, topics: tuple[str, ...]) -> Member:
     """The member of one query, not yet started."""
     return BlockingGroupMember(
         MemberOptions(
             coordinator=options.coordinators,
             group_id=options.group_id,
-            topics=options.topics,
+            topics=topics,
             client_id=options.client_id,
             group_instance_id=options.group_instance_id,
             assignors=options.assignors,
@@ -238,6 +261,7 @@ def connect(options: BridgeOptions, duties: LeaderDuties, callbacks: Callbacks) 
             session_timeout_ms=options.session_timeout_ms,
             rebalance_timeout_ms=options.rebalance_timeout_ms,
             token=options.token,
+            rack_id=options.rack_id,
             # Heartbeats go on meanwhile, but Spark waits: a part of the session, and the next trigger tries again.
             call_timeout_ms=max(options.session_timeout_ms // CALLS_IN_A_SESSION, 1_000),
         ),

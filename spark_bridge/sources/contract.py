@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 
 import pyarrow as pa
 
+from spark_bridge.errors import SourceError
 from spark_bridge.offsets import Range, TopicPartition
 from spark_bridge.options import OptionSpec, SourceOptions
 
@@ -55,6 +56,10 @@ class Source(ABC):
     @abstractmethod
     def __init__(self, options: SourceOptions) -> None:
         """Check the options; connect to nothing yet, since instances are also made where nothing will be read."""
+
+    def topics(self) -> frozenset[str]:
+        """All topics that may be read, for `subscribePattern`. A source that cannot list them raises SourceError."""
+        raise SourceError(f"the source {self.name!r} cannot list its topics; name them with subscribe")
 
     @abstractmethod
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:

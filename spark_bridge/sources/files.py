@@ -37,6 +37,15 @@ class FilesSource(Source):
         self._fail_on_data_loss = options.fail_on_data_loss
         self._include_headers = options.include_headers
 
+    def topics(self) -> frozenset[str]:
+        """The folders with a `topic.json`."""
+        try:
+            return frozenset(
+                entry.name for entry in os.scandir(self._root) if (self._root / entry / TOPIC_FILE).exists()
+            )
+        except OSError as error:
+            raise SourceError(f"{self._root} cannot be listed: {error}") from error
+
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """As the contract says; a topic exists once its `topic.json` does."""
         with _in_the_bridges_words():

@@ -91,6 +91,14 @@ class KafkaSource(Source):
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
 
+    def topics(self) -> frozenset[str]:
+        """Those of the cluster's metadata that this client may see; without Kafka's own, which begin with `__`."""
+        try:
+            found = self._admin_client().list_topics(timeout=self._request_timeout).topics
+        except KafkaException as error:
+            raise SourceError(f"Kafka does not list its topics: {_words(error)}") from error
+        return frozenset(topic for topic in found if not topic.startswith("__"))
+
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """From the cluster's metadata."""
         counts: dict[str, int] = {}

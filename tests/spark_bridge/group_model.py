@@ -21,6 +21,7 @@ from spark_bridge.options import BridgeOptions, SourceOptions, StartingOffsets
 from spark_bridge.plan import Committed, Verdict
 from spark_bridge.planner import Planner
 from spark_bridge.sources.contract import Source
+from spark_bridge.subscription import Subscription
 
 TOPIC = "clicks"
 
@@ -39,6 +40,8 @@ class Trouble(Enum):
 
 class CountedSource(Source):
     """Partitions that hold the offsets from `earliest` to `ends`, and no records."""
+
+    name = "model"
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -316,11 +319,13 @@ class Query:
         self._limit = limit
         self.name = name
         self.place = ModelPlace(world, name)
+        source = CountedSource(world)
         self.planner = Planner(
             world.options,
-            CountedSource(world),
+            source,
             self.place,
             ReaderControl(None, name),
+            subscription=Subscription(world.options, source),
             draw_lineage=world.draw_lineage,
             now_ms=world.now_ms,
         )

@@ -18,7 +18,7 @@ OPTIONS = BridgeOptions(
 
 
 def made(options: BridgeOptions) -> BlockingGroupMember:
-    member = connect(options, Stage({"clicks": 1}).duties, make()[0])
+    member = connect(options, Stage({"clicks": 1}).duties, make()[0], ("clicks",))
     assert isinstance(member, BlockingGroupMember)
     member.close()
     return member

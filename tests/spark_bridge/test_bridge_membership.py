@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -57,6 +57,9 @@ class FakeMember:
 
     def request_rejoin(self, reason: str) -> None:
         self.calls.append(f"rejoin: {reason}")
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        self.calls.append(f"subscribe: {' '.join(topics)}")
 
     def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
         if self.assignment is not None:

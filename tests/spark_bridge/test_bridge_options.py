@@ -56,7 +56,7 @@ def test_a_timestamp_instead_of_offsets() -> None:
         ("maxOffsetsPerTrigger", "many", "whole number from 1"),
         ("sessionTimeoutMs", "9999999999", "whole number from 1"),
         ("includeHeaders", "yes", "neither true nor false"),
-        ("startingOffsets", "newest", "neither earliest"),
+        ("startingOffsets", "newest", "is not earliest, latest, or the JSON"),
         ("startingOffsets", "[1]", "is not a JSON object"),
         ("startingOffsets", '{"a":{"x":1}}', "is not a partition of a"),
         ("startingOffsets", '{"a":{"0":-3}}', "is not an offset of a-0"),
@@ -64,6 +64,20 @@ def test_a_timestamp_instead_of_offsets() -> None:
         ("startingOffsets", '{"a":{"0":1,"0":2}}', "twice"),
         ("startingOffsets", '{"b":{"0":1}}', "not subscribed to"),
         ("startingTimestamp", "yesterday", "milliseconds since 1970"),
+        ("startingOffsetsByTimestamp", "5", "is not a JSON object of topics"),
+        ("startingOffsetsByTimestamp", '{"a":{"0":-1}}', "is not a time of a-0"),
+        ("startingOffsetsByTimestamp", '{"b":{"0":1}}', "not subscribed to"),
+        ("startingOffsetsByTimestampStrategy", "earliest", "neither error nor latest"),
+        ("startingOffsetsByTimestampStrategy", "latest", "says nothing without startingTimestamp or"),
+        ("maxTriggerDelay", "15m", "says nothing without minOffsetsPerTrigger"),
+        ("minPartitions", "-1", "whole number from 1"),
+        ("maxRecordsPerPartition", "1.5", "whole number from 1"),
+        ("subscribePattern", "c.*", "stands beside subscribe"),
+        ("subscribePattern", "(", "is no regular expression"),
+        ("assignor", "cooperative", "no assignor is called 'cooperative'"),
+        ("assign", '{"a":[0]}', "cannot be used: the group assigns partitions"),
+        ("groupIdPrefix", "x", "cannot be used: the group has the name"),
+        ("endingOffsets", "latest", "cannot be used: a stream has no end"),
     ],
 )
 def test_a_wrong_value_is_named(name: str, value: str, says: str) -> None:
@@ -115,3 +129,41 @@ def test_the_token_is_not_shown_and_an_error_survives_pickling() -> None:
     assert "s3cret" not in repr(parse_options({**NEEDED, "token": "s3cret"}))
     error = pickle.loads(pickle.dumps(OptionError("group", "is required")))
     assert (error.option, str(error)) == ("group", "option group: is required")
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("250", 250), ("90s", 90_000), ("15m", 900_000), ("2 H", 7_200_000), ("1d", 86_400_000)]
+)
+def test_a_time_has_a_unit_or_is_in_milliseconds(text: str, milliseconds: int) -> None:
+    given = {**NEEDED, "minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
+    assert parse_options(given).max_trigger_delay_ms == milliseconds
+
+
+@pytest.mark.parametrize("text", ["soon", "5 weeks", "-1s", "1.5h", "s"])
+def test_a_time_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(OptionError, match=r"^option maxTriggerDelay: .* is not a time like"):
+        parse_options({**NEEDED, "minOffsetsPerTrigger": "5", "maxTriggerDelay": text})
+
+
+def test_at_least_cannot_be_more_than_at_most() -> None:
+    with pytest.raises(OptionError, match=r"^option minOffsetsPerTrigger: 9 is more than maxOffsetsPerTrigger, 8$"):
+        parse_options({**NEEDED, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"})
+
+
+def test_a_pattern_instead_of_topics() -> None:
+    raw = {name: value for name, value in NEEDED.items() if name != "subscribe"}
+    options = parse_options({**raw, "subscribePattern": "click.*", "startingOffsets": '{"clicks":{"0":5}}'})
+    assert options.topics == ()
+    assert options.topic_pattern is not None
+    with pytest.raises(OptionError, match="names the topic 'orders', which is not subscribed to"):
+        parse_options({**raw, "subscribePattern": "click.*", "startingOffsets": '{"orders":{"0":5}}'})
+
+
+def test_times_of_single_partitions() -> None:
+    times = '{"a":{"0":1767225600000}}'
+    starting = parse_options({**NEEDED, "startingOffsetsByTimestamp": times}).starting
+    assert [starting.time_of(("a", p)) for p in (0, 1)] == [1767225600000, None]
+    assert starting.of(("a", 1)) == EARLIEST
+    assert starting.too_young == "error"
+    lenient = {"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "Latest"}
+    assert parse_options({**NEEDED, **lenient}).starting.too_young == "latest"

@@ -1,6 +1,7 @@
 """What the leader notices and reports, turn by turn, and what the service is sent."""
 
 import json
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from spark_bridge.coordinator_calls import Coordinators, NotAnswered
 from spark_bridge.leader import HttpRegistry, LeaderDuties
 from spark_bridge.membership import Membership
 from spark_bridge.options import BridgeOptions, SourceOptions
+from spark_bridge.subscription import Subscription
 from tests.spark_bridge.group_model import CountedSource, World
 from tests.spark_bridge.test_bridge_membership import FakeMember, make
 
@@ -23,6 +25,9 @@ class GrowingSource(CountedSource):
     def __init__(self, counts: dict[str, int]) -> None:
         super().__init__(World(16))
         self.counts = counts
+
+    def topics(self) -> frozenset[str]:
+        return frozenset(self.counts)
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
@@ -44,24 +49,23 @@ class Ledger:
 class Stage:
     """Duties with a clock in the test's hand."""
 
-    def __init__(self, counts: dict[str, int], *, report: bool = True) -> None:
+    def __init__(self, counts: dict[str, int], *, report: bool = True, pattern: str = "") -> None:
         self.now_ms = 0.0
         self.source = GrowingSource(counts)
         self.ledger = Ledger()
         self.membership: Membership
         self.member: FakeMember
         self.membership, self.member = make()
-        self.duties = LeaderDuties(
-            BridgeOptions(
-                coordinators=("http://model",),
-                group_id="g",
-                source=SourceOptions("model", ("clicks",)),
-                report_end_offsets=report,
-            ),
-            self.source,
-            self.ledger,
-            now_ms=lambda: self.now_ms,
+        options = BridgeOptions(
+            coordinators=("http://model",),
+            group_id="g",
+            source=SourceOptions("model", () if pattern else ("clicks",)),
+            topic_pattern=re.compile(pattern) if pattern else None,
+            report_end_offsets=report,
         )
+        self.subscription = Subscription(options, self.source)
+        self.subscription.refresh()
+        self.duties = LeaderDuties(options, self.source, self.ledger, self.subscription, now_ms=lambda: self.now_ms)
 
     def lead(self, leader: bool = True) -> None:
         self.member.assignment = Assignment(3, "m", leader, "range", frozenset())
@@ -69,6 +73,17 @@ class Stage:
     def turn(self, after_ms: float) -> None:
         self.now_ms += after_ms
         self.duties.take_turn(self.membership)
+
+
+def test_a_topic_that_comes_to_match_is_subscribed_to_by_every_member() -> None:
+    stage = Stage({"clicks-a": 4}, report=False, pattern="clicks-.")
+    stage.lead(leader=False)
+    stage.source.counts["clicks-b"] = 1
+    stage.turn(29_999)
+    assert stage.member.calls == []
+    stage.turn(1)
+    stage.turn(30_000)
+    assert stage.member.calls == ["subscribe: clicks-a clicks-b"]
 
 
 def test_growth_asks_for_a_new_assignment_once() -> None:

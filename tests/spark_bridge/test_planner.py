@@ -4,18 +4,19 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from member import Assignment
 from member.errors import CoordinatorUnavailable
 from spark_bridge.control import Answer, ControlDirectory, ReaderControl, Request
-from spark_bridge.errors import DataLost, NotAssigned, QueryFenced, QueryRefused
+from spark_bridge.errors import DataLost, NotAssigned, QueryFenced, QueryRefused, SourceError
 from spark_bridge.offsets import INITIAL, TopicPartition
-from spark_bridge.options import LATEST, BridgeOptions, SourceOptions
+from spark_bridge.options import LATEST, BridgeOptions, SourceOptions, StartingOffsets
 from spark_bridge.plan import Committed, Verdict
 from spark_bridge.planner import Planner
+from spark_bridge.subscription import Subscription
 from tests.spark_bridge.group_model import TOPIC, Checkpoint, CountedSource, ModelPlace, Query, World
 
 
@@ -47,12 +48,16 @@ def planner(
     options: BridgeOptions | None = None,
     control: ReaderControl | None = None,
     now_ms: Callable[[], float] = lambda: 0.0,
+    source: CountedSource | None = None,
+    subscription: Subscription | None = None,
 ) -> Planner:
+    source = source or CountedSource(world)
     return Planner(
         options or world.options,
-        CountedSource(world),
+        source,
         place or ModelPlace(world, "q"),
         control or ReaderControl(None, "r"),
+        subscription=subscription or Subscription(options or world.options, source),
         draw_lineage=world.draw_lineage,
         now_ms=now_ms,
     )
@@ -327,3 +332,70 @@ def test_of_two_drivers_on_one_checkpoint_the_older_stops_with_a_sentence() -> N
         first.planner.latest_offset(start, None)
     now[0] += 5_000
     assert second.planner.latest_offset(start, None) is start
+
+
+class Timed(CountedSource):
+    """A source in which a time is an offset, and later times have no record."""
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        ends = self.latest(list(times_ms))
+        return {tp: min(time_ms, ends[tp]) for tp, time_ms in times_ms.items()}
+
+
+@pytest.mark.parametrize("strategy", ["error", "latest"])
+def test_a_time_without_a_record_ends_the_query_or_starts_at_the_end(strategy: Literal["error", "latest"]) -> None:
+    world = full_world()
+    write_all(world)
+    starting = StartingOffsets(timestamps_ms={(TOPIC, 0): 15, (TOPIC, 1): 15}, too_young=strategy)
+    one = planner(world, options=replace(world.options, starting=starting), source=Timed(world))
+    if strategy == "error":
+        with pytest.raises(SourceError, match=r"no record is as young as the time to start at: clicks-0 at 15; set"):
+            one.latest_offset(INITIAL, None)
+    else:
+        assert one.latest_offset(INITIAL, None)["taken"] == {TOPIC: {"0": 10, "1": 15}}
+
+
+def test_a_topic_that_came_later_is_read_from_its_earliest_record() -> None:
+    world = World(2, starting=LATEST)
+    world.produce(0, 5)
+    write_all(world)
+    counts = {TOPIC: 0}
+    source = CountedSource(world)
+    source.partitions = lambda topics: {topic: 2 for topic in topics if counts[topic]}  # type: ignore[method-assign]
+    subscription = Subscription(world.options, source)
+    subscription.refresh()
+    counts[TOPIC] = 2
+    one = planner(world, source=source, subscription=subscription)
+    assert one.latest_offset(INITIAL, None)["taken"] == {TOPIC: {"0": 0, "1": 0}}
+
+
+def test_a_batch_waits_for_enough_offsets_but_not_for_ever() -> None:
+    now = [0.0]
+    world = full_world()
+    options = replace(world.options, max_trigger_delay_ms=60_000)
+    one = planner(world, options=options, now_ms=lambda: now[0])
+    offset = one.latest_offset(INITIAL, None, 30)
+    write_all(world)
+    world.produce(0, 29)
+    now[0] += 59_999
+    assert one.latest_offset(offset, None, 30) is offset
+    assert one.report()["rallypoint"]["lag"] == 29
+    now[0] += 1
+    following = one.latest_offset(offset, None, 30)
+    assert sum(ends(following).values()) == 59
+    write_all(world)
+    world.produce(1, 30)
+    assert sum(ends(one.latest_offset(following, None, 30)).values()) == 89
+
+
+def test_a_first_batch_waits_too_but_an_available_now_run_does_not() -> None:
+    now = [5.0]
+    world = full_world()
+    one = planner(world, now_ms=lambda: now[0])
+    start = dict(INITIAL)
+    assert one.latest_offset(start, None, 31) is start
+    now[0] += world.options.max_trigger_delay_ms
+    assert sum(ends(one.latest_offset(start, None, 31)).values()) == 30
+    run = planner(full_world())
+    run.prepare_available_now()
+    assert sum(ends(run.latest_offset(start, None, 31)).values()) == 30

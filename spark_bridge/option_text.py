@@ -1,0 +1,127 @@
+"""Reading options as Spark hands them over: text under names in lower case. What is wrong is named in one sentence.
+
+Names are compared without regard to case, and errors use the documented spelling. Which options there are, and what
+they mean, is not known here.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from spark_bridge.errors import OptionError
+
+T = TypeVar("T")
+
+INT32_MAX = 2**31 - 1
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class OptionSpec:
+    """One option as the documentation shows it. `default` is text for people."""
+
+    name: str
+    meaning: str
+    default: str = ""
+
+
+class OptionText:
+    """The raw options of one query. Every method raises OptionError for a value that it cannot use; an empty one is
+    never good.
+    """
+
+    def __init__(self, raw: Mapping[str, str], specs: Iterable[OptionSpec] = ()) -> None:
+        self.values = {name.lower(): value for name, value in raw.items()}
+        self._spelling = {spec.name.lower(): spec.name for spec in specs}
+
+    def refuse_unknown(self, prefix: str | None, refused: Mapping[str, str]) -> None:
+        """Names that are no option: those in `refused` with their own sentence, others with the nearest that is one."""
+        reasons = {name.lower(): (name, reason) for name, reason in refused.items()}
+        for name in self.values:
+            if name in reasons:
+                spelling, reason = reasons[name]
+                raise OptionError(spelling, f"cannot be used: {reason}")
+            if name in self._spelling or (prefix is not None and name.startswith(prefix) and name != prefix):
+                continue
+            near = get_close_matches(name, self._spelling, n=1)
+            hint = f"; did you mean {self._spelling[near[0]]}?" if near else ""
+            raise OptionError(name, f"is not known to the source {self.values.get('source', '')!r}{hint}")
+
+    def text(self, name: str) -> str | None:
+        """The value as it is, None where it is not given."""
+        value = self.values.get(name.lower())
+        if value is not None and not value.strip():
+            raise OptionError(name, "is empty")
+        return value
+
+    def required(self, name: str) -> str:
+        """The value of an option that must be given."""
+        value = self.text(name)
+        if value is None:
+            raise OptionError(name, "is required")
+        return value
+
+    def number(self, name: str, default: "int | T", *, most: int = INT32_MAX) -> "int | T":
+        """A whole number from 1."""
+        text = self.text(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+            raise OptionError(name, f"{text!r} is not a whole number from 1 to {most}")
+        return int(text)
+
+    def truth(self, name: str, *, default: bool) -> bool:
+        """`true` or `false`, in any case."""
+        return self.choice(name, ("true", "false"), "true" if default else "false") == "true"
+
+    def choice(self, name: str, words: tuple[str, str], default: str) -> str:
+        """One of two words, in any case."""
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in words:
+            raise OptionError(name, f"{text!r} is neither {words[0]} nor {words[1]}")
+        return text.lower()
+
+    def duration_ms(self, name: str, default_ms: int) -> int:
+        """A number with a unit, as `90s` or `15m`; without one, milliseconds."""
+        text = self.text(name)
+        if text is None:
+            return default_ms
+        found = re.fullmatch(r"(\d{1,12})\s*([a-z]*)", text.strip().lower(), re.ASCII)
+        unit = "" if found is None else found[2] or "ms"
+        if found is None or unit not in _UNITS_MS:
+            raise OptionError(name, f"{text!r} is not a time like 500ms, 90s, 15m, 2h or 1d")
+        return int(found[1]) * _UNITS_MS[unit]
+
+    def names(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        """Names with commas between, each once; spaces around them do not count. Without a default it is required."""
+        text = self.required(name) if default is None else self.text(name)
+        if text is None:
+            assert default is not None
+            return default
+        names = tuple(part.strip() for part in text.split(","))
+        if not all(names):
+            raise OptionError(name, f"{text!r} has an empty name between its commas")
+        return tuple(dict.fromkeys(names))
+
+    def urls(self, name: str) -> tuple[str, ...]:
+        """HTTP addresses with commas between; required."""
+        urls = self.names(name)
+        for url in urls:
+            parts = urlsplit(url)
+            if parts.scheme not in {"http", "https"} or not parts.hostname:
+                raise OptionError(name, f"{url!r} is not a URL like http://127.0.0.1:8000")
+        return urls
+
+    def pattern(self, name: str) -> re.Pattern[str] | None:
+        """A regular expression."""
+        text = self.text(name)
+        try:
+            return None if text is None else re.compile(text)
+        except re.error as error:
+            raise OptionError(name, f"{text!r} is no regular expression: {error}") from error

@@ -1,0 +1,142 @@
+"""Where a partition begins that the group never committed: the options, and what is wrong with their values.
+
+The names and the JSON are those of Spark's Kafka source. One of the ways is taken at a time; Spark's source has an
+order of precedence instead, in which what is overruled is never noticed.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from spark_bridge.errors import OptionError
+from spark_bridge.option_text import OptionSpec, OptionText
+
+TopicPartition = tuple[str, int]
+
+EARLIEST = -2
+LATEST = -1
+"""Spark's numbers, in the JSON form of `startingOffsets`, for the two ends of a partition."""
+
+INT64_MAX = 2**63 - 1
+
+OFFSETS = "startingOffsets"
+TIMESTAMP = "startingTimestamp"
+TIMESTAMPS = "startingOffsetsByTimestamp"
+STRATEGY = "startingOffsetsByTimestampStrategy"
+
+STARTING_OPTIONS: tuple[OptionSpec, ...] = (
+    OptionSpec(
+        OFFSETS,
+        "where a partition starts that the group never committed: `earliest`, `latest`, or JSON such as"
+        ' `{"clicks":{"0":23,"1":-2}}` (-2 earliest, -1 latest; partitions not named start at the earliest)',
+        "latest",
+    ),
+    OptionSpec(TIMESTAMP, "instead: the first record at or after this time, in milliseconds since 1970", "none"),
+    OptionSpec(
+        TIMESTAMPS,
+        'instead: such a time for each partition, as `{"clicks":{"0":1767225600000}}`; partitions not named start at'
+        " the earliest",
+        "none",
+    ),
+    OptionSpec(
+        STRATEGY,
+        "where no record is as young as the time given: `error` ends the query, `latest` starts at the end",
+        "error",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartingOffsets:
+    """Where a partition begins that nobody has committed. Exactly one of the kinds is meant.
+
+    `timestamp_ms` wins if set; then `timestamps_ms`; then `named`, whose values may be EARLIEST and LATEST; then
+    `default`. `too_young`: what becomes of a partition without a record as young as its time.
+    """
+
+    default: int = LATEST
+    named: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamp_ms: int | None = None
+    timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    too_young: Literal["error", "latest"] = "error"
+
+    def of(self, partition: TopicPartition) -> int:
+        """An offset, EARLIEST or LATEST; without regard to times."""
+        return self.named.get(partition, self.default)
+
+    def time_of(self, partition: TopicPartition) -> int | None:
+        """The time at which it starts, None where none is given for it."""
+        return self.timestamps_ms.get(partition, self.timestamp_ms)
+
+    @property
+    def topics(self) -> tuple[tuple[str, str], ...]:
+        """The topics that are named, each with the option that names it."""
+        named = {(OFFSETS, topic): None for topic, _ in self.named}
+        timed = {(TIMESTAMPS, topic): None for topic, _ in self.timestamps_ms}
+        return tuple({**named, **timed})
+
+
+def parse_starting(given: OptionText) -> StartingOffsets:
+    """What the options say. OptionError about what is wrong with them."""
+    ways = [name for name in (OFFSETS, TIMESTAMP, TIMESTAMPS) if given.text(name) is not None]
+    if len(ways) > 1:
+        raise OptionError(ways[1], f"stands beside {ways[0]}; give one of them")
+    strategy = given.choice(STRATEGY, ("error", "latest"), "error")
+    if given.text(STRATEGY) is not None and ways not in ([TIMESTAMP], [TIMESTAMPS]):
+        raise OptionError(STRATEGY, f"says nothing without {TIMESTAMP} or {TIMESTAMPS}")
+    too_young: Literal["error", "latest"] = "latest" if strategy == "latest" else "error"
+    if (timestamp := given.text(TIMESTAMP)) is not None:
+        if not (timestamp.isascii() and timestamp.isdigit() and int(timestamp) <= INT64_MAX):
+            raise OptionError(TIMESTAMP, f"{timestamp!r} is not a number of milliseconds since 1970")
+        return StartingOffsets(timestamp_ms=int(timestamp), too_young=too_young)
+    if (timestamps := given.text(TIMESTAMPS)) is not None:
+        times = _by_partition(TIMESTAMPS, timestamps, "the JSON of times", _time)
+        return StartingOffsets(EARLIEST, timestamps_ms=times, too_young=too_young)
+    offsets = given.text(OFFSETS)
+    if offsets is None or offsets.lower() == "latest":
+        return StartingOffsets(LATEST)
+    if offsets.lower() == "earliest":
+        return StartingOffsets(EARLIEST)
+    return StartingOffsets(
+        EARLIEST, _by_partition(OFFSETS, offsets, "earliest, latest, or the JSON of offsets", _offset)
+    )
+
+
+def _by_partition(option: str, text: str, form: str, check: Callable[[Any, str], int]) -> dict[TopicPartition, int]:
+    try:
+        topics = json.loads(text, object_pairs_hook=_refuse_twice)
+    except ValueError as error:
+        raise OptionError(option, f"{text!r} is not {form}: {error}") from error
+    named: dict[TopicPartition, int] = {}
+    for topic, values in _object(option, topics, "is not a JSON object of topics").items():
+        for partition, value in _object(option, values, f"is not a JSON object of the partitions of {topic}").items():
+            if not (partition.isascii() and partition.isdigit()):
+                raise OptionError(option, f"{partition!r} is not a partition of {topic}")
+            named[topic, int(partition)] = check(value, f"{topic}-{partition}")
+    return named
+
+
+def _object(option: str, value: Any, problem: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise OptionError(option, f"{value!r} {problem}")
+    return value
+
+
+def _offset(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST <= value <= INT64_MAX:
+        raise OptionError(OFFSETS, f"{value!r} is not an offset of {where} (-2 earliest, -1 latest)")
+    return value
+
+
+def _time(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
+        raise OptionError(TIMESTAMPS, f"{value!r} is not a time of {where} in milliseconds since 1970")
+    return value
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a name stands in it twice")
+    return values
