@@ -39,7 +39,7 @@ class Place(Protocol):
     def present(self) -> Assignment | None:
         """The assignment at this moment."""
 
-    def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None:
+    def assignment(self, wait_ms: int, *, newer_than: int, interrupted: Callable[[], bool]) -> Assignment | None:
         """The assignment to plan under, None if there is none in time."""
 
     def acknowledge(self) -> None:
@@ -88,6 +88,7 @@ class Holding:
         self._stored: dict[TopicPartition, Committed] = {}
         """What the group is known to have, so that an idle query commits nothing."""
         self._looked_at_ms = 0.0
+        self._has_held = False
         self._run: Run | None = None
         self._older: frozenset[Run] = frozenset()
 
@@ -95,11 +96,14 @@ class Holding:
         """Come to hold what the group assigns, with everything complete and everything taken committed.
 
         Where no coordinator answers, what is held is held on as long as the member has it: its session is its right.
+        A cooperative group first gives a newcomer nothing, until others have given up what is to be its own: as long as
+        it never had anything, an empty assignment is waited out like none at all.
         False: there is nothing to plan under yet, or `interrupted` ended the wait. Raises QueryFenced, DataLost,
         SourceError, what stopped the member, CommitFailed for what is refused for good.
         """
+        newer_than = -1
         while True:
-            assignment = self._membership.assignment(wait_ms, interrupted=interrupted)
+            assignment = self._membership.assignment(wait_ms, newer_than=newer_than, interrupted=interrupted)
             if assignment is None:
                 return False
             revoked = self._membership.revocation
@@ -111,9 +115,13 @@ class Holding:
                 # Asked again, for the call may have taken longer than what was left of the session.
                 return self.under is not None and self._membership.present == self.under
             self.trouble = ""
-            if verdict is Verdict.STORED and revoked is None:
+            if verdict is not Verdict.STORED or revoked is not None:
+                self.under = None
+            elif assignment.partitions or self._has_held or not self._options.cooperative:
+                self._has_held = True
                 return True
-            self.under = None
+            else:
+                newer_than = assignment.generation_id
 
     def finish(self, start: StreamOffset) -> str:
         """Commit what is complete, before the reader leaves. Why it could not be done; empty if it was, or if there was

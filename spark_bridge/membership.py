@@ -122,8 +122,11 @@ class Membership:
         left = held.partitions - given_up
         return replace(held, partitions=left) if left else None
 
-    def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool] = lambda: False) -> Assignment | None:
-        """The assignment to plan under, waiting up to `wait_ms` for one; None if there is still none.
+    def assignment(
+        self, wait_ms: int, *, newer_than: int = -1, interrupted: Callable[[], bool] = lambda: False
+    ) -> Assignment | None:
+        """The assignment to plan under, of a generation above `newer_than`, waiting up to `wait_ms` for one; None if
+        there is still none.
 
         What was acknowledged is never in it. One under which a commit was refused is not returned before the wait is
         over without another. Raises what made the member stop for good. `interrupted` is asked five times a second and
@@ -134,7 +137,7 @@ class Membership:
             if (error := self._member.error) is not None:
                 raise error
             present = self.present
-            if present is not None and present != self._refused:
+            if present is not None and present != self._refused and present.generation_id > newer_than:
                 self._refused = None
                 return present
             remaining = deadline - time.monotonic()

@@ -232,7 +232,9 @@ def start_planner(options: BridgeOptions, control_directory: str | None) -> Plan
     source = find_source(options.source.name)(options.source)
     subscription = Subscription(options, source)
     subscription.refresh()
-    duties = LeaderDuties(options, source, HttpRegistry(Coordinators(options.coordinators, options.token)), subscription)
+    duties = LeaderDuties(
+        options, source, HttpRegistry(Coordinators(options.coordinators, options.token)), subscription
+    )
     membership = Membership(
         lambda callbacks: connect(options, duties, callbacks, subscription.topics),
         rebalance_timeout_ms=options.rebalance_timeout_ms,

@@ -11,8 +11,11 @@ from heapq import heapify, heapreplace
 
 from spark_bridge.offsets import Range
 
-TASK_OFFSETS = 20_000
+SMALL_OFFSETS = 20_000
 """A task that reads fewer offsets than this costs more than it gains: see docs/spark.md for figures."""
+
+LARGE_OFFSETS = 100_000
+"""A task that reads so many gives others a chance: the parallelism may have grown since the session began."""
 
 
 def size(ranges: Iterable[Range]) -> int:
@@ -30,16 +33,15 @@ def input_partitions(
     """What each task reads, every list in order of topic, partition and offset, none of them empty.
 
     `max_records`: the most offsets of one task. `min_partitions`: at least so many tasks, if there are so many offsets.
-    A batch is put together into as many tasks as its size is worth, and no fewer than `parallelism` of a large one.
+    Else a batch has as many tasks as its size is worth, up to `parallelism`, and more only if they are large.
     """
     pieces = [piece for one in ranges for piece in _pieces(one, max_records)]
     if min_partitions is not None and len(pieces) < min_partitions:
         return [[piece] for piece in _split_by_share(pieces, min_partitions)]
-    tasks = max(-(-size(pieces) // TASK_OFFSETS), min_partitions or 1)
-    if max_records is not None:
-        tasks = max(tasks, -(-size(pieces) // max_records))
-    # Beyond the parallelism one range a task: then tasks are large anyway, and the small ones fill the gaps.
-    if tasks > parallelism or tasks >= len(pieces):
+    total = size(pieces)
+    worth = min(-(-total // SMALL_OFFSETS), parallelism)
+    tasks = max(worth, -(-total // min(LARGE_OFFSETS, max_records or LARGE_OFFSETS)), min_partitions or 1)
+    if tasks >= len(pieces):
         return [[piece] for piece in pieces]
     return _put_together(pieces, tasks, max_records)
 

@@ -26,6 +26,8 @@ from member.sources.records import Record, read_line
 
 TOPIC_FILE = "topic.json"
 SUFFIX = ".jsonl"
+OTHERS_SUFFIX = ".parquet"
+"""Of files that hold offsets, too, and that nothing here can read or count."""
 NAME_DIGITS = 20
 CHUNK_BYTES = 1024 * 1024
 
@@ -76,17 +78,20 @@ class TopicDirectory:
         """First offset and path of each file of a partition, in order."""
         folder = self.root / tp[0] / str(tp[1])
         try:
-            names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
+            names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith((SUFFIX, OTHERS_SUFFIX)))
         except FileNotFoundError:
             if read_count(self.root / tp[0]) is None:
                 raise SourceError(f"there is no topic {tp[0]!r} in {self.root}") from None
             return []
+        for name in names:
+            if name.endswith(OTHERS_SUFFIX):
+                raise SourceError(f"{folder / name} is a Parquet file, which the Spark bridge reads and nobody else")
         return [(first_offset_of(folder / name), folder / name) for name in names]
 
     def _end(self, files: Sequence[tuple[int, Path]]) -> int:
-        return files[-1][0] + self._count(files[-1][1]) if files else 0
+        return files[-1][0] + self.count(files[-1][1]) if files else 0
 
-    def _count(self, path: Path) -> int:
+    def count(self, path: Path) -> int:
         """Complete lines of a file; only what was appended since the last call is read."""
         with self._lock:
             counted = self._counted.setdefault(path, _Counted())
@@ -114,7 +119,7 @@ class TopicDirectory:
                 continue
             if first > position:
                 position = self._skip(tp, position, min(first, end), accept_loss)
-            for offset, line in _lines(path, first, position, stop):
+            for offset, line in lines_between(path, first, position, stop):
                 yield read_line(line, path, offset)
                 position = offset + 1
             if position < stop:
@@ -149,7 +154,7 @@ def file_name(first_offset: int) -> str:
 
 def first_offset_of(path: Path) -> int:
     """The offset in a file's name. SourceError where there is none."""
-    stem = path.name.removesuffix(SUFFIX)
+    stem = path.stem
     if len(stem) != NAME_DIGITS or not (stem.isascii() and stem.isdigit()):
         raise SourceError(f"{path} is not named after an offset of {NAME_DIGITS} digits")
     return int(stem)
@@ -170,7 +175,7 @@ def read_count(folder: Path) -> int | None:
     return count
 
 
-def _lines(path: Path, first: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+def lines_between(path: Path, first: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
     """The complete lines of a file with the offsets from `start` up to `stop`, fewer if it has fewer."""
     with path.open("rb") as file:
         for offset, line in enumerate(file, start=first):

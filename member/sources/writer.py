@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from member.sources.directory import SUFFIX, TOPIC_FILE, file_name, first_offset_of, read_count
+from member.sources.directory import OTHERS_SUFFIX, SUFFIX, TOPIC_FILE, file_name, first_offset_of, read_count
+from member.sources.errors import SourceError
 from member.sources.records import Record, write_line
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -55,27 +56,35 @@ class FilesWriter:
         Half a line that a writer left behind when it died is cut off first. The operating system has the records when
         this returns; they are not forced to the disk.
         """
-        if not 0 <= partition < self.partitions:
-            raise ValueError(f"{self._folder} has the partitions 0 to {self.partitions - 1}, not {partition}")
         data = b"".join(write_line(record) for record in records)
-        folder = self._folder / str(partition)
-        folder.mkdir(exist_ok=True)
-        with _locked(folder):
-            path, next_offset = self._last_file(partition, folder)
+        with self.opened(partition) as folder:
+            path, next_offset = self.place_to_append(partition, folder)
             with path.open("ab") as file:
                 file.write(data)
                 self._ends[partition] = path, file.tell(), next_offset + data.count(b"\n")
         return next_offset
 
-    def _last_file(self, partition: int, folder: Path) -> tuple[Path, int]:
+    @contextmanager
+    def opened(self, partition: int) -> Iterator[Path]:
+        """The folder of a partition, with other writers kept out. ValueError where the topic has none such."""
+        if not 0 <= partition < self.partitions:
+            raise ValueError(f"{self._folder} has the partitions 0 to {self.partitions - 1}, not {partition}")
+        folder = self._folder / str(partition)
+        folder.mkdir(exist_ok=True)
+        with _locked(folder):
+            yield folder
+
+    def place_to_append(self, partition: int, folder: Path) -> tuple[Path, int]:
         """The file to append to, ending with a whole line, and the offset that its next line will have.
 
-        Cheap while this writer is the only one; else the last file is counted.
+        Cheap while this writer is the only one; else the last file is counted. SourceError after a Parquet file.
         """
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith((SUFFIX, OTHERS_SUFFIX)))
         if not names:
             return folder / file_name(0), 0
         path = folder / names[-1]
+        if path.suffix == OTHERS_SUFFIX:
+            raise SourceError(f"{path} is a Parquet file: append with the writer of the Spark bridge")
         known, size, next_offset = self._ends.get(partition, (None, 0, 0))
         if path == known and path.stat().st_size == size:
             return (path if size < self._file_bytes_max else folder / file_name(next_offset)), next_offset

@@ -19,6 +19,9 @@ TIMESTAMP_CREATED = 0
 """`timestampType` of a record whose time its producer gave, as in Kafka; -1 where there is none."""
 TIMESTAMP_ABSENT = -1
 
+BATCH_RECORDS_MAX = 10_000
+"""How many records a batch of the built-in sources has at the most."""
+
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 _FIELDS = (

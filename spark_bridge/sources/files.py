@@ -1,24 +1,36 @@
-"""A directory of topics as a source for Spark. What it looks like on the disk, and who writes it: `member.sources`."""
+"""A directory of topics as a source for Spark. How it is laid out is in `files_layout`, who writes it is in
+`files_writer`.
 
-from collections.abc import Iterable, Iterator, Mapping
+Cost: looking where a partition ends reads what was appended since the last look; a range of JSON lines is found by
+counting them from the start of one file, so files are kept small (`FilesWriter` begins a new one after 16 MiB).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from member.sources import errors
 from member.sources.directory import TopicDirectory
 from member.sources.records import Record
-from member.sources.writer import FilesWriter
 from spark_bridge.errors import DataLost, OptionError, SourceError
 from spark_bridge.offsets import Range, TopicPartition
-from spark_bridge.options import OptionSpec, SourceOptions
-from spark_bridge.sources.contract import TIMESTAMP_ABSENT, TIMESTAMP_CREATED, Source, record_schema
+from spark_bridge.option_text import OptionSpec
+from spark_bridge.options import SourceOptions
+from spark_bridge.sources.contract import (
+    BATCH_RECORDS_MAX,
+    TIMESTAMP_ABSENT,
+    TIMESTAMP_CREATED,
+    Source,
+    record_schema,
+)
+from spark_bridge.sources.files_layout import DataFile, FileFormat, files_of, formats
+from spark_bridge.sources.files_writer import FilesWriter
 
 __all__ = ["BATCH_RECORDS_MAX", "FilesSource", "FilesWriter", "Record"]
-
-BATCH_RECORDS_MAX = 10_000
 
 
 class FilesSource(Source):
@@ -34,17 +46,13 @@ class FilesSource(Source):
         if path is None:
             raise OptionError("path", "is required for the source 'files'")
         self._directory = TopicDirectory(Path(path.removeprefix("file://")))
+        self._formats = formats(self._directory)
         self._fail_on_data_loss = options.fail_on_data_loss
         self._include_headers = options.include_headers
 
     def topics(self) -> frozenset[str]:
         """The folders with a `topic.json`."""
-        try:
-            return frozenset(
-                entry.name for entry in os.scandir(self._root) if (self._root / entry / TOPIC_FILE).exists()
-            )
-        except OSError as error:
-            raise SourceError(f"{self._root} cannot be listed: {error}") from error
+        return frozenset(self._directory.topics())
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """As the contract says; a topic exists once its `topic.json` does."""
@@ -55,61 +63,95 @@ class FilesSource(Source):
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The number in the name of the oldest file."""
         with _in_the_bridges_words():
-            return {tp: self._directory.earliest(tp) for tp in partitions}
+            return {tp: next((file.first for file in self._files(tp)), 0) for tp in partitions}
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The number in the name of the newest file, plus its complete lines."""
+        """The number in the name of the newest file, plus its complete records."""
         with _in_the_bridges_words():
-            return {tp: self._directory.latest(tp) for tp in partitions}
+            return {tp: self._end(self._files(tp)) for tp in partitions}
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Reads a partition from its beginning until a record is young enough; records without a time do not count."""
         with _in_the_bridges_words():
-            return {tp: self._directory.first_since(tp, time_ms) for tp, time_ms in times_ms.items()}
+            return {tp: self._first_since(tp, time_ms) for tp, time_ms in times_ms.items()}
 
     def read(self, records: Range) -> Iterator[pa.RecordBatch]:
         """As the contract says. A file that ends before the next one begins has lost records."""
         schema = record_schema(self._include_headers)
-        tp = (records.topic, records.partition)
-        batch: list[Record] = []
         with _in_the_bridges_words():
-            for record in self._directory.records(
-                tp, records.start, records.end, accept_loss=not self._fail_on_data_loss
-            ):
-                batch.append(record)
-                if len(batch) == BATCH_RECORDS_MAX:
-                    yield _to_batch(records, batch, schema)
-                    batch = []
-            if batch:
-                yield _to_batch(records, batch, schema)
+            for first, contents in self._contents((records.topic, records.partition), records.start, records.end):
+                yield _to_batch(records, first, contents, schema)
+
+    def _files(self, tp: TopicPartition) -> list[DataFile]:
+        return files_of(self._directory.root / tp[0], tp[1])
+
+    def _format(self, file: DataFile) -> FileFormat:
+        return self._formats[file.path.suffix]
+
+    def _end(self, files: Sequence[DataFile]) -> int:
+        return files[-1].first + self._format(files[-1]).count(files[-1].path) if files else 0
+
+    def _contents(self, tp: TopicPartition, start: int, end: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """What is held from `start` up to `end`, in batches with the offset of their first record."""
+        files = self._files(tp)
+        position = start
+        for file, following in zip(files, [*files[1:], None], strict=True):
+            stop = end if following is None else min(following.first, end)
+            if position >= stop:
+                continue
+            if file.first > position:
+                position = self._skip(tp, position, min(file.first, end))
+            for contents in self._format(file).contents(file.path, file.first, position, stop):
+                yield position, contents
+                position += contents.num_rows
+            if position < stop:
+                position = self._skip(tp, position, stop)
+        if position < end:
+            self._skip(tp, position, end)
+
+    def _skip(self, tp: TopicPartition, position: int, to: int) -> int:
+        if self._fail_on_data_loss:
+            raise DataLost(
+                f"{tp[0]}-{tp[1]} in {self._directory.root} no longer holds the offsets {position} to {to - 1};"
+                " set failOnDataLoss=false to go on without them"
+            )
+        return to
+
+    def _first_since(self, tp: TopicPartition, time_ms: int) -> int:
+        files = self._files(tp)
+        end = self._end(files)
+        if not files:
+            return end
+        since = pa.scalar(time_ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+        for first, contents in self._contents(tp, files[0].first, end):
+            young = pc.fill_null(pc.greater_equal(contents.column("timestamp"), since), False)
+            found = pc.index(young, True).as_py()
+            if found >= 0:
+                return int(first + found)
+        return end
 
 
 @contextmanager
 def _in_the_bridges_words() -> Iterator[None]:
     try:
         yield
-    except errors.RecordsLost as error:
-        raise DataLost(f"{error}; set failOnDataLoss=false to go on without them") from error
     except errors.SourceError as error:
         raise SourceError(str(error)) from error
 
 
-def _to_batch(records: Range, batch: list[Record], schema: pa.Schema) -> pa.RecordBatch:
-    times = pa.array([r.timestamp_ms for r in batch], pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+def _to_batch(records: Range, first: int, contents: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    count = contents.num_rows
+    times = contents.column("timestamp")
+    absent = pa.scalar(TIMESTAMP_ABSENT, pa.int32())
     columns = [
-        pa.array([r.key for r in batch], pa.binary()),
-        pa.array([r.value for r in batch], pa.binary()),
-        pa.array([records.topic] * len(batch), pa.string()),
-        pa.array([records.partition] * len(batch), pa.int32()),
-        pa.array([r.offset for r in batch], pa.int64()),
-        times.cast(pa.timestamp("us", tz="UTC")),
-        pa.array([TIMESTAMP_ABSENT if r.timestamp_ms is None else TIMESTAMP_CREATED for r in batch], pa.int32()),
+        contents.column("key"),
+        contents.column("value"),
+        pa.repeat(pa.scalar(records.topic), count),
+        pa.repeat(pa.scalar(records.partition, pa.int32()), count),
+        pa.array(range(first, first + count), pa.int64()),
+        times,
+        pc.if_else(pc.is_null(times), absent, pa.scalar(TIMESTAMP_CREATED, pa.int32())),
     ]
     if "headers" in schema.names:
-        columns.append(
-            pa.array(
-                [[{"key": key, "value": value} for key, value in r.headers] or None for r in batch],
-                schema.field("headers").type,
-            )
-        )
+        columns.append(contents.column("headers"))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -30,10 +30,9 @@ from spark_bridge import offsets
 from spark_bridge.errors import DataLost, OptionError, SourceError
 from spark_bridge.offsets import Range
 from spark_bridge.options import OptionSpec, SourceOptions
-from spark_bridge.sources.contract import TIMESTAMP_ABSENT, Source, record_schema
+from spark_bridge.sources.contract import BATCH_RECORDS_MAX, TIMESTAMP_ABSENT, Source, record_schema
 
 PREFIX = "kafka."
-BATCH_RECORDS_MAX = 10_000
 POLL_SECONDS = 0.1
 """How long one look waits for the records it asks for. It asks for no more offsets than the range has left, so it only
 waits that long where offsets are missing."""

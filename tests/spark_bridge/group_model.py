@@ -269,7 +269,7 @@ class ModelPlace:
     def revocation(self) -> frozenset[TopicPartition] | None:
         return self.member.gate
 
-    def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None:
+    def assignment(self, wait_ms: int, *, newer_than: int, interrupted: Callable[[], bool]) -> Assignment | None:
         self._world.between(self._name)
         if self._lives == 0 or not self._world.lazy():
             self.wake()
@@ -279,7 +279,7 @@ class ModelPlace:
             self._refused = None
             self.wake()
             return None
-        return present
+        return None if present is None or present.generation_id <= newer_than else present
 
     def acknowledge(self) -> None:
         self._world.between(self._name)

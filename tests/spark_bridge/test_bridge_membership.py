@@ -257,3 +257,11 @@ def test_a_wait_ends_when_it_is_interrupted() -> None:
     membership, _ = make()
     answers = iter([False, True])
     assert membership.assignment(60_000, interrupted=lambda: next(answers)) is None
+
+
+def test_an_assignment_may_be_wanted_of_a_later_generation() -> None:
+    membership, member = make()
+    member.assignment = assignment(5)
+    assert membership.assignment(0, newer_than=5) is None
+    member.assign(assignment(6))
+    assert membership.assignment(0, newer_than=5) == assignment(6)

@@ -37,7 +37,7 @@ class Unreachable(ModelPlace):
 class Nowhere(ModelPlace):
     """A place that never gets an assignment."""
 
-    def assignment(self, wait_ms: int, *, interrupted: Callable[[], bool]) -> Assignment | None:
+    def assignment(self, wait_ms: int, *, newer_than: int, interrupted: Callable[[], bool]) -> Assignment | None:
         return None
 
 
@@ -399,3 +399,16 @@ def test_a_first_batch_waits_too_but_an_available_now_run_does_not() -> None:
     run = planner(full_world())
     run.prepare_available_now()
     assert sum(ends(run.latest_offset(start, None, 31)).values()) == 30
+
+
+def test_an_available_now_run_does_not_take_the_first_empty_assignment_for_its_share() -> None:
+    world = World(2, cooperative=True)
+    one = Query(world, "a", Checkpoint("a"), None)
+    one.trigger()
+    world.produce(1, 5)
+    run = planner(world, ModelPlace(world, "b"))
+    run.prepare_available_now()
+    with pytest.raises(NotAssigned):
+        run.latest_offset(INITIAL, None)
+    one.trigger()
+    assert ends(run.latest_offset(INITIAL, None)) == {"1": 5}

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_bridge.offsets import Range
-from spark_bridge.splitting import TASK_OFFSETS, input_partitions, size
+from spark_bridge.splitting import LARGE_OFFSETS, SMALL_OFFSETS, input_partitions, size
 
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Range]:
-    counts = draw(st.lists(st.integers(1, 3 * TASK_OFFSETS) | st.integers(1, 50), max_size=20))
+    counts = draw(st.lists(st.integers(1, 3 * SMALL_OFFSETS) | st.integers(1, 50), max_size=20))
     starts = draw(st.lists(st.integers(0, 2**40), min_size=len(counts), max_size=len(counts)))
     return [Range("t", p, at, at + count) for p, (at, count) in enumerate(zip(starts, counts, strict=True))]
 
@@ -30,7 +30,7 @@ def joined(groups: list[list[Range]]) -> list[Range]:
     batches(),
     st.integers(1, 16),
     st.none() | st.integers(1, 40),
-    st.none() | st.integers(100, 2 * TASK_OFFSETS),
+    st.none() | st.integers(100, 2 * SMALL_OFFSETS),
 )
 def test_each_offset_is_read_once_within_the_bounds(
     ranges: list[Range], parallelism: int, least: int | None, most: int | None
@@ -50,9 +50,11 @@ def test_each_offset_is_read_once_within_the_bounds(
     ("counts", "parallelism", "expected"),
     [
         ([10] * 12, 2, [120]),
-        ([TASK_OFFSETS] * 12, 2, [TASK_OFFSETS] * 12),
-        ([TASK_OFFSETS // 4] * 8, 2, [TASK_OFFSETS, TASK_OFFSETS]),
-        ([TASK_OFFSETS, 10, 10], 4, [TASK_OFFSETS, 20]),
+        ([LARGE_OFFSETS] * 12, 2, [LARGE_OFFSETS] * 12),
+        ([SMALL_OFFSETS] * 12, 2, [SMALL_OFFSETS * 4] * 3),
+        ([SMALL_OFFSETS // 4] * 8, 4, [SMALL_OFFSETS, SMALL_OFFSETS]),
+        ([SMALL_OFFSETS // 4] * 8, 1, [SMALL_OFFSETS * 2]),
+        ([SMALL_OFFSETS, 10, 10], 4, [SMALL_OFFSETS, 20]),
         ([5], 4, [5]),
         ([], 4, []),
     ],
