@@ -21,6 +21,7 @@ from spark_bridge.errors import (
     SourceError,
     StopTimeout,
 )
+from spark_bridge.supervision import start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,7 @@ __all__ = [
     "SourceError",
     "StopTimeout",
     "register",
+    "start",
     "stop",
 ]
 

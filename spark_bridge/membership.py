@@ -74,20 +74,19 @@ class Callbacks(Protocol):
         """The group went on without this member."""
 
 
-Connect = Callable[[Callbacks], Member]
-"""Makes a member, not yet started, from what it is to call."""
+Connect = Callable[[Callbacks, str | None], Member]
+"""Makes a member, not yet started, from what it is to call and the name that makes it static."""
 
 
 class Membership:
     """Wraps one member for its whole life. Called from Spark's planning thread, except for the callbacks.
 
-    `cooperative`: whether the member keeps the rest when it gives up a part.
+    `cooperative`: whether the member keeps the rest when it gives up a part. Before `start` only `leave` may be called.
     """
 
-    def __init__(
-        self, connect: Connect, *, rebalance_timeout_ms: int, static: bool = False, cooperative: bool = False
-    ) -> None:
-        self._static = static
+    def __init__(self, connect: Connect, *, rebalance_timeout_ms: int, cooperative: bool = False) -> None:
+        self._connect = connect
+        self._static = False
         self._cooperative = cooperative
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._changed = threading.Condition()
@@ -97,11 +96,13 @@ class Membership:
         self._refused: Assignment | None = None
         """Under which a commit was refused: the member will hear of it, and then have another one or none."""
         self._leaving = False
-        self._member = connect(self)
+        self._started: Member | None = None
 
-    def start(self) -> None:
-        """Join the group in the background."""
-        self._member.start()
+    def start(self, group_instance_id: str | None = None) -> None:
+        """Join the group in the background; with a name, as a static member."""
+        self._static = group_instance_id is not None
+        self._started = self._connect(self, group_instance_id)
+        self._started.start()
 
     @property
     def revocation(self) -> frozenset[TopicPartition] | None:
@@ -206,7 +207,8 @@ class Membership:
         with self._changed:
             self._leaving = True
             self._changed.notify_all()
-        self._member.leave(reason, stay=self._static)
+        if self._started is not None:
+            self._started.leave(reason, stay=self._static)
 
     # --- called by the member ----------------------------------------------------------------------------------------
 
@@ -233,6 +235,11 @@ class Membership:
             self._at_gate = None
             self._given_up = frozenset()
             self._changed.notify_all()
+
+    @property
+    def _member(self) -> Member:
+        assert self._started is not None, "start comes first"
+        return self._started
 
     def _pass(self) -> None:
         assert self._at_gate is not None

@@ -42,6 +42,11 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("rackId", "where this query runs, for assignors that look at racks", "none"),
     OptionSpec("token", "bearer token for the coordinator; never sent to executors", "none"),
     OptionSpec("groupInstanceId", "makes the member static: it keeps its partitions over a quick restart", "none"),
+    OptionSpec(
+        "staticMembership",
+        "makes the member static, under a name that the checkpoint keeps; instead of `groupInstanceId`",
+        "false",
+    ),
     OptionSpec("clientId", "how the member's id begins, for people to recognise it", "spark"),
     OptionSpec("sessionTimeoutMs", "without a heartbeat for so long the group takes the member for dead", "45000"),
     OptionSpec(
@@ -129,6 +134,7 @@ class BridgeOptions:
     rack_id: str | None = None
     token: str | None = field(default=None, repr=False)
     group_instance_id: str | None = None
+    static_membership: bool = False
     client_id: str = "spark"
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
@@ -194,6 +200,7 @@ def parse_options(
         rack_id=given.text("rackId"),
         token=given.text("token"),
         group_instance_id=given.text("groupInstanceId"),
+        static_membership=_static_membership(given),
         client_id=given.text("clientId") or "spark",
         session_timeout_ms=given.number("sessionTimeoutMs", 45_000),
         rebalance_timeout_ms=given.number("rebalanceTimeoutMs", 300_000),
@@ -238,6 +245,13 @@ def _assignors(given: OptionText) -> tuple[str, ...]:
         except registry.AssignorError as error:
             raise OptionError("assignor", str(error)) from error
     return names
+
+
+def _static_membership(given: OptionText) -> bool:
+    static = given.truth("staticMembership", default=False)
+    if static and given.text("groupInstanceId") is not None:
+        raise OptionError("staticMembership", "stands beside groupInstanceId; give one of them")
+    return static
 
 
 def _min_offsets(given: OptionText) -> int | None:

@@ -44,7 +44,11 @@ def new_lineage() -> str:
 
 
 class Planner:
-    """One life of one query's reader. Not for several threads: Spark uses one."""
+    """One life of one query's reader. Not for several threads: Spark uses one.
+
+    `at_begin` is called with the checkpoint's lineage before anything is asked of `membership`, `at_end` before it
+    leaves.
+    """
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class Planner:
         control: ReaderControl,
         *,
         subscription: Subscription,
+        at_begin: Callable[[str], None] = lambda lineage: None,
         at_end: Callable[[], None] = lambda: None,
         draw_lineage: Callable[[], str] = new_lineage,
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
@@ -63,6 +68,7 @@ class Planner:
         self._source = source
         self._membership = membership
         self._control = control
+        self._at_begin = at_begin
         self._at_end = at_end
         self._draw_lineage = draw_lineage
         self._now_ms = now_ms
@@ -77,7 +83,7 @@ class Planner:
         self._next_position: dict[TopicPartition, int] = {}
         self._planned_at_ms: float | None = None
         self._last_batch_at_ms: float | None = None
-        self._stopped = False
+        self._begun = self._stopped = False
         self._refused = ""
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
@@ -101,6 +107,9 @@ class Planner:
         self._holding.lineage = start.lineage or self._holding.lineage or self._draw_lineage()
         if self._stopped:
             return start_dict
+        if not self._begun:
+            self._begun = True
+            self._at_begin(self._holding.lineage)
         request = self._control.request()
         if request is not None and request.action == "refuse":
             raise QueryRefused(request.reason)

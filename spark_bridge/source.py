@@ -228,7 +228,7 @@ class CallOrder:
 
 
 def start_planner(options: BridgeOptions, control_directory: str | None) -> Planner:
-    """Join the group and be ready to plan."""
+    """Be ready to plan. The group is joined with the first plan, when the checkpoint has told its lineage."""
     source = find_source(options.source.name)(options.source)
     subscription = Subscription(options, source)
     subscription.refresh()
@@ -236,20 +236,33 @@ def start_planner(options: BridgeOptions, control_directory: str | None) -> Plan
         options, source, HttpRegistry(Coordinators(options.coordinators, options.token)), subscription
     )
     membership = Membership(
-        lambda callbacks: connect(options, duties, callbacks, subscription.topics),
+        lambda callbacks, name: connect(options, duties, callbacks, subscription.topics, name),
         rebalance_timeout_ms=options.rebalance_timeout_ms,
-        static=options.group_instance_id is not None,
         cooperative=options.cooperative,
     )
-    if options.report_end_offsets:
-        duties.introduce()
-    membership.start()
-    duties.start(membership)
+
+    def join(lineage: str) -> None:
+        if options.report_end_offsets:
+            duties.introduce()
+        membership.start(instance_id(options, lineage))
+        duties.start(membership)
+
     control = ReaderControl(control_directory, secrets.token_hex(8))
-    return Planner(options, source, membership, control, subscription=subscription, at_end=duties.stop)
+    return Planner(options, source, membership, control, subscription=subscription, at_begin=join, at_end=duties.stop)
 
 
-def connect(options: BridgeOptions, duties: LeaderDuties, callbacks: Callbacks, topics: tuple[str, ...]) -> Member:
+def instance_id(options: BridgeOptions, lineage: str) -> str | None:
+    """The name that makes the member static, None for a dynamic one."""
+    return f"{options.client_id}-{lineage}" if options.static_membership else options.group_instance_id
+
+
+def connect(
+    options: BridgeOptions,
+    duties: LeaderDuties,
+    callbacks: Callbacks,
+    topics: tuple[str, ...],
+    group_instance_id: str | None,
+) -> Member:
     """The member of one query, not yet started."""
     return BlockingGroupMember(
         MemberOptions(
@@ -257,7 +270,7 @@ def connect(options: BridgeOptions, duties: LeaderDuties, callbacks: Callbacks, 
             group_id=options.group_id,
             topics=topics,
             client_id=options.client_id,
-            group_instance_id=options.group_instance_id,
+            group_instance_id=group_instance_id,
             assignors=options.assignors,
             eager=not options.cooperative,
             session_timeout_ms=options.session_timeout_ms,

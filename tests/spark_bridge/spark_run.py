@@ -21,9 +21,9 @@ PATIENCE_SECONDS = 90.0
 
 
 @contextmanager
-def running_service(directory: Path) -> Iterator[str]:
-    """The coordinator on memory storage, on a port of its own; its URL."""
-    command = [sys.executable, "-m", "cli.main", "serve", "--port", "0", "--storage", "memory:"]
+def running_service(directory: Path, *, port: int = 0, storage: str = "memory:") -> Iterator[str]:
+    """The coordinator, on memory and a port of its own unless told otherwise; its URL."""
+    command = [sys.executable, "-m", "cli.main", "serve", "--port", str(port), "--storage", storage]
     log = directory / "service.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(

@@ -44,7 +44,7 @@ class FakeMember:
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
 
     def start(self) -> None:
-        self.calls.append("start")
+        """The tests begin with a member that has started."""
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetCommit], *, generation_id: int) -> None:
         self.committing()
@@ -92,11 +92,12 @@ def make(
 ) -> tuple[Membership, FakeMember]:
     made: list[FakeMember] = []
 
-    def connect(callbacks: Callbacks) -> FakeMember:
+    def connect(callbacks: Callbacks, group_instance_id: str | None) -> FakeMember:
         made.append(FakeMember(callbacks))
         return made[0]
 
-    membership = Membership(connect, rebalance_timeout_ms=rebalance_timeout_ms, static=static, cooperative=cooperative)
+    membership = Membership(connect, rebalance_timeout_ms=rebalance_timeout_ms, cooperative=cooperative)
+    membership.start("name" if static else None)
     return membership, made[0]
 
 
@@ -265,3 +266,7 @@ def test_an_assignment_may_be_wanted_of_a_later_generation() -> None:
     assert membership.assignment(0, newer_than=5) is None
     member.assign(assignment(6))
     assert membership.assignment(0, newer_than=5) == assignment(6)
+
+
+def test_leaving_before_the_start_is_nothing() -> None:
+    Membership(lambda callbacks, name: FakeMember(callbacks), rebalance_timeout_ms=1).leave("done")

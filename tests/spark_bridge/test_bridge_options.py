@@ -75,6 +75,7 @@ def test_a_timestamp_instead_of_offsets() -> None:
         ("subscribePattern", "c.*", "stands beside subscribe"),
         ("subscribePattern", "(", "is no regular expression"),
         ("assignor", "cooperative", "no assignor is called 'cooperative'"),
+        ("staticMembership", "yes", "neither true nor false"),
         ("assign", '{"a":[0]}', "cannot be used: the group assigns partitions"),
         ("groupIdPrefix", "x", "cannot be used: the group has the name"),
         ("endingOffsets", "latest", "cannot be used: a stream has no end"),
@@ -167,3 +168,9 @@ def test_times_of_single_partitions() -> None:
     assert starting.too_young == "error"
     lenient = {"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "Latest"}
     assert parse_options({**NEEDED, **lenient}).starting.too_young == "latest"
+
+
+def test_a_static_member_has_one_name() -> None:
+    assert parse_options({**NEEDED, "staticMembership": "true"}).static_membership
+    with pytest.raises(OptionError, match=r"^option staticMembership: stands beside groupInstanceId"):
+        parse_options({**NEEDED, "staticMembership": "true", "groupInstanceId": "x"})

@@ -50,6 +50,7 @@ def planner(
     now_ms: Callable[[], float] = lambda: 0.0,
     source: CountedSource | None = None,
     subscription: Subscription | None = None,
+    at_begin: Callable[[str], None] = lambda lineage: None,
 ) -> Planner:
     source = source or CountedSource(world)
     return Planner(
@@ -59,6 +60,7 @@ def planner(
         control or ReaderControl(None, "r"),
         subscription=subscription or Subscription(options or world.options, source),
         draw_lineage=world.draw_lineage,
+        at_begin=at_begin,
         now_ms=now_ms,
     )
 
@@ -412,3 +414,16 @@ def test_an_available_now_run_does_not_take_the_first_empty_assignment_for_its_s
         run.latest_offset(INITIAL, None)
     one.trigger()
     assert ends(run.latest_offset(INITIAL, None)) == {"1": 5}
+
+
+def test_the_group_is_joined_once_the_checkpoint_has_told_its_lineage() -> None:
+    world = full_world()
+    begun: list[str] = []
+    one = planner(world, at_begin=begun.append)
+    assert begun == []
+    offset = one.latest_offset(INITIAL, None)
+    again = planner(world, at_begin=begun.append)
+    write_all(world)
+    again.latest_offset(offset, None)
+    again.latest_offset(offset, None)
+    assert begun == ["lineage-1", "lineage-1"]

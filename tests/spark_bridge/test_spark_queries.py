@@ -14,17 +14,18 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.real.parts import find_java_home, require
+from tests.real.parts import find_java_home, free_port, require
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
 pytest.importorskip("confluent_kafka", reason="missing confluent-kafka: pip install 'rallypoint[kafka]'")
 
+import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_bridge import register, stop
+from spark_bridge import register, start, stop
 from spark_bridge.registration import choose_python, problem_of_python
 from spark_bridge.source import spark_schema
 from spark_bridge.sources.contract import record_schema
@@ -80,9 +81,14 @@ class Stage:
 
     def load(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("rallypoint").option("coordinator", self.url)
-        reader = reader.option("group", self.group).option("source", "files").option("subscribe", "clicks")
-        reader = reader.option("startingOffsets", "earliest").options(**options)
-        return reader.load(str(self.path))
+        given = {
+            "group": self.group,
+            "source": "files",
+            "subscribe": "clicks",
+            "startingOffsets": "earliest",
+            **options,
+        }
+        return reader.options(**{name: value for name, value in given.items() if value}).load(str(self.path))
 
     def start(
         self,
@@ -246,6 +252,78 @@ def test_asynchronous_progress_tracking_ends_the_query(stage: Stage, caplog: pyt
     assert "asyncProgressTrackingEnabled cannot be used" in caplog.text
     wait_until(lambda: stage.members() == 0, "the member leaves")
     assert max(stage.committed()) < 300
+
+
+def test_topics_that_match_are_read_and_one_task_reads_many_ranges_or_a_part_of_one(stage: Stage) -> None:
+    stage.produce(10)
+    FilesWriter(stage.path, "clicks-too", 2).append_table(1, pa.table({"value": ["v"] * 10}))
+    tasks: dict[str, int] = {}
+
+    def count_tasks(name: str) -> Callable[[DataFrame, int], None]:
+        def write(frame: DataFrame, batch: int) -> None:
+            tasks[name] = max(frame.rdd.getNumPartitions(), tasks.get(name, 0))
+            assert frame.count() in {0, 50}
+
+        return write
+
+    for name, options in {
+        "few": {},
+        "many": {"minPartitions": "8"},
+        "bounded": {"maxRecordsPerPartition": "5"},
+    }.items():
+        frame = stage.load(subscribe="", subscribePattern="clicks.*", group=f"{stage.group}-{name}", **options)
+        writer = frame.writeStream.foreachBatch(count_tasks(name)).trigger(availableNow=True)
+        query = start(writer.option("checkpointLocation", str(stage.path / f"checkpoint-{name}")).start)
+        assert query.awaitTermination(90)
+    assert tasks == {"few": 1, "many": 10, "bounded": 10}
+
+
+def test_a_query_reads_on_while_the_service_is_away_and_commits_when_it_is_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    port = free_port()
+    with running_service(tmp_path, port=port, storage=store) as url:
+        stage = Stage(spark, url, tmp_path / "away")
+        stage.produce(5)
+        # A call to the coordinator is given up after a sixth of the session.
+        query = stage.start("one", options={"sessionTimeoutMs": "60000", **FORTY})
+        stage.wait_for_all(query)
+        wait_until(lambda: stage.committed() == [5] * PARTITIONS, "the commit", query)
+        generation = describe(url, stage.group)["generation_id"]
+    stage.produce(5)
+    stage.wait_for_all(query)
+    stage.produce(5)
+    stage.wait_for_all(query)
+    with running_service(tmp_path, port=port, storage=store):
+        assert stage.committed() == [5] * PARTITIONS
+        wait_until(lambda: stage.committed() == [15] * PARTITIONS, "the commit of what was read meanwhile", query)
+        assert describe(url, stage.group)["generation_id"] == generation
+        assert stop(query)
+    stage.check_exactly()
+
+
+def test_a_static_driver_that_is_restarted_moves_nothing(stage: Stage) -> None:
+    stage.produce(5)
+    static = {"staticMembership": "true"}
+    one = stage.start("one", options=static)
+    two = stage.start("two", options=static)
+    shared = stage.sink.partitions
+
+    def have_shares() -> bool:
+        stage.produce(1)
+        return len(shared.get("one", ())) == len(shared.get("two", ())) == 2
+
+    wait_until(have_shares, "a share for each", one, two)
+    shares = {name: set(partitions) for name, partitions in shared.items()}
+    before = describe(stage.url, stage.group)["generation_id"]
+    assert stop(two)
+    two = stage.start("two", options=static)
+    stage.produce(5)
+    stage.wait_for_all(one, two)
+    assert describe(stage.url, stage.group)["generation_id"] == before
+    assert {name: set(partitions) for name, partitions in shared.items()} == shares
+    stage.check_exactly()
 
 
 @pytest.mark.kafka
