@@ -9,7 +9,7 @@ in another, would not find and put right: `plan` says why. Nothing here knows ho
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from member import Assignment
@@ -137,6 +137,14 @@ class Holding:
             verdict = self._later(error)
         return {Verdict.STORED: "", Verdict.LATER: self.trouble, Verdict.LOST: "the assignment was lost"}[verdict]
 
+    def find_gone(self, partitions: Iterable[TopicPartition], counts: Mapping[str, int]) -> frozenset[TopicPartition]:
+        """Those that the source has no more, which is worth a warning. DataLost where the query is to end then."""
+        gone = plan.gone(partitions, counts, fail_on_data_loss=self._options.source.fail_on_data_loss)
+        if gone:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(gone))
+            log.warning("group %s goes on without %s, which the source has no more", self._options.group_id, names)
+        return gone
+
     # --- with the group ----------------------------------------------------------------------------------------------
 
     def _settle(self, start: StreamOffset, assignment: Assignment) -> Verdict:
@@ -169,9 +177,10 @@ class Holding:
     def _take(self, start: StreamOffset, assignment: Assignment) -> Verdict:
         """Take what this process has not planned before, drop what is gone, find out what is kept."""
         committed = self._look(assignment)
-        claims = plan.classify(start, self.lineage, assignment.partitions, self.partitions, committed)
-        topics = sorted({topic for topic, _ in assignment.partitions})
-        counts = plan.first_counts(committed, self._source.partitions(topics))
+        present = self._source.partitions(sorted({topic for topic, _ in assignment.partitions}))
+        gone = self.find_gone(assignment.partitions, present)
+        claims = plan.classify(start, self.lineage, assignment.partitions - gone, self.partitions, committed)
+        counts = plan.first_counts(committed, present)
         positions = self._positions(start, claims, committed, counts)
         held = plan.settle(claims, self.partitions, positions, assignment.generation_id)
         self._counts = counts

@@ -128,6 +128,23 @@ def begin_at(
     return {EARLIEST: bounds.earliest, LATEST: bounds.latest}.get(offset, offset)
 
 
+def gone(
+    partitions: Iterable[TopicPartition], counts: Mapping[str, int], *, fail_on_data_loss: bool
+) -> frozenset[TopicPartition]:
+    """Those that the source has no more, the topic deleted or made anew with fewer. DataLost unless that is accepted.
+
+    `counts`: how many partitions each topic has that exists.
+    """
+    missing = sorted(tp for tp in partitions if tp[1] >= counts.get(tp[0], 0))
+    if missing and fail_on_data_loss:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
+        raise DataLost(
+            f"the source has no partition {names} any more: its topic was deleted, or made anew with fewer; set"
+            " failOnDataLoss=false to go on without"
+        )
+    return frozenset(missing)
+
+
 def within(tp: TopicPartition, position: int, bounds: Bounds, *, fail_on_data_loss: bool) -> int:
     """The position itself where it can be read from; else DataLost, or the earliest if the user accepts a loss."""
     if bounds.earliest <= position <= bounds.latest:

@@ -11,13 +11,13 @@ process or in another, would not find and put right: `plan` says why.
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from member.errors import CoordinatorUnavailable
 from spark_bridge import plan
 from spark_bridge.control import Answer, ReaderControl
-from spark_bridge.errors import NotAssigned, QueryRefused
+from spark_bridge.errors import NotAssigned, QueryRefused, SourceError
 from spark_bridge.holding import Holding, Place
 from spark_bridge.offsets import StreamOffset, TopicPartition, ranges_between
 from spark_bridge.options import BridgeOptions
@@ -180,8 +180,9 @@ class Planner:
 
     def _advance(self, start: StreamOffset, limit: int | None, least: int | None) -> StreamOffset | None:
         held, lineage = self._holding.partitions, self._holding.lineage
+        self._latest = self._ends(held)
+        held = {tp: one for tp, one in held.items() if tp in self._latest}
         firsts = {tp: plan.position_of(start, tp, one) for tp, one in held.items()}
-        self._latest = self._source.latest(list(held))
         rewound = self._rewound(firsts)
         bound = self._latest
         if self._target is not None:
@@ -192,6 +193,17 @@ class Planner:
             end = None
         self._next_position = firsts if end is None else {tp: position.end for tp, position in end.partitions.items()}
         return end
+
+    def _ends(self, held: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the partitions end that the source still has. DataLost, SourceError."""
+        try:
+            return self._source.latest(held)
+        except SourceError:
+            counts = self._source.partitions(sorted({topic for topic, _ in held}))
+            gone = self._holding.find_gone(held, counts)
+            if not gone:
+                raise
+            return self._source.latest([tp for tp in held if tp not in gone])
 
     def _waits_for_more(self, start: StreamOffset, end: StreamOffset, least: int) -> bool:
         """Whether a batch is put off for want of offsets. The first look of a process counts as a batch before."""

@@ -98,7 +98,33 @@ def fetch_jars(java_home: Path, maven: Path) -> Path:
     return jars
 
 
-def server_properties(data: Path, port: int, controller_port: int, changed: Mapping[str, str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A second listener, with TLS and SASL PLAIN. `keystore`: PKCS12, opened by `password`. `users`: their secrets."""
+
+    port: int
+    keystore: Path
+    password: str
+    users: Mapping[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """What the broker is told besides."""
+        users = "".join(f' user_{name}="{secret}"' for name, secret in self.users.items())
+        return {
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL",
+            "ssl.keystore.location": str(self.keystore),
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.password": self.password,
+            "listener.name.secured.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.secured.plain.sasl.jaas.config": (
+                f"org.apache.kafka.common.security.plain.PlainLoginModule required{users};"
+            ),
+        }
+
+
+def server_properties(
+    data: Path, port: int, controller_port: int, changed: Mapping[str, str], secured: Secured | None = None
+) -> str:
     """The broker's settings: loopback only, one replica of everything, no topic made by a mere look at it.
 
     What is `changed` goes before.
@@ -121,8 +147,14 @@ def server_properties(data: Path, port: int, controller_port: int, changed: Mapp
         "transaction.state.log.num.partitions": "4",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
+        # Compaction is looked for every 15 s by default.
+        "log.cleaner.backoff.ms": "200",
         **changed,
     }
+    if secured is not None:
+        settings |= secured.settings()
+        for name in ("listeners", "advertised.listeners"):
+            settings[name] += f",SECURED://127.0.0.1:{secured.port}"
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
@@ -142,14 +174,17 @@ def running_broker(
     *,
     java_options: Sequence[str] = JAVA_OPTIONS,
     settings: Mapping[str, str] | None = None,
+    secured: Secured | None = None,
 ) -> Iterator[Broker]:
-    """Run a broker whose data and log (`broker.log`) lie in the empty `directory`, with these settings changed.
+    """Run a broker whose data and log (`broker.log`) lie in `directory`, with these settings changed.
+
+    Its bootstrap servers are those without TLS.
 
     Errors: RuntimeError with the end of its log if it does not answer within 90 s.
     """
     port, controller_port = free_port(), free_port()
     properties = directory / "server.properties"
-    properties.write_text(server_properties(directory / "data", port, controller_port, settings or {}))
+    properties.write_text(server_properties(directory / "data", port, controller_port, settings or {}, secured))
     java = java_home / "bin" / "java"
     classpath = f"{jars}/*"
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -193,7 +228,7 @@ def wait_until_answering(process: subprocess.Popen[bytes], bootstrap_servers: st
     raise RuntimeError(f"the Kafka broker {state}; the end of its log:\n{last_lines(log)}")
 
 
-def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+def create_topic(bootstrap_servers: str, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Make a topic and return when every partition has a leader, so that a produce cannot miss it.
 
     Errors: KafkaException, when the topic exists for one.
@@ -202,7 +237,9 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415 - the stubs export it from there alone
 
     client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    client.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])[topic].result(30)
+    client.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))])[
+        topic
+    ].result(30)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         known = client.list_topics(topic, timeout=10).topics[topic].partitions
@@ -212,9 +249,8 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     raise RuntimeError(f"topic {topic} has no leaders after 30 s")
 
 
-@pytest.fixture(scope="session")
-def kafka_bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real broker, shared by the session's tests: let each use topics and groups of its own name."""
+def require_jars() -> tuple[Path, Path]:
+    """The home of Java and the broker's jars; skips the test that asks where they cannot be had."""
     home = find_java_home()
     require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
     assert home is not None
@@ -224,6 +260,13 @@ def kafka_bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     except FetchError as error:
         require(False, f"the jars of Kafka {KAFKA_VERSION}", str(error))
         raise
+    return home, jars
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real broker, shared by the session's tests: let each use topics and groups of its own name."""
+    home, jars = require_jars()
     with running_broker(tmp_path_factory.mktemp("kafka"), jars, home) as broker:
         yield broker.bootstrap_servers
 

@@ -1,7 +1,7 @@
 """Single situations of the planner, on the model of group_model.py; crashes are in test_planner_crashes.py."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -427,3 +427,54 @@ def test_the_group_is_joined_once_the_checkpoint_has_told_its_lineage() -> None:
     again.latest_offset(offset, None)
     again.latest_offset(offset, None)
     assert begun == ["lineage-1", "lineage-1"]
+
+
+class Shrinking(CountedSource):
+    """A source that has lost all but the first so many partitions."""
+
+    left = 2
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        return {topic: self.left for topic in topics if self.left}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = list(partitions)
+        if any(partition >= self.left for _, partition in wanted):
+            raise SourceError("no such partition")
+        return super().latest(wanted)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_partitions_that_are_gone_end_the_query_or_are_left_out(before: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Noticed when they are taken, or later when they are read on."""
+    for fails in (True, False):
+        world = full_world()
+        options = replace(world.options, source=SourceOptions("model", (TOPIC,), fail_on_data_loss=fails))
+        source = Shrinking(world)
+        one = planner(world, options=options, source=source)
+        start: Mapping[str, Any] = INITIAL
+        if not before:
+            start = one.latest_offset(INITIAL, 6)
+            write_all(world)
+        source.left = 1
+        if fails:
+            with pytest.raises(DataLost, match=r"the source has no partition clicks-1 any more.*failOnDataLoss=false"):
+                one.latest_offset(start, None)
+        else:
+            assert ends(one.latest_offset(start, None)) == {"0": 10}
+            assert "goes on without clicks-1, which the source has no more" in caplog.text
+
+
+def test_an_error_of_the_source_about_what_it_has_is_raised() -> None:
+    world = full_world()
+    source = Shrinking(world)
+    one = planner(world, source=source)
+    offset = one.latest_offset(INITIAL, 6)
+    write_all(world)
+    source.latest = lambda partitions: refuse()  # type: ignore[method-assign]
+    with pytest.raises(SourceError, match="does not answer"):
+        one.latest_offset(offset, None)
+
+
+def refuse() -> dict[TopicPartition, int]:
+    raise SourceError("it does not answer")
