@@ -147,8 +147,6 @@ def server_properties(
         "transaction.state.log.num.partitions": "4",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
-        # Compaction is looked for every 15 s by default.
-        "log.cleaner.backoff.ms": "200",
         **changed,
     }
     if secured is not None:
@@ -267,7 +265,9 @@ def require_jars() -> tuple[Path, Path]:
 def kafka_bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real broker, shared by the session's tests: let each use topics and groups of its own name."""
     home, jars = require_jars()
-    with running_broker(tmp_path_factory.mktemp("kafka"), jars, home) as broker:
+    # Compaction is looked for every 15 s by default.
+    changed = {"log.cleaner.backoff.ms": "200"}
+    with running_broker(tmp_path_factory.mktemp("kafka"), jars, home, settings=changed) as broker:
         yield broker.bootstrap_servers
 
 
