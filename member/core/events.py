@@ -189,6 +189,17 @@ class NodeDraining:
 SessionEvent = SessionOpened | SessionLost | SessionUnavailable | GroupUnloaded | NodeDraining
 """What is told of a session, or said on it, of a node rather than of the group's rebalances."""
 
+Wish = (
+    RejoinRequested
+    | SubscriptionChanged
+    | LeaveRequested
+    | CloseRequested
+    | CallRequested
+    | CallAbandoned
+    | CommitRequested
+)
+"""What the user wants."""
+
 Event = (
     Started
     | CallEnded
@@ -196,13 +207,7 @@ Event = (
     | CallbackEnded
     | AssignmentMade
     | AssignmentFailed
-    | RejoinRequested
-    | SubscriptionChanged
-    | LeaveRequested
-    | CloseRequested
-    | CallRequested
-    | CallAbandoned
-    | CommitRequested
     | RebalanceBegan
     | SessionEvent
+    | Wish
 )

@@ -505,6 +505,17 @@ async def test_sessions_that_are_cut_before_they_are_of_use_are_none(
     assert "going on over plain HTTP" in caplog.text
 
 
+async def test_sessions_that_were_of_use_may_be_cut_as_often_as_they_like(fake: FakeCoordinator) -> None:
+    async with GroupMember(options(fake)) as member:
+        await member.wait_assigned(2000)
+        for count in range(1, 6):
+            await until(lambda: len(fake.bodies("heartbeat")) == count)  # noqa: B023
+            await member.commit({("clicks", 0): count})
+            fake.sessions.cut()
+            await until(lambda: fake.sessions.opened_count == count + 1)  # noqa: B023
+    assert fake.http_calls == ["list_topics"]
+
+
 async def test_a_redirect_of_a_handshake_is_not_followed(fake: FakeCoordinator) -> None:
     async with FakeCoordinator() as elsewhere:
         elsewhere_url = f"{elsewhere.url}/v1/session"

@@ -11,8 +11,9 @@ from member.assignment import Assignment
 from member.core import actions as act
 from member.core import events as ev
 from member.core.events import Draw
-from member.core.machine import HEARTBEAT, Membership
+from member.core.machine import Membership
 from member.core.outcomes import Answered, Outcome
+from member.core.standing import HEARTBEAT
 from member.core.states import ENDED, State
 from member.errors import Fenced
 from member.options import MemberOptions
