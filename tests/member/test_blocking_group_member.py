@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -33,14 +33,20 @@ class Service:
         asyncio.run_coroutine_threadsafe(self.fake.rebalance(), self._loop).result(5)
 
     def options(self, **changes: Any) -> MemberOptions:
-        plain: dict[str, Any] = {"coordinator": self.fake.url, "group_id": "g", "topics": ("clicks",)}
+        plain: dict[str, Any] = {
+            "coordinator": self.fake.url,
+            "group_id": "g",
+            "topics": ("clicks",),
+            "transport": self.fake.transport,
+        }
         return MemberOptions(**(plain | changes))
 
 
-@pytest.fixture
-def service() -> Iterator[Service]:
+@pytest.fixture(params=["session", "http"])
+def service(request: pytest.FixtureRequest) -> Iterator[Service]:
+    """Every test that takes it is run with both transports."""
     before = set(threading.enumerate())
-    fake = FakeCoordinator()
+    fake = FakeCoordinator(transport=request.param)
     with running_in_thread(fake) as loop:
         yield Service(fake, loop)
     deadline = time.monotonic() + 2
@@ -86,6 +92,65 @@ def test_a_whole_life_from_a_plain_program(service: Service) -> None:
     ]  # fmt: skip
     assert all(name.startswith("rallypoint-callback") for _, _, name in seen)
     assert service.fake.group.offsets[("clicks", 0)].offset == 12
+    assert members_threads() == []
+
+
+class Worker:
+    """A cooperative member in a plain program. `working`: the partitions on which it works now."""
+
+    def __init__(self, service: Service, name: str) -> None:
+        self.working: set[tuple[str, int]] = set()
+        self.story: list[tuple[str, int, int]] = []
+        options = service.options(client_id=name, assignors=("cooperative-sticky",))
+        self.member = BlockingGroupMember(
+            options, on_assigned=self.begin, on_revoked=self.finish, on_lost=self.working_is_lost
+        )
+
+    def begin(self, added: Assignment) -> None:
+        assert not added.partitions & self.working
+        self.working |= added.partitions
+        self.story.append(("assigned", len(added.partitions), len(added.kept)))
+
+    def finish(self, given_up: Assignment) -> None:
+        assert given_up.partitions <= self.working
+        time.sleep(0.05)  # as a worker that has something in hand
+        offset = dict.fromkeys(given_up.partitions, 7)
+        self.member.commit(offset, generation_id=given_up.generation_id)
+        self.working -= given_up.partitions
+        self.story.append(("revoked", len(given_up.partitions), len(given_up.kept)))
+
+    def working_is_lost(self, lost: Assignment) -> None:
+        raise AssertionError(f"nothing is lost here: {lost}")
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.005)
+
+
+def test_a_cooperative_member_works_on_with_what_it_keeps(service: Service) -> None:
+    one, two = Worker(service, "one"), Worker(service, "two")
+    with one.member:
+        alone = one.member.wait_assigned(5000)
+        assert one.working == alone.partitions
+        assert len(one.working) == 4
+        with two.member:
+            wait_until(lambda: len(one.working) == len(two.working) == 2)
+            assert one.working | two.working == alone.partitions
+            assert one.story == [("assigned", 4, 0), ("revoked", 2, 2), *one.story[2:]]
+            kept = set(one.working)
+            # The older generation stands for as long as the partitions were here.
+            one.member.commit(dict.fromkeys(kept, 9), generation_id=alone.generation_id)
+            with pytest.raises(IllegalGeneration):
+                one.member.commit(dict.fromkeys(two.working, 9), generation_id=alone.generation_id)
+        wait_until(lambda: len(one.working) == 4)
+        assert kept <= one.working
+    assert [what for what, count, _ in one.story if what == "revoked"] == ["revoked", "revoked"]
+    assert one.story[-1] == ("revoked", 4, 0)
+    offsets = {partition: commit.offset for partition, commit in service.fake.group.offsets.items()}
+    assert set(offsets) == alone.partitions
     assert members_threads() == []
 
 

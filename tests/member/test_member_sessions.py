@@ -2,12 +2,16 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import CoroutineType
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+import member as member_package
 from member import Assignment, GroupMember, MemberOptions, SessionPool
 from member.core.states import State
 from member.transport import ping_interval_ms
@@ -47,6 +51,17 @@ async def until(condition: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.002)
     raise AssertionError("it did not come to that")
+
+
+async def close_at_once(member: GroupMember) -> None:
+    """Close it, and see that nothing of it runs on."""
+    async with asyncio.timeout(1):
+        await member.close()
+    room = str(Path(member_package.__file__).parent)
+    running = [task.get_coro() for task in asyncio.all_tasks()]
+    assert [
+        coro for coro in running if isinstance(coro, CoroutineType) and coro.cr_code.co_filename.startswith(room)
+    ] == []
 
 
 class Calls:
@@ -140,7 +155,10 @@ async def test_what_a_session_says_that_is_not_known_is_left_alone(fake: FakeCoo
             await fake.sessions.push(message)
         await member.commit({("clicks", 0): 1})
         assert member.state is State.STABLE
-    assert (fake.sessions.opened_count, len(fake.bodies("join")), len(fake.bodies("heartbeat"))) == (1, 2, 1)
+    assert fake.sessions.opened_count == 1
+    assert Counter(name for name, _ in fake.calls) == {
+        "coordinator": 1, "join": 2, "list_topics": 1, "sync": 1, "heartbeat": 1, "commit": 1, "leave": 1,
+    }  # fmt: skip
 
 
 async def test_a_node_that_speaks_otherwise_is_hung_up_on(fake: FakeCoordinator) -> None:
@@ -193,6 +211,47 @@ async def test_a_group_that_is_unloaded_is_found_where_it_is_now(fake: FakeCoord
         assert owner.group.offsets[("clicks", 0)].offset == 7
         assert (fake.sessions.opened_count, owner.sessions.opened_count) == (1, 1)
     assert calls.names == ["assigned", "revoked"]
+
+
+async def test_a_look_up_elsewhere_ends_no_session_with_the_node_that_it_names_again(fake: FakeCoordinator) -> None:
+    async with FakeCoordinator() as owner:
+        owner.heartbeat_interval_ms = LONG_MS
+        fake.named_url = owner.url
+        async with GroupMember(options(fake)) as member:
+            await member.wait_assigned(2000)
+            await owner.asked("heartbeat")
+            await member.commit({("clicks", 0): 6})
+            await owner.sessions.push({"event": "unloaded", "group_id": "g"})
+            await until(lambda: len(owner.bodies("heartbeat")) == 2)
+            await member.commit({("clicks", 0): 7})
+            await until(lambda: fake.sessions.open == [])
+        assert (fake.sessions.opened_count, owner.sessions.opened_count) == (2, 1)
+
+
+async def test_a_node_is_not_left_while_it_owes_an_answer(fake: FakeCoordinator) -> None:
+    answered = asyncio.Event()
+
+    async def later(request: web.Request) -> None:
+        await answered.wait()
+
+    async with FakeCoordinator() as owner:
+        owner.heartbeat_interval_ms = LONG_MS
+        async with GroupMember(options(fake)) as member:
+            await member.wait_assigned(2000)
+            await fake.asked("heartbeat")
+            await member.commit({("clicks", 0): 6})
+            fake.plant("commit", later)
+            commit = asyncio.create_task(member.commit({("clicks", 0): 7}))
+            await until(lambda: len(fake.bodies("commit")) == 2)
+            owner.group, fake.named_url = fake.group, owner.url
+            await fake.sessions.push({"event": "unloaded", "group_id": "g"})
+            await owner.asked("heartbeat")
+            await member.commit({("clicks", 1): 1})
+            answered.set()
+            await commit
+            assert [set(body.offsets["clicks"]) for body in owner.bodies("commit")] == [{1}], "it was not said again"
+            await member.commit({("clicks", 1): 2})
+            await until(lambda: fake.sessions.open == [])
 
 
 async def test_a_node_that_drains_is_left_without_a_word_of_failure(
@@ -325,7 +384,7 @@ async def test_a_member_may_be_closed_in_the_middle_of_a_handshake(
             await member.start()
             for _ in range(turns * turns):
                 await asyncio.sleep(0)
-            await member.close()
+            await close_at_once(member)
 
 
 # --- sharing ---------------------------------------------------------------------------------------------------------
@@ -485,7 +544,7 @@ async def test_a_member_may_be_closed_while_a_session_is_tried_again(fake: FakeC
             proxy.handshakes = HANG
             seen = proxy.upgrade_count
             await until(lambda: proxy.upgrade_count > seen)
-            await member.close()
+            await close_at_once(member)
 
 
 async def test_sessions_that_are_cut_before_they_are_of_use_are_none(
