@@ -17,6 +17,7 @@ from coordinator.core.effects import (
     GroupRemoved,
     GroupThawed,
     JoinPhaseEnded,
+    OffsetsCommitted,
     OffsetsRemoved,
     OffsetsReset,
     RebalanceBegan,
@@ -82,6 +83,8 @@ class EventLog:
 
     def event(self, event: Event) -> None:
         """Something happened to a group, and is durable. Commits and changes of state are too many to tell."""
+        if isinstance(event, OffsetsCommitted):
+            return
         if isinstance(event, RebalanceBegan):
             log.info(
                 "group %s: rebalance %d, of generation %d, begins: %s",

@@ -109,8 +109,9 @@ class Metrics:
             ("operation", "outcome"),
             registry=registry,
         )
-        # Counted here, and handed on when somebody looks: the library's own counting takes a lock.
+        # What comes by the thousand is counted here, and handed on when somebody looks: the library takes a lock.
         self._session_calls_tally: Tally[tuple[str, str]] = Tally()
+        self._commits_tally = self._committed_partitions_tally = 0
         self._session_pushes = Counter(
             "rallypoint_session_pushes", "What sessions were told unasked, by event.", ("event",), registry=registry
         )
@@ -195,8 +196,8 @@ class Metrics:
     def event(self, event: Event) -> None:
         """Something happened to a group, and is durable."""
         if isinstance(event, OffsetsCommitted):
-            self._commits.inc()
-            self._committed_partitions.inc(len(event.offsets))
+            self._commits_tally += 1
+            self._committed_partitions_tally += len(event.offsets)
         elif isinstance(event, RebalanceBegan):
             self._rebalances[event.trigger].inc()
         elif isinstance(event, RebalanceHeld):
@@ -262,6 +263,9 @@ class Metrics:
         for (operation, outcome), count in self._session_calls_tally.items():
             self._session_calls.labels(operation, outcome).inc(count)
         self._session_calls_tally.clear()
+        self._commits.inc(self._commits_tally)
+        self._committed_partitions.inc(self._committed_partitions_tally)
+        self._commits_tally = self._committed_partitions_tally = 0
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 

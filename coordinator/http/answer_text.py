@@ -4,11 +4,13 @@ The answers of a rebalance are put together here, for what is opaque in them is 
 text of each member to write the same text again, and the leader's list of 10,000 would hold up everyone else.
 """
 
+from functools import lru_cache
 from json.encoder import encode_basestring
 
 from pydantic import BaseModel
 
 from protocol import messages as m
+from protocol.errors import ErrorCode
 
 NOT_FETCHED = {"offsets": {"__all__": {"__all__": {"commit_at_ms", "end_offset", "lag"}}}}
 """Fields of a committed offset that only a description shows."""
@@ -20,16 +22,35 @@ def text_of(answer: BaseModel) -> bytes:
     """The answer's body."""
     if isinstance(answer, m.HeartbeatAnswer):
         return _HEARD
+    if isinstance(answer, m.CommitAnswer):
+        return _commit_text(answer)
     if isinstance(answer, m.SyncAnswer):
         return _sync_text(answer).encode()
     if isinstance(answer, m.JoinAnswer):
         return _join_text(answer).encode()
     if isinstance(answer, m.FetchAnswer):
         return answer.model_dump_json(exclude=NOT_FETCHED).encode()
-    if isinstance(answer, m.WaitingAnswer | m.CommitAnswer | m.DeleteOffsetsAnswer | m.HeartbeatsAnswer):
+    if isinstance(answer, m.WaitingAnswer | m.DeleteOffsetsAnswer | m.HeartbeatsAnswer):
         # What belongs to an error, the limit of a partition or the owner of a group, stands only with one.
         return answer.model_dump_json(exclude_none=True).encode()
     return answer.model_dump_json().encode()
+
+
+def _commit_text(answer: m.CommitAnswer) -> bytes:
+    """Most commits are of one partition, and taken; such a text is kept."""
+    if len(answer.offsets) == 1:
+        ((topic, partitions),) = answer.offsets.items()
+        if len(partitions) == 1:
+            ((partition, result),) = partitions.items()
+            if result.error_code == ErrorCode.NONE:
+                return _taken_text(topic, partition)
+    return answer.model_dump_json(exclude_none=True).encode()
+
+
+@lru_cache(maxsize=4096)
+def _taken_text(topic: str, partition: int) -> bytes:
+    taken = m.PartitionResult(error_code=ErrorCode.NONE, error_name=ErrorCode.NONE.name)
+    return m.CommitAnswer(offsets={topic: {partition: taken}}).model_dump_json(exclude_none=True).encode()
 
 
 def status_of(answer: BaseModel) -> int:

@@ -96,7 +96,10 @@ class BatchLimits:
 
 def size_of(writes: Iterable[Write]) -> int:
     """Bytes of the keys and values, as a batch limit counts them."""
-    return sum(len(key) + (0 if value is None else len(value)) for key, value in writes)
+    total = 0  # a loop, since each commit comes by
+    for key, value in writes:
+        total += len(key) if value is None else len(key) + len(value)
+    return total
 
 
 @dataclass(frozen=True, slots=True)

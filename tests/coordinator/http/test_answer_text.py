@@ -8,6 +8,7 @@ from pydantic import BaseModel, JsonValue
 
 from coordinator.http.answer_text import text_of
 from protocol import messages as m
+from protocol.errors import ErrorCode
 from protocol.opaque import EMPTY, OpaqueJson
 
 AWKWARD = 'a"b\\c\n\x00\x7f/ü€😀'
@@ -61,3 +62,34 @@ def test_it_is_what_the_model_says(case: Case) -> None:
 def test_nothing_is_null() -> None:
     answer = m.SyncAnswer(protocol_type="consumer", protocol_name="range", assignment=EMPTY)
     assert text_of(answer) == b'{"protocol_type":"consumer","protocol_name":"range","assignment":null}'
+
+
+TAKEN = m.PartitionResult(error_code=ErrorCode.NONE, error_name="NONE")
+REFUSED = m.PartitionResult(
+    error_code=ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    error_name="OFFSET_METADATA_TOO_LARGE",
+    limit=4096,
+    setting="offset_metadata_max_bytes",
+)
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        {"t": {0: TAKEN}},
+        {"t": {7: TAKEN}},
+        {'grün/"😀"': {0: TAKEN}},
+        {"t": {0: REFUSED}},
+        {"t": {0: TAKEN, 1: REFUSED}},
+        {"t": {0: TAKEN}, "u": {0: TAKEN}},
+        {"t": {}},
+        {},
+    ],
+)
+def test_a_commit_is_told_as_if_its_text_were_made_anew(offsets: dict[str, dict[int, m.PartitionResult]]) -> None:
+    answer = m.CommitAnswer(offsets=offsets)
+    for _ in range(2):
+        text = text_of(answer)
+        assert m.CommitAnswer.model_validate_json(text) == answer
+        assert b"null" not in text
+        assert list(json.loads(text)) == ["offsets"]

@@ -229,3 +229,13 @@ def test_whatever_bytes_are_stored_the_refusal_is_a_coded_one(key: bytes, value:
     with pytest.raises(StoredDataInvalid) as caught:
         decode(key, value)
     assert repr(key) in str(caught.value)
+
+
+@given(ids, ids, counts, numbers, or_none(counts), ids, numbers)
+def test_an_offset_looks_as_the_json_encoder_writes_it(
+    group_id: str, topic: str, partition: int, offset: int, leader_epoch: int | None, metadata: str, at_ms: int
+) -> None:
+    record = r.OffsetRecord(group_id, topic, partition, offset, leader_epoch, metadata, at_ms)
+    fields = {"v": 1, "offset": offset, "leader_epoch": leader_epoch, "metadata": metadata, "commit_at_ms": at_ms}
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    assert encode(record).value == text.encode("utf-8", "surrogatepass")
