@@ -6,7 +6,7 @@ only tries again. There are few of these at a time, and they wait shortly; beyon
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
@@ -16,6 +16,7 @@ from coordinator.core.effects import Failure
 from coordinator.http.app import FAULT, Door
 from coordinator.http.errors import problem_of, respond_problem
 from coordinator.http.inputs import ConnectionLimits
+from coordinator.http.turn_end import GatheringTransport, TurnEnd
 from protocol.errors import ErrorCode
 
 LINGER_SECONDS = 5.0
@@ -35,12 +36,19 @@ log = logging.getLogger("rallypoint.http")
 class Connection(web.RequestHandler):
     """A connection whose own refusals (no request line, too long a header) are coded problems too."""
 
-    __slots__ = ("_door", "_limits")
+    __slots__ = ("_door", "_limits", "_turn_end")
 
-    def __init__(self, manager: web.Server, door: Door, limits: ConnectionLimits, **settings: Any) -> None:
+    def __init__(
+        self, manager: web.Server, door: Door, limits: ConnectionLimits, turn_end: TurnEnd, **settings: Any
+    ) -> None:
         super().__init__(manager, **settings)
         self._door = door
         self._limits = limits
+        self._turn_end = turn_end
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop. What is written leaves at the end of the turn."""
+        super().connection_made(GatheringTransport(cast(asyncio.Transport, transport), self._turn_end))
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop. What breaks the framing of a body that is being read ends the reading at once.
@@ -102,6 +110,7 @@ class DoorServer(web.Server):
         self._limits = door.connections
         self.open_count = 0
         self.ended_count = 0
+        self._turn_end = TurnEnd()
 
     def __call__(self) -> Connection:
         """A new connection's protocol."""
@@ -109,6 +118,7 @@ class DoorServer(web.Server):
             self,
             self._door,
             self._limits,
+            self._turn_end,
             loop=asyncio.get_running_loop(),
             access_log=None,
             auto_decompress=False,

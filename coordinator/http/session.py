@@ -182,7 +182,6 @@ class Session:
         """Read nothing until the client has; False where it does not in the time that a ping may take."""
         assert self._socket is not None
         assert self._socket.writer is not None
-        self._socket.flush()
         try:
             async with asyncio.timeout(self._room.limits.session_ping_interval_ms * 1.5 / 1000):
                 await self._socket.writer.drain()

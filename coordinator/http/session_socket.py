@@ -3,15 +3,12 @@
     in    a text is handed over as its bytes arrive, in the same call of the event loop. aiohttp's own way, a future, a
           task's turn and a timer set anew for each message, costs more than most calls do. What is not a text (a close,
           a ping) and a text that has to wait go its way, through its queue, and keep their order.
-    out   what is sent within one turn of the event loop leaves together, at the turn's end. Each write wakes the other
-          side, if it sleeps, and that costs more than the write: answers that leave one by one, each while the next is
-          worked out, wake it each time.
+    out   a text is written as a whole frame, without a coroutine. It leaves at the end of the turn (`turn_end`).
 
 What is said is not known here.
 """
 
 import asyncio
-import logging
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -21,46 +18,14 @@ from aiohttp._websocket.reader import WebSocketDataQueue
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_websocket import WebSocketReader, WebSocketWriter
 
+from coordinator.http.turn_end import JOINED_BYTES_MAX
+
 GOODBYE_SECONDS = 1.0
 """How long the client may take to answer the close; then the connection is cut."""
 QUEUED_BYTES = 65_536
 """Bytes of messages that wait to be taken, above which the connection is not read."""
-FLUSHED_TOGETHER_MAX = 64
-"""Connections that are written to in one go. With more than that the first ones need not wait for the turn's end."""
-JOINED_BYTES_MAX = 16_384
-"""Up to so many bytes are copied into one piece to be written; more are handed over as they are."""
-
-log = logging.getLogger("rallypoint.http")
-
 _IS_TEXT = WSMsgType.TEXT
 _WHOLE_TEXT = 0x80 | WSMsgType.TEXT
-
-
-class Outbox:
-    """The connections that have something to send in this turn of the event loop. One for all sessions of a door."""
-
-    def __init__(self) -> None:
-        self._due: list[Socket] = []
-
-    def add(self, socket: "Socket") -> None:
-        """It has something to send, and has not been added since it was flushed."""
-        due = self._due
-        if not due:
-            asyncio.get_running_loop().call_soon(self.flush)
-        due.append(socket)
-        if len(due) >= FLUSHED_TOGETHER_MAX:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send it all now."""
-        due, self._due = self._due, []
-        for socket in due:
-            try:
-                socket.flush()
-            except Exception:
-                # A fault of ours on one connection must not keep the others from their answers.
-                log.exception("a fault of the service, in sending on a session")
-                socket.abort()
 
 
 class _Inbox(WebSocketDataQueue):
@@ -87,7 +52,6 @@ class Socket(web.WebSocketResponse[bool]):
         serve: "Callable[[Socket], Awaitable[None]]",
         take: Callable[[bytes], bool],
         on_ended: Callable[[], None],
-        outbox: Outbox,
         ping_ms: int,
         bytes_max: int,
     ) -> None:
@@ -106,9 +70,6 @@ class Socket(web.WebSocketResponse[bool]):
         self._serve = serve
         self._take = take
         self._on_ended = on_ended
-        self._outbox = outbox
-        self._outgoing: list[bytes] = []
-        self._outgoing_bytes = 0
         self.writer: AbstractStreamWriter | None = None
         self.transport: asyncio.Transport | None = None
 
@@ -165,39 +126,24 @@ class Socket(web.WebSocketResponse[bool]):
     def unsent_bytes(self) -> int:
         """Bytes that were handed over and that the system has not taken yet."""
         transport = self.transport
-        return 0 if transport is None else self._outgoing_bytes + transport.get_write_buffer_size()
+        return 0 if transport is None else transport.get_write_buffer_size()
 
     def send_text(self, text: bytes) -> None:
-        """Send it at the end of this turn of the event loop. If the client has gone by then, it is dropped."""
-        outgoing = self._outgoing
-        is_first = not outgoing
-        head = text_head(len(text))
-        outgoing += head, text
-        self._outgoing_bytes += len(head) + len(text)
-        if is_first:
-            self._outbox.add(self)  # last, for it may flush
-
-    def flush(self) -> None:
-        """Send now what is to be sent."""
-        outgoing, size_bytes = self._outgoing, self._outgoing_bytes
-        self._outgoing, self._outgoing_bytes = [], 0
+        """Send it. If the client has gone, it is dropped."""
         transport = self.transport
-        if not outgoing or transport is None or transport.is_closing():
+        if transport is None or transport.is_closing():
             return
+        size_bytes = len(text)
+        head = text_head(size_bytes)
         if size_bytes <= JOINED_BYTES_MAX:
-            transport.write(b"".join(outgoing))
+            transport.write(head + text)
         else:
-            transport.writelines(outgoing)
+            transport.writelines((head, text))
 
     def abort(self) -> None:
         """Cut the connection."""
         if self.transport is not None:
             self.transport.abort()
-
-    async def close(self, *, code: int = 1000, message: bytes = b"", drain: bool = True) -> bool:
-        """Send what is to be sent, and say goodbye."""
-        self.flush()
-        return await super().close(code=code, message=message, drain=drain)
 
 
 def text_head(length: int) -> bytes:

@@ -15,7 +15,7 @@ from coordinator.http.readiness import why_not_ready
 from coordinator.http.routes import Answer
 from coordinator.http.security import Guard
 from coordinator.http.session import Ending, Session, SessionRoom
-from coordinator.http.session_socket import Outbox, Socket
+from coordinator.http.session_socket import Socket
 from protocol.errors import ErrorCode
 
 UNAUTHENTICATED_MAX = 256
@@ -33,7 +33,6 @@ class Sessions:
         self._room = room
         self._guard = guard
         self._open: dict[Session, None] = {}
-        self._outbox = Outbox()
         self._is_closed = False
 
     async def open(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
@@ -57,7 +56,6 @@ class Sessions:
             session.serve,
             session.take_at_once,
             lambda: self._ended(session),
-            self._outbox,
             room.limits.session_ping_interval_ms,
             # Who has shown no token yet must not make the service hold much.
             room.sizes.max_sync_bytes if has_token else room.sizes.max_body_bytes,
