@@ -7,7 +7,7 @@ and the racks run in worker threads, so they may block, commit, and take their t
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from types import EllipsisType, TracebackType
 from typing import Any, Self, TypeVar
 
@@ -17,7 +17,7 @@ from member.assignment import Assignment
 from member.client import GroupMember
 from member.core.states import State
 from member.driver import UserDataAtJoin
-from member.errors import MemberClosed
+from member.loop_thread import LoopThread
 from member.observer import Observer
 from member.options import MemberOptions
 from member.subscription import Racks
@@ -67,12 +67,7 @@ class BlockingGroupMember:
             user_data_at_join=user_data_at_join,
             observer=observer,
         )
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._ready = threading.Event()
-        self._stop = asyncio.Event()
-        self._ending = threading.Lock()
-        self._gate = threading.Lock()
+        self._loop = LoopThread("rallypoint-member")
 
     def __enter__(self) -> Self:
         self.start()
@@ -85,11 +80,7 @@ class BlockingGroupMember:
 
     def start(self) -> None:
         """As `GroupMember.start`."""
-        if self._thread is not None:
-            raise RuntimeError("a member is started once; make a new one for another life")
-        self._thread = threading.Thread(target=self._run, name="rallypoint-member", daemon=True)
-        self._thread.start()
-        self._ready.wait()
+        self._loop.start()
         self._wait(self._member.start)
 
     @property
@@ -164,35 +155,13 @@ class BlockingGroupMember:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        asyncio.run(self._live())
-
-    async def _live(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._ready.set()
-        await self._stop.wait()
-
     def _wait(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        with self._gate:
-            if self._loop is None:
-                raise self._member.error or MemberClosed("the member was not started, or has left, or was closed")
-            waiting = asyncio.run_coroutine_threadsafe(call(), self._loop)
-        try:
-            return waiting.result()
-        except CancelledError:
-            raise MemberClosed("the member left or was closed meanwhile") from None
-        except BaseException:
-            waiting.cancel()  # an interrupt from the keyboard ends the waiting, so the call must end too
-            raise
+        if not self._loop.running and self._member.error is not None:
+            raise self._member.error
+        return self._loop.wait(call)
 
     def _finish(self, end: Callable[[], Coroutine[Any, Any, None]], *, wait_for_workers: bool) -> None:
-        with self._ending:
-            if self._loop is not None and self._thread is not None:
-                self._wait(end)
-                with self._gate:  # whatever was asked before is begun, and cancelled when the loop ends
-                    self._loop.call_soon_threadsafe(self._stop.set)
-                    self._loop = None
-                self._thread.join()
+        self._loop.finish(end)
         self._workers.shutdown(wait=wait_for_workers, cancel_futures=True)
 
     def _in_worker(self, call: "Callable[[Any], T] | None") -> "Callable[[Any], Awaitable[T]] | None":

@@ -28,6 +28,11 @@ class LoopThread:
         """Whether `start` was called, also when it has finished since."""
         return self._thread is not None
 
+    @property
+    def running(self) -> bool:
+        """Whether calls can be made."""
+        return self._loop is not None
+
     def start(self) -> None:
         """Begin; returns when calls can be made. RuntimeError where it was started before."""
         if self._thread is not None:

@@ -65,6 +65,11 @@ class BlockingFakeGroup:
         """As `FakeGroup.left`."""
         return self._group.left
 
+    @property
+    def stayed_count(self) -> int:
+        """As `FakeGroup.stayed_count`."""
+        return self._group.stayed_count
+
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """As `FakeGroup.assign`."""
         self._wait(lambda: self._group.assign(partitions))

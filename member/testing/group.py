@@ -22,7 +22,8 @@ class FakeGroup:
     """A group of one member. `cooperative`: what is kept stays with it, as with cooperative assignors.
 
     `offsets` is what was committed, and may be set before the start. `lives` counts the members that were started: a
-    consumer that was stuck begins another. `left` has the reason of each leave.
+    consumer that was stuck begins another. `left` has the reason of each leave that
+    the group was told of, `stayed_count` how many static members ended without one.
     """
 
     def __init__(self, *, cooperative: bool = False) -> None:
@@ -34,6 +35,7 @@ class FakeGroup:
         self.generation_id = 0
         self.lives = 0
         self.left: list[str | None] = []
+        self.stayed_count = 0
 
     def make_member(
         self,
@@ -172,7 +174,10 @@ class FakeMember:
         if not self.has_ended:
             async with self.callbacks:
                 await self._give_up(self._held)
-                self._group.left.append(reason)
+                if stay:
+                    self._group.stayed_count += 1
+                else:
+                    self._group.left.append(reason)
                 self.end(None)
         await self._group.note_change()
 

@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
-from member import Batch, Consumer, ConsumerOptions
+from member import Batch, Consumer, ConsumerOptions, GroupMember
 from member.assignment import Assignment
 from member.consumer import Fetched, NoCommittedOffset, OffsetOutOfRange
 from member.consumer.contract import Offsets
@@ -24,6 +25,7 @@ from member.errors import (
 )
 from member.testing import FakeGroup, FakeMember, MemorySource
 from protocol.messages import OffsetCommit
+from tests.fakes.fake_coordinator import FakeCoordinator
 
 A, B = ("clicks", 0), ("clicks", 1)
 Records = list[tuple[int, str]]
@@ -738,3 +740,30 @@ async def test_the_handler_of_a_lost_partition_must_not_hold_back_the_others_for
         go_on.set()
         await w.group.assign({B})
         await w.group.wait_committed({B: 1})
+
+
+async def test_a_static_member_with_a_stuck_handler_tells_the_group_nothing() -> None:
+    async with world(max_poll_interval_ms=10, group_instance_id="pod-0") as w:
+        go_on = asyncio.Event()
+
+        async def work(batch: Batch[str]) -> None:
+            await go_on.wait()
+
+        w.desk.then = work
+        w.source.append("clicks", 0, "a")
+        await w.group.assign({A})
+        await eventually(lambda: w.group.stayed_count == 1)
+        go_on.set()
+        await w.group.wait_lives(2)
+    assert w.group.left == []
+    assert w.group.stayed_count == 2
+
+
+async def test_what_the_member_alone_takes_is_given_to_it() -> None:
+    """A member is made with what is bound to its class, as for a shared pool of sessions."""
+    async with FakeCoordinator({"clicks": 2}) as fake:
+        desk, source = Desk(), MemorySource[str]({"clicks": 2})
+        make_member = partial(GroupMember, user_data_at_join=lambda: {"weights": 1})
+        async with Consumer(options(coordinator=fake.url), source, desk, make_member=make_member) as consumer:
+            await eventually(lambda: consumer.assignment == {A, B})
+    assert fake.bodies("join")[0].protocols[0].metadata.value["user_data"] == {"weights": 1}
