@@ -4,6 +4,7 @@ An event loop in a thread of its own carries the member; the handler, the source
 so they may block and take their time: heartbeats go on, and a stuck handler is noticed.
 """
 
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -52,14 +53,15 @@ class BlockingConsumer(Generic[R]):
         self._readers = DaemonThreads("rallypoint-source", READS_MAX)
         self._hooks = DaemonThreads("rallypoint-callback", 1)
         self._loop = LoopThread("rallypoint-consumer")
+        self._inside = threading.local()
         self._consumer: Consumer[R] = Consumer(
             options,
             threaded_in(source, self._readers),
-            _in(self._handlers, handler),
+            self._in(self._handlers, handler),
             partition_counts=self._asking(partition_counts) if callable(partition_counts) else partition_counts,
-            on_assigned=None if on_assigned is None else _in(self._hooks, on_assigned),
-            on_revoked=None if on_revoked is None else _in(self._hooks, on_revoked),
-            on_lost=None if on_lost is None else _in(self._hooks, on_lost),
+            on_assigned=None if on_assigned is None else self._in(self._hooks, on_assigned),
+            on_revoked=None if on_revoked is None else self._in(self._hooks, on_revoked),
+            on_lost=None if on_lost is None else self._in(self._hooks, on_lost),
             observer=observer,
             make_member=make_member,
         )
@@ -92,6 +94,8 @@ class BlockingConsumer(Generic[R]):
 
     def stop(self) -> None:
         """As `Consumer.stop`; its threads are gone when it returns, but for those of handlers that do not return."""
+        if getattr(self._inside, "now", False):
+            raise RuntimeError("a handler or hook cannot wait for stop(), which waits for it; call request_stop()")
         if not self._loop.started:
             self._consumer.request_stop()
         self._loop.finish(self._consumer.stop)
@@ -153,9 +157,17 @@ class BlockingConsumer(Generic[R]):
 
         return ask
 
+    def _in(self, threads: DaemonThreads, call: Callable[[Any], object]) -> Callable[[Any], Awaitable[None]]:
+        """`call` as a coroutine function that runs it in one of these threads."""
 
-def _in(threads: DaemonThreads, call: Callable[[Any], object]) -> Callable[[Any], Awaitable[None]]:
-    async def wait(argument: object) -> None:
-        await threads.call(lambda: call(argument))
+        def run(argument: object) -> None:
+            self._inside.now = True
+            try:
+                call(argument)
+            finally:
+                self._inside.now = False
 
-    return wait
+        async def wait(argument: object) -> None:
+            await threads.call(lambda: run(argument))
+
+        return wait

@@ -84,6 +84,7 @@ class Consumer(Generic[R]):
         self._timed_commit = asyncio.Lock()
         self._member: Member | None = None
         self._life: asyncio.Task[None] | None = None
+        self._hook: asyncio.Task[Any] | None = None
         self._stop_wanted = False
         self._news = asyncio.Event()
         self._error: Exception | None = None
@@ -122,7 +123,12 @@ class Consumer(Generic[R]):
         self._news.set()
 
     async def stop(self) -> None:
-        """Finish the batches in hand, commit, leave; a static member stays. Raises nothing: `error` has it."""
+        """Finish the batches in hand, commit, leave; a static member stays. Raises nothing of the group's or the
+        handler's: `error` has it. RuntimeError in a handler or a hook, which it would wait for.
+        """
+        inside = {self._hook, *(lane.task for lane in self._running.values())}
+        if asyncio.current_task() in inside:
+            raise RuntimeError("a handler or hook cannot wait for stop(), which waits for it; call request_stop()")
         self.request_stop()
         if self._life is not None:
             await asyncio.wait({self._life})
@@ -291,8 +297,7 @@ class Consumer(Generic[R]):
     # --- inside: partitions come and go ------------------------------------------------------------------------------
 
     async def _take(self, added: Assignment) -> None:
-        if self._on_assigned is not None:
-            await self._on_assigned(added)
+        await self._call_hook(self._on_assigned, added)
         if not added.partitions:
             return
         lookup = self._begin_look_up(frozenset(topic for topic, _ in added.partitions))
@@ -309,6 +314,15 @@ class Consumer(Generic[R]):
             self._lanes[topic_partition] = lane
             self._running[topic_partition] = lane
             lane.task.add_done_callback(self._forget_task_of(topic_partition, lane))
+
+    async def _call_hook(self, hook: AssignmentHook | None, held: Assignment) -> None:
+        if hook is None:
+            return
+        self._hook = asyncio.current_task()
+        try:
+            await hook(held)
+        finally:
+            self._hook = None
 
     def _task_of(self, topic_partition: TopicPartition) -> asyncio.Task[None] | None:
         """Of the lane that had the partition before, while its handler runs."""
@@ -351,8 +365,7 @@ class Consumer(Generic[R]):
         try:
             if self._options.commit_mode != "manual":
                 await self._commit_at_the_end(lanes)
-            if self._on_revoked is not None:
-                await self._on_revoked(held)
+            await self._call_hook(self._on_revoked, held)
         finally:
             self._forget(held.partitions)
 
@@ -377,8 +390,7 @@ class Consumer(Generic[R]):
     async def _lose(self, held: Assignment) -> None:
         for lane in self._forget(held.partitions):
             lane.stop()
-        if self._on_lost is not None:
-            await self._on_lost(held)
+        await self._call_hook(self._on_lost, held)
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> list[Lane[R]]:
         """Nothing of these is committed from now on. Their tasks stay known while they run."""

@@ -61,3 +61,20 @@ def test_a_group_that_nobody_uses_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("member.testing.blocking.WAIT_SECONDS", 0.01)
     with pytest.raises(TimeoutError, match="no consumer with this group was started"):
         BlockingFakeGroup().assign({A})
+
+
+def test_neither_a_handler_nor_a_hook_may_wait_for_the_stop() -> None:
+    group, source = BlockingFakeGroup(), BlockingMemorySource[str]({"clicks": 1})
+    refused: list[str] = []
+
+    def stop(_: object) -> None:
+        with pytest.raises(RuntimeError, match="call request_stop") as raised:
+            consumer.stop()
+        refused.append(str(raised.value))
+
+    source.append("clicks", 0, "a")
+    consumer = BlockingConsumer(options(), source, stop, on_assigned=stop, make_member=group.make_member)
+    with consumer:
+        group.assign({A})
+        group.wait_committed({A: 1})
+    assert len(refused) == 2

@@ -767,3 +767,22 @@ async def test_what_the_member_alone_takes_is_given_to_it() -> None:
         async with Consumer(options(coordinator=fake.url), source, desk, make_member=make_member) as consumer:
             await eventually(lambda: consumer.assignment == {A, B})
     assert fake.bodies("join")[0].protocols[0].metadata.value["user_data"] == {"weights": 1}
+
+
+async def test_neither_a_handler_nor_a_hook_may_wait_for_the_stop_that_waits_for_it() -> None:
+    refused: list[str] = []
+
+    async def stop(_: object) -> None:
+        with pytest.raises(RuntimeError, match="call request_stop") as raised:
+            await w.consumer.stop()
+        refused.append(str(raised.value))
+
+    async with world(hooks={"on_assigned": stop, "on_revoked": stop, "on_lost": stop}) as w:
+        w.desk.then = stop
+        w.source.append("clicks", 0, "a")
+        await w.group.assign({A})
+        await w.group.wait_committed({A: 1})
+        await w.group.lose()
+        await w.group.assign({A})
+        assert w.consumer.error is None
+    assert len(refused) == 5
