@@ -26,7 +26,8 @@ from member.sources.files import FilesSource
 
 url, path, kind, patience, name = sys.argv[1:]
 source = FilesSource(path)
-options = ConsumerOptions(coordinator=url, group_id="g", topics=("clicks",), group_instance_id=name or None)
+options = ConsumerOptions(coordinator=url, group_id="g", topics=("clicks",), group_instance_id=name or None,
+    max_poll_interval_ms=100 if patience == "stuck" else 300_000)
 
 def handle(batch):
     print("began", flush=True)
@@ -107,6 +108,18 @@ def test_a_second_signal_ends_at_once(kind: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
     assert process.returncode == -signal.SIGINT
+    assert fake.group.offsets == {}
+
+
+def test_a_stuck_thread_does_not_keep_the_process(tmp_path: Path) -> None:
+    FilesWriter(tmp_path, "clicks", 1).append(0, [Record(b"a")])
+    fake = FakeCoordinator({})
+    with running_in_thread(fake):
+        process = start(fake, tmp_path, "blocking", "stuck")
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "in order\n")
+    assert "1 handlers still run, and are not waited for" in err
     assert fake.group.offsets == {}
 
 
