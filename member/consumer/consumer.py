@@ -8,8 +8,7 @@ begins where this one ended. Everything runs in one event loop; what is committe
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -26,10 +25,10 @@ from member.consumer.contract import (
     Source,
     TopicPartition,
 )
-from member.consumer.lane import Handler, Lane, Workshop
+from member.consumer.holdings import Holdings
+from member.consumer.lane import Handler, Lane
 from member.consumer.options import ConsumerOptions
-from member.consumer.progress import Progress, ahead
-from member.errors import CommitFailed, CoordinatorUnavailable, IllegalGeneration, MemberClosed, MemberError
+from member.errors import MemberClosed, MemberError
 from member.observer import Observer
 
 R = TypeVar("R")
@@ -74,14 +73,16 @@ class Consumer(Generic[R]):
         self._on_lost = on_lost
         self._observer = observer
         self._make_member = make_member
-        self._shop = Workshop(
-            options, source, handler, asyncio.Semaphore(options.concurrency), self._commit_one, self._batch_ended
+        self._holdings = Holdings(
+            options,
+            source,
+            handler,
+            member=lambda: self._present,
+            failed=self._fail,
+            stuck=self._note_stuck,
+            batch_ended=self._batch_ended,
+            log=self._log,
         )
-        self._lanes: dict[TopicPartition, Lane[R]] = {}
-        self._progress: dict[TopicPartition, Progress] = {}
-        self._running: dict[TopicPartition, Lane[R]] = {}
-        self._lookups: set[asyncio.Task[Mapping[TopicPartition, int]]] = set()
-        self._timed_commit = asyncio.Lock()
         self._member: Member | None = None
         self._life: asyncio.Task[None] | None = None
         self._hook: asyncio.Task[Any] | None = None
@@ -126,7 +127,7 @@ class Consumer(Generic[R]):
         """Finish the batches in hand, commit, leave; a static member stays. Raises nothing of the group's or the
         handler's: `error` has it. RuntimeError in a handler or a hook, which it would wait for.
         """
-        inside = {self._hook, *(lane.task for lane in self._running.values())}
+        inside = {self._hook, *self._holdings.tasks}
         if asyncio.current_task() in inside:
             raise RuntimeError("a handler or hook cannot wait for stop(), which waits for it; call request_stop()")
         self.request_stop()
@@ -153,9 +154,7 @@ class Consumer(Generic[R]):
     @property
     def in_hand_ms(self) -> float:
         """For how long the slowest batch in hand has been handled by now; 0 where there is none."""
-        now = time.monotonic()
-        begun = [lane.in_hand_since for lane in list(self._running.values()) if lane.in_hand is not None]
-        return max((now - since for since in begun), default=0.0) * 1000
+        return self._holdings.in_hand_ms
 
     @property
     def member_id(self) -> str:
@@ -167,28 +166,28 @@ class Consumer(Generic[R]):
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """What is worked on now."""
-        return frozenset(self._lanes)
+        return self._holdings.partitions
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The offset of the next record to hand over, by partition; one whose beginning is not known yet is absent."""
-        return {tp: one.position for tp, one in self._progress.items() if one.position is not None}
+        return self._holdings.positions
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """What is paused of the assignment."""
-        return frozenset(tp for tp, lane in list(self._lanes.items()) if lane.paused)
+        return self._holdings.paused
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand over nothing of these until `resume`. A batch in hand is finished. A partition stays paused while it is
         assigned, and begins unpaused when it comes back. ValueError for one that is not assigned; then none is paused.
         """
-        for lane in self._lanes_of(partitions):
+        for lane in self._holdings.lanes_of(partitions):
             lane.pause()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Go on with these. ValueError for one that is not assigned; then none is resumed."""
-        for lane in self._lanes_of(partitions):
+        for lane in self._holdings.lanes_of(partitions):
             lane.resume()
 
     async def commit(self, offsets: Offsets | None = None, *, generation_id: int | None = None) -> None:
@@ -199,14 +198,9 @@ class Consumer(Generic[R]):
         assigned, or has come in another generation than `generation_id`.
         """
         if offsets is None:
-            await self._commit_ahead(self._progress.values())
-            return
-        taken = {tp: self._owned(tp, generation_id) for tp in offsets}
-        for generation in sorted({one.generation_id for one in taken.values()}):
-            part = {tp: offsets[tp] for tp, one in taken.items() if one.generation_id == generation}
-            await self._present.commit(part, generation_id=generation)
-            for topic_partition, offset in part.items():
-                taken[topic_partition].committed = offset if isinstance(offset, int) else offset.offset
+            await self._holdings.commit_handled()
+        else:
+            await self._holdings.commit(offsets, generation_id)
 
     # --- inside: one life after another ------------------------------------------------------------------------------
 
@@ -220,11 +214,7 @@ class Consumer(Generic[R]):
         except Exception as error:
             self._fail(error)
         finally:
-            for lane in self._running.values():
-                lane.task.cancel()
-            if self._running:
-                self._log(logging.WARNING, f"{len(self._running)} handlers still run, and are not waited for")
-                await asyncio.wait([lane.task for lane in self._running.values()])
+            await self._holdings.abandon()
             if self._observer is not None:
                 self._observer.consumer_ended(self)
 
@@ -247,7 +237,7 @@ class Consumer(Generic[R]):
             asyncio.create_task(self._news.wait()),
         ]
         if self._options.commit_mode == "interval":
-            background.append(asyncio.create_task(self._commit_by_time()))
+            background.append(asyncio.create_task(self._holdings.commit_by_time()))
         try:
             await asyncio.wait(background, return_when=asyncio.FIRST_COMPLETED)
             is_static = self._options.group_instance_id is not None
@@ -256,9 +246,10 @@ class Consumer(Generic[R]):
         except MemberError as error:
             self._fail(error)
         finally:
-            await _end((*background, *self._lookups))
-            for lane in self._forget(list(self._lanes)):
-                lane.stop()
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            await self._holdings.end()
 
     def _why_leaving(self) -> str | None:
         if self._error is not None:
@@ -267,11 +258,10 @@ class Consumer(Generic[R]):
 
     async def _wait_for_stuck(self) -> None:
         """A stuck handler holds back the next life until it returns, or the consumer is to stop."""
-        while self._running and not self._stop_wanted:
+        while self._holdings.tasks and not self._stop_wanted:
             self._news.clear()
             news = asyncio.create_task(self._news.wait())
-            tasks = [lane.task for lane in self._running.values()]
-            await asyncio.wait([news, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([news, *self._holdings.tasks], return_when=asyncio.FIRST_COMPLETED)
             news.cancel()
         if not self._stop_wanted:
             self._log(logging.INFO, "the stuck handler has returned; joining again. What it did then is not committed")
@@ -298,22 +288,18 @@ class Consumer(Generic[R]):
 
     async def _take(self, added: Assignment) -> None:
         await self._call_hook(self._on_assigned, added)
-        if not added.partitions:
-            return
-        lookup = self._begin_look_up(frozenset(topic for topic, _ in added.partitions))
-        for topic_partition in sorted(added.partitions):
-            progress = self._progress[topic_partition] = Progress(topic_partition, added.generation_id)
-            lane = Lane(
-                self._shop,
-                progress,
-                lookup,
-                self._task_of(topic_partition),
-                failed=self._fail,
-                stuck=self._note_stuck,
-            )
-            self._lanes[topic_partition] = lane
-            self._running[topic_partition] = lane
-            lane.task.add_done_callback(self._forget_task_of(topic_partition, lane))
+        self._holdings.take(added)
+
+    async def _give_up(self, held: Assignment) -> None:
+        try:
+            await self._holdings.finish(held.partitions)
+            await self._call_hook(self._on_revoked, held)
+        finally:
+            self._holdings.forget(held.partitions)
+
+    async def _lose(self, held: Assignment) -> None:
+        self._holdings.forget(held.partitions)
+        await self._call_hook(self._on_lost, held)
 
     async def _call_hook(self, hook: AssignmentHook | None, held: Assignment) -> None:
         if hook is None:
@@ -324,124 +310,11 @@ class Consumer(Generic[R]):
         finally:
             self._hook = None
 
-    def _task_of(self, topic_partition: TopicPartition) -> asyncio.Task[None] | None:
-        """Of the lane that had the partition before, while its handler runs."""
-        before = self._running.get(topic_partition)
-        return None if before is None else before.task
-
-    def _forget_task_of(self, topic_partition: TopicPartition, lane: Lane[R]) -> Callable[[asyncio.Task[None]], None]:
-        def forget(task: asyncio.Task[None]) -> None:
-            if self._running.get(topic_partition) is lane:
-                del self._running[topic_partition]
-
-        return forget
-
-    def _begin_look_up(self, topics: frozenset[str]) -> asyncio.Task[Mapping[TopicPartition, int]]:
-        lookup = asyncio.create_task(self._look_up(topics))
-        self._lookups.add(lookup)
-        lookup.add_done_callback(self._looked_up)
-        return lookup
-
-    async def _look_up(self, topics: frozenset[str]) -> Mapping[TopicPartition, int]:
-        """Where the group stands; asked until there is an answer."""
-        while True:
-            try:
-                committed = await self._present.committed(topics)
-            except CoordinatorUnavailable as error:
-                self._log(logging.WARNING, f"the committed offsets cannot be had yet: {error}")
-            else:
-                return {tp: offset.offset for tp, offset in committed.items()}
-
-    def _looked_up(self, lookup: asyncio.Task[Mapping[TopicPartition, int]]) -> None:
-        self._lookups.discard(lookup)
-        if not lookup.cancelled():
-            lookup.exception()  # the lanes that wait for it raise it, if there are any left
-
-    async def _give_up(self, held: Assignment) -> None:
-        lanes = [self._lanes[tp] for tp in sorted(held.partitions) if tp in self._lanes]
-        for lane in lanes:
-            lane.stop()
-        await self._wait_for_batches(lanes)
-        try:
-            if self._options.commit_mode != "manual":
-                await self._commit_at_the_end(lanes)
-            await self._call_hook(self._on_revoked, held)
-        finally:
-            self._forget(held.partitions)
-
-    async def _wait_for_batches(self, lanes: Collection[Lane[R]]) -> None:
-        """For the batches in hand, but not for stuck handlers, nor for longer than the group waits."""
-        waits = [asyncio.create_task(lane.ended.wait()) for lane in lanes]
-        if not waits:
-            return
-        _, late = await asyncio.wait(waits, timeout=self._options.rebalance_timeout_ms / 1000)
-        for wait in late:
-            wait.cancel()
-        if late:
-            self._log(logging.WARNING, f"{len(late)} handlers ran for longer than the group waits for this member")
-
-    async def _commit_at_the_end(self, lanes: Collection[Lane[R]]) -> None:
-        try:
-            async with self._timed_commit:  # an older one must not arrive after this one
-                await self._commit_ahead([lane.progress for lane in lanes])
-        except (CommitFailed, CoordinatorUnavailable) as error:
-            self._log(logging.WARNING, f"what was handled last could not be committed, and is repeated: {error}")
-
-    async def _lose(self, held: Assignment) -> None:
-        for lane in self._forget(held.partitions):
-            lane.stop()
-        await self._call_hook(self._on_lost, held)
-
-    def _forget(self, partitions: Iterable[TopicPartition]) -> list[Lane[R]]:
-        """Nothing of these is committed from now on. Their tasks stay known while they run."""
-        gone = list(partitions)
-        for topic_partition in gone:
-            self._progress.pop(topic_partition, None)
-        return [self._lanes.pop(tp) for tp in gone if tp in self._lanes]
-
-    def _lanes_of(self, partitions: Iterable[TopicPartition]) -> list[Lane[R]]:
-        wanted = list(partitions)
-        for topic_partition in wanted:
-            if topic_partition not in self._lanes:
-                raise ValueError("{}-{} is not assigned to this consumer".format(*topic_partition))
-        return [self._lanes[tp] for tp in wanted]
-
-    # --- inside: commits ---------------------------------------------------------------------------------------------
-
     @property
     def _present(self) -> Member:
         if self._member is None:
             raise MemberClosed("the consumer was not started")
         return self._member
-
-    def _owned(self, topic_partition: TopicPartition, generation_id: int | None) -> Progress:
-        one = self._progress.get(topic_partition)
-        if one is None or generation_id not in {None, one.generation_id}:
-            raise IllegalGeneration("{}-{} is not this consumer's any more".format(*topic_partition))
-        return one
-
-    async def _commit_one(self, progress: Progress) -> None:
-        await self._commit_ahead([progress])
-
-    async def _commit_ahead(self, progress: Iterable[Progress]) -> None:
-        """Commit what was handled and is not committed yet."""
-        taken = {one.topic_partition: one for one in progress}
-        for generation_id, offsets in ahead(taken.values()).items():
-            await self._present.commit(offsets, generation_id=generation_id)
-            for topic_partition, offset in offsets.items():
-                taken[topic_partition].committed = offset
-
-    async def _commit_by_time(self) -> None:
-        while True:
-            await asyncio.sleep(self._options.auto_commit_interval_ms / 1000)
-            try:
-                async with self._timed_commit:
-                    await self._commit_ahead(self._progress.values())
-            except (CommitFailed, CoordinatorUnavailable) as error:
-                if not error.retriable and not isinstance(error, IllegalGeneration):
-                    self._fail(error)
-                    return
-                self._log(logging.WARNING, f"a commit failed, the next one is due in its turn: {error}")
 
     def _batch_ended(self, batch: Batch[R], seconds: float, error: Exception | None) -> None:
         if self._observer is not None:
@@ -451,10 +324,3 @@ class Consumer(Generic[R]):
         group_id = self._options.group_id
         fields = {"group_id": group_id, "client_id": self._options.client_id, "member_id": self.member_id}
         log.log(level, "%s: %s", group_id, text, extra=fields)
-
-
-async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    ending = list(tasks)
-    for task in ending:
-        task.cancel()
-    await asyncio.gather(*ending, return_exceptions=True)

@@ -53,6 +53,7 @@ class Ears:
         self.counts: dict[str, int] = {"clicks": 2}
         self.leads = leads
         self.told: list[object] = []
+        self.asked = 0
         self.watch = TopicWatch(
             options(topics_pattern=None, topics=("clicks",)),
             counts_of_all=self._all,
@@ -67,6 +68,7 @@ class Ears:
         return self.counts
 
     async def _some(self, topics: frozenset[str]) -> Mapping[str, int]:
+        self.asked += 1
         return {topic: self.counts[topic] for topic in topics & self.counts.keys()}
 
 
@@ -90,7 +92,7 @@ async def test_who_does_not_lead_looks_for_nothing() -> None:
     ears = Ears(leads=False)
     ears.watch.shared_out(frozenset({"clicks"}), {"clicks": 1})
     await ears.watch.look()
-    assert ears.told == []
+    assert (ears.told, ears.asked) == ([], 0)
 
 
 async def test_a_member_joins_with_what_its_pattern_means_and_follows_it(fake: FakeCoordinator) -> None:

@@ -19,8 +19,10 @@ from member.errors import (
     Fenced,
     IllegalGeneration,
     MemberError,
+    NotAuthorized,
     PartitionError,
     RebalanceInProgress,
+    UnknownMember,
     partitions_error,
 )
 from member.testing import FakeGroup, FakeMember, MemorySource
@@ -316,6 +318,31 @@ async def test_a_commit_that_is_refused_for_good_stops_the_consumer() -> None:
             await w.group.assign({A})
             with pytest.raises(MemberError, match="OFFSET_METADATA_TOO_LARGE"):
                 await w.consumer.wait_ended()
+
+
+async def test_a_commit_without_the_right_to_it_stops_the_consumer_whenever_it_comes() -> None:
+    denied = NotAuthorized("not this group")
+    for mode, interval_ms in (("batch", 1), ("interval", 1), ("interval", 100_000)):
+        async with world(commit_mode=mode, auto_commit_interval_ms=interval_ms) as w:
+            w.group.refuse_commits(denied)
+            w.source.append("clicks", 0, "a")
+            await w.group.assign({A})
+            await w.desk.got(1)
+            if interval_ms > 1:
+                await w.group.assign(())
+            with pytest.raises(NotAuthorized):
+                await w.consumer.wait_ended()
+        assert w.group.lives == 1
+
+
+async def test_a_commit_by_time_of_a_member_that_the_group_forgot_is_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(commit_mode="interval", auto_commit_interval_ms=1) as w:
+        w.group.refuse_commits(UnknownMember("who?"), CoordinatorUnavailable("away", retriable=True))
+        w.source.append("clicks", 0, "a")
+        await w.group.assign({A})
+        await w.group.wait_committed({A: 1})
+        assert w.consumer.error is None
+    assert caplog.text.count("a commit failed, the next one is due in its turn") == 2
 
 
 async def test_a_commit_for_a_partition_that_is_gone_ends_its_work_alone(caplog: pytest.LogCaptureFixture) -> None:
