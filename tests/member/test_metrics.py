@@ -116,6 +116,18 @@ def test_members_of_one_name_are_added_up_and_a_failed_one_stays_to_be_seen() ->
     assert scrape.value("state", state="Finding") == 0
 
 
+def test_a_commit_is_no_sign_of_life() -> None:
+    scrape, member = Scrape(), Watched()
+    scrape.metrics.moved(member, State.UNJOINED, State.FINDING)
+    scrape.metrics.called(member, "heartbeat", "NONE", 0.0)
+    scrape.now += 5
+    scrape.metrics.called(member, "commit", "NONE", 0.0)
+    scrape.metrics.called(member, "heartbeat", "UNREACHABLE", 0.0)
+    assert scrape.value("heartbeat_age_seconds") == 5
+    scrape.metrics.called(member, "join", "WAITING", 0.0)
+    assert scrape.value("heartbeat_age_seconds") == 0
+
+
 def test_the_time_of_a_rebalance_is_from_the_end_of_an_assignment() -> None:
     scrape, member = Scrape(), Watched()
     scrape.metrics.moved(member, State.UNJOINED, State.FINDING)
