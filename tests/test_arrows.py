@@ -59,6 +59,7 @@ PLANTS: dict[str, Plant] = {
     "clients-apart": Plant("spark_bridge.planted", "coordinator"),
     "server-apart": Plant("coordinator.runtime.planted", "cli"),
     "rules-are-pure": Plant("coordinator.core.planted", "time"),
+    "member-and-consumer": Plant("member.topic_watch", "member.consumer"),
     "server-rooms": Plant("coordinator.runtime.planted", "coordinator.settings"),
     "rules-and-assignors": Plant("coordinator.core.planted", "assignors.range"),
     "memory-and-rules": Plant("coordinator.storage.codec", "coordinator.core.commands"),
