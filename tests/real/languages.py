@@ -74,7 +74,8 @@ def run_go(go: Path, *arguments: str | Path) -> str:
     caches = {"GOMODCACHE": str(CACHE / "go" / "modules"), "GOCACHE": str(CACHE / "go" / "build")}
     # Modules are unpacked read-only unless Go is told otherwise, and `make clean` could not remove them.
     flags = f"{os.environ.get('GOFLAGS', '')} -modcacherw -buildvcs=false".strip()
-    return run_tool((go, *arguments), GO, {**caches, "GOFLAGS": flags})
+    # Without CGO_ENABLED=0 it wants a C compiler, for a resolver of names that nobody needs here.
+    return run_tool((go, *arguments), GO, {**caches, "GOFLAGS": flags, "CGO_ENABLED": "0"})
 
 
 def build_go(go: Path) -> Path:
