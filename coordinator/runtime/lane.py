@@ -180,9 +180,13 @@ class Lane:
 
     def tell(self, command: Command) -> None:
         """Give the group a command; after the end nothing happens."""
+        self.put(command)
+        self.go_on()
+
+    def put(self, command: Command) -> None:
+        """Give the group a command that is done when it goes on; after the end nothing happens."""
         if self.takes_calls:
             self._mailbox.append(command)
-            self.go_on()
 
     def hang_up(self, call_id: int, *, connection_lost: bool = False) -> None:
         """Nobody waits for the call any more. What it did stays done."""

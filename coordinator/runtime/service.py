@@ -12,14 +12,14 @@ from functools import lru_cache, partial
 from itertools import count
 
 from coordinator.core.capacity import creates_group, over_limit
-from coordinator.core.commands import Call, ConnectionLost, GroupRequest, Moment, Rules, TopicsChanged
+from coordinator.core.commands import Call, GroupRequest, Moment, Rules, TopicsChanged
 from coordinator.core.decide import step
 from coordinator.core.effects import Failure, GroupAnswer, Reply
 from coordinator.core.group import Group, State
 from coordinator.core.records import LayoutRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
 from coordinator.runtime.capacity import NodeCapacity
-from coordinator.runtime.carriers import Carrier, Carriers
+from coordinator.runtime.carriers import Carrier, Carriers, is_refusal
 from coordinator.runtime.clock import Clock
 from coordinator.runtime.deletions import Deletions
 from coordinator.runtime.heartbeats import beat_all
@@ -151,7 +151,7 @@ class Service:
         at the latest when the longest wait is over.
         """
         answer = self.ask(group_id, request, host=host)
-        if self.carriers and not isinstance(answer, Failure):
+        if self.carriers and not is_refusal(answer):
             # What was called on a session until now calls elsewhere.
             self.carriers.drop(group_id, getattr(request, "member_id", ""))
         if isinstance(answer, Waiting):
@@ -162,6 +162,8 @@ class Service:
             except asyncio.CancelledError:
                 waiting.hang_up()
                 raise
+        if self.carriers and isinstance(answer, m.LeaveAnswer):
+            self.carriers.forget_who_left(group_id, answer)
         return self.view.with_lag(answer) if isinstance(answer, m.DescribeAnswer) else answer
 
     def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | Waiting:
@@ -188,13 +190,11 @@ class Service:
     def end_session(self, carrier: Carrier, *, by_client: bool) -> None:
         """The carrier is gone. Ended by its client's side, the members it carried have their grace to come back.
 
-        In one go, for a member that comes back is to find its loss told already. A group that is not loaded now is told
-        nothing: after a load each of its members has a whole session.
+        In one go, for a member that comes back is to find its loss told already.
         """
         for group_id, member_id in self.carriers.release(carrier):
-            lane = self._shards[self._shard_of(group_id)].lanes.get(group_id) if by_client else None
-            if lane is not None:
-                lane.tell(ConnectionLost(member_id))
+            if by_client:
+                self._shards[self._shard_of(group_id)].lose_member(group_id, member_id)
 
     async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
         """Many heartbeats, each answered for itself, in order."""
@@ -208,6 +208,7 @@ class Service:
         return over_limit("groups_max", limit, "The node has as many groups as it may have", field="group_id")
 
     def _answer_unloaded(self, shard: Shard, group_id: str, request: GroupRequest) -> GroupAnswer | Failure:
+        shard.hear_of_member(group_id, getattr(request, "member_id", ""))
         refusal = self._stateless_refusal(group_id, request)
         if refusal is not None:
             return refusal

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coordinator.core.commands import GroupLoaded, Moment
+from coordinator.core.commands import ConnectionLost, GroupLoaded, Moment
 from coordinator.core.effects import Event, Failure, GroupUnloaded
 from coordinator.core.group import Group
 from coordinator.runtime.batch import LaneBatch
@@ -89,6 +89,7 @@ class Shard:
         self._reloads: dict[str, asyncio.Task[None]] = {}
         self._reload_backoff = Backoff()
         self._large: set[asyncio.Task[None]] = set()
+        self._lost: dict[str, dict[str, None]] = {}
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -102,6 +103,7 @@ class Shard:
         """Answer what waits, finish the append under way, give the space up. It is not opened again."""
         self.state = ShardState.ABSENT
         self._is_closed = True
+        self._lost.clear()
         tasks = [task for task in (self._opening, *self._reloads.values()) if task is not None]
         for task in tasks:
             task.cancel()
@@ -149,6 +151,26 @@ class Shard:
         """Whether the group is one of those; never of one that is not loaded yet."""
         return group_id in self.lanes or group_id in self._reloads
 
+    def lose_member(self, group_id: str, member_id: str) -> None:
+        """The member's connection is lost. A group that is being loaded is told so before anything else, unless the
+        member is heard of until then.
+        """
+        if self.state is ShardState.ACTIVE and group_id not in self._reloads:
+            lane = self.lanes.get(group_id)
+            if lane is not None:
+                lane.tell(ConnectionLost(member_id))
+        elif self.state is not ShardState.ABSENT:
+            self._lost.setdefault(group_id, {})[member_id] = None
+
+    def hear_of_member(self, group_id: str, member_id: str) -> None:
+        """The member calls, while its group is being loaded."""
+        if self._lost:
+            self._lost.get(group_id, {}).pop(member_id, None)
+
+    def _tell_losses(self, lane: Lane) -> None:
+        for member_id in self._lost.pop(lane.group_id, ()):
+            lane.put(ConnectionLost(member_id))
+
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def _begin_opening(self, wait_ms: int) -> None:
@@ -189,6 +211,9 @@ class Shard:
         self.error = None
         ended = [lane for lane in self.lanes.values() if not lane.takes_calls]
         self.state = ShardState.ACTIVE
+        for lane in self.lanes.values() if self._lost else ():
+            self._tell_losses(lane)
+        self._lost.clear()
         for lane in ended:
             self.lane_failed(lane)
         await self._start_lanes()
@@ -324,7 +349,10 @@ class Shard:
         self._workshop.view.forget(group_id)
         self.observe(GroupUnloaded(group_id))
         for stored in found:
-            self._add_lane(stored).go_on()
+            lane = self._add_lane(stored)
+            self._tell_losses(lane)
+            lane.go_on()
+        self._lost.pop(group_id, None)
 
     async def _read_and_sweep(self, group_id: str) -> list[StoredGroup]:
         """The group as it is stored, when nothing is left in the store that does not count."""

@@ -85,6 +85,51 @@ async def test_the_connection_on_which_it_called_last_counts_alone() -> None:
         await stays(door, joined["member_id"])
 
 
+async def test_what_an_old_connection_brings_late_and_its_end_do_not_cost_the_member_on_the_new_one() -> None:
+    async with service() as door, open_session(door.session, door.port) as old:
+        joined = await old.form("g")
+        async with open_session(door.session, door.port) as new:
+            assert (await new.call("heartbeat", "g", beat_body(joined)))[0] == 200
+            assert (await old.call("heartbeat", "g", beat_body(joined)))[0] == 200
+            reset(old)
+            await stays(door, joined["member_id"])
+            reset(new)
+            await wait_until_gone(door, joined["member_id"])
+
+
+async def test_the_answer_to_a_call_that_waited_does_not_take_its_member_back() -> None:
+    async with service() as door, open_session(door.session, door.port) as old:
+        joined = await old.form("g")
+        waiting = await old.send("heartbeat", "g", beat_body(joined, wait_ms=200))
+        await old.call("fetch", "g")
+        async with open_session(door.session, door.port) as new:
+            commit = {"generation_id": 1, "member_id": joined["member_id"], "offsets": {"t": {"0": {"offset": 1}}}}
+            assert (await new.call("commit", "g", commit))[0] == 200
+            carrier = door.service.carriers.carrier_of("g", joined["member_id"])
+            assert (await old.answer(waiting))[0] == 200
+            assert door.service.carriers.carrier_of("g", joined["member_id"]) is carrier
+
+
+async def test_who_is_made_to_leave_over_http_is_carried_no_longer() -> None:
+    async with service() as door, open_session(door.session, door.port) as client:
+        joined = await client.form("g")
+        assert door.service.carriers.members_of("g") == {joined["member_id"]}
+        body = {"members": [{"member_id": joined["member_id"]}]}
+        assert (await door.request("POST", "/v1/groups/g/leave", body)).status == 200
+        assert not door.service.carriers.members_of("g")
+
+
+async def test_a_rebalance_in_progress_that_is_told_over_http_counts_as_a_call_there() -> None:
+    async with service() as door, open_session(door.session, door.port) as client:
+        joined = await client.form("g")
+        await client.new_id("g", "b")
+        await client.send("join", "g", join_body("", client_id="c", group_instance_id="c"))
+        assert (await client.push())["event"] == "rebalance"
+        answer = await door.request("POST", "/v1/groups/g/heartbeat", beat_body(joined))
+        assert answer.json["error_name"] == "REBALANCE_IN_PROGRESS"
+        assert joined["member_id"] not in door.service.carriers.members_of("g")
+
+
 async def test_each_member_of_the_connection_has_its_own_grace() -> None:
     async with service() as door:
         async with open_session(door.session, door.port) as client:
