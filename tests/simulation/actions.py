@@ -68,6 +68,9 @@ class Actions:
                 self._world.say("reader", group_id, ops.FETCH, m.FetchRequest())
             case "freeze" | "thaw" | "cooldown" | "rebalance":
                 self._operate(kind, chance.choice(self._world.plan.groups))
+            case "proxy_restart":
+                self._world.trace.fault(self._world.now_ms, kind)
+                self._world.cut_all_lines()
             case "delete_group" | "delete_offsets" | "reset_offsets":
                 self._administer(kind)
             case _ if client is not None:
@@ -139,12 +142,27 @@ class Actions:
                 client.feed(ev.SubscriptionChanged(chance.choice([("t",), ("t", "u"), ("u",)]), None))
             case "vanish" | "cut_off":
                 self._world.trace.fault(self._world.now_ms, kind, client.name)
-                client.vanish(cut_off=kind == "cut_off")
-                self._world.away.append(client.options)
+                for mate in self._world.mates_of(client):
+                    self._world.away.extend([mate.options] if mate.runs else [])
+                    mate.vanish(cut_off=kind == "cut_off")
             case "stall":
                 for_ms = chance.choice(STALL_MS)
                 self._world.trace.fault(self._world.now_ms, kind, f"{client.name} {for_ms} ms")
-                client.stall(for_ms)
+                for mate in self._world.mates_of(client):
+                    mate.stall(for_ms)
+            case "switch" if client.link is not None:
+                self._world.trace.fault(self._world.now_ms, kind, client.name)
+                client.switch()
+            case "late_line" if client.link is not None and client.link.line is not None:
+                # What is on its way then comes after what is said on the next line.
+                self._world.trace.fault(self._world.now_ms, kind, client.link.name)
+                client.leave_a_heartbeat_behind()
+            case "cut" | "half_open" if client.link is not None and client.link.line is not None:
+                self._world.trace.fault(self._world.now_ms, kind, client.link.name)
+                if kind == "half_open":
+                    client.link.line.lose()
+                else:
+                    client.link.cut(chance.choice(["both", "client", "service"]))
             case "duplicate" if client.options.group_instance_id is not None:
                 self._world.trace.fault(self._world.now_ms, kind, client.name)
                 self._world.start_client(client.options)

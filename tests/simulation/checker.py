@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from coordinator.core.effects import Event
+from member.core.states import State
 from tests.simulation.client import Client
 from tests.simulation.fold import Fold, FoldedGroup
 from tests.simulation.network import Answer, Asked
@@ -57,8 +58,23 @@ class Checker:
     def deleted(self, deletion: TopicDeletion, is_done: bool | None) -> None:
         """It answered: done, not done, or (None) nobody can tell."""
 
-    def hung_up(self, asked: Asked) -> None:
-        """Nobody waits for it any more, or the node died."""
+    def waits(self, asked: Asked) -> None:
+        """The service did not answer it at once."""
+
+    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
+        """Nobody waits for it any more, or the node died. `connection_lost`: its client's side ended its session."""
+
+    def framed(self, line: int, call_id: int | str) -> None:
+        """A call is handed to the session on this line."""
+
+    def rested(self, line: int) -> None:
+        """The session, which goes on, has done with all that was handed to it."""
+
+    def sent(self, line: int, said: dict[str, Any]) -> None:
+        """The session sends an answer or a push."""
+
+    def session_ended(self, line: int, by_client: bool) -> None:
+        """The session has ended; the service is about to be told so. `by_client`: by its client's side."""
 
     def happened(self, event: Event) -> None:
         """The service let an event be seen."""
@@ -71,3 +87,6 @@ class Checker:
 
     def believed(self, client: Client) -> None:
         """A member may have changed what it believes to hold."""
+
+    def heard(self, client: Client, generation_id: int, state: State, before_id: int) -> None:
+        """A member was told of a rebalance that ends `generation_id`, when it stood in `state`, in `before_id`."""

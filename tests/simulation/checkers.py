@@ -20,6 +20,7 @@ from tests.simulation.laws_of_rest import (
     I9Quiet,
     I10Store,
 )
+from tests.simulation.laws_of_sessions import I13Carriers, I14Graces, I15Letters, I16Pushes
 
 HOOKS = (
     "stored",
@@ -27,11 +28,17 @@ HOOKS = (
     "answered",
     "deleting",
     "deleted",
+    "waits",
     "hung_up",
+    "framed",
+    "rested",
+    "sent",
+    "session_ended",
     "happened",
     "turned",
     "node_began",
     "believed",
+    "heard",
 )
 
 
@@ -45,6 +52,7 @@ class Judge:
         self.i8 = I8Leaks(sight)
         self.i9 = I9Quiet(sight)
         self.i10 = I10Store(sight)
+        self.i13 = I13Carriers(sight)
         self.laws: tuple[Checker, ...] = (
             I1Generations(sight),
             i2,
@@ -58,6 +66,10 @@ class Judge:
             self.i10,
             I11Holds(sight),
             I12OneAtWork(sight),
+            self.i13,
+            I14Graces(sight, self.i13),
+            I15Letters(sight),
+            I16Pushes(sight, self.i13),
             GroupInvariants(sight),
             MembersBelieve(sight, i2),
         )

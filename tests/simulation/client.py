@@ -5,6 +5,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 from assignors.contract import Assignor
 from member.assignment import Assignment
@@ -20,13 +21,18 @@ from member.options import MemberOptions
 from member.subscription import share_out, topics_of
 from protocol import messages as m
 from protocol import operations as ops
+from protocol.session_messages import OPERATIONS_BY_OP
+from tests.simulation.link import URL, Link
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Exchange, Network
 from tests.simulation.trace import Trace
 
+LATE_LINES_MS = (300, 2_000)
+"""How late a line's end comes, and what was on its way."""
+
 
 class Client:
-    """A process. `on_view` is called whenever what the member believes to hold may have changed."""
+    """A process, or a member of one. `on_view` is called whenever what the member believes to hold may have changed."""
 
     def __init__(
         self,
@@ -40,8 +46,17 @@ class Client:
         trace: Trace,
         numbers: "count[int]",
         on_view: Callable[["Client"], None],
+        on_push: Callable[["Client", int, State, int], None],
+        link: Link | None = None,
+        grace_ms: int | None = None,
     ) -> None:
+        """`link`: the session of its process, which it uses unless `is_on_http`. `grace_ms`: what its joins name.
+        `on_push` is told of each pushed rebalance that was heard: its generation, and state and generation before.
+        """
         self.name = name
+        self.link = link
+        self.is_on_http = link is None
+        self._grace_ms = grace_ms
         self.options = options
         self.machine = Membership(options, assignors)
         self.callback_ms = 1
@@ -53,6 +68,7 @@ class Client:
         self._trace = trace
         self._numbers = numbers
         self._on_view = on_view
+        self._on_push = on_push
         self._open: dict[int, Exchange] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tickets: dict[int, Callable[[Outcome], None]] = {}
@@ -60,6 +76,8 @@ class Client:
         self._callbacks: deque[act.CallBack] = deque()
         self._in_callback = False
         self._stalled: list[Callable[[], None]] | None = None
+        if link is not None:
+            link.mates.append(self)
 
     # --- what may be asked -------------------------------------------------------------------------------------------
 
@@ -106,11 +124,15 @@ class Client:
         draw = Draw(f"r{next(self._numbers)}", self._chance.random())
         for action in self.machine.handle(event, now_ms, draw):
             self._perform(action)
+        if self.machine.state in ENDED and self.link is not None:
+            self.link.mate_ended()
         self._on_view(self)
 
     def vanish(self, *, cut_off: bool = False) -> None:
         """The process dies. `cut_off`: with the machine or its cable, so that no connection ends."""
         self.is_alive = False
+        if self.link is not None:
+            self.link.die(cut_off=cut_off)
         self._trace.note(self._network.now_ms, f"{self.name} is gone")
         for exchange in self._open.values():
             exchange.is_cut_off = cut_off
@@ -125,11 +147,15 @@ class Client:
         """The process stands still; what comes meanwhile it reads afterwards."""
         if self._stalled is None:
             self._stalled = []
+            if self.link is not None:
+                self.link.stall()
             self._loop.call_later(for_ms / 1000, self.go_on)
 
     def go_on(self) -> None:
         """The stall is over."""
         waiting, self._stalled = self._stalled, None
+        if self.link is not None:
+            self.link.go_on()
         for work in waiting or ():
             work()
 
@@ -191,9 +217,63 @@ class Client:
             self._open.pop(send.call_id, None)
             self._later(lambda: self.feed(ev.CallEnded(send.call_id, outcome)))
 
-        exchange = Exchange(self.name, self.group_id, send.operation, send.body, ended)
+        body = send.body
+        if isinstance(body, m.JoinRequest) and self._grace_ms is not None:
+            body = body.model_copy(update={"disconnect_grace_ms": self._grace_ms})
+        exchange = Exchange(self.name, self.group_id, send.operation, body, ended)
         self._open[send.call_id] = exchange
-        self._network.send(exchange, send.timeout_ms)
+        if self.link is None or self.is_on_http or send.operation.name not in OPERATIONS_BY_OP:
+            self._network.send(exchange, send.timeout_ms)
+        else:
+            self.link.send(exchange, send.timeout_ms)
+
+    def hear_push(self, push: dict[str, Any]) -> None:
+        """Something was pushed on its session, or on one that it had before."""
+        event: ev.Event = ev.NodeDraining(URL)
+        if push["event"] == "rebalance":
+            event = ev.RebalanceBegan(push["generation_id"])
+        elif push["event"] == "unloaded":
+            event = ev.GroupUnloaded(URL)
+        self._later(lambda: self._heard(event))
+
+    def _heard(self, event: ev.Event) -> None:
+        before = self.machine.state, self.machine.generation_id
+        self.feed(event)
+        if isinstance(event, ev.RebalanceBegan) and self.is_alive:
+            self._on_push(self, event.generation_id, *before)
+
+    def hear_of_session(self, event: ev.SessionEvent) -> None:
+        """Its session began or ended; who goes over HTTP does not mind."""
+        if not self.is_on_http:
+            self._later(lambda: self.feed(event))
+
+    def switch(self) -> None:
+        """From the session to HTTP, or back."""
+        assert self.link is not None
+        self.is_on_http = not self.is_on_http
+        if self.is_on_http:
+            self._later(lambda: self.feed(ev.SessionUnavailable(URL, "switched")))
+        else:
+            self.learn_of_session()
+
+    def leave_a_heartbeat_behind(self) -> None:
+        """One is on its way when this side of the line ends."""
+        assert self.link is not None
+        machine = self.machine
+        beat = m.HeartbeatRequest(
+            generation_id=machine.generation_id,
+            member_id=machine.member_id,
+            group_instance_id=self.options.group_instance_id,
+        )
+        if machine.member_id:
+            exchange = Exchange(self.name, self.group_id, ops.HEARTBEAT, beat, lambda outcome: None)
+            self.link.send(exchange, self.options.request_timeout_ms)
+        self.link.cut("client", LATE_LINES_MS)
+
+    def learn_of_session(self) -> None:
+        """There may be one already, of its process."""
+        if self.link is not None and self.link.is_open:
+            self.hear_of_session(ev.SessionOpened(URL))
 
     def _timer_due(self, key: str) -> None:
         self._timers.pop(key, None)

@@ -93,7 +93,7 @@ class I3Commits(Checker):
         self._writings[where].append(entry)
         self._open.setdefault(asked, []).append((where, entry))
 
-    def hung_up(self, asked: Asked) -> None:
+    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
         self._open.pop(asked, None)
 
     # --- what is answered --------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class I4Fencing(Checker):
             if seen is not None and seen.is_idle and (why := _objection(seen.group, asked.request)):
                 self._verdicts[asked] = why
 
-    def hung_up(self, asked: Asked) -> None:
+    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
         self._verdicts.pop(asked, None)
 
     def answered(self, asked: Asked, answer: Answer) -> None:

@@ -130,7 +130,7 @@ class I5Instances(Checker):
             if seated is not None and seated != member_id:
                 self._fenced[asked] = seated
 
-    def hung_up(self, asked: Asked) -> None:
+    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
         self._fenced.pop(asked, None)
 
     def answered(self, asked: Asked, answer: Answer) -> None:

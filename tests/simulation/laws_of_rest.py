@@ -34,7 +34,7 @@ class I6Answers(Checker):
     def asked(self, asked: Asked) -> None:
         self._open[asked] = _longest_wait_ms(asked.request, self.sight.plan.rules.parked_call_max_wait_ms)
 
-    def hung_up(self, asked: Asked) -> None:
+    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
         self._open.pop(asked, None)
 
     def answered(self, asked: Asked, answer: Answer) -> None:
@@ -128,8 +128,10 @@ class I8Leaks(Checker):
 
 def _timers_of(group: Group) -> Iterable[tuple[str, str, int]]:
     """Exactly the timers that a group as it stands must have."""
-    for member_id in group.members:
+    for member_id, member in group.members.items():
         yield (TimerKind.SESSION, member_id, 0)
+        if member.grace_deadline_ms is not None:
+            yield (TimerKind.GRACE, member_id, 0)
     for member_id in group.pending:
         yield (TimerKind.PENDING, member_id, 0)
     for call_id in group.parked:

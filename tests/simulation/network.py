@@ -7,7 +7,8 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel
 
@@ -18,9 +19,12 @@ from member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waitin
 from protocol import messages as m
 from protocol import operations as ops
 from protocol.operations import Operation
+from tests.simulation.line import Frame, Line
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.node import Node
 from tests.simulation.trace import Trace, short
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Node
 
 LATE_MS = (5, 40, 300, 2_000, 7_000)
 
@@ -29,17 +33,26 @@ Answer = GroupAnswer | Failure
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A request at the node's door. Its number orders it among all other things that are seen there."""
+    """A request at the node's door. Its number orders it among all other things that are seen there.
+
+    `line` and `call_id`: where it came on a session. `waits`: it was not answered at once.
+    """
 
     number: int
     group_id: str
     request: Any
     at_ms: int
+    line: int | None = None
+    call_id: int | str | None = None
+    waits: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request on its way, and whoever waits for it. `on_end` is called at most once."""
+    """A request on its way, and whoever waits for it. `on_end` is called at most once.
+
+    `forget` is of the session over which it is asked, None over HTTP.
+    """
 
     who: str
     group_id: str
@@ -49,6 +62,7 @@ class Exchange:
     is_cut_off: bool = False
     serving: list[asyncio.Task[None]] = field(default_factory=list)
     timeout: asyncio.TimerHandle | None = None
+    forget: "Callable[[Exchange], None] | None" = None
 
 
 class Door:
@@ -60,8 +74,30 @@ class Door:
     def answered(self, asked: Asked, answer: Answer) -> None:
         """The service answers it."""
 
-    def hung_up(self, asked: Asked) -> None:
-        """Its client, or the node, is gone."""
+    def waits(self, asked: Asked) -> None:
+        """The service did not answer it at once."""
+
+    def hung_up(self, asked: Asked, *, connection_lost: bool = False) -> None:
+        """Its client, or the node, is gone. `connection_lost`: with its session, which the client's side ended."""
+
+    def framed(self, line: int, call_id: int | str) -> None:
+        """A call is handed to a session."""
+
+    def rested(self, line: int) -> None:
+        """A session that goes on has done with what was handed to it."""
+
+    def sent(self, line: int, said: dict[str, Any]) -> None:
+        """A session sends a text."""
+
+    def session_ended(self, line: int, by_client: bool) -> None:
+        """A session is about to tell the service that it has ended."""
+
+
+class Healed(Protocol):
+    """A session's end at a client, which may have lost what it does not know of."""
+
+    def hurry(self) -> None:
+        """The wires are healed."""
 
 
 class Network:
@@ -79,7 +115,9 @@ class Network:
         self._being_served: dict[Exchange, None] = {}
         self._lost: list[Exchange] = []
         self.rates = dict(rates)
+        self._line_numbers = count(1)
         self.node: Node | None = None
+        self.links: list[Healed] = []
         self.calls = 0
 
     @property
@@ -100,39 +138,74 @@ class Network:
             self._loop.call_soon(callback, *args)
         lost, self._lost = self._lost, []
         for exchange in lost:
-            self._loop.call_soon(self._end, exchange, Unreachable("lost on the way"))
+            self._loop.call_soon(self.end, exchange, Unreachable("lost on the way"))
+        for link in self.links:
+            link.hurry()
+
+    def await_end(self, exchange: Exchange, timeout_ms: int) -> None:
+        """Count a call that is about to be made, and end it when nobody has in time."""
+        self.calls += 1
+        exchange.timeout = self._loop.call_later(timeout_ms / 1000, self._time_out, exchange, timeout_ms)
 
     def send(self, exchange: Exchange, timeout_ms: int) -> None:
         """Ask; the exchange ends with an outcome unless it is dropped before."""
-        self.calls += 1
+        self.await_end(exchange, timeout_ms)
         text = f"{exchange.who} {exchange.operation.name}"
-        exchange.timeout = self._loop.call_later(timeout_ms / 1000, self._time_out, exchange, timeout_ms)
-        if self._strikes("request_lost", text):
+        if self.strikes("request_lost", text):
             self._lost.append(exchange)
             return
-        self._later(self._delay_ms(text), self._arrive, exchange)
-        if self._strikes("doubled", text):
+        self.later(self._delay_ms(text), self._arrive, exchange)
+        if self.strikes("doubled", text):
             copy = Exchange(exchange.who, exchange.group_id, exchange.operation, exchange.body, None)
-            self._later(self._chance.choice(LATE_MS), self._arrive, copy)
+            self.later(self._chance.choice(LATE_MS), self._arrive, copy)
 
     def drop(self, exchange: Exchange) -> None:
         """Nobody waits any more; the node sees the connection end, unless its client is cut off."""
         exchange.on_end = None
         if exchange.timeout is not None:
             exchange.timeout.cancel()
-        if not exchange.is_cut_off:
+        if exchange.forget is not None:
+            exchange.forget(exchange)
+        elif not exchange.is_cut_off:
             for task in exchange.serving:
-                self._later(1, task.cancel)
+                self.later(1, task.cancel)
 
     def reset_all(self) -> None:
         """The node is gone: every connection to it ends."""
         serving, self._being_served = self._being_served, {}
         for exchange in serving:
-            self._later(1, self._end, exchange, Unreachable("the node is gone"))
+            self.later(1, self.end, exchange, Unreachable("the node is gone"))
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def line_to(self, come: Callable[[Line, Frame], None], held: Callable[[], float]) -> Line | None:
+        """A connection to the node that is up; None where there is none, or it refuses."""
+        node = self.node
+        if node is None or not node.is_up:
+            return None
+        line = Line(
+            next(self._line_numbers),
+            self._loop,
+            delay_ms=lambda: self._delay_ms("on a line"),
+            client=lambda frame: come(line, frame),
+            client_held=held,
+            server_held=lambda: max(0.0, node.clock.stalled_until - self._loop.time()),
+            ping_ms=node.door.limits.session_ping_interval_ms,
+        )
+        return line if node.door.accept(line) else None
+
+    def node_held(self) -> float:
+        """For how many seconds the node stands still."""
+        return 0.0 if self.node is None else max(0.0, self.node.clock.stalled_until - self._loop.time())
+
+    def note(self, text: str) -> None:
+        """For the trace."""
+        self._trace.note(self.now_ms, text)
 
     # --- one way ----------------------------------------------------------------------------------------------------
 
-    def _strikes(self, kind: str, text: str) -> bool:
+    def strikes(self, kind: str, text: str) -> bool:
+        """Whether this fault comes now."""
         rate = self.rates[kind]
         if rate and self._chance.random() < rate:
             self._trace.fault(self.now_ms, kind, text)
@@ -140,9 +213,10 @@ class Network:
         return False
 
     def _delay_ms(self, text: str) -> int:
-        return self._chance.choice(LATE_MS) if self._strikes("delayed", text) else 1
+        return self._chance.choice(LATE_MS) if self.strikes("delayed", text) else 1
 
-    def _later(self, delay_ms: int, callback: Callable[..., Any], *args: Any) -> None:
+    def later(self, delay_ms: int, callback: Callable[..., Any], *args: Any) -> None:
+        """Call back then; at once where the wires are healed before."""
         if delay_ms <= 1:
             self._loop.call_later(delay_ms / 1000, callback, *args)
             return
@@ -157,11 +231,11 @@ class Network:
     def _arrive(self, exchange: Exchange) -> None:
         node = self.node
         if node is None or not node.is_up:
-            self._later(1, self._end, exchange, Unreachable("connection refused"))
+            self.later(1, self.end, exchange, Unreachable("connection refused"))
             return
         stalled = node.clock.stalled_until - self._loop.time()
         if stalled > 0:
-            self._later(round(stalled * 1000) + 1, self._arrive, exchange)
+            self.later(round(stalled * 1000) + 1, self._arrive, exchange)
             return
         if exchange.operation is ops.COORDINATOR:
             assert isinstance(exchange.body, m.CoordinatorRequest)
@@ -174,12 +248,13 @@ class Network:
             task.add_done_callback(raise_its_fault)
             exchange.serving.append(task)
 
-    async def _serve(self, node: Node, exchange: Exchange) -> None:
+    async def _serve(self, node: "Node", exchange: Exchange) -> None:
         # Over HTTP this one has no body.
         request: Any = DeleteGroupRequest() if exchange.operation is ops.DELETE_GROUP else exchange.body
         asked = Asked(self.next_number(), exchange.group_id, request, self.now_ms)
         self._trace.note(self.now_ms, f"-> {exchange.group_id} {exchange.who} #{asked.number} {short(request)}")
         self._door.asked(asked)
+        node.service.asking = asked
         try:
             answer = await node.service.call(exchange.group_id, request, host="192.0.2.1")
         except asyncio.CancelledError:
@@ -194,15 +269,16 @@ class Network:
 
     def _answer(self, exchange: Exchange, answer: BaseModel | Failure) -> None:
         text = f"answer to {exchange.who} {exchange.operation.name}"
-        if self._strikes("answer_lost", text):
+        if self.strikes("answer_lost", text):
             self._lost.append(exchange)
             return
         outcome = outcome_of(answer)
-        if self._strikes("connection_reset", text):
+        if self.strikes("connection_reset", text):
             outcome = Unreachable("connection reset")
-        self._later(self._delay_ms(text), self._end, exchange, outcome)
+        self.later(self._delay_ms(text), self.end, exchange, outcome)
 
-    def _end(self, exchange: Exchange, outcome: Outcome) -> None:
+    def end(self, exchange: Exchange, outcome: Outcome) -> None:
+        """Tell who waits for it, unless somebody has."""
         on_end, exchange.on_end = exchange.on_end, None
         if exchange.timeout is not None:
             exchange.timeout.cancel()

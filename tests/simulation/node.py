@@ -4,18 +4,22 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
-from coordinator.core.effects import Event, Failure
+from coordinator.core.commands import GroupRequest
+from coordinator.core.effects import Event, Failure, GroupAnswer
 from coordinator.core.group import Group
-from coordinator.runtime.lane import Lane
+from coordinator.runtime.lane import Lane, Waiting
 from coordinator.runtime.ownership import NodeAddress, SoleOwner
 from coordinator.runtime.service import Phase, Service
-from coordinator.runtime.shard import Shard
+from coordinator.runtime.shard import Shard, ShardState
 from coordinator.storage.contract import AppendFigures
 from protocol.errors import ErrorCode
 from tests.simulation.disk import Disk, Drive
 from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import Asked, Door, Network
 from tests.simulation.plan import Plan
+from tests.simulation.session_door import SessionDoor
 
 HERE = NodeAddress("node-1", "http://node-1")
 EPOCH_MS = 1_700_000_000_000
@@ -58,11 +62,36 @@ class Seen:
     is_idle: bool
 
 
+class AskedService(Service):
+    """The service, which tells of each call at the door whether it waits. `asking` is set before the call is made."""
+
+    def __init__(self, on_wait: Callable[[Asked], None], *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._on_wait = on_wait
+        self.asking: Asked | None = None
+
+    def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | Waiting:
+        asking, self.asking = self.asking, None
+        answer = super().ask(group_id, request, host=host)
+        if asking is not None and isinstance(answer, Waiting):
+            asking.waits = True
+            self._on_wait(asking)
+        return answer
+
+
 class Node:
     """A process. `watch` is told of the events that the service lets out."""
 
     def __init__(
-        self, number: int, plan: Plan, loop: VirtualLoop, disk: Disk, watch: Callable[[Event], None], ids: Iterator[int]
+        self,
+        number: int,
+        plan: Plan,
+        loop: VirtualLoop,
+        disk: Disk,
+        watch: Callable[[Event], None],
+        ids: Iterator[int],
+        network: Network,
+        at_door: Door,
     ) -> None:
         self.number = number
         self.is_up = True
@@ -71,7 +100,8 @@ class Node:
         self._drive = Drive(disk)
         span = plan.clock_jitter_ms
         self.clock = NodeClock(loop, (lambda: disk.chance.randint(-1, span)) if span else (lambda: 0))
-        self.service = Service(
+        self.service = AskedService(
+            at_door.waits,
             self._drive,
             clock=self.clock,
             ownership=SoleOwner(HERE),
@@ -81,6 +111,7 @@ class Node:
             draw_id=lambda: f"{next(ids):05}",
             observer=self,
         )
+        self.door = SessionDoor(self.service, loop, plan.server_ping_ms, at_door, network.next_number, network.note)
         self.starting = loop.create_task(self.service.start())
 
     def kill(self) -> None:
@@ -88,6 +119,7 @@ class Node:
         self.is_up = False
         self.clock.is_stopped = True
         self._drive.cut_power()
+        self.door.kill()
         gone = Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "This answer never leaves the dead process.")
         for shard in self.shards:
             for lane in shard.lanes.values():
@@ -101,7 +133,7 @@ class Node:
 
     async def drain(self) -> None:
         """End in good order."""
-        await self.service.drain()
+        await self.door.drain(self.service.drain)
         self.is_up = False
         self.clock.is_stopped = True
 
@@ -123,6 +155,11 @@ class Node:
             return None
         lane = self.shards[self.service._shard_of(group_id)].lanes.get(group_id)
         return None if lane is None else _seen(lane)
+
+    def is_loading(self, group_id: str) -> bool:
+        """The group is there, perhaps, when its shard or the group has been read."""
+        shard = self.shards[self.service._shard_of(group_id)]
+        return shard.state in (ShardState.LOADING, ShardState.FAILED) or group_id in shard._reloads
 
     @property
     def timers_set(self) -> int:

@@ -11,6 +11,7 @@ from coordinator.storage.contract import BatchLimits
 from coordinator.storage.memory import MEMORY_LIMITS
 
 NETWORK_FAULTS = ("request_lost", "answer_lost", "delayed", "doubled", "connection_reset")
+LINE_FAULTS = ("line_cut", "line_lost", "push_lost", "push_doubled", "handshake_lost")
 STORE_FAULTS = (
     "store_slow",
     "store_refused",
@@ -51,6 +52,14 @@ TOPIC_ACTIONS = {
     "topic_deleted": 5,
 }
 """What may be done to the registry in a run, with its weight where it has it."""
+SESSION_ACTIONS = {
+    "cut": 5,
+    "late_line": 5,
+    "half_open": 3,
+    "proxy_restart": 2,
+    "switch": 4,
+}
+"""What may be done to sessions in a run that has any, with its weight where it has it."""
 RETENTION_MS, SHORT_RETENTION_MS = 604_800_000, 12_000
 LOOK_MS, SHORT_LOOK_MS = 600_000, 5_000
 """How old an offset gets, and how often a group is looked at; short in some runs, so that something expires."""
@@ -103,6 +112,14 @@ class Plan:
     rates: dict[str, float] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     offers: tuple[tuple[str, ...], ...] = EAGER
+    session_share: float = 0.0
+    """How many of the members are on sessions."""
+    server_ping_ms: int = 15_000
+    client_ping_ms: int = 5_000
+    mates_max: int = 1
+    """Members that share a process, and so a connection."""
+    graces_ms: tuple[int | None, ...] = (None,)
+    """What their joins name."""
 
 
 def plan_of(seed: int) -> Plan:
@@ -159,7 +176,29 @@ def plan_of(seed: int) -> Plan:
         weights=weights,
         offers=COOPERATIVE if random.Random(f"cooperative {seed}").random() < 0.4 else EAGER,
     )
-    return _narrowed(plan) if plan.limits is NARROWEST else plan
+    plan = _narrowed(plan) if plan.limits is NARROWEST else plan
+    return _with_sessions(plan, share)
+
+
+def _with_sessions(plan: Plan, share: float) -> Plan:
+    """In two of three runs, members on sessions beside those on HTTP, or in their place."""
+    chance = random.Random(f"sessions {plan.seed}")
+    rates = {kind: (chance.choice([0.01, 0.05, 0.1]) if chance.random() < share else 0.0) for kind in LINE_FAULTS}
+    weights = {kind: weight for kind, weight in SESSION_ACTIONS.items() if chance.random() < share}
+    session_share = chance.choice([0.0, 0.5, 1.0])
+    if not session_share:
+        return replace(plan, rates={**plan.rates, **dict.fromkeys(LINE_FAULTS, 0.0)})
+    return replace(
+        plan,
+        rates={**plan.rates, **rates},
+        weights={**plan.weights, **weights},
+        session_share=session_share,
+        server_ping_ms=chance.choice([1_000, 4_000, 15_000]),
+        client_ping_ms=chance.choice([800, 3_000]),
+        mates_max=chance.choice([1, 1, 2, 4]),
+        graces_ms=chance.choice([(None,), (None, 400), (None, 1_000, 8_000)]),
+        rules=replace(plan.rules, disconnect_grace_ms=chance.choice([500, 2_000, 2_000, 6_000])),
+    )
 
 
 def _narrowed(plan: Plan) -> Plan:

@@ -124,7 +124,15 @@ class Stages:
     async def _stay_quiet(self) -> None:
         self._world.trace.note(self._world.now_ms, "== quiet")
         self._world.judge.i9.is_quiet = True
-        for _ in range(4):
+        for part in range(4):
+            if part == 1:
+                # A blip, of which every member comes back in its grace: it moves nothing.
+                self._world.cut_all_lines()
+            elif part == 2:
+                # What a line still held is read after what is said on the next one, and moves nothing either.
+                for client in self._world.running():
+                    if client.link is not None and not client.is_on_http:
+                        client.leave_a_heartbeat_behind()
             await asyncio.sleep((max(self._world.plan.session_timeouts_ms) / 3 + 500) / 1000)
             self._world.judge.i6.overdue()
         why = self._unsettled()
@@ -171,6 +179,7 @@ class Stages:
         await self._world.node.drain()
         await asyncio.sleep(0.002)
         self._world.judge.i6.all_answered()
+        self._world.judge.i13.nothing_left(self._world.node)
         await self._world.check_load()
         await asyncio.sleep(0.1)
         left = [task.get_name() for task in asyncio.all_tasks(self._world.loop) if task is not asyncio.current_task()]

@@ -26,6 +26,7 @@ from coordinator.core.effects import (
 from coordinator.runtime.loading import stored_groups
 from coordinator.storage.contract import BatchLimits, Write
 from member.core import events as ev
+from member.core.states import State
 from member.options import MemberOptions
 from protocol import messages as m
 from protocol import operations as ops
@@ -34,10 +35,11 @@ from tests.simulation.checker import Sight, TopicDeletion
 from tests.simulation.checkers import Judge
 from tests.simulation.client import Client
 from tests.simulation.disk import SLOW_MS, Disk
+from tests.simulation.link import Link
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Answer, Asked, Door, Exchange, Network, raise_its_fault
 from tests.simulation.node import EPOCH_MS, Node, member_ids
-from tests.simulation.plan import NETWORK_FAULTS, NODE_STALL_MS, Plan
+from tests.simulation.plan import LINE_FAULTS, NETWORK_FAULTS, NODE_STALL_MS, Plan
 from tests.simulation.trace import Trace, Violation
 
 GROWTH_MAX = 20
@@ -62,11 +64,15 @@ class World(Door):
         stall_ms = max(NODE_STALL_MS) if "node_stall" in plan.weights else 0
         self.judge.i6.slack_ms += 4 * (plan.store_delay_max_ms + slow_ms) + stall_ms + plan.clock_jitter_ms
         self.disk = Disk(plan, chance, self._stored, self._disk_fault)
-        self.network = Network(loop, chance, trace, {kind: plan.rates[kind] for kind in NETWORK_FAULTS}, self)
+        self.network = Network(
+            loop, chance, trace, {kind: plan.rates[kind] for kind in (*NETWORK_FAULTS, *LINE_FAULTS)}, self
+        )
         self.node: Node | None = None
         self.clients: list[Client] = []
         self.away: list[MemberOptions] = []
         self.is_calm = False
+        self._line_chance = random.Random(f"lines {plan.seed}")
+        self.links: list[Link] = []
         self._ids = member_ids()
         self.numbers = count(1)
         self.offsets = count(1)
@@ -107,8 +113,24 @@ class World(Door):
         self.sight.number = self.network.next_number()
         self._tell("answered", asked, answer)
 
-    def hung_up(self, asked: Asked) -> None:
-        self._tell("hung_up", asked)
+    def waits(self, asked: Asked) -> None:
+        self._tell("waits", asked)
+
+    def hung_up(self, asked: Asked, *, connection_lost: bool = False) -> None:
+        self._tell("hung_up", asked, connection_lost)
+
+    def framed(self, line: int, call_id: int | str) -> None:
+        self._tell("framed", line, call_id)
+
+    def rested(self, line: int) -> None:
+        self._tell("rested", line)
+
+    def sent(self, line: int, said: dict[str, Any]) -> None:
+        self.trace.note(self.now_ms, f"   line {line} < {str(said)[:120]}")
+        self._tell("sent", line, said)
+
+    def session_ended(self, line: int, by_client: bool) -> None:
+        self._tell("session_ended", line, by_client)
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, RebalanceBegan):
@@ -122,6 +144,9 @@ class World(Door):
 
     def _believed(self, client: Client) -> None:
         self._tell("believed", client)
+
+    def _heard(self, client: Client, generation_id: int, state: State, before_id: int) -> None:
+        self._tell("heard", client, generation_id, state, before_id)
 
     def _after_turn(self) -> None:
         node = self.node
@@ -142,7 +167,7 @@ class World(Door):
         number = next(self._nodes)
         self.trace.note(self.now_ms, f"   node {number} begins")
         self.node = self.sight.node = self.network.node = Node(
-            number, self.plan, self.loop, self.disk, self._happened, self._ids
+            number, self.plan, self.loop, self.disk, self._happened, self._ids, self.network, self
         )
         self._looked_at = 0
         if "topic_grows" in self.plan.weights and self.sight.fold.topics.keys() == TOPICS.keys():
@@ -219,11 +244,37 @@ class World(Door):
             trace=self.trace,
             numbers=self.numbers,
             on_view=self._believed,
+            on_push=self._heard,
+            link=self._link(),
+            grace_ms=self._line_chance.choice(self.plan.graces_ms),
         )
         self.clients.append(client)
         who = f"{chosen.group_id} {chosen.group_instance_id or 'dynamic'} {chosen.topics}"
         self.trace.note(self.now_ms, f"   {client.name} starts: {who}")
         client.feed(ev.Started())
+        client.learn_of_session()
+
+    def _link(self) -> Link | None:
+        """The session of a process that begins, or of one that takes another member; None for one on HTTP."""
+        chance, plan = self._line_chance, self.plan
+        if chance.random() >= plan.session_share:
+            return None
+        with_room = [link for link in self.links if link.has_room]
+        if with_room and chance.random() < 0.6:
+            return chance.choice(with_room)
+        name = f"p{len(self.links) + 1}"
+        link = Link(name, self.loop, self.network, chance, plan.client_ping_ms, plan.mates_max)
+        self.links.append(link)
+        return link
+
+    def mates_of(self, client: Client) -> list[Client]:
+        """Who is in the same process, itself too."""
+        return [one for one in self.clients if one is client or (one.link is client.link is not None)]
+
+    def cut_all_lines(self) -> None:
+        """What stands between all clients and the node begins anew: each session ends, as both sides see."""
+        for link in self.links:
+            link.cut("both")
 
     def _new_options(self) -> MemberOptions:
         chance, plan = self.chance, self.plan

@@ -1,0 +1,339 @@
+"""One connection: what is said at one end comes out at the other in its order, late perhaps, until somebody ends it.
+
+Nothing is lost on a line that both ends believe in; but either end may go, with a word or without, and a line may be
+half-open: both ends believe in it, and whatever is said on it is gone.
+"""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from aiohttp import WSMsgType
+
+from tests.simulation.loop import VirtualLoop
+
+WINDOW_BYTES = 1_500
+"""What the systems on both sides hold of what one does not read, before it waits in the sender's own buffer."""
+BYTE_WEIGHT = 64
+"""As how many bytes each one counts that waits there: so that small messages meet the limits of large ones."""
+GOODBYE_S = 1.0
+
+
+class Kind(Enum):
+    """Of a frame. GONE: the other end is no more, and has not said so."""
+
+    TEXT = "text"
+    PING = "ping"
+    PONG = "pong"
+    CLOSE = "close"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Something on its way."""
+
+    kind: Kind
+    text: bytes = b""
+    code: int = 1000
+
+
+class Pipe:
+    """One direction of a line. `held` says for how many seconds nobody can read; it is asked for every frame."""
+
+    def __init__(self, loop: VirtualLoop, come: Callable[[Frame], None], held: Callable[[], float]) -> None:
+        self._loop = loop
+        self._come = come
+        self._held = held
+        self._frames: deque[Frame] = deque()
+        self._last_at = 0.0
+        self._late_until = 0.0
+        self.vanishes = False
+        self.unread_bytes = 0
+
+    def put(self, frame: Frame, delay_ms: int) -> None:
+        """Send; what vanishes was sent all the same, and is never read."""
+        self.unread_bytes += len(frame.text)
+        if self.vanishes:
+            return
+        self._frames.append(frame)
+        self._last_at = max(self._last_at, self._loop.time() + delay_ms / 1000)
+        self._loop.call_at(self._last_at, self._arrive)
+
+    def _arrive(self) -> None:
+        """The oldest one comes, whichever this was planned for: so nothing overtakes."""
+        if self.vanishes or not self._frames:
+            return
+        wait_s = max(self._held(), self._late_until - self._loop.time())
+        if wait_s > 0:
+            if wait_s < math.inf:
+                self._loop.call_later(wait_s + 0.001, self._arrive)
+            return
+        frame = self._frames.popleft()
+        self.unread_bytes -= len(frame.text)
+        self._come(frame)
+
+    def delay(self, for_ms: int) -> None:
+        """What is on its way comes so much later."""
+        self._late_until = self._loop.time() + for_ms / 1000
+
+    def clear(self) -> None:
+        """What is on its way never comes."""
+        self._frames.clear()
+
+    def hurry(self) -> None:
+        """All that is on its way comes now."""
+        self._last_at = self._late_until = self._loop.time()
+        for _ in self._frames:
+            self._loop.call_soon(self._arrive)
+
+    def end(self) -> None:
+        """What is on its way never comes, nor anything later."""
+        self.vanishes = True
+        self.clear()
+
+
+class Line:
+    """A connection with its two ends. Numbers order lines by their beginning."""
+
+    def __init__(
+        self,
+        number: int,
+        loop: VirtualLoop,
+        *,
+        delay_ms: Callable[[], int],
+        client: Callable[[Frame], None],
+        client_held: Callable[[], float],
+        server_held: Callable[[], float],
+        ping_ms: int,
+    ) -> None:
+        self.number = number
+        self.socket = LineSocket(self, loop, ping_ms, server_held)
+        self.up = Pipe(loop, self.socket.come, server_held)
+        self.down = Pipe(loop, client, client_held)
+        self._delay_ms = delay_ms
+
+    def say(self, frame: Frame) -> None:
+        """From the client's end."""
+        self.up.put(frame, self._delay_ms())
+
+    def answer(self, frame: Frame) -> None:
+        """From the service's end."""
+        self.down.put(frame, self._delay_ms())
+
+    def lose(self) -> None:
+        """It is half-open from now on: nothing comes out at either end, and neither end is told."""
+        self.up.end()
+        self.down.end()
+
+    def hurry(self) -> None:
+        """All that is on its way comes now."""
+        self.up.hurry()
+        self.down.hurry()
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What `receive` gives, as aiohttp would."""
+
+    type: WSMsgType
+    data: Any = None
+
+
+_KINDS = {Kind.TEXT: WSMsgType.TEXT, Kind.CLOSE: WSMsgType.CLOSE}
+
+
+class LineSocket:
+    """The service's end of a line: `coordinator.http.session.Wire`, by the rules of aiohttp's WebSocketResponse.
+
+    It is its own writer and transport. `on_frame` is told of each call that is handed over, `on_rest` when the session
+    asks for the next, and `on_sent` of each text that goes out.
+    """
+
+    def __init__(self, line: Line, loop: VirtualLoop, ping_ms: int, held: Callable[[], float]) -> None:
+        """`held` says for how many seconds the node stands still."""
+        self.line = line
+        self._held = held
+        self.on_frame: Callable[[bytes], None] = lambda text: None
+        self.on_rest: Callable[[], None] = lambda: None
+        self.on_sent: Callable[[bytes], None] = lambda text: None
+        self._loop = loop
+        self._ping_s = ping_ms / 1000
+        self._inbox: deque[Received] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        self._reader_left: asyncio.Future[None] | None = None
+        self._goodbye: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._error: BaseException | None = None
+        self._is_lost = False
+        self.is_closed = False
+        self.is_cut = False
+        self._await_silence()
+
+    @property
+    def writer(self) -> "LineSocket":
+        return self
+
+    @property
+    def transport(self) -> "LineSocket":
+        return self
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing can be sent any more."""
+        return self.is_closed or self.is_cut
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    # --- what comes --------------------------------------------------------------------------------------------------
+
+    def come(self, frame: Frame) -> None:
+        """From the line."""
+        if self.is_cut:
+            return
+        if frame.kind is Kind.GONE:
+            self._lost()
+            return
+        if not self.is_closed:
+            self._await_silence()
+        if frame.kind is Kind.PING:
+            self.line.answer(Frame(Kind.PONG))
+        elif frame.kind is Kind.CLOSE and self._goodbye is not None:
+            _wake(self._goodbye)
+        elif frame.kind in _KINDS:
+            self._give(Received(_KINDS[frame.kind], frame.text))
+
+    def _lost(self) -> None:
+        """The client has gone without a word."""
+        self._is_lost = True
+        self._cut()
+        if not self.is_closed:
+            # What came before it is read first.
+            self._give(Received(WSMsgType.CLOSED))
+
+    def _give(self, received: Received) -> None:
+        self._inbox.append(received)
+        _wake(self._reader)
+
+    async def receive(self) -> Received:
+        self.on_rest()
+        while not self._inbox:
+            if self.is_closed:
+                return Received(WSMsgType.CLOSED)
+            self._reader = self._loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+                _wake(self._reader_left)
+        received = self._inbox.popleft()
+        if received.type is WSMsgType.CLOSED:
+            self._set_closed()
+        elif received.type is WSMsgType.TEXT:
+            if self.is_closed:
+                return Received(WSMsgType.CLOSED)
+            self.on_frame(received.data)
+        elif received.type is WSMsgType.CLOSE and not self.is_closed:
+            self._set_closed()
+            self.line.answer(Frame(Kind.CLOSE))
+        return received
+
+    # --- what goes ---------------------------------------------------------------------------------------------------
+
+    async def send_frame(self, message: bytes, opcode: WSMsgType) -> None:
+        assert opcode is WSMsgType.TEXT
+        if self.is_gone:
+            raise ConnectionResetError("Cannot write to closing transport")
+        self.line.answer(Frame(Kind.TEXT, message))
+        self.on_sent(message)
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self.is_cut else max(0, self.line.down.unread_bytes - WINDOW_BYTES) * BYTE_WEIGHT
+
+    async def drain(self) -> None:
+        while self.get_write_buffer_size() > 0 and not self.is_cut:
+            self._drained = self._loop.create_future()
+            # Looked at again and again: a client's reading wakes nobody here.
+            self._loop.call_later(0.05, _wake, self._drained)
+            await self._drained
+        if self._is_lost:
+            raise ConnectionError("Connection lost")
+
+    async def close(self, *, code: int, message: bytes, drain: bool) -> bool:
+        if self.is_closed:
+            return False
+        self._set_closed()
+        self._goodbye = self._loop.create_future()
+        self.line.answer(Frame(Kind.CLOSE, message, code))
+        if self._reader is not None:
+            self._reader_left = self._loop.create_future()
+            self._give(Received(WSMsgType.CLOSING))
+            await self._reader_left
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await self._goodbye
+        except TimeoutError:
+            self.abort()
+        return True
+
+    def abort(self) -> None:
+        """Cut the line from this end."""
+        if not self.is_cut:
+            self._set_closed()
+            self._cut()
+            self.line.answer(Frame(Kind.GONE))
+
+    # --- its state ---------------------------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        self.is_cut = True
+        self._stop_pinging()
+        self.line.up.end()
+        _wake(self._goodbye)
+        _wake(self._drained)
+
+    def _set_closed(self) -> None:
+        self.is_closed = True
+        self._stop_pinging()
+
+    def _stop_pinging(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _await_silence(self) -> None:
+        """Something came: the next ping is a whole interval away."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._ping_s, self._ping)
+
+    def _ping(self) -> None:
+        if not self._stands_still(self._ping):
+            self.line.answer(Frame(Kind.PING))
+            self._timer = self._loop.call_later(self._ping_s / 2, self._miss_pong)
+
+    def _stands_still(self, then: Callable[[], None]) -> bool:
+        """The node's timers wait with it, and come after what has arrived meanwhile."""
+        wait_s = self._held()
+        if wait_s > 0:
+            self._timer = self._loop.call_later(wait_s + 0.01, then)
+        return wait_s > 0
+
+    def _miss_pong(self) -> None:
+        if self._stands_still(self._miss_pong):
+            return
+        error = TimeoutError("No PONG received")
+        self._error = error
+        self.abort()
+        if self._reader is not None:
+            self._give(Received(WSMsgType.ERROR, error))
+
+
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
