@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from aiohttp import WebSocketError, WSCloseCode, WSMsgType
@@ -25,7 +26,6 @@ from coordinator.http.answer_text import status_of, text_of
 from coordinator.http.contract import Figures, GroupService, WaitingCall
 from coordinator.http.errors import Refused, problem_of, refuse, refuse_http
 from coordinator.http.inputs import LARGE_BYTES, BodyLimits, parse_beside
-from coordinator.http.session_socket import Socket
 from coordinator.http.session_text import (
     DRAIN_TEXT,
     Id,
@@ -36,6 +36,8 @@ from coordinator.http.session_text import (
     push_text,
     read_id,
 )
+from coordinator.http.session_wire import Wire
+from coordinator.runtime.carriers import is_refusal
 from protocol import messages as m
 from protocol import session_messages as s
 from protocol.errors import ErrorCode
@@ -45,6 +47,9 @@ RESTING_BYTES = 65_536
 """Bytes that wait to be sent, above which no further call is read."""
 
 log = logging.getLogger("rallypoint.http")
+
+_NUMBERS = count(1)
+"""Orders the sessions of a process by their beginning."""
 
 
 class End(NamedTuple):
@@ -97,10 +102,11 @@ class Session:
     """What is said on one connection. It is a carrier of members."""
 
     def __init__(self, room: SessionRoom, host: str, *, is_authenticated: bool) -> None:
+        self.number = next(_NUMBERS)
         self._room = room
         self._host = host
         self.is_authenticated = is_authenticated
-        self._socket: Socket | None = None
+        self._socket: Wire | None = None
         self._calls: dict[int | str, tuple[WaitingCall, bool]] = {}
         self._ending: Ending | None = None
         self._goodbye: asyncio.Task[None] | None = None
@@ -109,7 +115,7 @@ class Session:
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
-    async def serve(self, socket: Socket) -> None:
+    async def serve(self, socket: Wire) -> None:
         """Answer what comes until the session ends."""
         self._socket = socket
         if self._ending is not None:
@@ -149,7 +155,7 @@ class Session:
             self.end(Ending.FAULT, "the service met a fault of its own")
         return True
 
-    async def _read(self, socket: Socket) -> Ending:
+    async def _read(self, socket: Wire) -> Ending:
         """Take what was not taken at once, until the end comes."""
         while True:
             self._takes_at_once = not socket.has_queued
@@ -301,27 +307,29 @@ class Session:
         """A call that waited is answered, in the middle of somebody's release: nothing may be raised."""
         del self._calls[call.id]
         try:
-            self._settle(call, member_id, answer)
+            self._settle(call, member_id, answer, has_waited=True)
         except Exception:
             log.exception("a fault of the service, in the answer to %s on a session", call.op)
             self.end(Ending.FAULT, "the service met a fault of its own")
 
-    def _settle(self, call: s.GroupCall, member_id: str, answer: BaseModel | Failure) -> None:
+    def _settle(
+        self, call: s.GroupCall, member_id: str, answer: BaseModel | Failure, *, has_waited: bool = False
+    ) -> None:
+        """Answer. A call that has waited counted when it came: the member may have called elsewhere since."""
         carriers = self._room.service.carriers
         if isinstance(answer, Failure):
             if member_id and answer.code in _NOBODY:
                 carriers.drop(call.group_id, member_id, self)
-            elif member_id and answer.code is ErrorCode.REBALANCE_IN_PROGRESS and not answer.superseded:
+            elif member_id and not has_waited and not is_refusal(answer):
                 carriers.carry(call.group_id, member_id, self)
         elif isinstance(answer, m.LeaveAnswer):
-            for left in answer.members:
-                if left.error_code == ErrorCode.NONE:
-                    carriers.drop(call.group_id, left.member_id)
-        else:
-            if isinstance(answer, _NAMING):
-                member_id = answer.member_id or member_id
-            if member_id:
+            carriers.forget_who_left(call.group_id, answer)
+        elif member_id:
+            if not has_waited:
                 carriers.carry(call.group_id, member_id, self)
+        elif isinstance(answer, _NAMING) and answer.member_id:
+            # A first join: nobody knew the id before.
+            carriers.carry(call.group_id, answer.member_id, self)
         self._answer(call.id, call.op, answer)
 
     # --- what goes out -----------------------------------------------------------------------------------------------

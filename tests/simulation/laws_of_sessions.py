@@ -241,7 +241,7 @@ class I14Graces(Checker):
                 self.fail(f"{who} is taken for dead by its connection, which it has not lost, or come back since")
         elif lost.at_ms is not None and lost.grace_ms is not None:
             had_ms = self.sight.now_ms - lost.at_ms
-            if had_ms < lost.grace_ms - 1:
+            if had_ms < lost.grace_ms - HEAD_START_MS:
                 self.fail(f"{who} had {had_ms} ms of {lost.grace_ms} to come back")
 
     def turned(self, node: Node, seen: Iterable[Seen]) -> None:

@@ -148,18 +148,17 @@ _KINDS = {Kind.TEXT: WSMsgType.TEXT, Kind.CLOSE: WSMsgType.CLOSE}
 
 
 class LineSocket:
-    """The service's end of a line: `coordinator.http.session.Wire`, by the rules of aiohttp's WebSocketResponse.
+    """The service's end of a line: `coordinator.http.session_wire.Wire`, by the rules of aiohttp's WebSocketResponse.
 
-    It is its own writer and transport. `on_frame` is told of each call that is handed over, `on_rest` when the session
-    asks for the next, and `on_sent` of each text that goes out.
+    It is its own writer and transport. A text that `take` does not take as it comes is in `receive` then.
+    `on_sent` is told of each text that goes out.
     """
 
     def __init__(self, line: Line, loop: VirtualLoop, ping_ms: int, held: Callable[[], float]) -> None:
         """`held` says for how many seconds the node stands still."""
         self.line = line
         self._held = held
-        self.on_frame: Callable[[bytes], None] = lambda text: None
-        self.on_rest: Callable[[], None] = lambda: None
+        self.take: Callable[[bytes], bool] = lambda text: False
         self.on_sent: Callable[[bytes], None] = lambda text: None
         self._loop = loop
         self._ping_s = ping_ms / 1000
@@ -206,8 +205,11 @@ class LineSocket:
             self.line.answer(Frame(Kind.PONG))
         elif frame.kind is Kind.CLOSE and self._goodbye is not None:
             _wake(self._goodbye)
-        elif frame.kind in _KINDS:
+        elif frame.kind in _KINDS and not self._is_taken(frame):
             self._give(Received(_KINDS[frame.kind], frame.text))
+
+    def _is_taken(self, frame: Frame) -> bool:
+        return frame.kind is Kind.TEXT and not self._inbox and not self.is_closed and self.take(frame.text)
 
     def _lost(self) -> None:
         """The client has gone without a word."""
@@ -222,7 +224,6 @@ class LineSocket:
         _wake(self._reader)
 
     async def receive(self) -> Received:
-        self.on_rest()
         while not self._inbox:
             if self.is_closed:
                 return Received(WSMsgType.CLOSED)
@@ -238,7 +239,6 @@ class LineSocket:
         elif received.type is WSMsgType.TEXT:
             if self.is_closed:
                 return Received(WSMsgType.CLOSED)
-            self.on_frame(received.data)
         elif received.type is WSMsgType.CLOSE and not self.is_closed:
             self._set_closed()
             self.line.answer(Frame(Kind.CLOSE))
@@ -246,18 +246,21 @@ class LineSocket:
 
     # --- what goes ---------------------------------------------------------------------------------------------------
 
-    async def send_frame(self, message: bytes, opcode: WSMsgType) -> None:
-        assert opcode is WSMsgType.TEXT
+    def send_text(self, text: bytes) -> None:
         if self.is_gone:
-            raise ConnectionResetError("Cannot write to closing transport")
-        self.line.answer(Frame(Kind.TEXT, message))
-        self.on_sent(message)
+            return
+        self.line.answer(Frame(Kind.TEXT, text))
+        self.on_sent(text)
 
-    def get_write_buffer_size(self) -> int:
+    def flush(self) -> None:
+        """All is sent at once."""
+
+    @property
+    def unsent_bytes(self) -> int:
         return 0 if self.is_cut else max(0, self.line.down.unread_bytes - WINDOW_BYTES) * BYTE_WEIGHT
 
     async def drain(self) -> None:
-        while self.get_write_buffer_size() > 0 and not self.is_cut:
+        while self.unsent_bytes > 0 and not self.is_cut:
             self._drained = self._loop.create_future()
             # Looked at again and again: a client's reading wakes nobody here.
             self._loop.call_later(0.05, _wake, self._drained)

@@ -85,20 +85,18 @@ class SessionDoor:
         if not self.is_up or self.sessions._is_closed or self.service.phase in {"draining", "stopped"}:
             return False
         watched = WatchedService(self, line)
-        session = Session(self._room(cast(GroupService, watched)), "192.0.2.1", is_authenticated=True)
-        watched.session = session
+        session = SeenSession(self._room(cast(GroupService, watched)), watched)
         self.sessions._open[session] = None
         self.lines[line] = session
         self.tally.sessions_open(+1)
-        task = self.loop.create_task(self._serve(line, session, watched))
+        line.socket.take = session.take_at_once
+        line.socket.on_sent = watched.sent
+        task = self.loop.create_task(self._serve(line, session))
         task.add_done_callback(raise_its_fault)
         return True
 
-    async def _serve(self, line: Line, session: Session, watched: "WatchedService") -> None:
+    async def _serve(self, line: Line, session: Session) -> None:
         """As aiohttp serves `Socket`."""
-        line.socket.on_frame = watched.framed
-        line.socket.on_rest = watched.rested
-        line.socket.on_sent = watched.sent
         try:
             await session.serve(line.socket)
         except ConnectionError:
@@ -152,7 +150,6 @@ class WatchedService:
         self._door = door
         self._line = line
         self._call_id: int | str | None = None
-        self.session: Session | None = None
 
     @property
     def carriers(self) -> Carriers:
@@ -181,7 +178,7 @@ class WatchedService:
             door.watch.session_ended(self._line.number, by_client)
             door.service.end_session(carrier, by_client=by_client)
 
-    # --- what the socket tells ---------------------------------------------------------------------------------------
+    # --- what the session tells --------------------------------------------------------------------------------------
 
     def framed(self, text: bytes) -> None:
         """A call is handed to the session."""
@@ -190,15 +187,29 @@ class WatchedService:
         self._door.watch.framed(self._line.number, self._call_id)
 
     def rested(self) -> None:
-        """The session has done with it, or is about to begin."""
-        assert self.session is not None
-        if self.session._ending is None and not self._line.socket.is_gone:
+        """The session has done with it."""
+        if not self._line.socket.is_gone:
             self._door.watch.rested(self._line.number)
 
     def sent(self, text: bytes) -> None:
         """A text goes out."""
         if self._door.is_up:
             self._door.watch.sent(self._line.number, from_json(text))
+
+
+class SeenSession(Session):
+    """A session that tells of each call that it takes."""
+
+    def __init__(self, room: SessionRoom, watched: WatchedService) -> None:
+        super().__init__(room, "192.0.2.1", is_authenticated=True)
+        self._watched = watched
+
+    def _take(self, text: bytes) -> None:
+        if self._ending is None:
+            self._watched.framed(text)
+            super()._take(text)
+        if self._ending is None:
+            self._watched.rested()
 
 
 class WatchedCall:

@@ -18,15 +18,15 @@ async def unloaded_room(fault: Fault) -> tuple[Room, str, Carrier]:
     """A group of one carried member, that is being loaded anew and comes no further."""
     room = await Room().start()
     ids = await room.form("g", "a")
-    carrier = Session(1)
-    room.service.carriers.carry("g", ids["a"], carrier)
     room.store.scan_gate.shut()
     room.store.faults.append(fault)
-    room.ask("g", commit(1))
+    room.ask("g", commit(1, ids["a"], 1))
     await settle()
     # A shard is tried again after a while, a group at once.
     await room.clock.run(0 if fault is Fault.NOT_STORED else 500)
     assert room.store.scan_gate.waiting == 1
+    carrier = Session(1)
+    room.service.carriers.carry("g", ids["a"], carrier)
     return room, ids["a"], carrier
 
 
