@@ -48,15 +48,13 @@ class Client:
         on_view: Callable[["Client"], None],
         on_push: Callable[["Client", int, State, int], None],
         link: Link | None = None,
-        grace_ms: int | None = None,
     ) -> None:
-        """`link`: the session of its process, which it uses unless `is_on_http`. `grace_ms`: what its joins name.
+        """`link`: the session of its process, which it uses unless `is_on_http`.
         `on_push` is told of each pushed rebalance that was heard: its generation, and state and generation before.
         """
         self.name = name
         self.link = link
         self.is_on_http = link is None
-        self._grace_ms = grace_ms
         self.options = options
         self.machine = Membership(options, assignors)
         self.callback_ms = 1
@@ -217,10 +215,7 @@ class Client:
             self._open.pop(send.call_id, None)
             self._later(lambda: self.feed(ev.CallEnded(send.call_id, outcome)))
 
-        body = send.body
-        if isinstance(body, m.JoinRequest) and self._grace_ms is not None:
-            body = body.model_copy(update={"disconnect_grace_ms": self._grace_ms})
-        exchange = Exchange(self.name, self.group_id, send.operation, body, ended)
+        exchange = Exchange(self.name, self.group_id, send.operation, send.body, ended)
         self._open[send.call_id] = exchange
         if self.link is None or self.is_on_http or send.operation.name not in OPERATIONS_BY_OP:
             self._network.send(exchange, send.timeout_ms)

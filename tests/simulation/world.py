@@ -246,7 +246,6 @@ class World(Door):
             on_view=self._believed,
             on_push=self._heard,
             link=self._link(),
-            grace_ms=self._line_chance.choice(self.plan.graces_ms),
         )
         self.clients.append(client)
         who = f"{chosen.group_id} {chosen.group_instance_id or 'dynamic'} {chosen.topics}"
@@ -291,6 +290,7 @@ class World(Door):
             group_instance_id=instance,
             assignors=chance.choice(plan.offers),
             session_timeout_ms=session_ms,
+            disconnect_grace_ms=self._line_chance.choice(plan.graces_ms),
             rebalance_timeout_ms=chance.choice(plan.rebalance_timeouts_ms),
             heartbeat_wait_ms=chance.choice([0, 20_000, 20_000]),
             request_timeout_ms=chance.choice([1_000, 2_000]),
