@@ -284,13 +284,10 @@ class Link:
         if self.line is not None:
             self.line.down.hurry()
 
-    def hurry(self) -> None:
-        """The wires are healed: what is late comes now, and a line that is half-open is found out."""
-        if self.line is not None:
-            if self.line.up.vanishes or self.line.down.vanishes:
-                self.cut("both")
-            else:
-                self.line.hurry()
+    def find_out(self) -> None:
+        """A line that is half-open is given up."""
+        if self.line is not None and (self.line.up.vanishes or self.line.down.vanishes):
+            self.cut("both")
 
     def mate_ended(self) -> None:
         """A member has ended: the last one closes the session."""

@@ -7,7 +7,6 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel
@@ -96,8 +95,8 @@ class Door:
 class Healed(Protocol):
     """A session's end at a client, which may have lost what it does not know of."""
 
-    def hurry(self) -> None:
-        """The wires are healed."""
+    def find_out(self) -> None:
+        """The wires are healed: what is half-open is noticed."""
 
 
 class Network:
@@ -115,7 +114,7 @@ class Network:
         self._being_served: dict[Exchange, None] = {}
         self._lost: list[Exchange] = []
         self.rates = dict(rates)
-        self._line_numbers = count(1)
+        self._lines: list[Line] = []
         self.node: Node | None = None
         self.links: list[Healed] = []
         self.calls = 0
@@ -139,8 +138,10 @@ class Network:
         lost, self._lost = self._lost, []
         for exchange in lost:
             self._loop.call_soon(self.end, exchange, Unreachable("lost on the way"))
+        for line in self._lines:
+            line.hurry()
         for link in self.links:
-            link.hurry()
+            link.find_out()
 
     def await_end(self, exchange: Exchange, timeout_ms: int) -> None:
         """Count a call that is about to be made, and end it when nobody has in time."""
@@ -184,7 +185,7 @@ class Network:
         if node is None or not node.is_up:
             return None
         line = Line(
-            next(self._line_numbers),
+            len(self._lines) + 1,
             self._loop,
             delay_ms=lambda: self._delay_ms("on a line"),
             client=lambda frame: come(line, frame),
@@ -192,6 +193,7 @@ class Network:
             server_held=lambda: max(0.0, node.clock.stalled_until - self._loop.time()),
             ping_ms=node.door.limits.session_ping_interval_ms,
         )
+        self._lines.append(line)
         return line if node.door.accept(line) else None
 
     def node_held(self) -> float:
