@@ -220,6 +220,15 @@ class Dispatcher:
         self.calm(name)
         self.open(name, intent, now_ms, delay_ms=max(0, early_ms))
 
+    def try_now(self, now_ms: int) -> None:
+        """A node is there again: what nobody answered, and waits for its next try, is said at once. What a node asked
+        to wait for goes on waiting.
+        """
+        for lane in sorted(self._lanes.values(), key=lambda lane: lane.name != LOOKUP):
+            if RETRY + lane.name in self.timers and isinstance(lane.last, Unreachable):
+                self.cancel_timer(RETRY + lane.name)
+                self._send(lane, now_ms)
+
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _new_call_id(self) -> int:

@@ -77,6 +77,8 @@ class News:
             case ev.SessionOpened(url):
                 net.sessions.add(url)
                 self._has_warned_of_http = False
+                # Where the former session was lost, the service waits for a word only for a short while.
+                net.try_now(now_ms)
             case ev.SessionUnavailable(url, reason):
                 net.sessions.discard(url)
                 if not self._has_warned_of_http:

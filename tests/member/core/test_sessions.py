@@ -197,6 +197,44 @@ def test_the_loss_of_a_session_with_another_node_is_nothing_to_the_member() -> N
     assert player.body("heartbeat").wait_ms == 0
 
 
+def test_what_failed_while_the_line_was_dead_does_not_wait_when_there_is_a_session_again() -> None:
+    player = over_a_session()
+    player.wait(3_000)
+    for _ in range(4):
+        player.answer("heartbeat", GONE)
+        while "heartbeat" not in player.open:
+            if "coordinator" in player.open:
+                player.answer("coordinator", located())
+            else:
+                player.wait(1)
+    player.answer("heartbeat", GONE)
+    player.feed(ev.SessionLost(NODE, "no pong"))
+    assert "heartbeat" not in player.open
+    player.feed(ev.SessionOpened(NODE))
+    player.answer("coordinator", located())
+    assert "heartbeat" in player.open
+
+
+def test_a_look_up_that_failed_does_not_wait_either() -> None:
+    player = over_a_session()
+    player.feed(ev.SessionLost(NODE, "connection reset"))
+    for _ in range(3):
+        while "coordinator" not in player.open:
+            player.wait(1)
+        player.answer("coordinator", GONE)
+    assert player.open == {}
+    player.feed(ev.SessionOpened(NODE))
+    assert list(player.open) == ["coordinator"]
+
+
+def test_what_the_service_asked_to_wait_for_goes_on_waiting() -> None:
+    player = over_a_session()
+    player.wait(3_000)
+    player.answer("heartbeat", refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, retry_after_ms=2_000))
+    player.feed(ev.SessionOpened(NODE))
+    assert player.open == {}
+
+
 def test_a_member_that_gives_up_what_is_not_its_own_any_more_says_nothing_after_a_loss() -> None:
     player = over_a_session()
     player.feed(ev.RebalanceBegan(1))
