@@ -30,7 +30,7 @@ class PlainGroup(PlainOffsets):
         self.counts, self.members = kept.counts, kept.members
         for member in self.members:
             member.joined, member.is_new, member.asked, member.skip = False, False, True, False
-            member.requests = (None, member.requests[1])
+            member.requests, member.lost_until = (None, member.requests[1]), None
             self.hear(member)
         self.state = STABLE if self.members else EMPTY
         # Groups that are loaded together do not all look at the same time.
@@ -49,6 +49,8 @@ class PlainGroup(PlainOffsets):
         if self.active and not all(x.asked for x in self.members):
             found.append((self.phase_until, "sync phase", None))
         for member in self.members:
+            if member.lost_until is not None:
+                found.append((member.lost_until, "grace", member.member_id))
             if not self.waits(member):
                 found.append((member.until, "session", member.member_id))
             elif member.is_new:
@@ -65,6 +67,14 @@ class PlainGroup(PlainOffsets):
             self.happen(what, whom)
         self.now = until
 
+    def expire(self, member_id: str) -> None:
+        member = self.find(member_id)
+        assert member is not None
+        self.remove(member, "UNKNOWN_MEMBER_ID")
+        if self.active:
+            self.begin()
+        self.settle()
+
     def happen(self, what: str, whom: Any) -> None:
         match what:
             case "unused id":
@@ -77,12 +87,14 @@ class PlainGroup(PlainOffsets):
             case "look":
                 self.look()
             case "session":
+                self.expire(whom)
+            case "grace":
                 member = self.find(whom)
                 assert member is not None
-                self.remove(member, "UNKNOWN_MEMBER_ID")
-                if self.active:
-                    self.begin()
-                self.settle()
+                member.lost_until = None
+                if not any(waiting.member_id == whom for waiting in self.waiting.values()):
+                    # Else it has another connection, on which it waits.
+                    self.expire(whom)
             case "wait":
                 waiting = self.waiting[whom]
                 member = self.find(waiting.member_id)

@@ -10,6 +10,7 @@ class PlainMembers(PlainRounds):
     """Join, heartbeat, leave."""
 
     def join(self, call: int, wish: Join) -> None:
+        self.come_back(wish.member_id, wish.request)
         if self.repeats(call, wish):
             return None
         if self.state == DEAD and wish.member_id:
@@ -83,6 +84,7 @@ class PlainMembers(PlainRounds):
             offers=wish.offers,
             session_ms=wish.session_ms,
             rebalance_ms=wish.rebalance_ms,
+            grace_ms=wish.grace_ms,
             requests=(unused.request if unused is not None else None, wish.request),
             arrived=self.ever_arrived,
         )
@@ -107,7 +109,7 @@ class PlainMembers(PlainRounds):
             member.offers, member.requests = wish.offers, requests
             return self.answer(call, *self.joined(member))
         member.offers, member.requests, member.skip = wish.offers, requests, False
-        member.session_ms, member.rebalance_ms = wish.session_ms, wish.rebalance_ms
+        member.session_ms, member.rebalance_ms, member.grace_ms = wish.session_ms, wish.rebalance_ms, wish.grace_ms
         member.joined = True
         self.let_wait(call, member, "join", wish.wait_ms)
         member.until = member.new_until if member.is_new else self.now + wish.session_ms
@@ -126,8 +128,8 @@ class PlainMembers(PlainRounds):
             self.answer(self.box_of(seat.member_id, box), "FENCED_INSTANCE_ID")
         old_topic, led = seat.topic_under(self.protocol), self.leader == seat.member_id
         seat.member_id, seat.offers, seat.requests = wish.new_id, wish.offers, (None, wish.request)
-        seat.session_ms, seat.rebalance_ms = wish.session_ms, wish.rebalance_ms
-        seat.skip = False
+        seat.session_ms, seat.rebalance_ms, seat.grace_ms = wish.session_ms, wish.rebalance_ms, wish.grace_ms
+        seat.skip, seat.lost_until = False, None
         self.hear(seat)
         if led:
             self.leader = seat.member_id
@@ -147,6 +149,7 @@ class PlainMembers(PlainRounds):
     # --- living and leaving ------------------------------------------------------------------------------------------
 
     def heartbeat(self, call: int, member_id: str, instance: str | None, generation: int, wait_ms: int) -> None:
+        self.come_back(member_id)
         refusal = self.validate(member_id, instance)
         if refusal is not None:
             return self.answer(call, *refusal)

@@ -11,6 +11,7 @@ class PlainOffsets(PlainMembers):
 
     def commit(self, call: int, member_id: str, instance: str | None, generation: int, topic: str, partition: int,
                offset: int, metadata: str) -> None:  # fmt: skip
+        self.come_back(member_id)
         of_nobody = generation < 0 and self.state in {DEAD, EMPTY}
         if not of_nobody:
             if self.state == DEAD:

@@ -88,6 +88,7 @@ class PlainRounds(PlainState):
 
     def sync(self, call: int, member_id: str, instance: str | None, generation: int, protocol: str | None,
              kind: str | None, parts: dict[str, Any], wait_ms: int | None) -> None:  # fmt: skip
+        self.come_back(member_id)
         refusal = self.validate(member_id, instance)
         if refusal is not None:
             return self.answer(call, *refusal)
@@ -152,10 +153,10 @@ class PlainRounds(PlainState):
         if self.stored.leader == kept.member_id:
             self.stored.leader = member.member_id
         kept.member_id, kept.requests = member.member_id, (None, None)
-        kept.session_ms, kept.rebalance_ms = member.session_ms, member.rebalance_ms
+        kept.session_ms, kept.rebalance_ms, kept.grace_ms = member.session_ms, member.rebalance_ms, member.grace_ms
 
 
 def said(member: Member, protocol: str | None) -> tuple[Any, ...]:
     """All that is stored of a member but its request id."""
-    times = (member.session_ms, member.rebalance_ms)
+    times = (member.session_ms, member.rebalance_ms, member.grace_ms)
     return member.instance, member.arrived, times, member.topic_under(protocol), member.part

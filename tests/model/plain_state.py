@@ -34,6 +34,7 @@ class Limits:
     retention_ms: int = 30_011
     look_every_ms: int = 12_007
     metadata_length: int = 3
+    grace_ms: int = 1_709
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Join:
     rebalance_ms: int
     wait_ms: int | None
     request: str | None
+    grace_ms: int | None
+    """How long it asks to be waited for when its connection is lost; None for what the settings say."""
     new_id: str
     """The id that the coordinator would make for it."""
 
@@ -55,6 +58,7 @@ class Join:
 @dataclass
 class Member:
     """`until`: the end of its session. `new_until`: how long a new one may wait. `asked`: it has asked for its part.
+    `lost_until`: its connection was lost, and until then it may come back.
 
     `requests`: the request ids by which it is known, that of the join which was given the id, and that of the last.
     `arrived`: its place among all that ever came.
@@ -65,10 +69,12 @@ class Member:
     offers: Offers
     session_ms: int
     rebalance_ms: int
+    grace_ms: int | None
     requests: tuple[str | None, str | None]
     arrived: int
     until: int = 0
     new_until: int = 0
+    lost_until: int | None = None
     is_new: bool = True
     joined: bool = False
     asked: bool = True
@@ -220,9 +226,28 @@ class PlainState:
     def hear(self, member: Member) -> None:
         member.until = self.now + member.session_ms
 
-    def hang_up(self, call: int) -> None:
+    def hang_up(self, call: int, *, with_its_connection: bool = False) -> None:
         waiting = self.waiting.pop(call, None)
-        if waiting is not None and waiting.box != "heartbeat":
-            member = self.find(waiting.member_id)
-            assert member is not None
+        if waiting is None:
+            return
+        member = self.find(waiting.member_id)
+        assert member is not None
+        if with_its_connection:
+            self.lose_connection(member.member_id)
+        if waiting.box != "heartbeat":
             self.hear(member)
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def lose_connection(self, member_id: str) -> None:
+        """A static member that asked for no grace is away on purpose, and is waited for as ever."""
+        member = self.find(member_id)
+        if member is None or (member.instance is not None and member.grace_ms is None):
+            return
+        member.lost_until = self.now + (self.limits.grace_ms if member.grace_ms is None else member.grace_ms)
+
+    def come_back(self, member_id: str, request: str | None = None) -> None:
+        """It calls, whatever it is answered; by its id, or by the request of a join that comes again."""
+        for member in self.members:
+            if member.member_id == member_id or (not member_id and request is not None and request in member.requests):
+                member.lost_until = None

@@ -27,6 +27,7 @@ GENERATIONS = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1])
 """Added to the group's own: who is late, and who speaks of a generation that a crash has lost."""
 PASSING = st.sampled_from([1, 97, 613, 1_499, 2_011, 3_023, 5_039, 9_043, 24_001])
 TOPICS = st.sampled_from("ttuv")
+GRACES = st.sampled_from([None, None, 0, 503, 6_007])
 RARELY = st.sampled_from([False, False, False, False, False, True])
 
 
@@ -67,12 +68,16 @@ class Both(RuleBasedStateMachine):
                 offset_metadata_max_bytes=limits.metadata_length,
                 offsets_retention_ms=limits.retention_ms,
                 offsets_retention_check_interval_ms=limits.look_every_ms,
+                disconnect_grace_ms=limits.grace_ms,
             )
         )
         self.plain = PlainGroup(limits, self.desk.now_ms)
         self.plain.ends = self.desk.ends = {"t": {0: 60, 1: 0}, "u": {0: 5}}
         self.ids: dict[int, list[str]] = {who: [""] for who in range(CLIENTS)}
         self.last_joins: dict[int, Join] = {}
+        self.connection = dict.fromkeys(range(CLIENTS), 0)
+        self.called: dict[int, tuple[int, int, bool]] = {}
+        self.carriers: dict[str, int] = {}
         self.compared: set[int] = set()
         for who in (0, 3, 1, 4, 2)[:there]:
             self.join(who, 0, offers, "t", None, knows_itself=True)
@@ -103,6 +108,7 @@ class Both(RuleBasedStateMachine):
         wait_ms=WAITS,
         knows_itself=st.booleans(),
         stranger=RARELY,
+        grace_ms=GRACES,
     )
     def join(
         self,
@@ -113,6 +119,7 @@ class Both(RuleBasedStateMachine):
         wait_ms: int | None,
         knows_itself: bool,
         stranger: bool = False,
+        grace_ms: int | None = None,
     ) -> None:
         """`knows_itself`: it says a request id, which it may repeat. `stranger`: its kind is not of consumers."""
         # Each has times of its own, which change with what it says, so that hardly two things are due at once.
@@ -127,6 +134,8 @@ class Both(RuleBasedStateMachine):
                 rebalance_ms=5_003 + 17 * who + 1_109 * offers,
                 wait_ms=wait_ms,
                 request=f"q{self.desk.calls}" if knows_itself else None,
+                # With times of its own here too, but for the one who is not waited for at all.
+                grace_ms=grace_ms + 19 * who if grace_ms else grace_ms,
                 new_id="",
             ),
         )
@@ -146,7 +155,9 @@ class Both(RuleBasedStateMachine):
             client_id=f"c{who}",
             max_wait_ms=wish.wait_ms,
             request_id=wish.request,
+            grace_ms=wish.grace_ms,
         )
+        self.note_call(call, who, wish.member_id)
 
     @rule(who=WHO, with_the_id=st.booleans())
     def join_once_more(self, who: int, with_the_id: bool) -> None:
@@ -187,6 +198,7 @@ class Both(RuleBasedStateMachine):
             protocol_type=kind,
             max_wait_ms=wait_ms,
         )
+        self.note_call(call, who, member_id)
 
     @rule()
     def everyone_syncs(self) -> None:
@@ -201,6 +213,7 @@ class Both(RuleBasedStateMachine):
         member_id, generation = self.id_of(who, back), self.plain.generation + ahead
         self.plain.heartbeat(call, member_id, self.instance(who), generation, wait_ms)
         self.desk.heartbeat(member_id, generation, instance=self.instance(who), wait_ms=wait_ms)
+        self.note_call(call, who, member_id)
 
     @rule(leavers=st.lists(st.tuples(WHO, st.booleans(), st.sampled_from([None, None, 3, 4])), min_size=1, max_size=3))
     def leave(self, leavers: list[tuple[int, bool, int | None]]) -> None:
@@ -222,6 +235,40 @@ class Both(RuleBasedStateMachine):
             self.plain.hang_up(call)
             self.desk.hang_up(call)
 
+    # --- connections: each client has two, and uses one of them ------------------------------------------------------
+
+    def note_call(self, call: int, who: int, member_id: str) -> None:
+        """Where it was made, and whether with a name: that is where its member is carried from now on."""
+        self.called[call] = who, self.connection[who], not member_id
+        if member_id:
+            self.carriers[member_id] = self.connection[who]
+
+    @rule(who=WHO)
+    def use_the_other_connection(self, who: int) -> None:
+        self.connection[who] = 1 - self.connection[who]
+
+    @rule(who=WHO, which=st.integers(0, 1), comes_back=st.booleans(), rest_ms=st.sampled_from([1, 401, 1_601, 5_903]))
+    def lose_a_connection(self, who: int, which: int, comes_back: bool, rest_ms: int) -> None:
+        """Its calls that wait lose their letter-boxes; the members that it carries are told of. Some time passes, and
+        perhaps the client says then that it lives.
+        """
+        for call in sorted(self.plain.waiting):
+            if self.called.get(call, ())[:2] == (who, which):
+                is_nameless = self.called[call][2]
+                self.plain.hang_up(call, with_its_connection=is_nameless)
+                self.desk.hang_up(call, connection_lost=is_nameless)
+                self.same()
+        for member_id in self.ids[who]:
+            if self.carriers.get(member_id) == which:
+                del self.carriers[member_id]
+                self.plain.lose_connection(member_id)
+                self.desk.lose_connection(member_id)
+                self.same()
+        self.advance(rest_ms)
+        if comes_back:
+            self.same()
+            self.heartbeat(who, 0, 0, 0)
+
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     @rule(
@@ -242,6 +289,7 @@ class Both(RuleBasedStateMachine):
         self.desk.commit(
             member_id, generation, offset, instance=instance, topic=topic, partition=who, metadata=metadata
         )
+        self.note_call(call, who, member_id)
 
     @rule(often=RARELY)
     def delete_group(self, often: bool) -> None:
@@ -338,6 +386,7 @@ class Both(RuleBasedStateMachine):
             ({TimerKind.CALL}, {"wait"}),
             ({TimerKind.JOIN, TimerKind.SYNC}, {"join phase", "sync phase"}),
             ({TimerKind.EXPIRY}, {"look"}),
+            ({TimerKind.GRACE}, {"grace"}),
         ):
             timers = sorted((at, key.subject) for key, at in self.desk.timers.items() if key.kind in kinds)
             assert timers == sorted((at, str(whom or "")) for at, what, whom in plain.due() if what in words)

@@ -141,10 +141,7 @@ class Actions:
             case "resubscribe":
                 client.feed(ev.SubscriptionChanged(chance.choice([("t",), ("t", "u"), ("u",)]), None))
             case "vanish" | "cut_off":
-                self._world.trace.fault(self._world.now_ms, kind, client.name)
-                for mate in self._world.mates_of(client):
-                    self._world.away.extend([mate.options] if mate.runs else [])
-                    mate.vanish(cut_off=kind == "cut_off")
+                self._world.vanish(client, cut_off=kind == "cut_off")
             case "stall":
                 for_ms = chance.choice(STALL_MS)
                 self._world.trace.fault(self._world.now_ms, kind, f"{client.name} {for_ms} ms")

@@ -103,6 +103,22 @@ class World(Door):
 
     def _disk_fault(self, kind: str, text: str) -> None:
         self.trace.fault(self.now_ms, kind, text)
+        plan = self.plan
+        if plan.session_share and "vanish" in plan.weights and not self.is_calm and self._line_chance.random() < 0.15:
+            # While the group that this makes unloaded is loaded anew, perhaps.
+            self.loop.call_later(self._line_chance.choice([1, 5, 60]) / 1000, self._vanish_perhaps)
+
+    def _vanish_perhaps(self) -> None:
+        on_sessions = [client for client in self.running() if client.link is not None]
+        if on_sessions and not self.is_calm:
+            self.vanish(self._line_chance.choice(on_sessions), cut_off=False)
+
+    def vanish(self, client: Client, *, cut_off: bool) -> None:
+        """The process dies, with all members in it; they may come back."""
+        self.trace.fault(self.now_ms, "cut_off" if cut_off else "vanish", client.name)
+        for mate in self.mates_of(client):
+            self.away.extend([mate.options] if mate.runs else [])
+            mate.vanish(cut_off=cut_off)
 
     def asked(self, asked: Asked) -> None:
         self._tell("asked", asked)
