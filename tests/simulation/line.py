@@ -169,6 +169,8 @@ class LineSocket:
         self._drained: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._error: BaseException | None = None
+        self.is_left = False
+        """The client's side has ended it, and before the service did."""
         self._is_lost = False
         self.is_closed = False
         self.is_cut = False
@@ -196,6 +198,8 @@ class LineSocket:
         """From the line."""
         if self.is_cut:
             return
+        if frame.kind in (Kind.GONE, Kind.CLOSE) and not self.is_closed:
+            self.is_left = True
         if frame.kind is Kind.GONE:
             self._lost()
             return

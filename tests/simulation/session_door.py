@@ -174,9 +174,16 @@ class WatchedService:
     def end_session(self, carrier: Carrier, *, by_client: bool) -> None:
         door = self._door
         if door.is_up:
-            door.note(f"   line {self._line.number} ended{' by its client' if by_client else ''}")
-            door.watch.session_ended(self._line.number, by_client)
+            # Not as the session says. Of two who end it in the same turn the service may be the first.
+            is_left = self._line.socket.is_left and (by_client or not self._is_being_ended(carrier))
+            door.note(f"   line {self._line.number} ended{' by its client' if is_left else ''}")
+            door.watch.session_ended(self._line.number, is_left)
             door.service.end_session(carrier, by_client=by_client)
+
+    @staticmethod
+    def _is_being_ended(carrier: Carrier) -> bool:
+        assert isinstance(carrier, Session)
+        return carrier._goodbye is not None
 
     # --- what the session tells --------------------------------------------------------------------------------------
 
