@@ -27,22 +27,11 @@ class Drained(Protocol):
         """Return when the client has read enough of it. Raises ConnectionError where the connection is lost."""
 
 
-class Cut(Protocol):
-    """The connection under it all."""
-
-    def abort(self) -> None:
-        """Cut it, whatever waits."""
-
-
 class Wire(Protocol):
     """The service's end of a session's connection."""
 
     @property
     def writer(self) -> Drained | None:
-        """None until hands are shaken."""
-
-    @property
-    def transport(self) -> Cut | None:
         """None until hands are shaken."""
 
     @property
@@ -60,6 +49,9 @@ class Wire(Protocol):
 
     async def close(self, *, code: int, message: bytes, drain: bool) -> bool:
         """Say goodbye, and wait a little for the client's."""
+
+    def abort(self) -> None:
+        """Cut it, whatever waits."""
 
     def exception(self) -> BaseException | None:
         """TimeoutError where a ping was not answered."""

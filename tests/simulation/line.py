@@ -150,7 +150,7 @@ _KINDS = {Kind.TEXT: WSMsgType.TEXT, Kind.CLOSE: WSMsgType.CLOSE}
 class LineSocket:
     """The service's end of a line: `coordinator.http.session_wire.Wire`, by the rules of aiohttp's WebSocketResponse.
 
-    It is its own writer and transport. A text that `take` does not take as it comes is in `receive` then.
+    It is its own writer. A text that `take` does not take as it comes is in `receive` then.
     `on_sent` is told of each text that goes out.
     """
 
@@ -178,10 +178,6 @@ class LineSocket:
 
     @property
     def writer(self) -> "LineSocket":
-        return self
-
-    @property
-    def transport(self) -> "LineSocket":
         return self
 
     @property
