@@ -35,6 +35,10 @@ class Wire(Protocol):
         """None until hands are shaken."""
 
     @property
+    def has_queued(self) -> bool:
+        """Something has come that was not taken at once, and was not received yet."""
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes that were handed over and that the system has not taken yet."""
 

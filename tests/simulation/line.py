@@ -181,6 +181,10 @@ class LineSocket:
         return self
 
     @property
+    def has_queued(self) -> bool:
+        return bool(self._inbox)
+
+    @property
     def is_gone(self) -> bool:
         """Nothing can be sent any more."""
         return self.is_closed or self.is_cut
