@@ -48,9 +48,6 @@ class Wire(Protocol):
     def send_text(self, text: bytes) -> None:
         """Send it soon. If the client has gone, it is dropped."""
 
-    def flush(self) -> None:
-        """Send now what is to be sent."""
-
     async def close(self, *, code: int, message: bytes, drain: bool) -> bool:
         """Say goodbye, and wait a little for the client's."""
 

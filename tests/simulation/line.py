@@ -256,9 +256,6 @@ class LineSocket:
         self.line.answer(Frame(Kind.TEXT, text))
         self.on_sent(text)
 
-    def flush(self) -> None:
-        """All is sent at once."""
-
     @property
     def unsent_bytes(self) -> int:
         return 0 if self.is_cut else max(0, self.line.down.unread_bytes - WINDOW_BYTES) * BYTE_WEIGHT
