@@ -52,6 +52,13 @@ _SCHEMA = (
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
+ROWS_AT_ONCE = 32
+"""Rows that one statement puts: as many as there usually are in a busy transaction, at least."""
+
+_PUT = "INSERT INTO entry VALUES {} ON CONFLICT (space, key) DO UPDATE SET value = excluded.value"
+_PUT_ROW = _PUT.format("(?, ?, ?)")
+_PUT_ROWS = _PUT.format(", ".join(["(?, ?, ?)"] * ROWS_AT_ONCE))
+
 logger = logging.getLogger(__name__)
 
 Connect = Callable[[Path], sqlite3.Connection]
@@ -187,10 +194,7 @@ class SqliteFile:
             fates.append(None)
             for key, value in batch.writes:
                 final[batch.space, key] = value
-        connection.executemany(
-            "INSERT INTO entry VALUES (?, ?, ?) ON CONFLICT (space, key) DO UPDATE SET value = excluded.value",
-            ((space, key, value) for (space, key), value in final.items() if value is not None),
-        )
+        _put(connection, [(space, key, value) for (space, key), value in final.items() if value is not None])
         connection.executemany(
             "DELETE FROM entry WHERE space = ? AND key = ?",
             (space_key for space_key, value in final.items() if value is None),
@@ -316,6 +320,14 @@ class SqliteFile:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _put(connection: sqlite3.Connection, rows: list[tuple[str, bytes, bytes]]) -> None:
+    """Many rows by one statement: the driver gives the interpreter's lock away for each, and has to get it back."""
+    whole = len(rows) - len(rows) % ROWS_AT_ONCE
+    for first in range(0, whole, ROWS_AT_ONCE):
+        connection.execute(_PUT_ROWS, [cell for row in rows[first : first + ROWS_AT_ONCE] for cell in row])
+    connection.executemany(_PUT_ROW, rows[whole:])
 
 
 def _code_of(error: sqlite3.Error) -> int | None:
