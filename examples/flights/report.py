@@ -83,7 +83,7 @@ class Outcome:
                 "batch_written": seen.killed_batch.written,
                 "rows_no_reader_sees": self.unseen,
                 "at_ms": seen.killed_at_ms,
-                "session_ran_out_at_ms": seen.missed_at_ms,
+                "taken_for_dead_at_ms": seen.missed_at_ms,
                 "taken_over_at_ms": seen.taken_over_at_ms,
             },
             "events": [asdict(event) for event in seen.events],

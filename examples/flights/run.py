@@ -134,7 +134,7 @@ class Run:
         state = "written and not committed" if seen.killed_batch.written else "in flight"
         self._say(
             f"Driver B is killed (SIGKILL to all its processes), its batch {seen.killed.batch_id} {state}."
-            " It says no goodbye, so its session of 6 s must run out."
+            " It says no goodbye; the group gives it 2 s to come back."
         )
 
     def _stop_a(self) -> None:
@@ -207,7 +207,7 @@ class Run:
         after = (sighting.at_ms - killed_at_ms) / 1000
         if seen.missed_at_ms is None and "B" not in sighting.members:
             seen.missed_at_ms = sighting.at_ms
-            self._say(f"B's session has run out, {after:.1f} s after its death.")
+            self._say(f"The group takes B for dead, {after:.1f} s after its death.")
         if seen.taken_over_at_ms is None and ownership.is_sole(sighting, "A", self._partitions):
             seen.taken_over_at_ms = sighting.at_ms
             self._mark("A owns all")
