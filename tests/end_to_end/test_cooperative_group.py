@@ -8,6 +8,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
+
+import pytest
 
 from member import Assignment, GroupMember, MemberOptions
 from tests.end_to_end.service_process import ServiceProcess, running_service
@@ -43,7 +46,14 @@ class Diary:
 class Worker:
     """A member with a task for each of its partitions."""
 
-    def __init__(self, service: ServiceProcess, name: str, diary: Diary, *assignors: str) -> None:
+    def __init__(
+        self,
+        service: ServiceProcess,
+        name: str,
+        diary: Diary,
+        *assignors: str,
+        transport: Literal["session", "http"] = "session",
+    ) -> None:
         self.name = name
         self.diary = diary
         self.tasks: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -54,6 +64,7 @@ class Worker:
                 topics=("clicks",),
                 client_id=name,
                 assignors=assignors or ("cooperative-sticky",),
+                transport=transport,
             ),
             on_assigned=self.on_assigned,
             on_revoked=self.on_revoked,
@@ -110,11 +121,16 @@ def check_no_error(workers: Mapping[str, Worker]) -> None:
             assert not task.done(), f"{worker.name} stopped working on {partition}: {task}"
 
 
-async def test_only_the_moved_partitions_ever_stop_when_members_come_and_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("a", "b", "c"), [("session",) * 3, ("http",) * 3, ("session", "http", "session")], ids=["session", "http", "both"]
+)
+async def test_only_the_moved_partitions_ever_stop_when_members_come_and_go(
+    tmp_path: Path, a: Literal["session", "http"], b: Literal["session", "http"], c: Literal["session", "http"]
+) -> None:
     with running_service(tmp_path, *QUICK) as service:
         assert service.send("PUT", "/v1/topics/clicks", {"partitions": PARTITIONS})[0] == 200
         diary = Diary()
-        workers = {name: Worker(service, name, diary) for name in "ab"}
+        workers = {"a": Worker(service, "a", diary, transport=a), "b": Worker(service, "b", diary, transport=b)}
         async with workers["a"].member:
             generation = await at_rest({"a": workers["a"]}, -1)
             async with workers["b"].member:
@@ -123,7 +139,7 @@ async def test_only_the_moved_partitions_ever_stop_when_members_come_and_go(tmp_
                 tasks = {**workers["a"].tasks, **workers["b"].tasks}
                 line, before = len(diary.lines), Counter(diary.commits)
 
-                workers["c"] = Worker(service, "c", diary)
+                workers["c"] = Worker(service, "c", diary, transport=c)
                 async with workers["c"].member:
                     generation = await at_rest(workers, generation)
                     owners = diary.owners()
