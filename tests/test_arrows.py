@@ -37,6 +37,8 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "spark_bridge.registration": frozenset({"pyspark", "pyarrow"}),
     "spark_bridge.partitioning": frozenset({"pyspark", "pyarrow"}),
     "spark_bridge.exactly_once.postgresql": frozenset({"psycopg"}),
+    "spark_bridge.progress_commits": frozenset({"pyspark"}),
+    "spark_bridge.mirror": frozenset({"confluent_kafka"}),
     "spark_bridge.key_partitions": frozenset({"pyarrow", "numpy"}),
     "spark_bridge.sources": frozenset({"pyarrow"}),
     "spark_bridge.sources.kafka": frozenset({"pyarrow", "confluent_kafka"}),

@@ -1,0 +1,44 @@
+"""A final assignment as the options of Spark's own Kafka source, for queries that do not use the source of this bridge.
+
+Pure text from what a member and its group know. The query reads these partitions until it is stopped: when the
+assignment changes, stop it, and start another with the new options and a **new checkpoint**. docs/spark-ways.md says
+what that costs.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from spark_bridge.errors import NotAssigned
+from spark_bridge.options import EARLIEST, LATEST
+
+TopicPartition = tuple[str, int]
+
+STARTS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def kafka_options(
+    partitions: Iterable[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    *,
+    otherwise: str = "earliest",
+) -> dict[str, str]:
+    """`assign` and `startingOffsets` for `readStream.format("kafka").options(**…)`.
+
+    `partitions`: those of the assignment. `committed`: the group's offsets, as of `GroupMember.committed`, for any
+    partitions; read them after the assignment, when the former owner has committed. `otherwise`: where a partition
+    starts that was never committed, `earliest` or `latest`.
+
+    ValueError for another `otherwise`. NotAssigned for no partitions, since Spark takes no empty list; such a driver
+    waits for its next assignment.
+    """
+    if otherwise not in STARTS:
+        raise ValueError(f"otherwise: earliest or latest, not {otherwise!r}")
+    owned = sorted(set(partitions))
+    if not owned:
+        raise NotAssigned("the assignment is empty, and Spark's Kafka source takes no empty one: wait for the next")
+    assign: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    for topic, partition in owned:
+        assign.setdefault(topic, []).append(partition)
+        starts.setdefault(topic, {})[str(partition)] = committed.get((topic, partition), STARTS[otherwise])
+    return {"assign": json.dumps(assign), "startingOffsets": json.dumps(starts)}
