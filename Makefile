@@ -33,10 +33,10 @@ demo: setup ## the main job: a year of flights, shared out between two Spark dri
 	@$(JAVA) exec $(BIN)/python -m examples.flights.demo $(ARGS)
 
 test: setup ## all the tests; what this machine lacks is skipped with its reason, never in CI
-	@$(JAVA) $(BIN)/python -m tests.real.kafka; $(BIN)/python -m tests.real.languages; exec $(BIN)/python -m pytest $(ARGS)
+	@$(JAVA) $(BIN)/python -m tests.real.kafka; $(JAVA) $(BIN)/python -m tests.real.spark_kafka; $(BIN)/python -m tests.real.languages; exec $(BIN)/python -m pytest $(ARGS)
 
 quick: setup ## units, scenarios and a short simulation: under a minute, no network
-	@exec $(BIN)/python -m pytest -m "not (slow or kafka or spark or prometheus or languages)" \
+	@exec $(BIN)/python -m pytest -m "not (slow or kafka or spark or prometheus or postgresql or languages)" \
 		--ignore=tests/real --ignore=tests/end_to_end $(ARGS)
 
 sim: setup ## the simulation: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there

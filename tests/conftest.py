@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.real.languages",
     "tests.real.postgresql",
     "tests.real.prometheus",
+    "tests.real.spark_kafka",
 ]
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}

@@ -37,6 +37,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "spark_bridge.registration": frozenset({"pyspark", "pyarrow"}),
     "spark_bridge.partitioning": frozenset({"pyspark", "pyarrow"}),
     "spark_bridge.exactly_once.postgresql": frozenset({"psycopg"}),
+    "spark_bridge.batch_loop": frozenset({"pyspark", "pyarrow"}),
     "spark_bridge.progress_commits": frozenset({"pyspark"}),
     "spark_bridge.mirror": frozenset({"confluent_kafka"}),
     "spark_bridge.key_partitions": frozenset({"pyarrow", "numpy"}),
