@@ -46,7 +46,14 @@ def fetch_connector(java_home: Path, maven: Path) -> list[Path]:
         partial = home / f"jars-{os.getpid()}"
         home.mkdir(parents=True, exist_ok=True)
         (home / "pom.xml").write_text(POM)
-        command = [maven, "--batch-mode", "--quiet", "--file", home / "pom.xml", "dependency:copy-dependencies"]
+        command = [
+            str(maven),
+            "--batch-mode",
+            "--quiet",
+            "--file",
+            str(home / "pom.xml"),
+            "dependency:copy-dependencies",
+        ]
         try:
             answer = subprocess.run(
                 [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
