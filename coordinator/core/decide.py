@@ -66,6 +66,8 @@ _QUIET: frozenset[type] = frozenset(
     )
 )
 """Facts that show in no list and complete no phase."""
+_UNSEEN: frozenset[type] = _QUIET | {n.MemberJoined, n.SyncSeen, n.PendingAdded, n.PendingDropped}
+"""Facts that show in no list, but may complete a phase."""
 
 
 class Decision(NamedTuple):
@@ -94,18 +96,20 @@ def _step_in_links(group: Group, draft: Draft, later: list[Command], moment: Mom
     records: list[GroupFact] = []
     effects: list[Effect] = []
     before: GroupSummary | None = None
-    is_settled = True
+    is_settled, was_settled = True, False
     while True:
         links.extend(draft.then)
         effects.extend(draft.effects)
-        if before is None and not _is_quiet(draft.facts):
-            before = description.summary_of(group)
+        if not was_settled and not _is_quiet(draft.facts):
             is_settled = False
+        if before is None and _may_be_seen(group, draft.facts):
+            before = description.summary_of(group)
         _write(group, draft.facts, records)
         if not links and not is_settled:
             # After all that follows, however far: what a timer lets go may start a rebalance that everyone has joined.
-            is_settled = True
-            links.append(_SETTLE)
+            is_settled = was_settled = True
+            if rebalance.is_phase_over(group):
+                links.append(_SETTLE)
         if not links:
             break
         draft = decide(group, links.popleft(), moment)
@@ -114,6 +118,15 @@ def _step_in_links(group: Group, draft: Draft, later: list[Command], moment: Mom
         if after != before:
             effects.append(Notify(GroupChanged(after)))
     return Decision(records, effects)
+
+
+def _may_be_seen(group: Group, facts: list[Fact]) -> bool:
+    """Some of them may show in a list. Where a member says what it said of its topics, nobody sees that."""
+    return any(
+        type(fact) not in _UNSEEN
+        and not (isinstance(fact, n.MemberChanged) and fact.topics == group.members[fact.member_id].topics)
+        for fact in facts
+    )
 
 
 def _is_quiet(facts: list[Fact]) -> bool:

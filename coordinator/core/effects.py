@@ -54,16 +54,14 @@ class Reply(NamedTuple):
     answer: GroupAnswer | Failure
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(NamedTuple):
     """Fire `TimerFired(key)` at the deadline, or as soon after as can be; replaces an earlier deadline of the key."""
 
     key: TimerKey
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
+class CancelTimer(NamedTuple):
     """The timer is no longer wanted; one that is not set is no error."""
 
     key: TimerKey

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from coordinator.core.records import Cause, GroupRecord, HoldRecord, MemberRecord, OffsetRecord, RebalanceRecord
 from protocol.opaque import EMPTY, OpaqueJson
@@ -53,16 +54,14 @@ LEGAL_MOVES: dict[State, frozenset[State]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
+class Offered(NamedTuple):
     """A protocol that a member offers."""
 
     name: str
     metadata: OpaqueJson
 
 
-@dataclass(frozen=True, slots=True)
-class MemberTerms:
+class MemberTerms(NamedTuple):
     """What a member asks for with a join: all that a later join may change."""
 
     protocols: tuple[Offered, ...]
@@ -136,8 +135,7 @@ class Box(StrEnum):
     HEARTBEAT = "heartbeat"
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
+class Parked(NamedTuple):
     """A waiting call, by whose and which kind."""
 
     member_id: str

@@ -3,8 +3,6 @@
 What a change of membership means for the others is `rebalance`'s business; here it is only asked for.
 """
 
-from dataclasses import replace
-
 from coordinator.core import capacity, rebalance
 from coordinator.core import notes as n
 from coordinator.core import records as r
@@ -328,7 +326,7 @@ def _is_stored_form(group: Group, member: Member) -> bool:
 
 def _reminded(member: Member, said: MemberTerms) -> n.MemberChanged:
     """The member's terms as they were, but for what a join that moves nothing still brings."""
-    terms = replace(member.terms, protocols=said.protocols, request_id=said.request_id)
+    terms = member.terms._replace(protocols=said.protocols, request_id=said.request_id)
     return n.MemberChanged(member.member_id, terms, member.topics)
 
 

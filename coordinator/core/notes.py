@@ -48,8 +48,7 @@ class GroupDied:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class PendingAdded:
+class PendingAdded(NamedTuple):
     """An id was handed out."""
 
     member_id: str
@@ -57,8 +56,7 @@ class PendingAdded:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class PendingDropped:
+class PendingDropped(NamedTuple):
     """An id that was handed out is void."""
 
     member_id: str
@@ -78,8 +76,7 @@ class MemberAdded:
     join_deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemberChanged:
+class MemberChanged(NamedTuple):
     """A member joined again with these terms."""
 
     member_id: str
@@ -110,8 +107,7 @@ class MemberRemoved:
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberJoined:
+class MemberJoined(NamedTuple):
     """A member has joined the phase that is preparing."""
 
     member_id: str
@@ -132,8 +128,7 @@ class GraceSet:
     deadline_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CallParked:
+class CallParked(NamedTuple):
     """A call waits in a letter-box of a member, which must be free."""
 
     call_id: int
@@ -141,8 +136,7 @@ class CallParked:
     box: Box
 
 
-@dataclass(frozen=True, slots=True)
-class CallUnparked:
+class CallUnparked(NamedTuple):
     """A call waits no longer: it was answered, or its client hung up."""
 
     call_id: int
@@ -206,8 +200,7 @@ class Emptied:
     generation_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class SyncSeen:
+class SyncSeen(NamedTuple):
     """A member has asked for its assignment of this generation."""
 
     member_id: str

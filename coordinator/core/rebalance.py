@@ -8,7 +8,7 @@ sync       the leader submits, the followers wait for it
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from operator import attrgetter
 
 from coordinator.core import holding, movement, rounds
@@ -118,13 +118,21 @@ def counts_seen(group: Group, moment: Moment) -> dict[str, int]:
 # --- the end of a join phase -----------------------------------------------------------------------------------------
 
 
-def settle(group: Group, moment: Moment, draft: Draft) -> None:
-    """Complete the join phase as soon as everyone has joined; during the initial delay, its timer alone does."""
+def is_phase_over(group: Group) -> bool:
+    """Everyone has done what the present phase waits for. During the initial delay, its timer alone ends it."""
     if group.state is State.PREPARING_REBALANCE:
-        if group.initial_window_ms is None and group.all_joined:
-            draft.cancel_timer(join_timer(group))
-            complete(group, moment, draft)
-    elif group.is_active and not group.pending_sync:
+        return group.initial_window_ms is None and group.all_joined
+    return group.is_active and not group.pending_sync
+
+
+def settle(group: Group, moment: Moment, draft: Draft) -> None:
+    """End what is over: complete the join phase, or wait for nobody's sync any more."""
+    if not is_phase_over(group):
+        return
+    if group.state is State.PREPARING_REBALANCE:
+        draft.cancel_timer(join_timer(group))
+        complete(group, moment, draft)
+    else:
         draft.cancel_timer(sync_timer(group))
 
 
@@ -319,8 +327,7 @@ def store_seat(
     stored = group.stored_members[old_id]
     draft.fact(r.MemberForgotten(group.group_id, old_id, stored.generation_id))
     draft.fact(
-        replace(
-            stored,
+        stored._replace(
             member_id=member_id,
             client_id=client_id,
             host=host,
@@ -478,9 +485,7 @@ def _same_but_generation(stored: r.MemberRecord, record: r.MemberRecord) -> bool
     return _CONTENT_OF(stored) == _CONTENT_OF(record)
 
 
-_CONTENT_OF = attrgetter(
-    *(field.name for field in fields(r.MemberRecord) if field.name not in ("generation_id", "request_id"))
-)
+_CONTENT_OF = attrgetter(*(name for name in r.MemberRecord._fields if name not in ("generation_id", "request_id")))
 
 
 def _stable_header(group: Group, state_at_ms: int, leader: str | None) -> r.GroupRecord:

@@ -32,8 +32,7 @@ class GroupRecord:
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class MemberRecord:
+class MemberRecord(NamedTuple):
     """A member with its assignment. `metadata` is that of the chosen protocol; `seniority` orders members by when
     they were added, lowest first. `request_id` is that of its last join.
     """

@@ -37,7 +37,7 @@ from coordinator.storage.contract import BatchLimits, BatchTooLarge, StorageErro
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
-STEPS_MAX = 1_000
+STEPS_MAX = 250
 """Steps in one go, and so in one append. More than that waits for the next turn of the event loop."""
 
 RELEASED_AT_ONCE_MAX = 200
