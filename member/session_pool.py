@@ -59,9 +59,10 @@ class SessionPool:
     def seat(self, place: Place, group_id: str, tell: Tell, http: HttpTransport) -> Seat:
         """A seat at a node, to be released once."""
         if place not in self._nodes:
+            # Nodes come and go while a program runs.
+            self._nodes = {known: node for known, node in self._nodes.items() if not node.is_forgettable}
             self._nodes[place] = Node(place, self._options)
-        node = self._nodes[place]
-        return Seat(node, group_id, tell, http)
+        return Seat(self._nodes[place], group_id, tell, http)
 
     @property
     def session_count(self) -> int:

@@ -53,6 +53,11 @@ class Node:
         self._next_try: asyncio.TimerHandle | None = None
         self._trying: asyncio.Task[None] | None = None
 
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether nobody is here, and nothing is known that whoever comes next had better know."""
+        return not self._seats and self.way.state is WayState.SESSION
+
     def enter(self, seat: "Seat") -> None:
         """One seat more."""
         self._seats[seat] = None
@@ -103,7 +108,8 @@ class Node:
         try:
             await asyncio.wait([line.opening])
             for seat in list(self._seats):
-                if line.session is not None and seat.line is None and len(line.seats) < self.options.members_max:
+                # Where the session has ended by now, nobody would be told of it any more.
+                if line.is_alive and seat.line is None and len(line.seats) < self.options.members_max:
                     line.take(seat)
             if line.seats:
                 self.lines.append(line)
@@ -128,6 +134,11 @@ class Line:
         self.session: Session | None = None
         self.failure: Unreachable | None = None
         self.opening = asyncio.get_running_loop().create_task(self._open())
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a session that has not ended."""
+        return self.session is not None and self.session.why_ended is None
 
     def take(self, seat: "Seat") -> None:
         """Somebody sits down."""

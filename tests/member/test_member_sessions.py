@@ -553,16 +553,49 @@ async def test_a_member_may_be_closed_while_a_session_is_tried_again(fake: FakeC
             await close_at_once(member)
 
 
+async def accept_and_cut(request: web.Request) -> web.StreamResponse:
+    """A plant: hands are shaken, and that is all."""
+    socket = web.WebSocketResponse()
+    await socket.prepare(request)
+    assert request.transport is not None
+    request.transport.abort()
+    return socket
+
+
+async def test_a_session_that_is_tried_again_and_cut_at_once_keeps_nobody_from_the_next(fake: FakeCoordinator) -> None:
+    fake.heartbeat_interval_ms = 10
+    async with Proxy(fake.url, 404) as proxy:
+        fake.named_url = proxy.url
+        opts = options(proxy, heartbeat_wait_ms=30)
+        async with GroupMember(opts, sessions=SessionPool(try_again_ms=20, try_again_max_ms=20)) as member:
+            await member.wait_assigned(2000)
+            fake.plant("session", *[accept_and_cut] * 5)
+            proxy.handshakes = None
+            await until(lambda: fake.sessions.opened_count == 1)
+            await until(lambda: len(fake.sessions.open) == 1)
+            fake.calls.clear()
+            await until(lambda: len(fake.bodies("heartbeat")) > 3)
+            fake.http_calls.clear()
+            await member.commit({("clicks", 0): 1})
+            assert (member.state, fake.http_calls) == (State.STABLE, [])
+
+
+async def test_a_pool_forgets_nodes_that_nobody_uses(fake: FakeCoordinator) -> None:
+    pool = SessionPool()
+    async with FakeCoordinator() as owner:
+        fake.named_url = owner.url
+        async with GroupMember(options(fake), sessions=pool) as member:
+            await member.wait_assigned(2000)
+            await until(lambda: fake.sessions.open == [])
+        assert len(pool._nodes) == 2
+        async with FakeCoordinator() as third, GroupMember(options(third), sessions=pool) as member:
+            await member.wait_assigned(2000)
+            assert [place.url for place in pool._nodes] == [third.url]
+
+
 async def test_sessions_that_are_cut_before_they_are_of_use_are_none(
     fake: FakeCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def accept_and_cut(request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        assert request.transport is not None
-        request.transport.abort()
-        return socket
-
     fake.plant("session", *[accept_and_cut] * 10)
     async with GroupMember(options(fake)) as member:
         await member.wait_assigned(2000)
