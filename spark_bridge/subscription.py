@@ -24,17 +24,19 @@ class Subscription:
         A topic that is gone stays subscribed to while nothing matches, for a member reads at least one.
         """
         if self._pattern is None:
-            found = tuple(sorted(self._source.partitions(self._named)))
-        else:
-            found = tuple(sorted(topic for topic in self._source.topics() if self._pattern.fullmatch(topic)))
+            # Which of them were there from the start is all there is to know.
+            if self._first is None:
+                self._first = frozenset(self._source.partitions(self._named))
+            return False
+        found = tuple(sorted(topic for topic in self._source.topics() if self._pattern.fullmatch(topic)))
         if self._first is None:
             self._first = frozenset(found)
-            if self._pattern is not None and not found:
+            if not found:
                 raise SourceError(
                     f"no topic of the source {self._source.name!r} matches the subscribePattern"
                     f" {self._pattern.pattern!r}; create one before the query starts"
                 )
-        if self._pattern is None or not found or found == self.topics:
+        if not found or found == self.topics:
             return False
         self.topics = found
         return True

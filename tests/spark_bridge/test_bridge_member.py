@@ -38,6 +38,10 @@ def test_it_keeps_the_rest_unless_it_is_told_or_has_to_give_up_all(options: Brid
     assert made(options)._member._machine.cooperative is cooperative
 
 
+def test_it_says_its_rack() -> None:
+    assert made(replace(OPTIONS, rack_id="a"))._options.rack_id == "a"
+
+
 def test_a_call_takes_no_more_than_a_part_of_the_session() -> None:
     assert made(OPTIONS)._options.call_timeout_ms == 5_000
 
