@@ -21,8 +21,10 @@ QUICK = ("--group-initial-rebalance-delay-ms", "300")
 ALLOWS_SHORT = ("--group-min-session-timeout-ms", "1000")
 PINGS = ("--session-ping-interval-ms", "600", "--connection-unreachable-timeout-ms", "2000")
 """The second for connections that nobody pings: a leader asks for topics over HTTP."""
-SHORT: dict[str, Any] = {"session_timeout_ms": 4_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_500}
-LATE_S = 0.5
+SHORT: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_500}
+MUCH_LONGER_THAN_GRACE_S = 4.0
+"""The grace of 2 s, begun when a ping is given up, would be over by then; the session is not."""
+LATE_S = 1.5
 """How late a process of a busy machine may be."""
 
 
@@ -35,7 +37,7 @@ def test_a_line_that_loses_and_delays_packets_moves_nothing(tmp_path: Path) -> N
         network.spoil("loss a 0.2")
         network.spoil("delay a 0.03")
         network.spoil("loss b 0.05")
-        until = time.monotonic() + 5
+        until = time.monotonic() + 4
         while time.monotonic() < until:
             assert [member.ask("commit").what for member in members] == ["committed", "committed"]
         assert [member.changes(mark) for member, mark in zip(members, marks, strict=True)] == [[], []]
@@ -62,7 +64,7 @@ def test_a_blip_of_a_second_moves_nothing(tmp_path: Path, spoil: str, mend: str)
 
 
 def test_a_member_that_is_cut_off_lets_go_by_its_own_clock_before_another_has_its_part(tmp_path: Path) -> None:
-    options = (*QUICK, *ALLOWS_SHORT, *PINGS)
+    options = (*QUICK, *PINGS)
     with (
         running_network(tmp_path, "a", "b") as network,
         running_group(tmp_path, ("a", "b"), *options, network=network, **SHORT) as (service, (cut_off, other)),
@@ -75,7 +77,7 @@ def test_a_member_that_is_cut_off_lets_go_by_its_own_clock_before_another_has_it
         assigned = other.wait_for("assigned", since=mark_of_other)
         assert other.owned == ALL
         assert lost.at_s < assigned.at_s + LATE_S, "two had the same partitions at the same time"
-        assert assigned.at_s - cut_at_s > 3, "the session timeout decides, not the grace"
+        assert assigned.at_s - cut_at_s > MUCH_LONGER_THAN_GRACE_S, "the session timeout decides, not the grace"
         assert service.metrics()['rallypoint_sessions_expired_total{kind="disconnected"}'] == 0
         network.spoil("mend a")
         assert settle([cut_off, other]) > before
@@ -86,7 +88,7 @@ def test_a_member_that_is_cut_off_lets_go_by_its_own_clock_before_another_has_it
 
 
 def test_a_host_that_vanishes_is_waited_for_as_long_as_its_session_and_leaves_nothing(tmp_path: Path) -> None:
-    options = (*QUICK, *ALLOWS_SHORT, *PINGS)
+    options = (*QUICK, *PINGS)
     with (
         running_network(tmp_path, "a", "b") as network,
         running_group(tmp_path, ("a", "b"), *options, network=network, **SHORT) as (service, (vanished, other)),
@@ -96,7 +98,7 @@ def test_a_host_that_vanishes_is_waited_for_as_long_as_its_session_and_leaves_no
         killed_at_s = vanished.kill()
         assigned = other.wait_for("assigned", since=mark)
         assert other.owned == ALL
-        assert assigned.at_s - killed_at_s > 3, "the session timeout decides, not the grace"
+        assert assigned.at_s - killed_at_s > MUCH_LONGER_THAN_GRACE_S, "the session timeout decides, not the grace"
         counted = service.metrics()
         assert counted['rallypoint_sessions_closed_total{reason="unanswered_ping"}'] == 1
         assert counted["rallypoint_sessions"] == 1
@@ -107,7 +109,7 @@ def test_a_host_that_vanishes_is_waited_for_as_long_as_its_session_and_leaves_no
 def test_plain_connections_of_a_host_that_vanishes_are_given_up_too(tmp_path: Path, waits_ms: int) -> None:
     """Nobody pings these. One is idle when its host goes; the other waits for a word, which is sent and never taken."""
     options = (*QUICK, *ALLOWS_SHORT, "--connection-unreachable-timeout-ms", "2000")
-    plain = {**SHORT, "transport": "http", "heartbeat_wait_ms": waits_ms}
+    plain = {**SHORT, "session_timeout_ms": 3_000, "transport": "http", "heartbeat_wait_ms": waits_ms}
     with (
         running_network(tmp_path, "a", "b") as network,
         running_group(tmp_path, ("a", "b"), *options, network=network, **plain) as (service, (vanished, other)),
