@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; nothing is reported", file=sys.stderr)
         return 130
     print(report.text(surroundings, results, failures, left_out))
-    options: dict[str, Any] = {"seconds": plan.seconds, "rounds": plan.rounds, "sizes": plan.sizes}
+    options: dict[str, Any] = {"seconds": plan.seconds, "rounds": plan.rounds, "sizes": plan.sizes, "held": plan.held}
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(report.document(surroundings, options, results, failures, left_out), "utf-8")
     print(f"\nwritten to {output}", file=sys.stderr)
