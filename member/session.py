@@ -3,12 +3,18 @@
 What an outcome or a push means is not known here, nor is it decided when a session is opened; `session_pool` does that.
 Everything runs in one event loop, and reaches whoever is told in the order in which it came: an answer before the push
 after it, and the outcomes of all open calls before the word of the end.
+
+A line on which nothing comes any more is given up here, but its socket is not closed. Where the line is down for a
+while, the close would reach the node when it is up again, and look like the end of this process: the node would wait
+for the member no longer than its grace, and not as long as its session. So `silent_end` is open until it cannot be
+misread, which is for whoever is told of the end to say.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from socket import socket as Socket  # noqa: N812 - aiohttp's are called so, too
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -51,7 +57,8 @@ class HandshakeError(Exception):
 class Session:
     """An open session. `on_push` is called for each push, `on_end` once with the reason, unless this side closed it.
 
-    `was_of_use`: something came on it. Both callbacks come in a turn of the event loop of their own.
+    `was_of_use`: something came on it. `silent_end`: this side's end of a line that fell silent, to be closed by
+    whoever is told of the end; else None. Both callbacks come in a turn of the event loop of their own.
     """
 
     def __init__(
@@ -70,6 +77,8 @@ class Session:
         self._is_closing = False
         self.why_ended: str | None = None
         self.was_of_use = False
+        self.silent_end: Socket | None = None
+        self._end_of_line = _second_handle(socket)
         self._loop = asyncio.get_running_loop()
         self._reading = self._loop.create_task(self._read())
 
@@ -98,6 +107,7 @@ class Session:
         self._is_closing = True
         await self._socket.close()
         await asyncio.wait([self._reading])
+        self._close_line()
         await self._client.close()
 
     async def _read(self) -> None:
@@ -105,6 +115,9 @@ class Session:
         try:
             reason = await self._read_to_the_end()
         finally:
+            if isinstance(self._socket.exception(), aiohttp.ServerTimeoutError) and not self._is_closing:
+                self.silent_end, self._end_of_line = self._end_of_line, None
+            self._close_line()
             self._end(reason)
             if not self._is_closing:
                 await self._client.close()
@@ -130,6 +143,12 @@ class Session:
                     broken = self._socket.exception()
                     return "the connection ended" if broken is None else f"the connection ended: {broken}"
 
+    def _close_line(self) -> None:
+        """The connection ends with its last handle. The other is aiohttp's, which has closed it or is about to."""
+        if self._end_of_line is not None:
+            self._end_of_line.close()
+            self._end_of_line = None
+
     def _take(self, message: AnswerText | Push | None) -> None:
         self.was_of_use = True
         if isinstance(message, AnswerText):
@@ -147,6 +166,12 @@ class Session:
                 waiting.set_result(Unreachable(reason))
         if not self._is_closing:
             self._loop.call_soon(self._on_end, reason)
+
+
+def _second_handle(socket: "aiohttp.ClientWebSocketResponse[bool]") -> Socket | None:
+    """One more handle of the connection, which stays open when aiohttp closes its own."""
+    found = socket.get_extra_info("socket")
+    return None if found is None else found.dup()
 
 
 async def open_session(

@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from socket import socket as Socket  # noqa: N812 - a socket of the system
 
 import aiohttp
 from pydantic import BaseModel
@@ -49,6 +50,7 @@ class Node:
         self.options = options
         self.way = Way(options.try_again_ms, max(options.try_again_ms, options.try_again_max_ms))
         self.lines: list[Line] = []
+        self._silent_ends: list[Socket] = []
         self._seats: dict[Seat, None] = {}
         self._next_try: asyncio.TimerHandle | None = None
         self._trying: asyncio.Task[None] | None = None
@@ -70,12 +72,27 @@ class Node:
         del self._seats[seat]
         if self._seats:
             return
+        self.close_silent_ends()
         if self._next_try is not None:
             self._next_try.cancel()
             self._next_try = None
         if (trying := self._trying) is not None:
             trying.cancel()
             await asyncio.wait([trying])
+
+    def keep_silent_end(self, end: Socket) -> None:
+        """Of a line that was given up. It is closed when its members have another, or nobody is here any more: until
+        then the node is to take them for what they are, away and not ended.
+        """
+        if self._seats:
+            self._silent_ends.append(end)
+        else:
+            end.close()
+
+    def close_silent_ends(self) -> None:
+        """Nobody can take this for the end of a member any more."""
+        while self._silent_ends:
+            self._silent_ends.pop().close()
 
     def line_with_room(self) -> "Line":
         """A line on which somebody may sit down; a new one where there is none."""
@@ -173,6 +190,7 @@ class Line:
             self.failure = Unreachable(f"{type(error).__name__}: {error}")
         else:
             self._node.way.opened()
+            self._node.close_silent_ends()
             for seat in list(self.seats):
                 seat.hear(ev.SessionOpened(place.url))
             return
@@ -204,6 +222,8 @@ class Line:
     def _ended(self, reason: str) -> None:
         assert self.session is not None
         self._node.way.lost(reason, was_of_use=self.session.was_of_use)
+        if self.session.silent_end is not None:
+            self._node.keep_silent_end(self.session.silent_end)
         for seat in self._empty():
             seat.hear(ev.SessionLost(self._node.place.url, reason))
 

@@ -63,6 +63,31 @@ def test_a_blip_of_a_second_moves_nothing(tmp_path: Path, spoil: str, mend: str)
             check_nothing_left(member.leave())
 
 
+@pytest.mark.parametrize(("spoil", "mend"), [("cut {}", "mend {}"), ("link {} down", "link {} up")])
+def test_a_line_that_is_down_for_longer_than_pings_and_shorter_than_the_session_moves_nothing(
+    tmp_path: Path, spoil: str, mend: str
+) -> None:
+    """The members give their connections up meanwhile. That this reaches the service late must not look like an end."""
+    names = ("a", "b", "c")
+    with (
+        running_network(tmp_path, *names) as network,
+        running_group(tmp_path, names, *QUICK, network=network, session_timeout_ms=18_000) as (service, members),
+    ):
+        marks = [len(member.lines) for member in members]
+        for name in names:
+            network.spoil(spoil.format(name))
+        time.sleep(7)
+        for name in names:
+            network.spoil(mend.format(name))
+        time.sleep(6)
+        assert [member.changes(mark) for member, mark in zip(members, marks, strict=True)] == [[]] * 3
+        assert service.metrics()['rallypoint_sessions_expired_total{kind="disconnected"}'] == 0
+        assert [member.ask("commit").what for member in members] == ["committed"] * 3
+        for member in members:
+            assert "No PONG" in member.log, "the line was not given up, so this shows nothing"
+            check_nothing_left(member.leave())
+
+
 def test_a_member_that_is_cut_off_lets_go_by_its_own_clock_before_another_has_its_part(tmp_path: Path) -> None:
     options = (*QUICK, *PINGS)
     with (
