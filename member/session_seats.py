@@ -10,8 +10,10 @@ means is not known here, but for the one that says that a session is full.
 
 import asyncio
 import random
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from socket import SO_LINGER, SOL_SOCKET
 from socket import socket as Socket  # noqa: N812 - a socket of the system
 
 import aiohttp
@@ -27,6 +29,9 @@ from protocol import session_messages as s
 from protocol.operations import Operation
 
 Tell = Callable[[ev.Event], None]
+
+RESET_AT_CLOSE = struct.pack("ii", 1, 0)
+"""Linger for no time."""
 
 FULL_SETTINGS = frozenset({"session_calls_max", "session_groups_max"})
 """What a service names that lets a session have less than that."""
@@ -72,7 +77,7 @@ class Node:
         del self._seats[seat]
         if self._seats:
             return
-        self.close_silent_ends()
+        self.reset_silent_ends()
         if self._next_try is not None:
             self._next_try.cancel()
             self._next_try = None
@@ -81,18 +86,21 @@ class Node:
             await asyncio.wait([trying])
 
     def keep_silent_end(self, end: Socket) -> None:
-        """Of a line that was given up. It is closed when its members have another, or nobody is here any more: until
+        """Of a line that was given up. It is reset when its members have another, or nobody is here any more: until
         then the node is to take them for what they are, away and not ended.
         """
-        if self._seats:
-            self._silent_ends.append(end)
-        else:
-            end.close()
+        self._silent_ends.append(end)
+        if not self._seats:
+            self.reset_silent_ends()
 
-    def close_silent_ends(self) -> None:
-        """Nobody can take this for the end of a member any more."""
+    def reset_silent_ends(self) -> None:
+        """Nobody can take this for the end of a member any more. What was said on the line and did not arrive is thrown
+        away with it: if it came now, the node would think that its members are on the old line again.
+        """
         while self._silent_ends:
-            self._silent_ends.pop().close()
+            end = self._silent_ends.pop()
+            end.setsockopt(SOL_SOCKET, SO_LINGER, RESET_AT_CLOSE)
+            end.close()
 
     def line_with_room(self) -> "Line":
         """A line on which somebody may sit down; a new one where there is none."""
@@ -190,7 +198,7 @@ class Line:
             self.failure = Unreachable(f"{type(error).__name__}: {error}")
         else:
             self._node.way.opened()
-            self._node.close_silent_ends()
+            self._node.reset_silent_ends()
             for seat in list(self.seats):
                 seat.hear(ev.SessionOpened(place.url))
             return
