@@ -22,6 +22,7 @@ class Proxy:
     """Use as `async with`. `handshakes`: None hands them on; else STRIP, HANG, CUT, or a status to answer them with.
 
     `upgrade_count`: handshakes so far. `request_count`: connections that began otherwise.
+    `frozen_ends`: for each frozen connection that the client ended, how many handshakes there were by then.
     """
 
     def __init__(self, target: str, handshakes: str | int | None = None) -> None:
@@ -34,6 +35,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._frozen: set[asyncio.Task[None]] = set()
+        self.frozen_ends: list[int] = []
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
@@ -96,6 +98,8 @@ class Proxy:
             ]
             try:
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                if task in self._frozen and ends[0].done():
+                    self.frozen_ends.append(self.upgrade_count)
             finally:
                 for end in ends:
                     end.cancel()

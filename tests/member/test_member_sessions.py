@@ -346,6 +346,24 @@ async def test_a_line_that_is_dead_is_found_out_by_pings(fake: FakeCoordinator) 
             proxy.freeze()
             await until(lambda: len(fake.bodies("heartbeat")) == 2)
             assert (proxy.upgrade_count, member.state) == (2, State.STABLE)
+            await until(lambda: proxy.frozen_ends != [])
+        assert proxy.frozen_ends == [2], (
+            "the end of the silent line came late, so that it is not taken for the member's"
+        )
+
+
+async def test_a_silent_line_is_not_kept_by_a_member_that_closes_before_it_has_another(fake: FakeCoordinator) -> None:
+    async with Proxy(fake.url) as proxy:
+        fake.named_url = proxy.url
+        member = GroupMember(options(proxy, session_timeout_ms=3_000))
+        async with nothing_left():
+            await member.start()
+            await member.wait_assigned(2000)
+            proxy.handshakes = HANG
+            proxy.freeze()
+            await until(lambda: proxy.upgrade_count == 2)
+            assert proxy.frozen_ends == []
+            await member.close()
 
 
 def test_a_dead_line_is_found_out_well_within_the_session_timeout() -> None:
