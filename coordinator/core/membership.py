@@ -469,13 +469,14 @@ def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, moment: Mom
     if not group.group_id:
         draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
         return
-    failure = check_member(group, request.member_id, request.group_instance_id) or check_generation(
-        group, request.generation_id, request.member_id
+    member_id = request.member_id
+    failure = check_member(group, member_id, request.group_instance_id) or check_generation(
+        group, request.generation_id, member_id
     )
     if failure is not None:
         draft.reply(call, failure)
         return
-    member = group.members[request.member_id]
+    member = group.members[member_id]
     draft.extend_session(member, moment)
     if group.state is State.PREPARING_REBALANCE:
         draft.reply(call, rebalance.in_progress(group))

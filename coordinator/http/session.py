@@ -284,23 +284,24 @@ class Session:
         self._answer(call.id, call.op, AUTHENTICATED)
 
     def _ask(self, call: s.GroupCall) -> None:
-        room = self._room
-        if call.id in self._calls:
+        room, calls = self._room, self._calls
+        if calls and call.id in calls:
             raise refuse(ErrorCode.INVALID_REQUEST, "id: a call of this id waits for its answer.", field="id")
-        if len(self._calls) >= room.limits.session_calls_max:
+        if len(calls) >= room.limits.session_calls_max:
             raise _over_limit("calls in flight", "session_calls_max", room.limits.session_calls_max)
-        member_id = "" if isinstance(call, _OF_NOBODY) else call.body.member_id
+        group_id, body = call.group_id, call.body
+        member_id = "" if isinstance(body, _OF_NOBODY) else body.member_id
         carriers = room.service.carriers
-        if member_id and not carriers.has_room(self, call.group_id, room.limits.session_groups_max):
+        if member_id and not carriers.has_room(self, group_id, room.limits.session_groups_max):
             raise _over_limit("groups", "session_groups_max", room.limits.session_groups_max)
-        answer = room.service.ask(call.group_id, call.body, host=self._host)
+        answer = room.service.ask(group_id, body, host=self._host)
         if isinstance(answer, _ANSWERS):
             self._settle(call, member_id, answer)
             return
-        if member_id and carriers.carrier_of(call.group_id, member_id) is not self:
+        if member_id and carriers.carrier_of(group_id, member_id) is not self:
             # It counts from now, and is taken back if it turns out to be nobody's.
-            carriers.carry(call.group_id, member_id, self)
-        self._calls[call.id] = answer, isinstance(call, s.JoinCall) and not member_id
+            carriers.carry(group_id, member_id, self)
+        calls[call.id] = answer, isinstance(call, s.JoinCall) and not member_id
         answer.on_answer = partial(self._answered, call, member_id)
 
     def _answered(self, call: s.GroupCall, member_id: str, answer: BaseModel | Failure) -> None:
@@ -371,7 +372,7 @@ class Session:
 
 # Tuples: a union written in place is made anew for each call.
 _ANSWERS = (BaseModel, Failure)
-_OF_NOBODY = (s.FetchCall, s.LeaveCall)
+_OF_NOBODY = (m.FetchRequest, m.LeaveRequest)
 _NAMING = (m.JoinAnswer, m.WaitingAnswer)
 
 _NOBODY = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
