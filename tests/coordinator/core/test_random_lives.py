@@ -10,9 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core import holding, invariants
+from coordinator.core import description, holding, invariants
 from coordinator.core.commands import Rules, TimerKind
-from coordinator.core.effects import Failure
+from coordinator.core.decision import session_timer
+from coordinator.core.effects import Failure, GroupChanged
 from coordinator.core.group import State
 from protocol import messages as m
 from protocol.errors import ErrorCode
@@ -177,6 +178,12 @@ def check(clients: Clients, hung_up: set[int]) -> None:
     assert waiting <= timed, "a call waits without a deadline"
     sessions = {key.subject for key in desk.timers if key.kind is TimerKind.SESSION}
     assert sessions == desk.group.members.keys(), "a session has no timer, or a timer no member"
+    late = [x for x in desk.group.members.values() if desk.timers[session_timer(x.member_id)] > x.deadline_ms]
+    assert not late, "a session's timer fires later than the session ends"
+    shown = next((event.summary for event in reversed(desk.events) if isinstance(event, GroupChanged)), None)
+    there = description.summary_of(desk.group)
+    assert (shown or there) == there, "the lists show what is no more"
+    assert shown or desk.group.state is State.DEAD, "no list shows the group"
     pendings = {key.subject for key in desk.timers if key.kind is TimerKind.PENDING}
     assert pendings == desk.group.pending.keys()
     graces = {key.subject: at for key, at in desk.timers.items() if key.kind is TimerKind.GRACE}
