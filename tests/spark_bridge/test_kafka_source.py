@@ -230,7 +230,14 @@ def test_a_topic_grows_and_is_deleted(kafka_bootstrap_servers: str, topic: str) 
     client = AdminClient({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
     client.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
     wait_for(lambda: found.partitions([topic]) == {topic: 5})
-    assert found.latest([(topic, 4)]) == {(topic, 4): 0}
+
+    def has_a_leader() -> bool:
+        try:
+            return found.latest([(topic, 4)]) == {(topic, 4): 0}
+        except SourceError:
+            return False
+
+    wait_for(has_a_leader)
     client.delete_topics([topic])[topic].result(30)
     wait_for(lambda: found.partitions([topic]) == {})
     with pytest.raises(SourceError, match=f"{topic}-0 begins or ends"):
