@@ -104,14 +104,21 @@ class World(Door):
     def _disk_fault(self, kind: str, text: str) -> None:
         self.trace.fault(self.now_ms, kind, text)
         plan = self.plan
-        if plan.session_share and "vanish" in plan.weights and not self.is_calm and self._line_chance.random() < 0.15:
+        if plan.session_share and "cut" in plan.weights and not self.is_calm and self._line_chance.random() < 0.2:
             # While the group that this makes unloaded is loaded anew, perhaps.
-            self.loop.call_later(self._line_chance.choice([1, 5, 60]) / 1000, self._vanish_perhaps)
+            self.loop.call_later(self._line_chance.choice([0, 1, 5, 60]) / 1000, self._lose_a_client_perhaps)
 
-    def _vanish_perhaps(self) -> None:
-        on_sessions = [client for client in self.running() if client.link is not None]
-        if on_sessions and not self.is_calm:
-            self.vanish(self._line_chance.choice(on_sessions), cut_off=False)
+    def _lose_a_client_perhaps(self) -> None:
+        """Its connection is lost; with its process, or it comes back at once."""
+        for client in self.running():
+            if client.link is None or client.link.line is None or self.is_calm:
+                continue
+            if "vanish" in self.plan.weights and self._line_chance.random() < 0.3:
+                self.vanish(client, cut_off=False)
+            else:
+                self.trace.fault(self.now_ms, "cut", client.link.name)
+                client.link.cut("both")
+            return
 
     def vanish(self, client: Client, *, cut_off: bool) -> None:
         """The process dies, with all members in it; they may come back."""
