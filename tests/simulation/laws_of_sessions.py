@@ -156,12 +156,13 @@ class Loss:
     """A member's connection was lost; `at_ms` is None while its group is being loaded, for it is told then.
 
     `grace_ms`: None where the group's books were not open to look at. `waits`: when it was looked at last, a call of it
-    waited on another connection.
+    waited on another connection. `is_sharp`: the grace began at that instant, and not perhaps a little before.
     """
 
     at_ms: int | None
     grace_ms: int | None
     waits: bool = False
+    is_sharp: bool = True
 
 
 class I14Graces(Checker):
@@ -239,7 +240,7 @@ class I14Graces(Checker):
         if lost is None:
             if event.group_id not in self._nameless:
                 self.fail(f"{who} is taken for dead by its connection, which it has not lost, or come back since")
-        elif lost.at_ms is not None and lost.grace_ms is not None:
+        elif lost.at_ms is not None and lost.grace_ms is not None and lost.is_sharp:
             had_ms = self.sight.now_ms - lost.at_ms
             if had_ms < lost.grace_ms - HEAD_START_MS:
                 self.fail(f"{who} had {had_ms} ms of {lost.grace_ms} to come back")
@@ -254,6 +255,8 @@ class I14Graces(Checker):
             member = None if group is None else group.members.get(member_id)
             if group is not None and lost.at_ms is None and not node.is_loading(group_id):
                 self._begin((group_id, member_id), group)
+                if (begun := self._lost.get((group_id, member_id))) is not None:
+                    begun.is_sharp = False
             if member is None or lost.grace_ms is None or lost.at_ms is None:
                 continue
             late_ms = self.sight.now_ms - lost.at_ms - lost.grace_ms
