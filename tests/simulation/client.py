@@ -107,6 +107,11 @@ class Client:
         lane = self.machine._net.lane(HEARTBEAT)
         return lane.blocked or lane.failures > 0
 
+    def waits_since(self, at_ms: int) -> bool:
+        """A heartbeat of before that instant is on its way: it was late then, and its answer may come too late."""
+        lane = self.machine._net.lane(HEARTBEAT)
+        return lane.call_id is not None and lane.sent_at_ms < at_ms
+
     @property
     def seat(self) -> str:
         """Who owns, as the group sees it: the instance, or the member."""

@@ -28,6 +28,7 @@ class Stages:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._calm_at_ms = 0
 
     async def live(self) -> None:
         """From the first start to the last check."""
@@ -56,6 +57,7 @@ class Stages:
     async def _calm_down(self) -> None:
         self._world.trace.note(self._world.now_ms, "== calm")
         self._world.is_calm = True
+        self._calm_at_ms = self._world.now_ms
         self._world.disk.heal()
         if self._world.node is not None:
             # Before the wires heal, or what waits at a node that stands still would come in the middle of the quiet.
@@ -117,6 +119,8 @@ class Stages:
                 who = f"with {sorted(group.members)}, pending {sorted(group.pending)}, while {sorted(members)} run"
                 return f"{group_id} is {group.state} {who}"
         for client in self._world.running():
+            if client.waits_since(self._calm_at_ms):
+                return f"{client.name} waits for the answer to a heartbeat that was late"
             if client.state is not State.STABLE or client.held is None or client.is_in_doubt:
                 return f"{client.name} is {client.state.value}: {client.machine.last_failure}"
         return None
