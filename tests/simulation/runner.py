@@ -50,6 +50,7 @@ def run(seed: int, *, verbose: bool = False) -> Result:
         violation = Violation("NoFault", f"{type(error).__name__}: {error}")
         violation.__cause__ = error
     finally:
+        world.is_over = True
         logger.removeHandler(heard)
         logger.propagate, logger.level = before
         logger.setLevel(before[1])

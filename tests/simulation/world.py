@@ -71,6 +71,8 @@ class World(Door):
         self.clients: list[Client] = []
         self.away: list[MemberOptions] = []
         self.is_calm = False
+        self.is_over = False
+        """The run has ended, and what is still there is taken down: that is no part of it."""
         self._line_chance = random.Random(f"lines {plan.seed}")
         self.links: list[Link] = []
         self._ids = member_ids()
@@ -88,6 +90,8 @@ class World(Door):
         return round(self.loop.time() * 1000)
 
     def _tell(self, hook: str, *args: Any) -> None:
+        if self.is_over:
+            return
         self.sight.now_ms = self.now_ms
         try:
             self.judge.tell(hook, *args)
