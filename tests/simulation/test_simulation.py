@@ -8,7 +8,14 @@ from collections import Counter
 import pytest
 
 from tests.simulation.__main__ import failure_of
-from tests.simulation.plan import FAULT_ACTIONS, NETWORK_FAULTS, STORE_FAULTS, plan_of
+from tests.simulation.plan import (
+    FAULT_ACTIONS,
+    LINE_FAULTS,
+    NETWORK_FAULTS,
+    SESSION_ACTIONS,
+    STORE_FAULTS,
+    plan_of,
+)
 from tests.simulation.runner import run
 
 SCHEDULES = 2_000
@@ -54,6 +61,10 @@ def test_every_kind_of_fault_is_planned_and_every_kind_is_left_out_sometimes() -
         with_it = sum(kind in plan.weights for plan in plans)
         assert 100 < with_it < 400, f"{kind} in {with_it} of 500 plans"
     assert {plan.members_max for plan in plans} == {1, 2, 3, 4, 5, 8, 10}
+    for kind in (*LINE_FAULTS, *SESSION_ACTIONS):
+        with_it = sum(plan.rates.get(kind, 0) > 0 or kind in plan.weights for plan in plans)
+        assert 50 < with_it < 300, f"{kind} in {with_it} of 500 plans"
+    assert {plan.session_share for plan in plans} == {0.0, 0.5, 1.0}
     narrow = sum("many_leave" in plan.weights for plan in plans)
     assert 100 < narrow < 400, f"changes are cut in {narrow} of 500 plans"
 
