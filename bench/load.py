@@ -41,13 +41,13 @@ async def run_paced(
     start = perf_counter()
 
     async def send(index: int, connection: Line) -> None:
-        due = start + interval_s * index / len(connections)
         number = 0
-        while due < start + seconds:
+        # How many there are must not hang on what the clock's number rounds to.
+        while (after_s := interval_s * (number + index / len(connections))) < seconds:
+            due = start + after_s
             await asyncio.sleep(due - perf_counter())
             answer = await connection.exchange(frame_of(index, number))
             _count(tally, perf_counter() - due, fault_of(index, number, answer))
-            due += interval_s
             number += 1
 
     await _run_all(connections, send, tally)
