@@ -66,6 +66,10 @@ class Assignor(ABC):
     """eager: members give up everything before they join again, so any assignment is safe. cooperative: they keep
     what they have, so the assignment must not give away a partition that another member still owns."""
 
+    reads_claims: ClassVar[bool] = True
+    """Whether `assign` looks at what members say they owned. If not, eager members do not say it, so that a static
+    member's join after a restart is the one of before, and starts no rebalance."""
+
     @abstractmethod
     def assign(self, spec: GroupSpec) -> Assignment:
         """Share the partitions of existing, subscribed topics among the members.

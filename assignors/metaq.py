@@ -46,6 +46,7 @@ class MetaqDefaultAssignor(Assignor):
     """MetaQ's default rule, topic by topic. With the order of partitions by number it gives what plain `range` does."""
 
     name: ClassVar[str] = "metaq-default"
+    reads_claims: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each subscriber of a topic a run of its partitions; the first subscribers get one more.
@@ -59,6 +60,7 @@ class MetaqConsistentHashAssignor(Assignor):
     """MetaQ's consistent hash, topic by topic: when a member comes or goes, only its own partitions move."""
 
     name: ClassVar[str] = "metaq-consistent-hash"
+    reads_claims: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each partition to the subscriber whose point comes next. How many each gets is left to the hash.

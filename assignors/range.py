@@ -19,6 +19,7 @@ class RangeAssignor(Assignor):
     """Kafka's `RangeAssignor` as of 4.1.1."""
 
     name: ClassVar[str] = "range"
+    reads_claims: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each of a topic's k subscribers n // k neighbouring partitions of its n, the first n % k one more.

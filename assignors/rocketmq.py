@@ -84,6 +84,7 @@ class RocketmqAveragelyAssignor(Assignor):
     """RocketMQ's default rule, topic by topic. On a group's partitions it gives what plain `range` does."""
 
     name: ClassVar[str] = "rocketmq-averagely"
+    reads_claims: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each subscriber of a topic a run of its partitions; the first subscribers get one more.
@@ -97,6 +98,7 @@ class RocketmqByCircleAssignor(Assignor):
     """RocketMQ's circle, topic by topic: as `roundrobin`, but each topic begins anew with its first subscriber."""
 
     name: ClassVar[str] = "rocketmq-averagely-by-circle"
+    reads_claims: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Deal each topic's partitions out one by one around its subscribers.
@@ -110,6 +112,7 @@ class RocketmqConsistentHashAssignor(Assignor):
     """RocketMQ's consistent hash with 10 points each: when a member comes or goes, only its own partitions move."""
 
     name: ClassVar[str] = "rocketmq-consistent-hash"
+    reads_claims: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each partition to the subscriber whose point comes next. How many each gets is left to the hash.

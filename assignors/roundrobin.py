@@ -15,6 +15,7 @@ class RoundRobinAssignor(Assignor):
     """Kafka's `RoundRobinAssignor`, but an empty group is no error here."""
 
     name: ClassVar[str] = "roundrobin"
+    reads_claims: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Deal the partitions out in order of topic and number; each goes to the next member that subscribes.

@@ -31,13 +31,16 @@ def join(
 ) -> Intent:
     """One attempt to join. `claims`: what a cooperative member owns, or an eager one gave up in order.
 
-    An eager member tells only an eager assignor, as a hint for stickiness. A cooperative one would take the partitions
-    for owned still, and hold them back until this member gives them up, which it already has. `owns`: see `_waits`.
+    An eager member tells only an eager assignor that reads it, as a hint for stickiness. A cooperative one would take
+    the partitions for owned still, and hold them back until this member gives them up, which it already has. One that
+    reads nothing is told nothing: what a join says is compared with the one before when a static member comes back.
+    `owns`: see `_waits`.
     """
     held_ms, timeout_ms = _waits(options, owns=owns)
     protocols = []
     for assignor in assignors:
-        partitions, generation_id = claims if cooperative or assignor.protocol == "eager" else NO_CLAIMS
+        told = cooperative or (assignor.protocol == "eager" and assignor.reads_claims)
+        partitions, generation_id = claims if told else NO_CLAIMS
         metadata = metadata_of(topics, partitions, generation_id, options.rack_id, user_data)
         protocols.append(m.JoinProtocol(name=assignor.name, metadata=metadata))
     body = m.JoinRequest(

@@ -93,7 +93,6 @@ def test_a_connection_that_the_service_cut_for_silence_is_made_again_and_nothing
 
 
 def test_a_static_member_that_is_killed_and_started_again_finds_its_partitions(tmp_path: Path) -> None:
-    # Both join once: a second join says what was owned before it, which the first of a new life cannot repeat.
     with running_group(tmp_path, ("again", "other"), *PATIENT, static=True) as (_, (again, other)):
         held, generation, mark_of_other = again.owned, again.generation_id, len(other.lines)
         again.kill()

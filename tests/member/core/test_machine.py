@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from assignors.range import RangeAssignor
+from assignors.sticky import StickyAssignor
 from member import errors
 from member.core import events as ev
 from member.core import requests
@@ -104,22 +105,24 @@ def test_a_join_says_how_long_to_wait_for_a_member_whose_session_is_gone(grace_m
     assert Player(disconnect_grace_ms=grace_ms).to_joining().body("join").disconnect_grace_ms == grace_ms
 
 
-def test_a_cooperative_assignor_is_told_that_an_eager_member_owns_nothing() -> None:
+def test_an_eager_member_says_what_it_owned_to_an_eager_assignor_that_reads_it_alone() -> None:
     class Cooperative(RangeAssignor):
         name: ClassVar[str] = "cooperative"
         protocol: ClassVar[Literal["eager", "cooperative"]] = "cooperative"
 
     claims = (frozenset({("clicks", 0)}), 3)
     intent = requests.join(
-        options(), (RangeAssignor(), Cooperative()), member_id="m", topics=("clicks",), user_data=None, claims=claims,
-        cooperative=False, owns=False, reason=None, request_id="r",
+        options(), (StickyAssignor(), RangeAssignor(), Cooperative()), member_id="m", topics=("clicks",),
+        user_data=None, claims=claims, cooperative=False, owns=False, reason=None, request_id="r",
     )  # fmt: skip
     assert isinstance(intent.body, m.JoinRequest)
-    eager, cooperative = (protocol.metadata.text for protocol in intent.body.protocols)
-    assert '"owned_partitions":{"clicks":[0]}' in eager
-    assert '"generation_id":3' in eager
-    assert '"owned_partitions":{}' in cooperative
-    assert '"generation_id":-1' in cooperative
+    sticky, *others = (protocol.metadata.text for protocol in intent.body.protocols)
+    assert '"owned_partitions":{"clicks":[0]}' in sticky
+    assert '"generation_id":3' in sticky
+    assert len(others) == 2
+    for told_nothing in others:
+        assert '"owned_partitions":{}' in told_nothing
+        assert '"generation_id":-1' in told_nothing
 
 
 def test_a_coordinator_that_is_gone_is_looked_up_again_before_the_join_goes_on() -> None:
@@ -250,7 +253,7 @@ def test_a_leader_at_work_sends_heartbeats_and_follows_what_they_say() -> None:
 
 
 def test_a_rebalance_during_sync_joins_again_and_forgets_nothing() -> None:
-    player = Player().to_revoking()
+    player = Player(offers=(StickyAssignor(),)).to_revoking()
     player.callback_ended()
     before = player.body("join").protocols
     player.answer("join", joined(2))
@@ -265,7 +268,7 @@ def test_a_rebalance_during_sync_joins_again_and_forgets_nothing() -> None:
     ("code", "member_id"), [(ErrorCode.ILLEGAL_GENERATION, "m-1"), (ErrorCode.UNKNOWN_MEMBER_ID, "")]
 )
 def test_a_sync_that_is_too_late_joins_again_with_nothing_held(code: ErrorCode, member_id: str) -> None:
-    player = Player().to_revoking()
+    player = Player(offers=(StickyAssignor(),)).to_revoking()
     player.callback_ended()
     player.answer("join", joined(2))
     player.answer("sync", refused(code))
@@ -509,7 +512,7 @@ def test_a_member_dropped_while_on_revoked_runs_waits_for_it_and_is_not_told_twi
 
 
 def test_a_fatal_answer_while_on_revoked_runs_is_not_told_twice() -> None:
-    player = Player().to_revoking()
+    player = Player(offers=(StickyAssignor(),)).to_revoking()
     player.wait(3_000)
     player.answer("heartbeat", refused(ErrorCode.FENCED_INSTANCE_ID))
     assert player.state() is State.FAILED
