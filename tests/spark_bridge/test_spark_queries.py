@@ -325,6 +325,8 @@ def test_a_static_driver_that_is_restarted_moves_nothing(stage: Stage) -> None:
         return len(shared.get("one", ())) == len(shared.get("two", ())) == 2
 
     wait_until(have_shares, "a share for each", one, two)
+    # A progress is told after its batch, hence after what the batch has written.
+    wait_until(lambda: len(place_of(one)["assigned"]["clicks"]) == 2, "a progress that says so", one, two)
     shares = {name: set(partitions) for name, partitions in shared.items()}
     before = place_of(one)
     assert stop(two)
