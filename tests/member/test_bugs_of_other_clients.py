@@ -2,6 +2,7 @@
 
 import pytest
 
+from assignors.sticky import StickyAssignor
 from member import errors
 from member.core import events as ev
 from member.core.events import Callback
@@ -76,7 +77,7 @@ def test_bug_21_kafka_20985_a_static_join_is_repeated_as_the_same_attempt() -> N
     "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID]
 )
 def test_bug_22_librdkafka_4059_a_refused_commit_costs_no_assignment(code: ErrorCode) -> None:
-    player = Player().to_revoking()
+    player = Player(offers=(StickyAssignor(),)).to_revoking()
     held = player.held()
     assert held is not None
     player.commit(1)

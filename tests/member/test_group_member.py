@@ -152,7 +152,7 @@ async def test_commits_pass_while_on_revoked_runs_and_the_group_waits(fake: Fake
 
 
 async def test_a_rejoin_tells_what_was_held_before(fake: FakeCoordinator) -> None:
-    async with GroupMember(options(fake, user_data={"rack": None})) as member:
+    async with GroupMember(options(fake, assignors=("sticky",), user_data={"rack": None})) as member:
         await member.wait_assigned(2000)
         await fake.rebalance()
         await member.wait_assigned(2000, newer_than=1)
