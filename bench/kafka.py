@@ -26,7 +26,8 @@ from bench.process import ProcessError, Server
 from bench.rebalances import group_at_rest
 from bench.scenarios import CONNECTIONS, measure_commits, measure_heartbeats
 from protocol.operations import COMMIT, FETCH, HEARTBEAT
-from tests.real.kafka import KAFKA_VERSION, FetchError, create_topic, fetch_jars, running_broker
+from tests.real.kafka import KAFKA_VERSION, create_topic, fetch_jars, running_broker
+from tests.real.maven import FetchError
 from tests.real.parts import find_java_home
 
 JAVA_OPTIONS = (

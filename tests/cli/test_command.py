@@ -1,6 +1,8 @@
 """The command line: what it prints, and how it ends."""
 
+import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,19 @@ import pytest
 from cli.main import main
 from coordinator.http.security import hash_token
 from coordinator.settings import Settings, flag_of, load_settings
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """`serve` writes the log of the whole process, which here is that of all tests."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    libraries = {name: logging.getLogger(name).level for name in ("aiohttp", "asyncio")}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in libraries.items():
+        logging.getLogger(name).setLevel(before)
 
 
 def test_help_lists_every_setting_with_its_text(

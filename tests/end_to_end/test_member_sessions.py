@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import logging
 import subprocess
 import sys
 import time
@@ -76,7 +75,6 @@ async def share(one: GroupMember, two: GroupMember) -> None:
 async def test_a_proxy_that_strips_the_handshake_costs_a_warning_and_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "rallypoint")
     async with behind(tmp_path, STRIP) as (proxy, service), nothing_left():
         await asyncio.to_thread(service.send, "PUT", "/v1/topics/clicks", {"partitions": 4})
         pool = SessionPool(try_again_ms=200)
@@ -133,7 +131,6 @@ async def test_a_hundred_members_of_fifty_groups_live_on_one_connection(tmp_path
 async def test_a_service_with_small_limits_gets_more_connections(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "rallypoint")
     with running_service(tmp_path, *QUICK, "--session-groups-max", "3") as service:
         await asyncio.to_thread(service.send, "PUT", "/v1/topics/clicks", {"partitions": 4})
         async with nothing_left():

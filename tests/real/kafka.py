@@ -8,7 +8,6 @@ bound to loopback. It is ready when a client's metadata request is answered, and
 """
 
 import base64
-import os
 import shutil
 import subprocess
 import time
@@ -20,13 +19,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.real.maven import FetchError, fetch_dependencies
 from tests.real.parts import CACHE, find_java_home, free_port, last_lines, require, require_program, stop_process
 
 KAFKA_VERSION = "4.1.1"
 START_SECONDS = 90.0
 # A controlled shutdown takes one to two seconds on an idle machine.
 STOP_SECONDS = 20.0
-FETCH_SECONDS = 280.0
 
 # Kafka logs through slf4j; the binding is not among its own dependencies, and without it a broker that fails is mute.
 POM = f"""<?xml version="1.0"?>
@@ -56,45 +55,14 @@ LOGGING = """<?xml version="1.0"?>
 """
 
 
-class FetchError(Exception):
-    """Maven could not get the jars; the message is its own words."""
-
-
 JAVA_OPTIONS: Sequence[str] = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
 def fetch_jars(java_home: Path, maven: Path) -> Path:
-    """The directory that holds the broker's jars; Maven fills it the first time, later calls cost nothing.
-
-    A fetch that is interrupted leaves no directory of that name, so the next one starts again.
-    Errors: FetchError.
-    """
+    """The directory that holds the broker's jars, beside how it logs. Errors: FetchError."""
     home = CACHE / "kafka" / KAFKA_VERSION
-    jars = home / "jars"
-    if jars.is_dir():
-        return jars
-    partial = home / f"jars-{os.getpid()}"
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "pom.xml").write_text(POM)
+    jars = fetch_dependencies(home, POM, java_home, maven)
     (home / "log4j2.xml").write_text(LOGGING)
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
-    try:
-        answer = subprocess.run(
-            [maven, "--batch-mode", "--quiet", "--file", home / "pom.xml", *goal],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=FETCH_SECONDS,
-            env={**os.environ, "JAVA_HOME": str(java_home)},
-        )
-        if answer.returncode != 0 or not partial.is_dir():
-            raise FetchError(answer.stdout + answer.stderr)
-        if not jars.is_dir():
-            partial.rename(jars)
-    except subprocess.TimeoutExpired as slow:
-        raise FetchError(str(slow)) from slow
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return jars
 
 

@@ -6,18 +6,15 @@ reads work across the two, streaming ones do not, so only those are tested with 
 `python -m tests.real.spark_kafka` fetches the jars and nothing else.
 """
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.real.kafka import FetchError
+from tests.real.maven import FetchError, fetch_dependencies
 from tests.real.parts import CACHE, find_java_home, require, require_program
 
 CONNECTOR_VERSION = "4.0.0"
-FETCH_SECONDS = 280.0
 NEEDED = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
 """Of what the connector depends on, what Spark does not bring itself."""
 
@@ -39,37 +36,8 @@ POM = f"""<?xml version="1.0"?>
 
 
 def fetch_connector(java_home: Path, maven: Path) -> list[Path]:
-    """The connector's jars; Maven brings them the first time, later calls cost nothing. Errors: FetchError."""
-    home = CACHE / "spark-kafka" / CONNECTOR_VERSION
-    jars = home / "jars"
-    if not jars.is_dir():
-        partial = home / f"jars-{os.getpid()}"
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "pom.xml").write_text(POM)
-        command = [
-            str(maven),
-            "--batch-mode",
-            "--quiet",
-            "--file",
-            str(home / "pom.xml"),
-            "dependency:copy-dependencies",
-        ]
-        try:
-            answer = subprocess.run(
-                [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=FETCH_SECONDS,
-                env={**os.environ, "JAVA_HOME": str(java_home)},
-            )
-            if answer.returncode != 0 or not partial.is_dir():
-                raise FetchError(answer.stdout + answer.stderr)
-            partial.rename(jars)
-        except subprocess.TimeoutExpired as slow:
-            raise FetchError(str(slow)) from slow
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    """The connector's jars. Errors: FetchError."""
+    jars = fetch_dependencies(CACHE / "spark-kafka" / CONNECTOR_VERSION, POM, java_home, maven)
     return sorted(path for path in jars.glob("*.jar") if path.name.startswith(NEEDED))
 
 

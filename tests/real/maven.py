@@ -1,0 +1,44 @@
+"""Jars from Maven, into .cache/, once: for the parts that are programs of the JVM."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+FETCH_SECONDS = 280.0
+
+
+class FetchError(Exception):
+    """Maven could not get the jars; the message is its own words."""
+
+
+def fetch_dependencies(home: Path, pom: str, java_home: Path, maven: Path) -> Path:
+    """The directory `jars` in `home`, with what the pom depends on at run time; later calls cost nothing.
+
+    A fetch that is interrupted leaves no directory of that name, so the next one starts again. Errors: FetchError.
+    """
+    jars = home / "jars"
+    if jars.is_dir():
+        return jars
+    partial = home / f"jars-{os.getpid()}"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "pom.xml").write_text(pom)
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
+    try:
+        answer = subprocess.run(
+            [maven, "--batch-mode", "--quiet", "--file", home / "pom.xml", *goal],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=FETCH_SECONDS,
+            env={**os.environ, "JAVA_HOME": str(java_home)},
+        )
+        if answer.returncode != 0 or not partial.is_dir():
+            raise FetchError(answer.stdout + answer.stderr)
+        if not jars.is_dir():
+            partial.rename(jars)
+    except subprocess.TimeoutExpired as slow:
+        raise FetchError(str(slow)) from slow
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return jars
