@@ -51,7 +51,7 @@ here, in `test_bugs_of_other_clients.py`, or as `file::test` under tests/; `✗`
    → member/core/test_machine.py::test_waiting_for_others_is_not_silence
 19 KAFKA-14016, KAFKA-13419, KAFKA-13891, KAFKA-14639: a sync called back made members forget what they own
    → member/core/test_machine.py::test_a_rebalance_during_sync_joins_again_and_forgets_nothing
-   → member/core/test_machine.py::test_a_cooperative_assignor_is_told_that_an_eager_member_owns_nothing
+   → member/core/test_machine.py::test_an_eager_member_says_what_it_owned_to_an_eager_assignor_that_reads_it_alone
    → member/core/test_cooperative.py::test_bug_19_kafka_14016_a_sync_that_must_join_again_drops_nothing
    → member/core/test_cooperative.py::test_a_leader_that_must_join_again_while_it_assigns_drops_nothing
 20 KAFKA-17571, KAFKA-17115: a client closed before it joined left an id behind that others waited for
