@@ -28,13 +28,17 @@ class Line:
 
 @dataclass
 class ProgramProcess:
-    """The program `module` with `arguments`, and its log in `folder`. `prefix`: a command that is to run it."""
+    """The program `module` with `arguments`, and its log in `folder`. `prefix`: a command that is to run it.
+
+    `new_session`: it, and all that it starts, are a session of the operating system.
+    """
 
     folder: Path
     name: str
     module: str
     arguments: Sequence[str]
     prefix: Sequence[str] = ()
+    new_session: bool = False
     lines: list[Line] = field(default_factory=list)
     _process: "subprocess.Popen[str] | None" = None
     _reader: threading.Thread | None = None
@@ -49,7 +53,13 @@ class ProgramProcess:
         command = [*self.prefix, sys.executable, "-m", self.module, *self.arguments]
         with (self.folder / f"{self.name}.log").open("a") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                bufsize=1,
+                start_new_session=self.new_session,
             )
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,))

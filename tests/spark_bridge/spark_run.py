@@ -1,20 +1,35 @@
-"""What a Spark test needs: the service, a session that is light, and a sink that keeps what each batch wrote."""
+"""What a Spark test needs: the service, a session that is light, queries that read a stage, and patience.
 
-import json
+PySpark is imported when it is wanted, for some who need the service alone.
+"""
+
 import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.request import urlopen
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+import pytest
 
 from tests.real.parts import ROOT, free_port, last_lines, stop_process
+from tests.spark_bridge.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+WITH_SPARK = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # PySpark leaves sockets to the collector, and calls what Python 3.12 will drop.
+    pytest.mark.filterwarnings("default"),
+]
+"""The marks of tests that run Spark."""
 
 PATIENCE_SECONDS = 90.0
 """Ten times what an idle machine takes."""
@@ -41,8 +56,10 @@ def running_service(directory: Path, *, port: int = 0, storage: str = "memory:")
 
 
 @contextmanager
-def running_spark() -> Iterator[SparkSession]:
-    """A local session with two threads; loopback, ports below the ephemeral ones."""
+def running_spark(*jars: Path) -> "Iterator[SparkSession]":
+    """A local session with two threads; loopback, ports below the ephemeral ones. `jars`: more for its class path."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - see the module's text
+
     builder = SparkSession.builder.master("local[2]").appName("rallypoint-tests")
     settings = {
         "spark.ui.enabled": "false",
@@ -53,6 +70,7 @@ def running_spark() -> Iterator[SparkSession]:
         "spark.blockManager.port": str(free_port()),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.stopTimeout": "30s",
+        **({"spark.jars": ",".join(map(str, jars))} if jars else {}),
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -66,45 +84,63 @@ def running_spark() -> Iterator[SparkSession]:
         session.stop()
 
 
-class Sink:
-    """For each record the batches that wrote it, as (query, batch id): a replay of a batch is the same batch."""
-
-    def __init__(self) -> None:
-        self.written: dict[tuple[str, int, int], set[tuple[str, int]]] = {}
-        self.partitions: dict[str, set[int]] = {}
-
-    def of(self, name: str, before: Callable[[int], None] = lambda batch: None) -> Callable[[DataFrame, int], None]:
-        """What `foreachBatch` of the query `name` does; `before` may raise once the records are written."""
-
-        def write(frame: DataFrame, batch: int) -> None:
-            rows = [(row.topic, row.partition, row.offset) for row in frame.collect()]
-            for row in rows:
-                self.written.setdefault(row, set()).add((name, batch))
-            self.partitions[name] = {partition for _, partition, _ in rows} or self.partitions.get(name, set())
-            before(batch)
-
-        return write
-
-    def check_exactly(self, topic: str, partitions: int, records: int) -> None:
-        """Every record of a topic is written, and by one batch."""
-        expected = {(topic, partition, offset) for partition in range(partitions) for offset in range(records)}
-        assert self.written.keys() == expected, sorted(self.written.keys() ^ expected)[:20]
-        twice = {row: batches for row, batches in self.written.items() if len(batches) > 1}
-        assert not twice, sorted(twice.items())[:20]
-
-
-def wait_until(condition: Callable[[], bool], what: str, *queries: StreamingQuery) -> None:
-    """Wait for a condition; fail at once if a query ended with an error."""
+def wait_until(
+    condition: Callable[[], bool],
+    what: str,
+    *queries: "StreamingQuery",
+    failed: Callable[[], str] = lambda: "",
+) -> None:
+    """Wait for a condition; fail at once if a query ended with an error, or with what `failed` says."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         for query in queries:
             assert query.exception() is None, str(query.exception())
+        assert not (trouble := failed()), trouble
         assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_SECONDS:.0f} s"
         time.sleep(0.05)
 
 
-def describe(url: str, group: str) -> dict[str, Any]:
-    """The group as the service shows it."""
-    with urlopen(f"{url}/v1/groups/{group}", timeout=10) as answer:
-        value: dict[str, Any] = json.load(answer)
-    return value
+class QueryStage(Stage):
+    """A stage, and queries of this process that read it."""
+
+    def __init__(self, spark: "SparkSession", url: str, path: Path) -> None:
+        super().__init__(url, path)
+        self._spark = spark
+
+    def load(self, **options: str) -> "DataFrame":
+        """The stream. Options with an empty value are left out."""
+        return self._spark.readStream.format("rallypoint").options(**self.options(**options)).load()
+
+    def start(
+        self,
+        name: str,
+        *,
+        available_now: bool = False,
+        before: Callable[[int], None] = lambda batch: None,
+        write: Callable[["DataFrame", int], None] | None = None,
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> "StreamingQuery":
+        """A query with a checkpoint of this name, into the ledger unless it is to `write` elsewhere."""
+        writer = self.load(**options).writeStream.foreachBatch(write or self.ledger.of(name, before))
+        writer = writer.option("checkpointLocation", self.checkpoint(name))
+        if available_now:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime="200 milliseconds").start()
+
+    def checkpoint(self, name: str) -> str:
+        """Where a query of this name has its checkpoint."""
+        return str(self.path / f"checkpoint-{name}")
+
+    def run(self, name: str, **options: str) -> None:
+        """A query that reads what is there."""
+        query = self.start(name, available_now=True, options=options)
+        assert query.awaitTermination(int(PATIENCE_SECONDS))
+
+    def wait_for_all(self, *queries: "StreamingQuery") -> None:
+        """Until the ledger has as many records as there are."""
+        wait_until(lambda: len(self.ledger.written) >= self.produced, f"{self.produced} records", *queries)
+
+    def stop_all(self) -> None:
+        """At the end of a test, whatever came of it."""
+        for query in self._spark.streams.active:
+            query.stop()

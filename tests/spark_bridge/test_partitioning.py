@@ -1,12 +1,10 @@
 """A DataFrame by key on a real Spark: every case of Kafka's producers, types, nulls, and rows in their places."""
 
 import re
-import sys
-from collections.abc import Iterator
 
 import pytest
 
-from tests.real.parts import ROOT, find_java_home, require
+from tests.real.parts import ROOT
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
@@ -17,24 +15,9 @@ from pyspark.sql import functions as sf
 from assignors import partitioners
 from spark_bridge.partitioning import partition_for_key, repartition_by_key
 from tests.assignors.oracle_cases import cases_of
-from tests.spark_bridge.spark_run import running_spark
+from tests.spark_bridge.spark_run import WITH_SPARK
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves sockets to the collector, and calls what Python 3.12 will drop.
-    pytest.mark.filterwarnings("default"),
-]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    require(find_java_home(), "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        with running_spark() as session:
-            yield session
+pytestmark = WITH_SPARK
 
 
 def test_agrees_with_kafka_producers(spark: SparkSession) -> None:

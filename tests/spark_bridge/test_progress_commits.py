@@ -5,7 +5,6 @@ Spark's own Kafka source is not needed to listen: the query reads from a small s
 
 import json
 import logging
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-
-from tests.real.parts import find_java_home, require
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
@@ -24,8 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from member import BlockingGroupMember, MemberOptions
 from spark_bridge.progress_commits import ProgressCommits, ends_in
-from spark_bridge.registration import choose_python
-from tests.spark_bridge.spark_run import describe, running_service, running_spark, wait_until
+from tests.spark_bridge.spark_run import running_service, wait_until
+from tests.spark_bridge.stage import describe
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -152,16 +149,8 @@ class CountingSource(DataSource):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_real_query_is_shown(service: str) -> None:
-    require(find_java_home(), "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        with running_spark() as spark:
-            run_query(spark, service)
-
-
-def run_query(spark: SparkSession, service: str) -> None:
-    choose_python(spark)
+@pytest.mark.timeout(600)
+def test_a_real_query_is_shown(spark: SparkSession, service: str) -> None:
     spark.dataSource.register(CountingSource)
     commits = ProgressCommits(spark, service, "shown", "etl")
     query = start(spark, "etl")

@@ -9,14 +9,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from tests.real.parts import find_java_home, free_port, require
+from tests.real.parts import free_port
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
@@ -31,98 +30,15 @@ from spark_bridge import register, start, stop
 from spark_bridge.registration import choose_python, problem_of_python
 from spark_bridge.source import spark_schema
 from spark_bridge.sources.contract import record_schema
-from spark_bridge.sources.files import FilesWriter, Record
+from spark_bridge.sources.files import FilesWriter
 from tests.real.kafka import create_topic
-from tests.spark_bridge.spark_run import Sink, describe, running_service, running_spark, wait_until
+from tests.spark_bridge.ledger import Ledger
+from tests.spark_bridge.spark_run import WITH_SPARK, QueryStage, running_service, wait_until
+from tests.spark_bridge.stage import PARTITIONS, describe
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves sockets to the collector, and calls what Python 3.12 will drop.
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = WITH_SPARK
 
-PARTITIONS = 4
 FORTY = {"maxOffsetsPerTrigger": "40"}
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_service(tmp_path_factory.mktemp("service")) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    require(find_java_home(), "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        with running_spark() as session:
-            register(session)
-            register(session)
-            yield session
-
-
-class Stage:
-    """A directory with one topic, a group, and queries that read the one in the other."""
-
-    def __init__(self, spark: SparkSession, url: str, path: Path) -> None:
-        self._spark = spark
-        self.url = url
-        self.path = path
-        self.group = path.name
-        self.writer = FilesWriter(path, "clicks", PARTITIONS)
-        self.records = 0
-        self.sink = Sink()
-
-    def produce(self, records: int) -> None:
-        for partition in range(PARTITIONS):
-            self.writer.append(partition, [Record(value=b"v") for _ in range(records)])
-        self.records += records
-
-    def load(self, **options: str) -> DataFrame:
-        reader = self._spark.readStream.format("rallypoint").option("coordinator", self.url)
-        given = {
-            "group": self.group,
-            "source": "files",
-            "subscribe": "clicks",
-            "startingOffsets": "earliest",
-            **options,
-        }
-        return reader.options(**{name: value for name, value in given.items() if value}).load(str(self.path))
-
-    def start(
-        self,
-        name: str,
-        *,
-        available_now: bool = False,
-        before: Callable[[int], None] = lambda batch: None,
-        options: Mapping[str, str] = MappingProxyType({}),
-    ) -> StreamingQuery:
-        writer = self.load(**options).writeStream.foreachBatch(self.sink.of(name, before))
-        writer = writer.option("checkpointLocation", str(self.path / f"checkpoint-{name}"))
-        if available_now:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime="200 milliseconds").start()
-
-    def run(self, name: str, **options: str) -> None:
-        query = self.start(name, available_now=True, options=options)
-        assert query.awaitTermination(90)
-
-    def wait_for_all(self, *queries: StreamingQuery) -> None:
-        wanted = PARTITIONS * self.records
-        wait_until(lambda: len(self.sink.written) >= wanted, f"{wanted} records", *queries)
-
-    def committed(self) -> list[int]:
-        offsets = describe(self.url, self.group)["offsets"]["clicks"]
-        return [offsets[str(partition)]["offset"] for partition in range(PARTITIONS)]
-
-    def members(self) -> int:
-        return len(describe(self.url, self.group)["members"])
-
-    def check_exactly(self) -> None:
-        self.sink.check_exactly("clicks", PARTITIONS, self.records)
 
 
 def place_of(query: StreamingQuery) -> dict[str, Any]:
@@ -134,11 +50,16 @@ def place_of(query: StreamingQuery) -> dict[str, Any]:
 
 
 @pytest.fixture
-def stage(spark: SparkSession, service: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    name = re.sub(r"\W", "-", request.node.name)
-    yield Stage(spark, service, tmp_path / name)
-    for query in spark.streams.active:
-        query.stop()
+def stage(spark: SparkSession, service: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[QueryStage]:
+    stage = QueryStage(spark, service, tmp_path / re.sub(r"\W", "-", request.node.name))
+    yield stage
+    stage.stop_all()
+
+
+def test_a_session_that_is_registered_again_is_watched_once(spark: SparkSession) -> None:
+    listeners = len(spark.streams._jsqm.listListeners())
+    register(spark)
+    assert len(spark.streams._jsqm.listListeners()) == listeners >= 1
 
 
 def test_the_columns_are_what_the_sources_yield(spark: SparkSession) -> None:
@@ -149,14 +70,14 @@ def test_the_columns_are_what_the_sources_yield(spark: SparkSession) -> None:
         assert wanted.equals(record_schema(include_headers))
 
 
-def test_a_wrong_option_fails_with_the_sentence(stage: Stage) -> None:
+def test_a_wrong_option_fails_with_the_sentence(stage: QueryStage) -> None:
     with pytest.raises(Exception, match=r"option grup: is not known to the source 'files'; did you mean group\?"):
         stage.load(grup="x")
     with pytest.raises(Exception, match="option maxOffsetsPerTrigger: 'many' is not a whole number"):
         stage.load(maxOffsetsPerTrigger="many")
 
 
-def test_a_restart_goes_on_where_the_checkpoint_is(stage: Stage) -> None:
+def test_a_restart_goes_on_where_the_checkpoint_is(stage: QueryStage) -> None:
     stage.produce(25)
     stage.run("a", **FORTY)
     assert stage.committed() == [25] * PARTITIONS
@@ -166,7 +87,7 @@ def test_a_restart_goes_on_where_the_checkpoint_is(stage: Stage) -> None:
     assert stage.committed() == [35] * PARTITIONS
 
 
-def test_a_batch_that_failed_is_replayed_as_it_was(stage: Stage) -> None:
+def test_a_batch_that_failed_is_replayed_as_it_was(stage: QueryStage) -> None:
     stage.produce(25)
 
     def fail_in_the_second(batch: int) -> None:
@@ -176,14 +97,15 @@ def test_a_batch_that_failed_is_replayed_as_it_was(stage: Stage) -> None:
     query = stage.start("a", before=fail_in_the_second, options=FORTY)
     wait_until(lambda: not query.isActive, "the failure")
     assert stage.committed() == [10] * PARTITIONS
-    first_try = {row for row, batches in stage.sink.written.items() if ("a", 1) in batches}
+    first_try = stage.ledger.in_batch("a", 1)
+    assert first_try
     stage.produce(5)
     stage.run("a", **FORTY)
     stage.check_exactly()
-    assert {row for row, batches in stage.sink.written.items() if ("a", 1) in batches} == first_try
+    assert stage.ledger.in_batch("a", 1) == first_try
 
 
-def test_partitions_move_between_batches_and_no_record_is_lost_or_read_twice(stage: Stage) -> None:
+def test_partitions_move_between_batches_and_no_record_is_lost_or_read_twice(stage: QueryStage) -> None:
     stage.produce(20)
     one = stage.start("one", options=FORTY)
     stage.wait_for_all(one)
@@ -198,7 +120,7 @@ def test_partitions_move_between_batches_and_no_record_is_lost_or_read_twice(sta
     try:
         two = stage.start("two", options=FORTY)
         both = [one, two]
-        shared = stage.sink.partitions
+        shared = stage.ledger.partitions
         wait_until(lambda: len(shared.get("two", ())) == len(shared["one"]) == 2, "a share for each", *both)
         assert shared["one"].isdisjoint(shared["two"])
         assert stop(two)
@@ -209,13 +131,13 @@ def test_partitions_move_between_batches_and_no_record_is_lost_or_read_twice(sta
     stage.wait_for_all(one)
     assert stop(one)
     stage.check_exactly()
-    assert stage.committed() == [stage.records] * PARTITIONS
+    assert stage.committed() == stage.ends
     assert stage.members() == 0
     assert two.exception() is None
     assert one.exception() is None
 
 
-def test_a_bare_stop_frees_the_partitions_long_before_the_session_ends(stage: Stage) -> None:
+def test_a_bare_stop_frees_the_partitions_long_before_the_session_ends(stage: QueryStage) -> None:
     stage.produce(5)
     query = stage.start("a")
     stage.wait_for_all(query)
@@ -230,7 +152,7 @@ def test_a_bare_stop_frees_the_partitions_long_before_the_session_ends(stage: St
     stage.check_exactly()
 
 
-def test_a_stateful_query_is_refused_unless_it_is_allowed(stage: Stage) -> None:
+def test_a_stateful_query_is_refused_unless_it_is_allowed(stage: QueryStage) -> None:
     stage.produce(5)
 
     def count(name: str, **options: str) -> StreamingQuery:
@@ -253,7 +175,7 @@ def test_a_stateful_query_is_refused_unless_it_is_allowed(stage: Stage) -> None:
     assert stop(allowed)
 
 
-def test_asynchronous_progress_tracking_ends_the_query(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_asynchronous_progress_tracking_ends_the_query(stage: QueryStage, caplog: pytest.LogCaptureFixture) -> None:
     stage.produce(300)
     writer = stage.load(maxOffsetsPerTrigger="8").writeStream.format("noop")
     writer = writer.option("checkpointLocation", str(stage.path / "checkpoint"))
@@ -264,7 +186,7 @@ def test_asynchronous_progress_tracking_ends_the_query(stage: Stage, caplog: pyt
     assert max(stage.committed()) < 300
 
 
-def test_topics_that_match_are_read_and_one_task_reads_many_ranges_or_a_part_of_one(stage: Stage) -> None:
+def test_topics_that_match_are_read_and_one_task_reads_many_ranges_or_a_part_of_one(stage: QueryStage) -> None:
     stage.produce(10)
     FilesWriter(stage.path, "clicks-too", 2).append_table(1, pa.table({"value": ["v"] * 10}))
     tasks: dict[str, int] = {}
@@ -294,7 +216,7 @@ def test_a_query_reads_on_while_the_service_is_away_and_commits_when_it_is_back(
     store = f"sqlite:///{tmp_path / 'store.db'}"
     port = free_port()
     with running_service(tmp_path, port=port, storage=store) as url:
-        stage = Stage(spark, url, tmp_path / "away")
+        stage = QueryStage(spark, url, tmp_path / "away")
         stage.produce(5)
         # A call to the coordinator is given up after a sixth of the session.
         query = stage.start("one", options={"sessionTimeoutMs": "60000", **FORTY})
@@ -313,12 +235,12 @@ def test_a_query_reads_on_while_the_service_is_away_and_commits_when_it_is_back(
     stage.check_exactly()
 
 
-def test_a_static_driver_that_is_restarted_moves_nothing(stage: Stage) -> None:
+def test_a_static_driver_that_is_restarted_moves_nothing(stage: QueryStage) -> None:
     stage.produce(5)
     static = {"staticMembership": "true"}
     one = stage.start("one", options=static)
     two = stage.start("two", options=static)
-    shared = stage.sink.partitions
+    shared = stage.ledger.partitions
 
     def have_shares() -> bool:
         stage.produce(1)
@@ -350,22 +272,22 @@ def test_kafka_topics_are_read_once_by_two_queries(
     for number in range(PARTITIONS * 500):
         producer.produce(topic, b"v", partition=number % PARTITIONS, headers=[("h", b"1")])
     assert producer.flush(30) == 0
-    sink = Sink()
+    ledger = Ledger()
     reader = spark.readStream.format("rallypoint").option("coordinator", service).option("group", topic)
     reader = reader.option("source", "kafka").option("kafka.bootstrap.servers", kafka_bootstrap_servers)
     reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("includeHeaders", "true")
     frame = reader.option("maxOffsetsPerTrigger", 300).load()
     assert frame.columns[-1] == "headers"
     queries = [
-        frame.writeStream.foreachBatch(sink.of(name))
+        frame.writeStream.foreachBatch(ledger.of(name))
         .option("checkpointLocation", str(tmp_path / name))
         .trigger(processingTime="200 milliseconds")
         .start()
         for name in ("one", "two")
     ]
-    wait_until(lambda: len(sink.written) == PARTITIONS * 500, "all records", *queries)
+    wait_until(lambda: len(ledger.written) == PARTITIONS * 500, "all records", *queries)
     assert [stop(query) for query in queries] == [True, True]
-    sink.check_exactly(topic, PARTITIONS, 500)
+    ledger.check({(topic, partition): 500 for partition in range(PARTITIONS)})
     offsets = describe(service, topic)["offsets"][topic]
     assert {offset["offset"] for offset in offsets.values()} == {500}
 

@@ -1,0 +1,33 @@
+"""What the tests of whole queries share: one session, since a JVM takes ten seconds to start, and one service."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(java_home: Path) -> "Iterator[SparkSession]":
+    """A session with the bridge, for all tests: let each use groups, directories and checkpoints of its own name."""
+    from spark_bridge import register  # noqa: PLC0415 - a machine without PySpark skips what asks for this
+    from tests.spark_bridge.spark_run import running_spark  # noqa: PLC0415
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        with running_spark() as session:
+            register(session)
+            yield session
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a coordinator on memory, with groups for all tests."""
+    from tests.spark_bridge.spark_run import running_service  # noqa: PLC0415 - as above
+
+    with running_service(tmp_path_factory.mktemp("service")) as url:
+        yield url

@@ -1,0 +1,200 @@
+"""A driver as a user would write it, with a JVM of its own: `python -m tests.spark_bridge.driver_program SPEC`.
+
+SPEC is a `Spec` as JSON. With `way=query` it obeys its standard input, a word a line: `start` a query, `stop` it in
+good order, `end`. With `way=batches` it runs a loop of batches at once, until SIGTERM; exit code 0 if all that was
+written is committed. Either way the words `hold` and `release` are obeyed at any time: while it is held, a batch stands
+still once half of its records are written.
+
+It says what happens as JSON lines, `what`, `at_s` and more: `ready`; `started`; `progress`, with the query's place in
+its group; `held`; `stopped`; `failed`, with the sentence; `ended`. What it writes goes to its ledger's file.
+"""
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+import spark_bridge
+from tests.spark_bridge.ledger import append_rows
+from tests.spark_bridge.spark_run import running_spark
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a driver is told: the options of the stream, where its checkpoint and its ledger are, jars it needs."""
+
+    options: Mapping[str, str]
+    ledger: Path
+    checkpoint: Path | None = None
+    way: Literal["query", "batches"] = "query"
+    jars: Sequence[Path] = field(default=())
+
+    def to_json(self) -> str:
+        """For the command line."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Spec":
+        """What `to_json` wrote."""
+        value = json.loads(text)
+        checkpoint = None if value["checkpoint"] is None else Path(value["checkpoint"])
+        return cls(
+            value["options"], Path(value["ledger"]), checkpoint, value["way"], [Path(jar) for jar in value["jars"]]
+        )
+
+
+class Voice:
+    """Says one JSON object a line on what was the standard output; what others print there goes to the log."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "w", buffering=1)
+        self._lock = threading.Lock()
+        os.dup2(2, 1)
+
+    def say(self, what: str, **more: Any) -> None:
+        """From any thread."""
+        with self._lock:
+            self._out.write(json.dumps({"what": what, "at_s": time.monotonic(), **more}) + "\n")
+
+
+class Sink:
+    """What `foreachBatch` calls: it writes to the ledger, and stands still in the middle while it is held."""
+
+    def __init__(self, voice: Voice, ledger: Path) -> None:
+        self._voice = voice
+        self._ledger = ledger
+        self._free = threading.Event()
+        self._free.set()
+
+    def hold(self) -> None:
+        """The next batch with more than one record stands still."""
+        self._free.clear()
+
+    def release(self) -> None:
+        """It goes on."""
+        self._free.set()
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """Every other record, then the rest: so a batch that stands still has something of each partition."""
+        columns = frame.select("topic", "partition", "offset", "value").collect()
+        rows = sorted(((row.topic, row.partition, row.offset), bytes(row.value)) for row in columns)
+        if self._free.is_set() or len(rows) < 2:
+            append_rows(self._ledger, batch, rows)
+            return
+        append_rows(self._ledger, batch, rows[::2])
+        self._voice.say("held", batch=batch, places=[place for place, _ in rows])
+        self._free.wait()
+        append_rows(self._ledger, batch, rows[1::2])
+
+
+class Listener(StreamingQueryListener):
+    """Passes on what a query's progress says of its place in the group."""
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice = voice
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A batch is over, or there was none for a while."""
+        progress = event.progress
+        latest = json.loads(progress.sources[0].latestOffset or "null") or {}
+        self._voice.say("progress", batch=progress.batchId, rows=progress.numInputRows, place=latest.get("rallypoint"))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing happened."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """The thread that waits for the query says it."""
+
+
+class QueryDriver:
+    """One query at a time, as it is told."""
+
+    def __init__(self, spark: SparkSession, spec: Spec, voice: Voice, sink: Sink) -> None:
+        self._spark = spark
+        self._spec = spec
+        self._voice = voice
+        self._sink = sink
+        self._query: StreamingQuery | None = None
+        spark_bridge.register(spark)
+        spark.streams.addListener(Listener(voice))
+
+    def start(self) -> None:
+        """Begin, again if Spark's Python came late."""
+        self._query = spark_bridge.start(self._begin)
+        self._voice.say("started")
+        threading.Thread(target=self._await, args=(self._query,), daemon=True).start()
+
+    def stop(self) -> None:
+        """In good order."""
+        assert self._query is not None
+        self._voice.say("stopped", committed=spark_bridge.stop(self._query))
+
+    def _begin(self) -> StreamingQuery:
+        frame = self._spark.readStream.format("rallypoint").options(**self._spec.options).load()
+        writer = frame.writeStream.foreachBatch(self._sink.write)
+        writer = writer.option("checkpointLocation", str(self._spec.checkpoint))
+        return writer.trigger(processingTime="200 milliseconds").start()
+
+    def _await(self, query: StreamingQuery) -> None:
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            self._voice.say("failed", sentence=str(error))
+
+
+def listen(sink: Sink, commands: "SimpleQueue[str]") -> None:
+    """Obey what cannot wait, and pass on the rest."""
+    for line in sys.stdin:
+        match line.strip():
+            case "hold":
+                sink.hold()
+            case "release":
+                sink.release()
+            case command:
+                commands.put(command)
+    commands.put("end")
+
+
+def main(text: str) -> None:
+    """Run until `end`, or SIGTERM."""
+    voice, spec = Voice(), Spec.from_json(text)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    logging.basicConfig(level=logging.INFO)
+    sink = Sink(voice, spec.ledger)
+    commands: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=listen, args=(sink, commands), daemon=True).start()
+    code = 0
+    with running_spark(*spec.jars) as spark:
+        if spec.way == "batches":
+            code = 0 if spark_bridge.batches(spark, spec.options, sink.write, interval_ms=100) else 1
+        else:
+            driver = QueryDriver(spark, spec, voice, sink)
+            voice.say("ready")
+            while (command := commands.get()) != "end":
+                {"start": driver.start, "stop": driver.stop}[command]()
+    voice.say("ended")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
