@@ -230,11 +230,17 @@ def _initial_delay_extended(fact: n.InitialDelayExtended, group: Group) -> None:
 
 
 @_apply.register
+def _newcomers_awaited(fact: n.NewcomersAwaited, group: Group) -> None:
+    group.awaits_newcomers = fact.awaited
+
+
+@_apply.register
 def _phase_completed(fact: n.PhaseCompleted, group: Group) -> None:
     _move(group, State.COMPLETING_REBALANCE, fact.at_ms)
     group.phase += 1
     group.phase_began_ms = fact.at_ms
     group.initial_window_ms = None
+    group.awaits_newcomers = False
     group.generation_id = fact.generation_id
     group.protocol_name = fact.protocol_name
     group.leader = fact.leader
@@ -252,6 +258,7 @@ def _emptied(fact: n.Emptied, group: Group) -> None:
     _move(group, State.EMPTY, fact.at_ms)
     group.phase += 1
     group.initial_window_ms = None
+    group.awaits_newcomers = False
     group.generation_id = fact.generation_id
     group.protocol_name = None
     group.leader = None

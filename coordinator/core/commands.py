@@ -116,6 +116,7 @@ class TimerKind(StrEnum):
     EXPIRY = "expiry"
     HOLD = "hold"
     GRACE = "grace"
+    NEWCOMERS = "newcomers"
 
 
 class TimerKey(NamedTuple):
@@ -213,7 +214,7 @@ class Moment(NamedTuple):
     """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now; `topics`:
     the same with the ends that were reported. `deleted_topics`: topics that were deleted, perhaps registered anew,
     with the registry's version in which they were, as long as some group may not have heard of it; `deletions` is the
-    newest of these versions.
+    newest of these versions. `newcomers`: somebody has just connected, and has not said yet what for.
 
     `now_ms` is milliseconds since the epoch and never goes back while the process lives.
     """
@@ -224,3 +225,4 @@ class Moment(NamedTuple):
     topics: Mapping[str, TopicRecord] = _NOTHING
     deleted_topics: Mapping[str, int] = _NOTHING
     deletions: int = 0
+    newcomers: bool = False

@@ -18,6 +18,7 @@ from coordinator.core import (
     expiry,
     holding,
     membership,
+    newcomers,
     offsets,
     rebalance,
     reset,
@@ -66,7 +67,13 @@ _QUIET: frozenset[type] = frozenset(
     )
 )
 """Facts that show in no list and complete no phase."""
-_UNSEEN: frozenset[type] = _QUIET | {n.MemberJoined, n.SyncSeen, n.PendingAdded, n.PendingDropped}
+_UNSEEN: frozenset[type] = _QUIET | {
+    n.MemberJoined,
+    n.SyncSeen,
+    n.PendingAdded,
+    n.PendingDropped,
+    n.NewcomersAwaited,
+}
 """Facts that show in no list, but may complete a phase."""
 
 
@@ -240,6 +247,8 @@ def _decide_timer(group: Group, key: TimerKey, moment: Moment, draft: Draft) -> 
             membership.grace_fired(group, key.subject, moment, draft)
         case TimerKind.HOLD:
             holding.review(group, moment, draft)
+        case TimerKind.NEWCOMERS:
+            newcomers.look_again(group, key.phase, draft)
 
 
 def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:

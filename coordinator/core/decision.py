@@ -146,6 +146,11 @@ def join_timer(group: Group) -> TimerKey:
     return TimerKey(TimerKind.JOIN, phase=group.phase)
 
 
+def newcomers_timer(group: Group) -> TimerKey:
+    """Name of the timer of the next look for newcomers; there while the present join phase awaits them."""
+    return TimerKey(TimerKind.NEWCOMERS, phase=group.phase)
+
+
 def sync_timer(group: Group) -> TimerKey:
     """Name of the present sync phase's timer."""
     return TimerKey(TimerKind.SYNC, phase=group.phase)

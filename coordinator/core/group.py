@@ -148,6 +148,7 @@ class Group:
 
     `phase` counts the beginnings and ends of join phases; timers of a phase carry it. `initial_window_ms` is not None
     while the initial delay runs: its present window; `initial_left_ms` is what may still be added.
+    `awaits_newcomers`: everyone has joined, and who has just connected may be about to (`newcomers`).
     `highest_generation_id` is durable before a join of that generation is answered. `deletions_seen`: the registry's
     version up to which offsets of deleted topics are gone, `deletions_stored` what the store says of it.
     `stored_members` mirrors what the store holds of members, `stored_instances` the seats among them: instance id to
@@ -185,6 +186,7 @@ class Group:
     initial_window_ms: int | None = None
     initial_left_ms: int = 0
     new_member_in_window: bool = False
+    awaits_newcomers: bool = False
 
     partition_counts: dict[str, int] = field(default_factory=dict)
     offsets: dict[str, dict[int, OffsetRecord]] = field(default_factory=dict)

@@ -79,7 +79,9 @@ def _check_state(group: Group) -> None:
             assert group.state is State.PREPARING_REBALANCE or group.held_count, where
         if member.sync_call is not None:
             assert group.state is State.COMPLETING_REBALANCE, where
-    if group.state is State.PREPARING_REBALANCE and group.initial_window_ms is None:
+    if group.awaits_newcomers:
+        assert group.state is State.PREPARING_REBALANCE, f"{where}, and awaits newcomers"
+    elif group.state is State.PREPARING_REBALANCE and group.initial_window_ms is None:
         assert not group.all_joined, f"{where}, but everyone has joined"
 
 

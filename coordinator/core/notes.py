@@ -182,6 +182,13 @@ class InitialDelayExtended:
 
 
 @dataclass(frozen=True, slots=True)
+class NewcomersAwaited:
+    """Everyone has joined, but somebody has just come in at the door; or the time of the next look is here."""
+
+    awaited: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseCompleted:
     """The join phase ended in a generation with a leader; `partition_counts` are those the leader can see."""
 
@@ -234,6 +241,7 @@ Note = (
     | CauseHeld
     | CauseAdded
     | InitialDelayExtended
+    | NewcomersAwaited
     | PhaseCompleted
     | Emptied
     | SyncSeen

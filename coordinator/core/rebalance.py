@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
-from coordinator.core import holding, movement, rounds
+from coordinator.core import holding, movement, newcomers, rounds
 from coordinator.core import notes as n
 from coordinator.core import records as r
 from coordinator.core.commands import Call, Moment, Rebalance, TimerKey, TimerKind, Trigger
@@ -126,10 +126,16 @@ def is_phase_over(group: Group) -> bool:
 
 
 def settle(group: Group, moment: Moment, draft: Draft) -> None:
-    """End what is over: complete the join phase, or wait for nobody's sync any more."""
+    """End what is over: complete the join phase, or wait for nobody's sync any more.
+
+    Where newcomers are at the door, the join phase goes on for a moment.
+    """
     if not is_phase_over(group):
         return
     if group.state is State.PREPARING_REBALANCE:
+        if newcomers.are_awaited(group, moment):
+            newcomers.wait(group, moment, draft)
+            return
         draft.cancel_timer(join_timer(group))
         complete(group, moment, draft)
     else:
@@ -154,6 +160,7 @@ def complete(group: Group, moment: Moment, draft: Draft) -> None:
 
     Where only static members are left and none of them has come back, the phase goes on and they are waited for again.
     """
+    newcomers.stop_waiting(group, draft)
     absent = [x for x in group.members.values() if not x.joined and x.group_instance_id is None]
     staying = [x for x in group.by_seniority() if x.joined or x.group_instance_id is not None]
     leader = next((member for member in staying if member.joined), None)

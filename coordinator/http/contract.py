@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from coordinator.core.commands import GroupRequest
 from coordinator.core.effects import Failure, GroupAnswer
 from coordinator.runtime.carriers import Carrier, Carriers
+from coordinator.runtime.newcomers import Newcomers
 from protocol import messages as m
 
 
@@ -44,6 +45,10 @@ class GroupService(Protocol):
     @property
     def carriers(self) -> Carriers:
         """Which session carries which member."""
+
+    @property
+    def newcomers(self) -> Newcomers:
+        """Which sessions have not called a group yet."""
 
     def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
         """One entry for each group asked for."""

@@ -111,6 +111,7 @@ class Session:
         self._ending: Ending | None = None
         self._goodbye: asyncio.Task[None] | None = None
         self._takes_at_once = False
+        self._is_new = False
         self._is_over = False
 
     # --- its life ----------------------------------------------------------------------------------------------------
@@ -122,7 +123,9 @@ class Session:
             # The service began to stop while hands were shaken.
             self._goodbye = asyncio.get_running_loop().create_task(self._say_goodbye(self._ending.value, ""))
         deadline: asyncio.TimerHandle | None = None
-        if not self.is_authenticated:
+        if self.is_authenticated:
+            self._come()
+        else:
             seconds = self._room.limits.session_authenticate_timeout_ms / 1000
             deadline = asyncio.get_running_loop().call_later(seconds, self._end_unauthenticated)
         how = Ending.LOST
@@ -137,6 +140,11 @@ class Session:
                 # aiohttp has cut the connection, which may look like a loss from here.
                 how = Ending.UNANSWERED_PING
             self._over(self._ending or how)
+
+    def _come(self) -> None:
+        """It may call now, and is new until it does: groups that form wait a moment for such."""
+        self._is_new = True
+        self._room.service.newcomers.came(self)
 
     def take_at_once(self, text: bytes) -> bool:
         """Take a message as it comes; False where it has to wait until `serve` takes it, or takes long to read.
@@ -230,6 +238,7 @@ class Session:
             # A first join has a member whose id was told to nobody, so nobody carries it.
             waiting.hang_up(connection_lost=by_client and is_nameless)
         self._calls.clear()
+        self._room.service.newcomers.called(self)
         self._room.service.end_session(self, by_client=by_client)
         self._room.figures.session_closed(ending.value.name)
 
@@ -281,6 +290,7 @@ class Session:
         if not self._room.is_known_token(call.token):
             raise refuse_http(401, "The service does not know this token.", field="token")
         self.is_authenticated = True
+        self._come()
         self._answer(call.id, call.op, AUTHENTICATED)
 
     def _ask(self, call: s.GroupCall) -> None:
@@ -289,6 +299,9 @@ class Session:
             raise refuse(ErrorCode.INVALID_REQUEST, "id: a call of this id waits for its answer.", field="id")
         if len(calls) >= room.limits.session_calls_max:
             raise _over_limit("calls in flight", "session_calls_max", room.limits.session_calls_max)
+        if self._is_new:
+            self._is_new = False
+            room.service.newcomers.called(self)
         group_id, body = call.group_id, call.body
         member_id = "" if isinstance(body, _OF_NOBODY) else body.member_id
         carriers = room.service.carriers

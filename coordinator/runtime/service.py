@@ -25,6 +25,7 @@ from coordinator.runtime.deletions import Deletions
 from coordinator.runtime.heartbeats import beat_all
 from coordinator.runtime.inquiries import Inquiries
 from coordinator.runtime.lane import Answer, Waiting
+from coordinator.runtime.newcomers import Newcomers
 from coordinator.runtime.observer import Observer
 from coordinator.runtime.ownership import NodeAddress, Ownership
 from coordinator.runtime.registry import RegistryKeeper
@@ -89,6 +90,7 @@ class Service:
         self._registry = RegistryKeeper(store, clock, LayoutRecord(shards), self._topics_changed, rules)
         self._telling: set[asyncio.Task[None]] = set()
         self.carriers = Carriers()
+        self.newcomers = Newcomers(clock)
         self._deletions = Deletions(self._registry, clock, self._deletions_seen)
         self.view = GroupView(lambda: self._registry.registry.topics)
         self._inquiries = Inquiries(
@@ -349,14 +351,15 @@ class Service:
     # --- for the shards ----------------------------------------------------------------------------------------------
 
     def _moment(self) -> Moment:
-        registry = self._registry.registry
+        registry, now_ms = self._registry.registry, self._clock.now_ms()
         return Moment(
-            self._clock.now_ms(),
+            now_ms,
             self._rules,
             registry.partition_counts,
             registry.topics,
             registry.deleted,
             registry.deletions,
+            self.newcomers.are_there(now_ms),
         )
 
     def _refuse_to_park(self) -> Failure | None:

@@ -66,6 +66,7 @@ class Desk:
     partition_counts: dict[str, int] = field(default_factory=dict)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
+    newcomers: bool = False
     timers: dict[TimerKey, int] = field(default_factory=dict)
     log: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     answers: dict[int, GroupAnswer | Failure] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class Desk:
         counts = dict(self.partition_counts)
         topics = {topic: TopicRecord(topic, count, 1, self.ends.get(topic, {})) for topic, count in counts.items()}
         newest = max(self.deleted.values(), default=0)
-        moment = Moment(self.now_ms, self.rules, counts, topics, dict(self.deleted), newest)
+        moment = Moment(self.now_ms, self.rules, counts, topics, dict(self.deleted), newest, self.newcomers)
         decision = step(self.group, command, moment)
         for record in decision.records:
             self._store(record)

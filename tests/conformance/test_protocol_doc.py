@@ -72,6 +72,7 @@ def test_every_state_trigger_and_timer_is_named() -> None:
         "expiry": "expiry",
         "hold": "hold",
         "grace": "grace",
+        "newcomers": "newcomers",
     }
     assert timers.keys() == {kind.value for kind in TimerKind}
     for name in timers.values():

@@ -9,6 +9,8 @@ from typing import Any
 from coordinator.core.commands import GroupRequest
 from coordinator.core.effects import Failure, GroupAnswer
 from coordinator.runtime.carriers import Carrier, Carriers
+from coordinator.runtime.clock import SystemClock
+from coordinator.runtime.newcomers import Newcomers
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
@@ -42,6 +44,7 @@ class FakeService:
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     fault: Exception | None = None
     carriers: Carriers = field(default_factory=Carriers)
+    newcomers: Newcomers = field(default_factory=lambda: Newcomers(SystemClock()))
 
     async def call(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure:
         self.calls.append((group_id, request, host))

@@ -138,6 +138,8 @@ def _timers_of(group: Group) -> Iterable[tuple[str, str, int]]:
         yield (TimerKind.CALL, str(call_id), 0)
     if group.state is State.PREPARING_REBALANCE:
         yield (TimerKind.JOIN, "", group.phase)
+    if group.awaits_newcomers:
+        yield (TimerKind.NEWCOMERS, "", group.phase)
     if group.is_active and group.pending_sync:
         yield (TimerKind.SYNC, "", group.phase)
     if group.state is not State.DEAD:

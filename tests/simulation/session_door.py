@@ -19,6 +19,7 @@ from coordinator.http.session import Session, SessionLimits, SessionRoom
 from coordinator.http.sessions import Sessions
 from coordinator.runtime.carriers import Carrier, Carriers
 from coordinator.runtime.lane import Waiting
+from coordinator.runtime.newcomers import Newcomers
 from protocol import messages as m
 from protocol.request_limits import RequestChecks, RequestLimits
 from tests.simulation.line import Line
@@ -154,6 +155,10 @@ class WatchedService:
     @property
     def carriers(self) -> Carriers:
         return self._door.service.carriers
+
+    @property
+    def newcomers(self) -> Newcomers:
+        return self._door.service.newcomers
 
     def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
         return self._door.service.find_coordinators(request)

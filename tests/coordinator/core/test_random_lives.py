@@ -135,6 +135,9 @@ class Clients:
         else:
             self.desk.lose_connection(self.ids[who])
 
+    def door(self, _: int, how: int) -> None:
+        self.desk.newcomers = how % 2 == 0
+
     def topic(self, _: int, how: int) -> None:
         self.desk.topics(t=5 + how)
 
@@ -160,6 +163,7 @@ WORDS = (
     "hang_up",
     "lose",
     "topic",
+    "door",
     "crash",
     "delete",
     "freeze",
@@ -193,6 +197,8 @@ def check(clients: Clients, hung_up: set[int]) -> None:
     assert [key.phase for key in phases] == (
         [desk.group.phase] if desk.group.state is State.PREPARING_REBALANCE else []
     )
+    looks_for_newcomers = [key.phase for key in desk.timers if key.kind is TimerKind.NEWCOMERS]
+    assert looks_for_newcomers == ([desk.group.phase] if desk.group.awaits_newcomers else [])
     holds = sum(key.kind is TimerKind.HOLD for key in desk.timers)
     assert holds == (desk.group.held_count > 0 or holding.frozen_until(desk.group) is not None)
     looks = sum(key.kind is TimerKind.EXPIRY for key in desk.timers)
