@@ -11,6 +11,8 @@ from aiohttp import WSMsgType
 from coordinator.http.inputs import BodyLimits
 from coordinator.http.session import RESTING_BYTES, Session, SessionLimits, SessionRoom
 from coordinator.http.session_socket import text_head
+from coordinator.runtime.clock import SystemClock
+from coordinator.runtime.newcomers import Newcomers
 from protocol import messages as m
 from protocol.request_limits import RequestChecks, RequestLimits
 
@@ -70,7 +72,9 @@ def text_message(call_id: int) -> SimpleNamespace:
 
 def session_on(pipe: Pipe) -> tuple[Session, "asyncio.Task[None]"]:
     service = SimpleNamespace(
-        find_coordinators=lambda _: m.CoordinatorAnswer(coordinators=()), end_session=lambda *_, **__: None
+        find_coordinators=lambda _: m.CoordinatorAnswer(coordinators=()),
+        end_session=lambda *_, **__: None,
+        newcomers=Newcomers(SystemClock()),
     )
     figures = SimpleNamespace(session_call=lambda *_: None, session_closed=lambda _: None)
     checks = RequestChecks(RequestLimits())
