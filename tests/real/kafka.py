@@ -124,12 +124,34 @@ def server_properties(
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-@dataclass(frozen=True, slots=True)
 class Broker:
-    """A running broker."""
+    """A broker that runs, unless it was stopped; its port and its data stay the same over restarts."""
 
-    bootstrap_servers: str
-    pid: int
+    def __init__(self, command: Sequence[str | Path], port: int, log: Path) -> None:
+        self._command = command
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Return once it answers. RuntimeError with the end of its log if it does not within 90 s."""
+        with self._log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
+        wait_until_answering(self._process, self.bootstrap_servers, self._log)
+
+    def stop(self) -> None:
+        """In good order; it may have been stopped before. Returns when it is gone."""
+        if self._process is not None:
+            stop_process(self._process, STOP_SECONDS)
+            self._process = None
 
 
 @contextmanager
@@ -160,20 +182,14 @@ def running_broker(
         check=True,
         timeout=START_SECONDS,
     )
-    log = directory / "broker.log"
     logging = f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.xml'}"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [java, *java_options, logging, "-cp", classpath, "kafka.Kafka", properties],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
+    command: list[str | Path] = [java, *java_options, logging, "-cp", classpath, "kafka.Kafka", properties]
+    broker = Broker(command, port, directory / "broker.log")
     try:
-        wait_until_answering(process, f"127.0.0.1:{port}", log)
-        yield Broker(f"127.0.0.1:{port}", process.pid)
+        broker.start()
+        yield broker
     finally:
-        stop_process(process, STOP_SECONDS)
+        broker.stop()
 
 
 def wait_until_answering(process: subprocess.Popen[bytes], bootstrap_servers: str, log: Path) -> None:

@@ -153,7 +153,7 @@ class QueryDriver:
         frame = self._spark.readStream.format("rallypoint").options(**self._spec.options).load()
         writer = frame.writeStream.foreachBatch(self._sink.write)
         writer = writer.option("checkpointLocation", str(self._spec.checkpoint))
-        return writer.trigger(processingTime="200 milliseconds").start()
+        return writer.trigger(processingTime="1 second").start()
 
     def _await(self, query: StreamingQuery) -> None:
         try:

@@ -64,6 +64,8 @@ def running_spark(*jars: Path) -> "Iterator[SparkSession]":
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
+        # A session lives for a minute or two: the best code that a JVM can make for it comes too late to pay.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.port": str(free_port()),
