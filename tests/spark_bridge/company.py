@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.spark_bridge.driver_process import DriverProcess, HeldBatch
 from tests.spark_bridge.driver_program import Spec
-from tests.spark_bridge.ledger import read_ledger
+from tests.spark_bridge.ledger import LedgerFiles
 from tests.spark_bridge.spark_run import PATIENCE_SECONDS, wait_until
 from tests.spark_bridge.stage import Stage, describe
 
@@ -20,6 +20,8 @@ class Company(Stage):
         self._options = options
         self._folder = path.parent / f"{path.name}-drivers"
         self._folder.mkdir()
+        self._files = LedgerFiles(self._folder)
+        self.ledger = self._files.ledger
         self.drivers: list[DriverProcess] = []
         self._known: dict[str, int] = {}
         """The lines of a driver up to the last failure that was waited for."""
@@ -39,8 +41,8 @@ class Company(Stage):
             driver.make_sure_it_is_gone()
 
     def read(self) -> None:
-        """Take over what the drivers have written so far."""
-        self.ledger = read_ledger(self._folder)
+        """Take over into the ledger what the drivers have written so far."""
+        self._files.read()
 
     def shares(self) -> dict[str, set[int]]:
         """The partitions of each driver by the group's assignment; empty while there is none."""

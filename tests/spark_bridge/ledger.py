@@ -1,8 +1,8 @@
 """The account of who wrote which record: what every test of whole queries and drivers is settled with.
 
 A batch is named by its driver and its number, so a replay of a batch on the same checkpoint is the same batch. Drivers
-in this process write into a `Ledger`; one that is a process of its own appends to a file, which `read_ledger` reads at
-any time, also while it is written. Nothing here knows Spark.
+in this process write into a `Ledger`; one that is a process of its own appends to a file, which `LedgerFiles` reads
+at any time, also while it is written. Nothing here knows Spark.
 """
 
 import json
@@ -79,19 +79,38 @@ def append_rows(file: Path, batch: int, rows: Iterable[tuple[Place, bytes]]) -> 
         os.close(number)
 
 
-def read_ledger(folder: Path) -> Ledger:
-    """What the drivers have written whose files, each named after its driver, lie in this folder.
+class LedgerFiles:
+    """What the drivers have written whose files, each named after its driver, lie in a folder."""
 
-    AssertionError where a record does not hold what its place says.
-    """
-    ledger = Ledger()
-    for file in sorted(folder.glob("*.ledger")):
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        self.ledger = Ledger()
+
+    def read(self) -> Ledger:
+        """Take over what has come since the last look. AssertionError where a record does not hold what its place
+        says.
+        """
+        for file in sorted(self._folder.glob("*.ledger")):
+            with file.open("rb") as lines:
+                lines.seek(self._read.get(file, 0))
+                whole = lines.read().rpartition(b"\n")[0]
+            if whole:
+                self._read[file] = self._read.get(file, 0) + len(whole) + 1
+                self._note(file.stem, whole)
+        return self.ledger
+
+    def _note(self, driver: str, lines: bytes) -> None:
         batches: dict[int, list[Place]] = {}
-        for line in file.read_text().splitlines():
+        for line in lines.splitlines():
             entry = json.loads(line)
             topic, partition, offset = entry["place"]
-            assert entry["value"].encode() == value_of(partition, offset), f"{file.name}: {entry}"
+            assert entry["value"].encode() == value_of(partition, offset), f"{driver} wrote {entry}"
             batches.setdefault(entry["batch"], []).append((topic, partition, offset))
         for batch, places in batches.items():
-            ledger.note(file.stem, batch, places)
-    return ledger
+            self.ledger.note(driver, batch, places)
+
+
+def read_ledger(folder: Path) -> Ledger:
+    """All that is in a folder by now."""
+    return LedgerFiles(folder).read()

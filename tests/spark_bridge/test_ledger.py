@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark_bridge.ledger import Ledger, append_rows, read_ledger, value_of
+from tests.spark_bridge.ledger import Ledger, LedgerFiles, append_rows, value_of
 
 ENDS = {("clicks", 0): 2, ("clicks", 1): 1}
 ALL = [("clicks", 0, 0), ("clicks", 0, 1), ("clicks", 1, 0)]
@@ -44,9 +44,13 @@ def test_a_later_batch_of_the_same_driver_is_another() -> None:
 def test_files_of_several_drivers_are_one_ledger_and_records_hold_what_their_place_says(tmp_path: Path) -> None:
     append_rows(tmp_path / "one.ledger", 0, [(place, value_of(*place[1:])) for place in ALL[:2]])
     append_rows(tmp_path / "two.ledger", 3, [(place, value_of(*place[1:])) for place in ALL[1:]])
-    ledger = read_ledger(tmp_path)
-    ledger.check(ENDS, twice={ALL[1]})
-    assert ledger.written[ALL[1]] == {("one", 0), ("two", 3)}
+    files = LedgerFiles(tmp_path)
+    files.read().check(ENDS, twice={ALL[1]})
+    assert files.ledger.written[ALL[1]] == {("one", 0), ("two", 3)}
+    append_rows(tmp_path / "one.ledger", 1, [(ALL[0], value_of(0, 0))])
+    with (tmp_path / "one.ledger").open("a") as half:
+        half.write('{"batch": 1, "pl')
+    files.read().check(ENDS, twice=set(ALL[:2]))
     append_rows(tmp_path / "two.ledger", 4, [(ALL[2], value_of(0, 1))])
-    with pytest.raises(AssertionError, match=r"two\.ledger"):
-        read_ledger(tmp_path)
+    with pytest.raises(AssertionError, match=r"two wrote .*'value': '0-1'"):
+        files.read()
