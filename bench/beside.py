@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from bench.figures import AssignorResult, LoadResult, RebalanceResult
+from bench.spark.figures import MovesResult, SpeedResult
 
-Result = LoadResult | RebalanceResult | AssignorResult
+Result = LoadResult | RebalanceResult | AssignorResult | SpeedResult | MovesResult
 
 MIB = 1024 * 1024
 PUBLISHED_BY = "Kafka 4.2.0, one node, Java 17, a heap of 1 GiB, measured earlier on another machine of 2 shared cores"
@@ -82,7 +83,8 @@ NAMES = tuple(name for pair in PAIRS for name in pair)
 
 def rows(results: Sequence[Result]) -> list[Sequence[str]]:
     """The comparisons that something was measured for; a dash where one side was not. Of several sizes, the largest."""
-    largest = {result.name: result for result in sorted(results, key=lambda result: result.members)}
+    compared = [result for result in results if isinstance(result, LoadResult | RebalanceResult)]
+    largest: dict[str, LoadResult | RebalanceResult] = {result.name: result for result in sorted(compared, key=lambda each: each.members)}
     return [
         (
             comparison.what.format(members=_members(comparison, largest)),
@@ -106,6 +108,6 @@ def _shown(comparison: Comparison, result: Result | None) -> str:
     return "-" if figure is None else f"{figure:,.{comparison.digits}f}"
 
 
-def _members(comparison: Comparison, largest: Mapping[str, Result]) -> str:
+def _members(comparison: Comparison, largest: Mapping[str, LoadResult | RebalanceResult]) -> str:
     result = largest.get(comparison.ours) or largest[comparison.kafkas]
     return f"{result.members:,}"

@@ -49,26 +49,26 @@ WARM_UP_GROUP = "warm-up"
 READY_SECONDS = 60.0
 
 
-class MissingKafkaError(Exception):
-    """There is no broker to be had on this machine; the message says what is missing."""
+class MissingPartError(Exception):
+    """This machine lacks a part that is measured, such as a broker; the message says what."""
 
 
 def find_jars() -> tuple[Path, Path]:
-    """The broker's jars and the home of the Java that runs them. Raises MissingKafkaError."""
+    """The broker's jars and the home of the Java that runs them. Raises MissingPartError."""
     java_home, maven = find_java_home(), shutil.which("mvn")
     if java_home is None:
-        raise MissingKafkaError("it needs Java 17 or later: sudo apt-get install openjdk-17-jre-headless")
+        raise MissingPartError("it needs Java 17 or later: sudo apt-get install openjdk-17-jre-headless")
     if maven is None:
-        raise MissingKafkaError("it needs Maven, which fetches the broker: sudo apt-get install maven")
+        raise MissingPartError("it needs Maven, which fetches the broker: sudo apt-get install maven")
     try:
         return fetch_jars(java_home, Path(maven)), java_home
     except FetchError as error:
-        raise MissingKafkaError(f"Maven could not fetch the broker: {error}") from error
+        raise MissingPartError(f"Maven could not fetch the broker: {error}") from error
 
 
 @asynccontextmanager
 async def broker(plan: Plan, *, delay_ms: int = 0) -> AsyncIterator[Server]:
-    """A fresh broker that has been at work for a while. Raises MissingKafkaError, ProcessError."""
+    """A fresh broker that has been at work for a while. Raises MissingPartError, ProcessError."""
     jars, java_home = find_jars()
     settings = {**SETTINGS, "group.initial.rebalance.delay.ms": str(delay_ms)}
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:

@@ -17,7 +17,16 @@ from bench.figures import percentile
 LIBRARIES = ("aiohttp", "uvloop", "pydantic")
 ROOT = Path(__file__).resolve().parent.parent
 FLUSHES = 50
-MEASURED = ("protocol", "assignors", "coordinator", "cli", "bench/*.py", "pyproject.toml")
+MEASURED = (
+    "protocol",
+    "assignors",
+    "coordinator",
+    "cli",
+    "spark_bridge",
+    "bench/*.py",
+    "bench/spark",
+    "pyproject.toml",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,15 @@ from bench.line import ConnectionBrokenError
 from bench.machine import Surroundings, look_around
 from bench.plan import Benchmark, Plan
 from bench.process import ProcessError
+from bench.spark import scenarios as spark
+from bench.spark.figures import MovesResult, SpeedResult, is_whole
 
-TIMEOUT_S = 300.0
-"""For one benchmark, besides the seconds that were asked for: one that hangs must not hang the run."""
-
-BENCHMARKS: Mapping[str, Benchmark] = {**scenarios.BENCHMARKS, **kafka.BENCHMARKS}
+BENCHMARKS: Mapping[str, Benchmark] = {**scenarios.BENCHMARKS, **kafka.BENCHMARKS, **spark.BENCHMARKS}
 
 SECTIONS: Mapping[report.Section, frozenset[str]] = {
     report.ASSIGNORS: frozenset({"assignors"}),
     report.KAFKA: frozenset(kafka.BENCHMARKS),
+    report.SPARK: frozenset(spark.BENCHMARKS),
 }
 """The tables of a document, and the benchmarks that write them."""
 
@@ -61,6 +61,16 @@ def make_parser() -> argparse.ArgumentParser:
         "without Java 17 and Maven the broker's are left out",
     )  # fmt: skip
     parser.add_argument(
+        "--spark", action="store_true",
+        help="run what is measured with Spark drivers on a Kafka broker; needs Java 17, Maven and PostgreSQL, and is "
+        "left out, with a sentence, where they are missing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rounds", type=_positive_int, metavar="N",
+        help="how often a rebalance is measured, and how often Spark's drivers hand over and are killed (default: 5, "
+        "and 20 with Spark)",
+    )  # fmt: skip
+    parser.add_argument(
         "--quick", action="store_true",
         help="short loads, one round, groups of 100: to see that all runs, not for figures",
     )  # fmt: skip
@@ -79,7 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--document", type=Path, metavar="PATH",
-        help="a Markdown file that gets the tables of the assignors and beside Kafka between its marks, as "
+        help="a Markdown file that gets the tables of the assignors, beside Kafka and of Spark between its marks, as "
         "docs/performance.md",
     )  # fmt: skip
     parser.add_argument(
@@ -111,9 +121,10 @@ def plan_of(given: argparse.Namespace) -> Plan:
         seconds=given.seconds or (2.0 if given.quick else 10.0),
         sizes=sizes,
         at_rest=sizes[-1],
-        rounds=1 if given.quick else 5,
+        rounds=given.rounds or (1 if given.quick else 5),
         directory=given.data,
         held=given.members or (1_000 if given.quick else 10_000),
+        moves=given.rounds or (2 if given.quick else 20),
     )
 
 
@@ -121,6 +132,8 @@ def names_of(given: argparse.Namespace) -> tuple[str, ...]:
     """The benchmarks that the options ask for, in the order in which they run."""
     if given.beside_kafka:
         return beside.NAMES
+    if given.spark:
+        return tuple(spark.BENCHMARKS)
     if given.only:
         return tuple(name for name in BENCHMARKS if name in given.only)
     return tuple(scenarios.BENCHMARKS)
@@ -134,9 +147,9 @@ async def run(names: Sequence[str], plan: Plan) -> tuple[list[Result], list[str]
     for name in names:
         print(f"{name} …", file=sys.stderr, flush=True)
         try:
-            async with asyncio.timeout(TIMEOUT_S + 3 * plan.seconds):
+            async with asyncio.timeout(BENCHMARKS[name].timeout_s + 3 * plan.seconds):
                 results += await BENCHMARKS[name].run(plan)
-        except kafka.MissingKafkaError as missing:
+        except kafka.MissingPartError as missing:
             left_out.append(f"{name} is left out: {missing}")
         except (WrongAnswerError, ConnectionBrokenError, ProcessError, OSError) as error:
             failures.append(f"{name} failed: {type(error).__name__}: {error}")
@@ -151,8 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if not given.data.is_dir():
         parser.error(f"--data: {given.data} is no directory")
-    if given.only and given.beside_kafka:
-        parser.error("--beside-kafka: it says itself which benchmarks run; leave --only out")
+    if (chosen := [flag for flag in ("--beside-kafka", "--spark", "--only") if _is_given(given, flag)])[1:]:
+        parser.error(f"{chosen[0]}: it says itself which benchmarks run; leave {' and '.join(chosen[1:])} out")
     plan, names = plan_of(given), names_of(given)
     sections = [section for section in SECTIONS if SECTIONS[section] & set(names)]
     if given.document and not (
@@ -162,8 +175,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--document: {given.document} has no line {wanted}")
     _prepare_process()
     surroundings = look_around(plan.directory)
-    if kafka.BENCHMARKS.keys() & set(names):
+    if (kafka.BENCHMARKS.keys() | spark.BENCHMARKS.keys()) & set(names):
         surroundings = replace(surroundings, versions={**surroundings.versions, "kafka": kafka.VERSION})
+    if spark.BENCHMARKS.keys() & set(names):
+        surroundings = replace(surroundings, versions={**surroundings.versions, **spark.VERSIONS})
     output = given.output or RESULTS / f"{surroundings.at[:10]}-{surroundings.commit}.json"
     try:
         results, failures, left_out = uvloop.run(run(names, plan))
@@ -171,13 +186,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; nothing is reported", file=sys.stderr)
         return 130
     print(report.text(surroundings, results, failures, left_out))
-    options: dict[str, Any] = {"seconds": plan.seconds, "rounds": plan.rounds, "sizes": plan.sizes, "held": plan.held}
+    options: dict[str, Any] = {
+        "seconds": plan.seconds,
+        "rounds": plan.rounds,
+        "sizes": plan.sizes,
+        "held": plan.held,
+        "moves": plan.moves,
+    }
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(report.document(surroundings, options, results, failures, left_out), "utf-8")
     print(f"\nwritten to {output}", file=sys.stderr)
     if given.document:
         _write_tables(given.document, surroundings, results)
-    return 0 if not failures and all(map(is_right, results)) else 1
+    return 0 if not failures and all(map(_is_right, results)) else 1
+
+
+def _is_given(given: argparse.Namespace, flag: str) -> bool:
+    return bool(getattr(given, flag.removeprefix("--").replace("-", "_")))
+
+
+def _is_right(result: Result) -> bool:
+    """Whether something was measured, and every answer was right and every record where it must be."""
+    if isinstance(result, MovesResult):
+        return is_whole(result)
+    return isinstance(result, SpeedResult) or is_right(result)
 
 
 def _text_of(path: Path) -> str:
@@ -188,11 +220,14 @@ def _write_tables(path: Path, found: Surroundings, results: Sequence[Result]) ->
     """Each into its section, where there is something to write; the section is there, as was asked before."""
     document = _text_of(path)
     assignors = [result for result in results if isinstance(result, AssignorResult)]
+    moved = [result for result in results if isinstance(result, SpeedResult | MovesResult)]
     compared = [result for result in results if result.name in beside.NAMES]
     if assignors:
         document = report.put_into(document, report.ASSIGNORS, report.assignor_markdown(found, assignors))
     if beside.was_compared(compared):
         document = report.put_into(document, report.KAFKA, report.beside_markdown(found, compared))
+    if moved:
+        document = report.put_into(document, report.SPARK, report.spark_markdown(found, moved))
     path.write_text(document, "utf-8")
 
 

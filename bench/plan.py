@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.figures import AssignorResult, LoadResult, RebalanceResult
+from bench.beside import Result
 from bench.process import Server, python, running
 
 DEFAULT_DELAY_MS = 3_000
@@ -16,7 +16,7 @@ DEFAULT_DELAY_MS = 3_000
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How much is measured. `seconds`: of a load; one at rest takes half as long again. `directory`: for the stores.
-    `held`: the members of `sessions-held`.
+    `held`: the members of `sessions-held`. `moves`: how often Spark's drivers hand over, and are killed.
     """
 
     seconds: float
@@ -25,6 +25,7 @@ class Plan:
     rounds: int
     directory: Path
     held: int = 10_000
+    moves: int = 20
 
     @property
     def warm_up_s(self) -> float:
@@ -34,10 +35,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """`run` gives one result, or one for each size of group."""
+    """`run` gives one result, or one for each size of group, way or time. `timeout_s`: besides the seconds that were
+    asked for; one that hangs must not hang the run.
+    """
 
     summary: str
-    run: Callable[[Plan], Awaitable[Sequence[LoadResult | RebalanceResult | AssignorResult]]]
+    run: Callable[[Plan], Awaitable[Sequence[Result]]]
+    timeout_s: float = 300.0
 
 
 @asynccontextmanager

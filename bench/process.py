@@ -62,7 +62,7 @@ class Meter:
         self._server = server
         self._rss_before_bytes = server.rss_bytes()
         self._own_before = _own_cpu_seconds()
-        self._busy_before = _busy_cpu_seconds()
+        self._busy_before = busy_cpu_seconds()
         self._cpu_before = cpu_before
         self._began = perf_counter()
 
@@ -71,7 +71,7 @@ class Meter:
         seconds = perf_counter() - self._began
         cpu_seconds = self._server.cpu_seconds() - self._cpu_before
         own = _own_cpu_seconds() - self._own_before
-        busy = _busy_cpu_seconds() - self._busy_before
+        busy = busy_cpu_seconds() - self._busy_before
         return Cost(
             seconds=seconds,
             cpu_seconds=cpu_seconds,
@@ -87,7 +87,7 @@ def _own_cpu_seconds() -> float:
     return float(times.user + times.system)
 
 
-def _busy_cpu_seconds() -> float:
+def busy_cpu_seconds() -> float:
     """Time that all processors of the machine were at work, for whomever; what the host of a virtual one took, too."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))

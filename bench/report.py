@@ -11,6 +11,8 @@ from bench.assignors import PUBLISHED_BY
 from bench.beside import Result
 from bench.figures import AssignorResult, LoadResult, RebalanceResult, ratio
 from bench.machine import Surroundings
+from bench.spark import tables
+from bench.spark.figures import MovesResult, SpeedResult
 
 MIB = 1024 * 1024
 GIVEN_UP_MS = 180_000
@@ -28,6 +30,7 @@ ASSIGNORS = Section(
     "<!-- assignors: written by `python -m bench --only assignors --document` -->", "<!-- assignors: end -->"
 )
 KAFKA = Section("<!-- kafka: written by `python -m bench --beside-kafka --document` -->", "<!-- kafka: end -->")
+SPARK = Section("<!-- spark: written by `python -m bench --spark --document` -->", "<!-- spark: end -->")
 FLOORS = {
     "floor-at-rest": "floor-at-rest",
     "at-rest": "floor-at-rest",
@@ -141,12 +144,30 @@ def assignor_markdown(found: Surroundings, results: Sequence[AssignorResult]) ->
 
 def beside_markdown(found: Surroundings, results: Sequence[Result]) -> str:
     """Our figures beside Kafka's for a document, with the surroundings."""
-    busy = [result.others_cores for result in results if not isinstance(result, AssignorResult)]
+    busy = [result.others_cores for result in results if isinstance(result, LoadResult | RebalanceResult)]
     return (
         f"{_place(found)}, Python {found.versions['python']}, Kafka {found.versions['kafka']}; other programs kept "
         f"{min(busy):.1f} to {max(busy):.1f} cores busy.\n\n"
         f"{_markdown(beside.HEADER, beside.rows(results))}\n\n\\* Not of this run: {beside.PUBLISHED_BY}.\n"
     )
+
+
+def spark_markdown(found: Surroundings, results: Sequence[SpeedResult | MovesResult]) -> str:
+    """The figures of Spark for a document, with the surroundings."""
+    versions = ", ".join(f"{name} {found.versions[name]}" for name in ("python", "kafka", *spark_versions(found)))
+    speeds = [result for result in results if isinstance(result, SpeedResult)]
+    moves = [result for result in results if isinstance(result, MovesResult)]
+    parts = [f"{_place(found)}; {versions}; load average at the start {found.load_average[0]:.1f}."]
+    if speeds:
+        parts.append(_markdown(tables.SPEED_HEADER, tables.speed_rows(speeds)))
+    if moves:
+        parts.append(_markdown(tables.MOVES_HEADER, tables.moves_rows(moves)))
+    return "\n\n".join(parts) + "\n"
+
+
+def spark_versions(found: Surroundings) -> list[str]:
+    """The names of what Spark brings along, in the versions of a run."""
+    return [name for name in found.versions if name in tables.VERSIONS]
 
 
 def _place(found: Surroundings) -> str:
@@ -202,12 +223,21 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
         parts.append(assignor_table(assignors))
     if beside.was_compared(results):
         parts.append(beside_table(results))
+    speeds = [result for result in results if isinstance(result, SpeedResult)]
+    if speeds:
+        parts.append(table(tables.SPEED_HEADER, tables.speed_rows(speeds)))
+    moves = [result for result in results if isinstance(result, MovesResult)]
+    if moves:
+        parts.append(table(tables.MOVES_HEADER, tables.moves_rows(moves)))
     parts += [f"{result.name}: {error}" for result in loads for error in result.first_errors]
     parts += [*left_out, *failures]
     return "\n\n".join(parts)
 
 
-KINDS = {LoadResult: "load", RebalanceResult: "rebalance", AssignorResult: "assignor"}
+KINDS = {
+    LoadResult: "load", RebalanceResult: "rebalance", AssignorResult: "assignor", SpeedResult: "speed",
+    MovesResult: "moves",
+}  # fmt: skip
 
 
 def document(

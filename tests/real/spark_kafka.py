@@ -1,22 +1,34 @@
-"""The jars of Spark's own Kafka source, for tests that read with it: from Maven, into .cache/spark-kafka/, once.
+"""Spark's own Kafka source for tests and benchmarks: the connector's jars from Maven, and a PySpark of the same version
+in a virtual environment of its own, both in .cache/spark-kafka/, once.
 
 The connector's version is the newest whose every part can be had together; it is not that of the PySpark in use. Batch
-reads work across the two, streaming ones do not, so only those are tested with it.
+reads work across the two, so those are tested with the PySpark in use. A stream needs the PySpark that the connector
+was released with: `SparkPair`. That one lacks what the bridge's own source needs, so it runs in processes of its own.
 
-`python -m tests.real.spark_kafka` fetches the jars and nothing else.
+`python -m tests.real.spark_kafka` fetches all of it and nothing else.
 """
 
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from tests.real.maven import FetchError, fetch_dependencies
-from tests.real.parts import CACHE, find_java_home, require, require_program
+from tests.real.parts import CACHE, ROOT, find_java_home, require, require_program
 
 CONNECTOR_VERSION = "4.0.0"
 NEEDED = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
 """Of what the connector depends on, what Spark does not bring itself."""
+LIBRARIES = ("aiohttp", "pydantic")
+"""What this project needs beside PySpark, for programs that use both."""
+HOME = CACHE / "spark-kafka" / CONNECTOR_VERSION
+INSTALL_SECONDS = 600.0
 
 POM = f"""<?xml version="1.0"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -35,19 +47,81 @@ POM = f"""<?xml version="1.0"?>
 """
 
 
+@dataclass(frozen=True, slots=True)
+class SparkPair:
+    """A Python with PySpark of `CONNECTOR_VERSION`, the connector's jars, and the Java that runs them."""
+
+    python: Path
+    jars: tuple[Path, ...]
+    java_home: Path
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """That of a process which runs modules of this project on it. No other Spark of the machine gets in its way."""
+        kept = {name: value for name, value in given.items() if name not in {"SPARK_HOME", "PYSPARK_DRIVER_PYTHON"}}
+        return {
+            **kept,
+            "JAVA_HOME": str(self.java_home),
+            "PYSPARK_PYTHON": str(self.python),
+            "PYTHONPATH": str(ROOT),
+        }
+
+
 def fetch_connector(java_home: Path, maven: Path) -> list[Path]:
     """The connector's jars. Errors: FetchError."""
-    jars = fetch_dependencies(CACHE / "spark-kafka" / CONNECTOR_VERSION, POM, java_home, maven)
+    jars = fetch_dependencies(HOME, POM, java_home, maven)
     return sorted(path for path in jars.glob("*.jar") if path.name.startswith(NEEDED))
+
+
+def fetch_pair(java_home: Path, maven: Path) -> SparkPair:
+    """The jars, and the PySpark that streams with them; later calls cost nothing. Errors: FetchError."""
+    jars = fetch_connector(java_home, maven)
+    return SparkPair(make_environment(), tuple(jars), java_home)
+
+
+def make_environment() -> Path:
+    """The Python of the virtual environment, made where there is none or one of other versions. Errors: FetchError.
+
+    One that is interrupted leaves none of that name, so the next one starts again.
+    """
+    wanted = "\n".join((f"pyspark=={CONNECTOR_VERSION}", *(f"{name}=={version(name)}" for name in LIBRARIES)))
+    home = HOME / "venv"
+    partial = HOME / f"venv-{os.getpid()}"
+    python = home / "bin" / "python"
+    if python.exists() and (home / "requirements.txt").read_text("utf-8") == wanted:
+        return python
+    HOME.mkdir(parents=True, exist_ok=True)
+    try:
+        _run(sys.executable, "-m", "venv", str(partial))
+        (partial / "requirements.txt").write_text(wanted, "utf-8")
+        pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        _run(str(partial / "bin" / "python"), *pip, "--requirement", str(partial / "requirements.txt"))
+        shutil.rmtree(home, ignore_errors=True)
+        partial.rename(home)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return python
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FetchError(str(error)) from error
+    if done.returncode != 0:
+        raise FetchError(done.stdout + done.stderr)
+
+
+def _require_programs() -> tuple[Path, Path]:
+    home = find_java_home()
+    require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
+    assert home is not None
+    return home, require_program("mvn", "sudo apt-get install maven")
 
 
 @pytest.fixture(scope="session")
 def spark_kafka_jars() -> list[Path]:
     """The jars, for `spark.jars` of a session in a process of its own: a running JVM takes none."""
-    home = find_java_home()
-    require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
-    assert home is not None
-    maven = require_program("mvn", "sudo apt-get install maven")
+    home, maven = _require_programs()
     try:
         return fetch_connector(home, maven)
     except FetchError as error:
@@ -55,14 +129,25 @@ def spark_kafka_jars() -> list[Path]:
         raise
 
 
+@pytest.fixture(scope="session")
+def spark_pair() -> SparkPair:
+    """Spark's own streaming Kafka source, for programs in processes of their own."""
+    home, maven = _require_programs()
+    try:
+        return fetch_pair(home, maven)
+    except FetchError as error:
+        require(False, f"PySpark {CONNECTOR_VERSION} with its connector to Kafka", str(error))
+        raise
+
+
 def main() -> None:
-    """Fetch the jars if they can be had; if not, say so. The tests decide what that means."""
+    """Fetch all of it if it can be had; if not, say so. The tests decide what that means."""
     home, maven = find_java_home(), shutil.which("mvn")
     if home is None or maven is None:
         print("No connector of Spark to Kafka for the tests: it needs Java 17 or later and Maven.")
         return
     try:
-        fetch_connector(home, Path(maven))
+        fetch_pair(home, Path(maven))
     except FetchError as error:
         print(f"No connector of Spark to Kafka for the tests: {error}")
 

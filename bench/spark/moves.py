@@ -1,0 +1,201 @@
+"""Drivers that come, go and are killed, while records are produced: how long their partitions stand still, and whether
+any record is lost or written twice. Every setting of group and service is its default.
+
+What each driver wrote stands in files of its own; a record counts as written once such a file is whole.
+"""
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from math import isnan
+from pathlib import Path
+from time import monotonic
+
+from bench.connection import Connection, Frames
+from bench.crowd import WrongAnswerError
+from bench.plan import Plan
+from bench.process import ProcessError
+from bench.spark.drivers import Driver
+from bench.spark.figures import Batch, Commit, MovesResult, account, moves_result, slowest_takeover, slowest_taking
+from bench.spark.stage import PARTITIONS, TOPIC, Filling, Stage, stage
+
+GROUP = "moves"
+PRODUCED = 60
+"""Records each time, five a partition."""
+PRODUCING_INTERVAL_S = 0.05
+LOOK_INTERVAL_S = 0.02
+HOLD_S = 0.1
+"""How long a batch lasts besides what Spark takes, as with a slower sink: so most kills are within one."""
+PATIENCE_S = 120.0
+SEED = 2026
+
+ELDER, SECOND = "elder", "second"
+
+
+class Play:
+    """A stage on which records come in, what drivers write is read, and what the group commits is watched."""
+
+    def __init__(self, found: Stage, stack: AsyncExitStack) -> None:
+        self.found = found
+        self.out = found.directory / "out"
+        self.out.mkdir()
+        self.batches: list[Batch] = []
+        self.commits: list[Commit] = []
+        self.killed: list[str] = []
+        self.filling = stack.enter_context(Filling(found.bootstrap_servers))
+        self.load_average = os.getloadavg()[0]
+        self._stack = stack
+        self._read: set[Path] = set()
+        self._producing = True
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self) -> None:
+        """Produce, and watch."""
+        self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._watch())]
+
+    async def driver(self, name: str) -> Driver:
+        """One that will be gone at the end."""
+        return await self._stack.enter_async_context(self.found.driver(name))
+
+    def join(self, driver: Driver, *, checkpoint: str) -> None:
+        """Tell it to be a member of the group."""
+        driver.tell(
+            "start", name=driver.name, options=self.found.options(GROUP), out=str(self.out), hold_s=HOLD_S,
+            checkpoint=str(self.found.directory / checkpoint),
+        )  # fmt: skip
+
+    async def wait_until_reads(self, name: str, count: int, since_s: float) -> None:
+        """Return when batches of the driver, begun since then, have had records of so many partitions."""
+
+        def has_read() -> bool:
+            batches = [each for each in self.batches if each.driver == name and each.begin_s >= since_s]
+            return len({partition for each in batches for partition in each.records}) >= count
+
+        await self._wait_until(has_read, f"{name} reads {count} partitions")
+
+    async def end(self) -> None:
+        """Produce no more, and return when all that was produced has been committed."""
+        self._producing = False
+        await self._tasks[0]
+        wanted = self.filling.ends
+        await self._wait_until(lambda: self._committed() == wanted, "everything is committed")
+        self._tasks[1].cancel()
+        await self._look()
+
+    def result(self, name: str, pyspark: str, times_s: Sequence[float]) -> MovesResult:
+        """The figures, and what became of the records. All batches that were ever written are in it."""
+        found = account(self.batches, self.filling.ends, self.killed)
+        return moves_result(name, pyspark, times_s, found, load_average=self.load_average)
+
+    def _committed(self) -> dict[int, int]:
+        return {each.partition: each.offset for each in self.commits}
+
+    async def _produce(self) -> None:
+        while self._producing:
+            await asyncio.to_thread(self.filling.add, PRODUCED)
+            await asyncio.sleep(PRODUCING_INTERVAL_S)
+
+    async def _watch(self) -> None:
+        """Note each change of the group's committed offsets."""
+        server, last = self.found.server, dict[int, Commit]()
+        connection = await Connection.open(server.host, server.port)
+        request = Frames(server.host, server.port).get(f"/v1/groups/{GROUP}/offsets")
+        while True:
+            answer = await connection.exchange(request)
+            at_s = monotonic()
+            topics = answer.json()["offsets"] if answer.status == 200 else {}
+            for partition, entry in topics.get(TOPIC, {}).items():
+                owner = json.loads(entry["metadata"])["lineage"]
+                commit = Commit(int(partition), entry["offset"], owner, at_s)
+                if commit[:3] != last.get(commit.partition, ())[:3]:
+                    self.commits.append(commit)
+                    last[commit.partition] = commit
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = monotonic() + PATIENCE_S
+        while not condition():
+            if monotonic() > deadline:
+                raise ProcessError(f"{what}: not within {PATIENCE_S:.0f} s")
+            for task in self._tasks:
+                if task.done() and (error := task.exception()) is not None:
+                    raise error
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            await self._look()
+
+    async def _look(self) -> None:
+        """Read the files that are new."""
+        for path in sorted(set(await asyncio.to_thread(lambda: list(self.out.glob("*.json")))) - self._read):
+            self._read.add(path)
+            self.batches.append(batch_of(path.read_text("utf-8")))
+
+
+def batch_of(text: str) -> Batch:
+    """What a driver wrote down of a batch."""
+    value = json.loads(text)
+    records = {int(partition): offsets for partition, offsets in value["records"].items()}
+    return Batch(value["driver"], value["number"], value["begin_s"], value["end_s"], records)
+
+
+@asynccontextmanager
+async def play(plan: Plan) -> AsyncIterator[tuple[Play, Driver]]:
+    """With a first driver, which has all partitions to itself."""
+    async with stage(plan) as found, AsyncExitStack() as stack:
+        on_stage = Play(found, stack)
+        elder = await on_stage.driver(ELDER)
+        on_stage.begin()
+        on_stage.join(elder, checkpoint=ELDER)
+        await elder.wait_ready()
+        await on_stage.wait_until_reads(ELDER, PARTITIONS, 0.0)
+        yield on_stage, elder
+
+
+async def measure_handovers(plan: Plan) -> Sequence[MovesResult]:
+    """A second driver's query starts, and ends in good order, in turns: half of the partitions go there and back."""
+    times_s: list[float] = []
+    async with play(plan) as (on_stage, elder):
+        second = await on_stage.driver(SECOND)
+        await second.wait_ready()
+        marks_s: list[float] = []
+        for number in range(plan.moves):
+            marks_s.append(monotonic())
+            if number % 2 == 0:
+                on_stage.join(second, checkpoint=SECOND)
+                await on_stage.wait_until_reads(SECOND, PARTITIONS // 2, marks_s[-1])
+            else:
+                second.tell("stop")
+                if not (await second.line("stopped"))["committed"]:
+                    raise WrongAnswerError("a driver that ended in good order had not committed")
+                await on_stage.wait_until_reads(ELDER, PARTITIONS, monotonic())
+        await on_stage.end()
+        for begin_s, end_s in zip(marks_s, [*marks_s[1:], monotonic()], strict=True):
+            times_s.append(slowest_taking(on_stage.commits, on_stage.batches, begin_s, end_s))
+            if isnan(times_s[-1]):
+                raise WrongAnswerError("a driver came or went, and no partition changed hands")
+        return [on_stage.result("spark-handovers", elder.pyspark, times_s)]
+
+
+async def measure_kills(plan: Plan) -> Sequence[MovesResult]:
+    """A second driver comes, and is killed: the driver alone and all that came of it in turns, at any moment."""
+    chance = random.Random(SEED)
+    starts_s: list[float] = []
+    times_s: list[float] = []
+    async with play(plan) as (on_stage, elder):
+        for number in range(plan.moves):
+            second = await on_stage.driver(f"{SECOND}-{number}")
+            on_stage.join(second, checkpoint=second.name)
+            starts_s.append((await second.line("first"))["at_s"] - second.started_s)
+            await on_stage.wait_until_reads(second.name, PARTITIONS // 2, 0.0)
+            await asyncio.sleep(chance.uniform(0.0, 1.0))
+            killed_s = await second.kill(everything=number % 2 == 1)
+            on_stage.killed.append(second.name)
+            await on_stage.wait_until_reads(ELDER, PARTITIONS, killed_s)
+            times_s.append(slowest_takeover(on_stage.batches, second.name, killed_s))
+        await on_stage.end()
+        return [
+            on_stage.result("spark-kills", elder.pyspark, times_s),
+            on_stage.result("spark-second-driver", elder.pyspark, starts_s),
+        ]

@@ -1,0 +1,27 @@
+"""The benchmarks of Spark by their names. A broker, a service and one or two drivers each; minutes together."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from bench.plan import Benchmark
+from bench.spark.moves import measure_handovers, measure_kills
+from bench.spark.speed import measure_exactly_once, measure_small_batches, measure_throughput
+from bench.spark.tables import CONNECTOR
+from bench.spark.tables import VERSIONS as NAMES
+from tests.real.spark_kafka import CONNECTOR_VERSION
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "spark-throughput": Benchmark("records read by a query, beside Spark's own Kafka source", measure_throughput),
+    "spark-small-batches": Benchmark("batches of few records, beside Spark's own Kafka source", measure_small_batches),
+    "spark-exactly-once": Benchmark("rows into PostgreSQL exactly once, beside plainly", measure_exactly_once),
+    "spark-handovers": Benchmark("a second driver comes and goes: partitions without an owner", measure_handovers, 900),
+    "spark-kills": Benchmark(
+        "a second driver is started and killed: its first record, and a takeover", measure_kills, 1_800
+    ),
+}
+"""Left out unless they are asked for, by name or by `--spark`."""
+
+VERSIONS: Mapping[str, str] = {
+    **{name: version(name) for name in NAMES if name != CONNECTOR}, CONNECTOR: CONNECTOR_VERSION,
+}  # fmt: skip
+"""What stands beside the figures. Of the connector to Kafka and the PySpark beneath it, it is one."""
