@@ -84,7 +84,8 @@ NAMES = tuple(name for pair in PAIRS for name in pair)
 def rows(results: Sequence[Result]) -> list[Sequence[str]]:
     """The comparisons that something was measured for; a dash where one side was not. Of several sizes, the largest."""
     compared = [result for result in results if isinstance(result, LoadResult | RebalanceResult)]
-    largest: dict[str, LoadResult | RebalanceResult] = {result.name: result for result in sorted(compared, key=lambda each: each.members)}
+    compared.sort(key=lambda result: result.members)
+    largest: dict[str, LoadResult | RebalanceResult] = {result.name: result for result in compared}
     return [
         (
             comparison.what.format(members=_members(comparison, largest)),

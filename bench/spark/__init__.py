@@ -3,3 +3,6 @@
 `driver` is the program that runs in a process of its own, `drivers` starts and ends it, `stage` has the broker, the
 topic and the service; `speed` and `moves` measure. Left out of a run unless they are asked for.
 """
+
+RALLYPOINT = "rallypoint"
+"""The format of our source, and the name of the way that uses it."""

@@ -23,7 +23,8 @@ from typing import Any
 from pyspark import __version__ as pyspark_version
 from pyspark.sql import DataFrame, SparkSession
 
-RALLYPOINT = "rallypoint"
+from bench.spark import RALLYPOINT
+
 PATIENCE_S = 240.0
 
 

@@ -18,7 +18,7 @@ from bench.crowd import WrongAnswerError
 from bench.kafka import MissingPartError
 from bench.plan import Plan
 from bench.process import ProcessError
-from bench.spark.driver import RALLYPOINT
+from bench.spark import RALLYPOINT
 from bench.spark.drivers import Driver, DriverCost, DriverMeter
 from bench.spark.figures import SpeedResult, speed_result
 from bench.spark.loads import WAYS, count_rows, make_table

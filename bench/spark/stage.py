@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from bench.kafka import JAVA_OPTIONS, MissingPartError, find_jars
 from bench.plan import Plan, serving
 from bench.process import ProcessError, Server
-from bench.spark.driver import RALLYPOINT
+from bench.spark import RALLYPOINT
 from bench.spark.drivers import Driver, driver
 from tests.real.kafka import create_topic, running_broker
 from tests.real.maven import FetchError
