@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from examples.flights.batches import COLUMNS, Batch
+from examples.flights.batches import COLUMNS
+from examples.handover.books import Batch
 
 
 @dataclass(frozen=True, slots=True)

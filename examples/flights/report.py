@@ -1,18 +1,16 @@
-"""What came of a run: figures, verdict, report.json and the picture. It asks no service."""
+"""What came of the demo: figures and verdict. It asks no service."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from examples.flights.batches import Layout, count_unseen, read_output
+from examples.flights.batches import FlightsLayout, count_unseen, read_output
 from examples.flights.carriers import Carrier, by_carrier
-from examples.flights.picture import Picture, draw
 from examples.flights.proof import Tally, once, tally
-from examples.flights.run import DRIVERS, Seen
+from examples.handover.report import run_figures
+from examples.handover.run import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +68,22 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """The content of report.json."""
-        seen = self.seen
+        figures = run_figures(self.seen)
+        figures["killed"]["rows_no_reader_sees"] = self.unseen
         return {
             "ok": not self.problems(),
             "problems": self.problems(),
             "seconds": round(self.seconds, 1),
             "partitions": self.partitions,
             "records": asdict(self.tally),
-            "killed": {
-                "driver": None if seen.killed is None else seen.killed.driver,
-                "batch_id": None if seen.killed is None else seen.killed.batch_id,
-                "batch_written": seen.killed_batch.written,
-                "rows_no_reader_sees": self.unseen,
-                "at_ms": seen.killed_at_ms,
-                "taken_for_dead_at_ms": seen.missed_at_ms,
-                "taken_over_at_ms": seen.taken_over_at_ms,
-            },
-            "events": [asdict(event) for event in seen.events],
-            "ownership": [asdict(span) for span in seen.spans(seen.end_ms)],
+            **figures,
             "carriers": [one.to_json() for one in self.found],
         }
 
 
-def judge(layout: Layout, seen: Seen, flights: pd.DataFrame, sizes: Mapping[int, int], *, seconds: float) -> Outcome:
+def judge(
+    layout: FlightsLayout, seen: Seen, flights: pd.DataFrame, sizes: Mapping[int, int], *, seconds: float
+) -> Outcome:
     """Count what the drivers wrote against the flights of the file."""
     output = read_output(layout)
     return Outcome(
@@ -104,24 +95,3 @@ def judge(layout: Layout, seen: Seen, flights: pd.DataFrame, sizes: Mapping[int,
         partitions=len(sizes),
         seconds=seconds,
     )
-
-
-def save(outcome: Outcome, folder: Path) -> tuple[Path, Path]:
-    """Write report.json and ownership.svg; their paths."""
-    seen = outcome.seen
-    report, picture = folder / "report.json", folder / "ownership.svg"
-    report.write_text(json.dumps(outcome.to_json(), indent=2) + "\n", "utf-8")
-    svg = draw(
-        Picture(
-            spans=seen.spans(seen.end_ms),
-            sightings=[one for one in seen.sightings if one.at_ms <= seen.end_ms],
-            events=seen.events,
-            drivers=DRIVERS,
-            partitions=outcome.partitions,
-            records=outcome.tally.records,
-            end_ms=seen.end_ms,
-            summary=outcome.summary(),
-        )
-    )
-    picture.write_text(svg, "utf-8")
-    return report, picture

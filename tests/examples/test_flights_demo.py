@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from examples.flights import requirements
-from examples.flights.demo import MARKER, main, make_folder, make_parser
-from examples.flights.run import child_environment
-from examples.flights.service import url_in
+from examples.flights.demo import main, make_parser
+from examples.handover import requirements
+from examples.handover.command_line import MARKER, make_folder
+from examples.handover.run import child_environment
+from examples.handover.service import url_in
 
 
 def test_a_folder_that_it_did_not_make_is_left_alone(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from examples.flights.batches import Batch
 from examples.flights.proof import once, tally
+from examples.handover.books import Batch
 
 SIZES = {0: 3, 1: 2}
 KILLED = Batch("B", 4)

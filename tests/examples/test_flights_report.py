@@ -8,16 +8,27 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from examples.flights.batches import Batch, BatchesSeen, Layout, look_at_batches, read_output
+from examples.flights.batches import FlightsLayout, look_at_batches, read_output
 from examples.flights.closing import tell
-from examples.flights.ownership import Sighting
-from examples.flights.picture import Event
-from examples.flights.report import Outcome, judge, save
-from examples.flights.run import Seen
+from examples.flights.report import Outcome, judge
+from examples.handover.books import Batch, BatchesSeen
+from examples.handover.ownership import Sighting
+from examples.handover.picture import Event
+from examples.handover.report import picture_of, save
+from examples.handover.run import Plot, Seen
 
 FLIGHTS = pd.DataFrame({"carrier": ["UA", "AA", "UA", "B6"], "arr_delay": [1.0, None, 3.0, 4.0]})
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
 SIZES = {0: 2, 1: 2}
+PLOT = Plot(
+    group="delays",
+    topic="flights",
+    partitions=2,
+    records=4,
+    kill_when="running",
+    driver=lambda name, url: (),
+    look=lambda name: BatchesSeen(),
+)
 
 
 def write(folder: Path, name: str, flights: list[int]) -> None:
@@ -30,9 +41,9 @@ def write(folder: Path, name: str, flights: list[int]) -> None:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
+def layout(tmp_path: Path) -> FlightsLayout:
     """A has written 0, 1 and 3; B has written 2, and was killed with 3 finished but out of sight."""
-    layout = Layout(tmp_path)
+    layout = FlightsLayout(tmp_path)
     write(layout.batch(Batch("A", 0)), "part-0", [0])
     write(layout.batch(Batch("A", 0)), "part-1", [1])
     write(layout.batch(Batch("B", 0)), "part-0", [2])
@@ -58,19 +69,19 @@ def seen() -> Seen:
     )
 
 
-def outcome(layout: Layout) -> Outcome:
+def outcome(layout: FlightsLayout) -> Outcome:
     """The verdict on what lies there."""
     return judge(layout, seen(), FLIGHTS, SIZES, seconds=9.0)
 
 
-def test_all_is_well(layout: Layout) -> None:
+def test_all_is_well(layout: FlightsLayout) -> None:
     verdict = outcome(layout)
     assert verdict.problems() == []
     assert (verdict.tally.distinct, verdict.tally.lost, verdict.tally.twice, verdict.unseen) == (4, 0, 0, 1)
     assert "batch 1 of driver B. 1 of its rows" in " ".join(verdict.sentences())
 
 
-def test_a_deleted_file_is_a_loss_and_changes_the_table(layout: Layout) -> None:
+def test_a_deleted_file_is_a_loss_and_changes_the_table(layout: FlightsLayout) -> None:
     (layout.batch(Batch("A", 0)) / "part-1.parquet").unlink()
     verdict = outcome(layout)
     assert verdict.problems() == [
@@ -80,14 +91,14 @@ def test_a_deleted_file_is_a_loss_and_changes_the_table(layout: Layout) -> None:
     assert verdict.to_json()["ok"] is False
 
 
-def test_a_wrong_delay_is_found_though_every_record_was_read(layout: Layout) -> None:
+def test_a_wrong_delay_is_found_though_every_record_was_read(layout: FlightsLayout) -> None:
     FLIGHTS.iloc[[3]].assign(partition=1, offset=1, arr_delay=5.0).to_parquet(
         layout.batch(Batch("A", 1)) / "part-0.parquet", index=False
     )
     assert outcome(layout).problems() == ["The carriers' table of the drivers differs from the one of the file."]
 
 
-def test_what_the_killed_batch_had_in_place_counts_as_read_twice(layout: Layout) -> None:
+def test_what_the_killed_batch_had_in_place_counts_as_read_twice(layout: FlightsLayout) -> None:
     write(layout.batch(Batch("B", 1)), "part-0", [3])
     verdict = outcome(layout)
     assert (verdict.problems(), verdict.tally.twice) == ([], 1)
@@ -95,12 +106,12 @@ def test_what_the_killed_batch_had_in_place_counts_as_read_twice(layout: Layout)
 
 
 def test_an_empty_folder_is_a_loss_of_everything(tmp_path: Path) -> None:
-    assert outcome(Layout(tmp_path)).tally.lost == 4
-    assert read_output(Layout(tmp_path)).empty
+    assert outcome(FlightsLayout(tmp_path)).tally.lost == 4
+    assert read_output(FlightsLayout(tmp_path)).empty
 
 
-def test_the_report_and_the_picture_are_written(layout: Layout) -> None:
-    report, picture = save(outcome(layout), layout.root)
+def test_the_report_and_the_picture_are_written(layout: FlightsLayout) -> None:
+    report, picture = save(layout.root, outcome(layout).to_json(), picture_of(seen(), PLOT, "four flights"))
     figures = json.loads(report.read_text())
     assert (figures["ok"], figures["records"]["lost"], figures["killed"]["batch_id"]) == (True, 0, 1)
     assert [(span["partition"], span["owner"], span["alive"]) for span in figures["ownership"]] == [
@@ -113,11 +124,11 @@ def test_the_report_and_the_picture_are_written(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_last_words_hold_the_verdict(layout: Layout, terminal: bool) -> None:
+def test_the_last_words_hold_the_verdict(layout: FlightsLayout, terminal: bool) -> None:
     def words(status: int) -> str:
         console = Console(force_terminal=terminal, width=120, record=True, quiet=False, color_system=None)
         with console.capture() as captured:
-            assert tell(console, outcome(layout), {"UA": "United"}, ["report.json"]) == status
+            assert tell(console, outcome(layout), PLOT, {"UA": "United"}, [layout.root / "report.json"]) == status
         return captured.get()
 
     assert "✓ No record is lost" in words(0)
@@ -129,7 +140,7 @@ def test_the_last_words_hold_the_verdict(layout: Layout, terminal: bool) -> None
 
 
 def test_spark_s_books_say_how_far_a_driver_is(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = FlightsLayout(tmp_path)
     assert look_at_batches(layout, "B") == BatchesSeen()
     books = layout.checkpoint("B")
     for name in ("offsets/0", "offsets/1", "offsets/.2.crc", "commits/0"):

@@ -1,4 +1,4 @@
-"""The service as the demo sees it from outside: the line that names its URL, and two questions over HTTP."""
+"""The service as an example sees it from outside: the line that names its URL, and two questions over HTTP."""
 
 import re
 import urllib.error

@@ -3,8 +3,8 @@
 import re
 from xml.etree import ElementTree
 
-from examples.flights.ownership import Sighting, Span
-from examples.flights.picture import LEFT, RIGHT, WIDTH, Event, Picture, draw
+from examples.handover.ownership import Sighting, Span
+from examples.handover.picture import LEFT, RIGHT, WIDTH, Event, Picture, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -26,6 +26,7 @@ EVENTS = (
 def picture(summary: str = "all read") -> Picture:
     """A small run of 100 seconds."""
     return Picture(
+        topic="flights",
         spans=SPANS,
         sightings=[Sighting(20_000, committed=0), Sighting(50_000, committed=600), Sighting(90_000, committed=1000)],
         events=EVENTS,

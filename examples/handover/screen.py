@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from examples.flights.terminal import CELLS_MAX, View, draw_timeline
+from examples.handover.terminal import CELLS_MAX, View, draw_timeline
 
 LINE_EVERY_MS = 5_000
 

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from examples.flights.ownership import Sighting, Span, is_sole, sighting_of, span_at, spans_of
+from examples.handover.ownership import Sighting, Span, is_sole, sighting_of, span_at, spans_of
 from protocol.messages import CommittedOffset, DescribeAnswer, DescribedMember
 from protocol.opaque import EMPTY, OpaqueJson
 

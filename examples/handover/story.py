@@ -1,14 +1,14 @@
-"""What the demo does next, decided from what is seen. Pure: `run` looks, waits and acts.
+"""What a run does next, decided from what is seen. Pure: `run` looks, waits and acts.
 
-A starts ─ A has committed something ─▶ START_B ─ B has committed batches and one is in flight ─▶ KILL_B
-         ─ everything is committed ─▶ STOP_A
+A starts ─ A has committed something ─▶ START_B ─ B owns partitions ─▶ WRITE_REST (where the topic is not whole yet)
+         ─ B has committed batches and one is in flight ─▶ KILL_B ─ everything is committed ─▶ STOP_A
 """
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from examples.flights.batches import BatchesSeen
+from examples.handover.books import BatchesSeen
 
 COMPLETE_BEFORE_KILL = 2
 """Batches that B completes before it is killed: enough to see it at work, few enough that much is left to take over."""
@@ -23,9 +23,10 @@ to die, because the next owner must read the batch again.
 
 
 class Step(Enum):
-    """What `run` can do to the drivers."""
+    """What `run` can do to the drivers and the topic."""
 
     START_B = "start driver B"
+    WRITE_REST = "write the rest of the topic"
     KILL_B = "kill driver B"
     STOP_A = "stop driver A"
 
@@ -36,13 +37,14 @@ class Stuck(Exception):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`still_ms`: how long nothing has moved."""
+    """`records`: of the whole topic; `rest`: some are not written yet. `still_ms`: how long nothing has moved."""
 
     records: int
     committed: int
     batches_b: BatchesSeen
     b_owns: bool
     still_ms: int
+    rest: bool = False
 
 
 def next_step(done: frozenset[Step], scene: Scene, kill_when: KillWhen) -> Step | None:
@@ -56,6 +58,8 @@ def next_step(done: frozenset[Step], scene: Scene, kill_when: KillWhen) -> Step 
         raise Stuck(f"Nothing has moved for {STALL_MS // 1000} seconds.")
     if Step.START_B not in done:
         return Step.START_B if scene.committed > 0 else None
+    if scene.rest:
+        return Step.WRITE_REST if scene.b_owns else None
     if Step.KILL_B not in done:
         return Step.KILL_B if scene.b_owns and _is_moment(scene.batches_b, kill_when) else None
     return Step.STOP_A if finished and Step.STOP_A not in done else None

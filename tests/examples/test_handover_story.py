@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from examples.flights.batches import BatchesSeen
-from examples.flights.story import COMPLETE_BEFORE_KILL, STALL_MS, Scene, Step, Stuck, next_step
+from examples.handover.books import BatchesSeen
+from examples.handover.story import COMPLETE_BEFORE_KILL, STALL_MS, Scene, Step, Stuck, next_step
 
 EARLY = Scene(records=100, committed=0, batches_b=BatchesSeen(), b_owns=False, still_ms=0)
 AT_WORK = replace(EARLY, committed=40, b_owns=True)

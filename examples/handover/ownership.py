@@ -6,6 +6,8 @@ frequent. While a group rebalances nobody is seen as owner: those who were finis
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 from protocol.messages import ConsumerAssignment, DescribeAnswer
 
@@ -78,6 +80,24 @@ def _cut(span: Span, died_ms: int | None) -> Iterable[Span]:
         Span(span.partition, span.owner, span.start_ms, died_ms),
         Span(span.partition, span.owner, died_ms, span.end_ms, alive=False),
     )
+
+
+class Moves(NamedTuple):
+    """How many partitions went from one driver to another: given up in order, or left behind by a dead one."""
+
+    handed_over: int
+    taken_over: int
+
+
+def count_moves(spans: Sequence[Span]) -> Moves:
+    """From spans in the order of `spans_of`."""
+    changes = [
+        before
+        for before, after in pairwise(spans)
+        if before.partition == after.partition and before.owner != after.owner
+    ]
+    handed_over = sum(one.alive for one in changes)
+    return Moves(handed_over, len(changes) - handed_over)
 
 
 def span_at(spans: Iterable[Span], partition: int, at_ms: int) -> Span | None:

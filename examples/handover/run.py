@@ -1,28 +1,29 @@
-"""One run of the demo: start the service and the drivers, look a few times a second, act when `story` says so.
+"""One run: start the service and the drivers, look a few times a second, act when `story` says so.
 
-It ends with everything committed and every process gone; what came of it is told by `report`.
+It ends with everything committed and every process gone. What is read, where it goes and whether it is right is the
+example's own, see `Plot`.
 """
 
 import os
 import sys
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from examples.flights import ownership, story
-from examples.flights.batches import Batch, BatchesSeen, Layout, look_at_batches
-from examples.flights.dataset import TOPIC
-from examples.flights.ownership import Sighting, Span
-from examples.flights.picture import Event
-from examples.flights.processes import Child, Children
-from examples.flights.screen import LiveScreen, PlainScreen
-from examples.flights.service import describe_group, url_in
-from examples.flights.story import KillWhen, Scene, Step
-from examples.flights.terminal import View
+from rich.console import Console
 
-GROUP = "delays"
+from examples.handover import ownership, story
+from examples.handover.books import Batch, BatchesSeen, Layout, PlannedBatch, read_books
+from examples.handover.ownership import Sighting, Span
+from examples.handover.picture import Event
+from examples.handover.processes import Child, Children
+from examples.handover.screen import LiveScreen, PlainScreen, make_screen
+from examples.handover.service import describe_group, url_in
+from examples.handover.story import KillWhen, Scene, Step
+from examples.handover.terminal import View
+
 DRIVERS = ("A", "B")
 LOOK_SECONDS = 0.02
 POLL_MS = 250
@@ -36,10 +37,33 @@ class Failed(Exception):  # noqa: N818
     """The run cannot go on; the text is for the reader."""
 
 
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """What is an example's own. `records`: of the whole topic.
+
+    `driver(name, url)`: the arguments for Python that start a driver, which has the client id `name`. `look(name)`: how
+    far a driver is. `environment`: what the drivers get besides. `write_rest`: writes what the topic lacks at the
+    start, once driver B owns partitions, so that both have work then however long B took to start; None: nothing.
+    """
+
+    group: str
+    topic: str
+    partitions: int
+    records: int
+    kill_when: KillWhen
+    driver: Callable[[str, str], Sequence[str]]
+    look: Callable[[str], BatchesSeen]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    write_rest: Callable[[], None] | None = None
+
+
 @dataclass(slots=True)
 class Seen:
-    """Everything that was noticed during a run; times in milliseconds since its start."""
+    """Everything that was noticed during a run; times in milliseconds since its start, which was at `began_at_ms` since
+    1970. `books`: the batches of all drivers, there once the run has ended.
+    """
 
+    began_at_ms: int = 0
     sightings: list[Sighting] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     killed: Batch | None = None
@@ -49,6 +73,7 @@ class Seen:
     taken_over_at_ms: int | None = None
     moved_at_ms: int = 0
     end_ms: int = 0
+    books: tuple[PlannedBatch, ...] = ()
 
     @property
     def last(self) -> Sighting:
@@ -64,23 +89,13 @@ class Seen:
 class Run:
     """The service, two drivers, and what is seen of them. `clock`: milliseconds since the start of the run."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        *,
-        partitions: int,
-        records: int,
-        kill_when: KillWhen,
-        screen: PlainScreen | LiveScreen,
-        clock: Callable[[], int],
-    ) -> None:
+    def __init__(self, layout: Layout, plot: Plot, screen: PlainScreen | LiveScreen, clock: Callable[[], int]) -> None:
         self._layout = layout
-        self._partitions = partitions
-        self._records = records
-        self._kill_when: KillWhen = kill_when
+        self._plot = plot
         self._screen = screen
         self._clock = clock
-        self._seen = Seen()
+        self._rest = plot.write_rest is not None
+        self._seen = Seen(began_at_ms=int(time.time() * 1000) - clock())
         self._living: dict[str, Child] = {}
         self._starts = dict.fromkeys(DRIVERS, 0)
 
@@ -90,6 +105,7 @@ class Run:
             url = self._start_service(children)
             self._start_driver("A", url, children)
             self._follow(url, children)
+        self._seen.books = tuple(batch for name in DRIVERS for batch in read_books(self._layout.checkpoint(name), name))
         return self._seen
 
     # --- acting ------------------------------------------------------------------------------------------------------
@@ -110,24 +126,25 @@ class Run:
         return url
 
     def _start_driver(self, name: str, url: str, children: Children) -> None:
-        layout = self._layout
-        command = [
-            sys.executable, "-m", "examples.flights.driver", "--name", name, "--coordinator", url,
-            "--topics", str(layout.topics), "--output", str(layout.output / name),
-            "--checkpoint", str(layout.checkpoint(name)),
-        ]  # fmt: skip
+        command = [sys.executable, *self._plot.driver(name, url)]
+        environment = child_environment() | dict(self._plot.environment)
         self._starts[name] += 1
-        self._living[name] = children.start(
-            f"driver {name}", command, layout.log(f"driver-{name}"), child_environment()
-        )
+        self._living[name] = children.start(f"driver {name}", command, self._layout.log(f"driver-{name}"), environment)
         self._mark(f"{name} starts")
         self._say(f"Spark driver {name} starts, a process of its own.")
+
+    def _write_rest(self) -> None:
+        assert self._plot.write_rest is not None
+        self._plot.write_rest()
+        self._rest = False
+        self._mark("more records")
+        self._say("The rest of the topic is written, for both of them to read.")
 
     def _kill_b(self) -> None:
         self._living.pop("B").kill()
         seen = self._seen
         seen.killed_at_ms = self._clock()
-        seen.killed_batch = look_at_batches(self._layout, "B")
+        seen.killed_batch = self._plot.look("B")
         assert seen.killed_batch.last is not None, "B is killed after it has completed batches"
         seen.killed = Batch("B", seen.killed_batch.last)
         self._mark("B is killed", alarm=True)
@@ -150,6 +167,7 @@ class Run:
         """Look, and act, until driver A has been stopped."""
         actions: dict[Step, Callable[[], None]] = {
             Step.START_B: lambda: self._start_driver("B", url, children),
+            Step.WRITE_REST: self._write_rest,
             Step.KILL_B: self._kill_b,
             Step.STOP_A: self._stop_a,
         }
@@ -160,7 +178,7 @@ class Run:
             if self._clock() - polled_at_ms >= POLL_MS:
                 polled_at_ms = self._clock()
                 self._look_at_group(url)
-            step = story.next_step(done, self._scene(), self._kill_when)
+            step = story.next_step(done, self._scene(), self._plot.kill_when)
             if step is None:
                 time.sleep(LOOK_SECONDS)
             else:
@@ -185,10 +203,10 @@ class Run:
 
     def _look_at_group(self, url: str) -> None:
         try:
-            answer = describe_group(url, GROUP)
+            answer = describe_group(url, self._plot.group)
         except OSError as error:
             raise Failed(f"the service does not answer: {error}") from error
-        sighting = ownership.sighting_of(answer, TOPIC, self._clock())
+        sighting = ownership.sighting_of(answer, self._plot.topic, self._clock())
         before = self._seen.last
         if (sighting.committed, sighting.owners) != (before.committed, before.owners):
             self._seen.moved_at_ms = sighting.at_ms
@@ -197,7 +215,7 @@ class Run:
         for name in sorted(newly):
             share = sum(owner == name for owner in sighting.owners.values())
             self._mark(f"{name} owns {share}")
-            self._say(f"Driver {name} owns {share} of {self._partitions} partitions.")
+            self._say(f"Driver {name} owns {share} of {self._plot.partitions} partitions.")
         if self._seen.killed_at_ms is not None:
             self._look_for_take_over(sighting, self._seen.killed_at_ms)
         self._screen.show(self._view())
@@ -208,7 +226,7 @@ class Run:
         if seen.missed_at_ms is None and "B" not in sighting.members:
             seen.missed_at_ms = sighting.at_ms
             self._say(f"The group takes B for dead, {after:.1f} s after its death.")
-        if seen.taken_over_at_ms is None and ownership.is_sole(sighting, "A", self._partitions):
+        if seen.taken_over_at_ms is None and ownership.is_sole(sighting, "A", self._plot.partitions):
             seen.taken_over_at_ms = sighting.at_ms
             self._mark("A owns all")
             self._say(f"Driver A owns all partitions, {after:.1f} s after B's death, from the committed offsets on.")
@@ -217,24 +235,25 @@ class Run:
         seen = self._seen
         acted_at_ms = seen.events[-1].at_ms if seen.events else 0
         return Scene(
-            records=self._records,
+            records=self._plot.records,
             committed=seen.last.committed,
-            batches_b=look_at_batches(self._layout, "B"),
+            batches_b=self._plot.look("B"),
             b_owns="B" in seen.last.owners.values(),
             still_ms=self._clock() - max(seen.moved_at_ms, acted_at_ms),
+            rest=self._rest,
         )
 
     def _view(self) -> View:
         now_ms = self._clock()
         return View(
             now_ms=now_ms,
-            records=self._records,
+            records=self._plot.records,
             committed=self._seen.last.committed,
             generation_id=self._seen.last.generation_id,
             spans=self._seen.spans(now_ms),
-            partitions=self._partitions,
+            partitions=self._plot.partitions,
             drivers=DRIVERS,
-            batches=[look_at_batches(self._layout, name).complete for name in DRIVERS],
+            batches=[self._plot.look(name).complete for name in DRIVERS],
         )
 
     def _mark(self, text: str, *, alarm: bool = False) -> None:
@@ -244,8 +263,19 @@ class Run:
         self._screen.say(self._clock(), text)
 
 
+def perform(layout: Layout, plot: Plot, console: Console) -> Seen:
+    """Play a run and show it meanwhile. Raises Failed, and `story.Stuck`; every process has ended in any case."""
+    began = time.monotonic()
+
+    def clock() -> int:
+        return int((time.monotonic() - began) * 1000)
+
+    with make_screen(console, clock) as screen:
+        return Run(layout, plot, screen, clock).play()
+
+
 def child_environment() -> dict[str, str]:
-    """This process's environment, without the service's own settings, which are not meant for the demo.
+    """This process's environment, without the service's own settings, which are not meant for this one.
 
     Spark takes this Python for its workers, and the loopback address whatever the machine is called.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from examples.flights.processes import Child, Children
+from examples.handover.processes import Child, Children
 
 WAITS = "import time; print('ready', flush=True); time.sleep(60)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + WAITS

