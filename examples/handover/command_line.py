@@ -40,6 +40,15 @@ def make_parser(program: str, description: str, *, output: str, partitions: int)
     return parser
 
 
+def add_sink(parser: argparse.ArgumentParser) -> None:
+    """The option of examples that write to a database."""
+    parser.add_argument(
+        "--sink", choices=("exactly-once", "plain"), default="exactly-once",
+        help="how the drivers write: with positions in the same transaction, or without, to see what that does; with"
+        " --kill-when written the count then finds a batch twice, and says so (default: %(default)s)",
+    )  # fmt: skip
+
+
 def partition_count(text: str) -> int:
     """The value of --partitions."""
     if not (text.isdecimal() and PARTITIONS_MIN <= int(text) <= PARTITIONS_MAX):

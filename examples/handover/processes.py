@@ -44,14 +44,21 @@ class Child:
         if self.exit_status is None:
             self._process.send_signal(signal.SIGTERM)
 
+    def freeze(self) -> None:
+        """SIGSTOP to all its processes: none of them does anything until `thaw`, or ever after `kill`."""
+        self._send_to_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """All its processes go on."""
+        self._send_to_all(signal.SIGCONT)
+
     def kill(self) -> None:
         """SIGKILL to all its processes, as when a machine loses power.
 
         They are stopped first: otherwise one sees another die and says goodbye to the group.
         """
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in self._session():
-                _send(pid, number)
+        self.freeze()
+        self._send_to_all(signal.SIGKILL)
         self._process.wait()
 
     def end(self, timeout_seconds: float) -> bool:
@@ -68,6 +75,10 @@ class Child:
         """The last lines that it wrote."""
         lines = self.log.read_text("utf-8", "replace").splitlines()
         return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    def _send_to_all(self, number: signal.Signals) -> None:
+        for pid in self._session():
+            _send(pid, number)
 
     def _session(self) -> list[int]:
         """All living processes of its session. The system gives its number to no other while one of them lives."""

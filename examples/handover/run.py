@@ -23,12 +23,15 @@ from examples.handover.screen import LiveScreen, PlainScreen, make_screen
 from examples.handover.service import describe_group, url_in
 from examples.handover.story import KillWhen, Scene, Step
 from examples.handover.terminal import View
+from protocol.messages import DescribeAnswer
 
 DRIVERS = ("A", "B")
 LOOK_SECONDS = 0.02
 POLL_MS = 250
 SERVICE_START_SECONDS = 30.0
 STOP_SECONDS = 60.0
+FROZEN_SECONDS = 0.3
+"""For the service to have taken what a driver sent before it was stopped. The group does not miss it so soon."""
 STARTS_MAX = 3
 """On a busy machine a Spark driver may fail to start, because its Python did not connect back in time."""
 
@@ -140,18 +143,36 @@ class Run:
         self._mark("more records")
         self._say("The rest of the topic is written, for both of them to read.")
 
-    def _kill_b(self) -> None:
-        self._living.pop("B").kill()
-        seen = self._seen
+    def _kill_b(self, url: str) -> bool:
+        """Unless the moment is over: that is seen for certain only while nothing of B moves."""
+        driver, seen = self._living["B"], self._seen
+        driver.freeze()
+        time.sleep(FROZEN_SECONDS)
+        batches = self._plot.look("B")
+        if not story.is_moment(batches, self._plot.kill_when) or not self._is_uncommitted(url):
+            driver.thaw()
+            return False
+        driver.kill()
+        del self._living["B"]
+        assert batches.last is not None, "B is killed after it has completed batches"
         seen.killed_at_ms = self._clock()
-        seen.killed_batch = self._plot.look("B")
-        assert seen.killed_batch.last is not None, "B is killed after it has completed batches"
-        seen.killed = Batch("B", seen.killed_batch.last)
+        seen.killed_batch = batches
+        seen.killed = Batch("B", batches.last)
         self._mark("B is killed", alarm=True)
         state = "written and not committed" if seen.killed_batch.written else "in flight"
         self._say(
             f"Driver B is killed (SIGKILL to all its processes), its batch {seen.killed.batch_id} {state}."
             " It says no goodbye; the group gives it 2 s to come back."
+        )
+        return True
+
+    def _is_uncommitted(self, url: str) -> bool:
+        """Whether the group does not know the end of driver B's newest batch yet."""
+        newest = read_books(self._layout.checkpoint("B"), "B")[-1]
+        answer = self._ask_for_group(url)
+        committed = {} if answer is None else answer.offsets.get(self._plot.topic, {})
+        return any(
+            part.partition not in committed or committed[part.partition].offset < part.end for part in newest.ranges
         )
 
     def _stop_a(self) -> None:
@@ -165,10 +186,10 @@ class Run:
 
     def _follow(self, url: str, children: Children) -> None:
         """Look, and act, until driver A has been stopped."""
-        actions: dict[Step, Callable[[], None]] = {
+        actions: dict[Step, Callable[[], bool | None]] = {
             Step.START_B: lambda: self._start_driver("B", url, children),
             Step.WRITE_REST: self._write_rest,
-            Step.KILL_B: self._kill_b,
+            Step.KILL_B: lambda: self._kill_b(url),
             Step.STOP_A: self._stop_a,
         }
         done: frozenset[Step] = frozenset()
@@ -181,8 +202,7 @@ class Run:
             step = story.next_step(done, self._scene(), self._plot.kill_when)
             if step is None:
                 time.sleep(LOOK_SECONDS)
-            else:
-                actions[step]()
+            elif actions[step]() is not False:
                 done |= {step}
 
     def _check_living(self, url: str, children: Children) -> None:
@@ -202,11 +222,7 @@ class Run:
                 )
 
     def _look_at_group(self, url: str) -> None:
-        try:
-            answer = describe_group(url, self._plot.group)
-        except OSError as error:
-            raise Failed(f"the service does not answer: {error}") from error
-        sighting = ownership.sighting_of(answer, self._plot.topic, self._clock())
+        sighting = ownership.sighting_of(self._ask_for_group(url), self._plot.topic, self._clock())
         before = self._seen.last
         if (sighting.committed, sighting.owners) != (before.committed, before.owners):
             self._seen.moved_at_ms = sighting.at_ms
@@ -219,6 +235,12 @@ class Run:
         if self._seen.killed_at_ms is not None:
             self._look_for_take_over(sighting, self._seen.killed_at_ms)
         self._screen.show(self._view())
+
+    def _ask_for_group(self, url: str) -> DescribeAnswer | None:
+        try:
+            return describe_group(url, self._plot.group)
+        except OSError as error:
+            raise Failed(f"the service does not answer: {error}") from error
 
     def _look_for_take_over(self, sighting: Sighting, killed_at_ms: int) -> None:
         seen = self._seen
@@ -240,6 +262,7 @@ class Run:
             batches_b=self._plot.look("B"),
             b_owns="B" in seen.last.owners.values(),
             still_ms=self._clock() - max(seen.moved_at_ms, acted_at_ms),
+            a_owns="A" in seen.last.owners.values(),
             rest=self._rest,
         )
 

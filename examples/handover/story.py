@@ -1,7 +1,10 @@
 """What a run does next, decided from what is seen. Pure: `run` looks, waits and acts.
 
-A starts ─ A has committed something ─▶ START_B ─ B owns partitions ─▶ WRITE_REST (where the topic is not whole yet)
+A starts ─ A has committed something ─▶ START_B ─ B owns partitions ─▶ WRITE_REST
          ─ B has committed batches and one is in flight ─▶ KILL_B ─ everything is committed ─▶ STOP_A
+
+Where a part of the topic is written later, there is no hurry: B starts as soon as A owns partitions. Else WRITE_REST is
+left out.
 """
 
 from dataclasses import dataclass
@@ -44,6 +47,7 @@ class Scene:
     batches_b: BatchesSeen
     b_owns: bool
     still_ms: int
+    a_owns: bool = False
     rest: bool = False
 
 
@@ -57,15 +61,16 @@ def next_step(done: frozenset[Step], scene: Scene, kill_when: KillWhen) -> Step 
     if scene.still_ms > STALL_MS:
         raise Stuck(f"Nothing has moved for {STALL_MS // 1000} seconds.")
     if Step.START_B not in done:
-        return Step.START_B if scene.committed > 0 else None
+        return Step.START_B if scene.committed > 0 or (scene.rest and scene.a_owns) else None
     if scene.rest:
         return Step.WRITE_REST if scene.b_owns else None
     if Step.KILL_B not in done:
-        return Step.KILL_B if scene.b_owns and _is_moment(scene.batches_b, kill_when) else None
+        return Step.KILL_B if scene.b_owns and is_moment(scene.batches_b, kill_when) else None
     return Step.STOP_A if finished and Step.STOP_A not in done else None
 
 
-def _is_moment(seen: BatchesSeen, kill_when: KillWhen) -> bool:
+def is_moment(seen: BatchesSeen, kill_when: KillWhen) -> bool:
+    """Whether B may be killed now, as far as its own books say."""
     if seen.complete < COMPLETE_BEFORE_KILL:
         return False
     if kill_when == "running":
