@@ -37,7 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--postgresql", metavar="URL",
         help="the database, as a URI or as host=... dbname=...; a schema rallypoint_example is made in it, and made"
-        " anew by the next run (default: a server of its own, where PostgreSQL's programs are installed, gone at the end)",
+        " anew by the next run (default: a server of its own for the time of the run, if PostgreSQL is installed)",
     )  # fmt: skip
     parser.add_argument(
         "--records", type=record_count, default=20_000, metavar="N",

@@ -1,14 +1,12 @@
-"""A PostgreSQL of one's own: a cluster in a new directory, on loopback, ended by its process id. For tests, too.
+"""A PostgreSQL of one's own: a cluster in a new directory, with a socket there and no port. For tests, too.
 
 PostgreSQL refuses to run as root, so for root it runs as the user that its package made.
 """
 
 import os
 import pwd
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -38,22 +36,6 @@ def runner() -> str | None:
     return pwd.getpwnam(USER).pw_name
 
 
-def free_port() -> int:
-    """A loopback TCP port that is free now, from 20000 to 32000.
-
-    Below 32768 the kernel hands out no ports to outgoing connections, so nobody takes it by chance before the program
-    that is told to listen there.
-    """
-    for port in random.SystemRandom().sample(range(20_000, 32_000), k=100):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("a hundred ports tried, none free")
-
-
 @contextmanager
 def running_postgresql(programs: Path) -> Iterator[str]:
     """Run an empty cluster; its connection string, of a role that may do everything. It is gone afterwards.
@@ -62,7 +44,6 @@ def running_postgresql(programs: Path) -> Iterator[str]:
     """
     user = runner()
     directory = Path(tempfile.mkdtemp(prefix="rallypoint-postgresql-"))
-    port = free_port()
     try:
         if user is not None:
             shutil.chown(directory, user)
@@ -74,7 +55,7 @@ def running_postgresql(programs: Path) -> Iterator[str]:
             user=user,
             cwd=directory,
         )
-        settings = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": directory}
+        settings = {"listen_addresses": "", "unix_socket_directories": directory}
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [
@@ -91,8 +72,8 @@ def running_postgresql(programs: Path) -> Iterator[str]:
                 start_new_session=True,  # Ctrl-C at a terminal is for whoever asked
             )
         try:
-            wait_until_ready(programs, port, process, log)
-            yield f"host=127.0.0.1 port={port} user={USER} dbname=postgres"
+            wait_until_ready(programs, directory, process, log)
+            yield f"host={directory} user={USER} dbname=postgres"
         finally:
             process.send_signal(signal.SIGINT)  # "fast": ends sessions, and writes everything
             process.wait(START_SECONDS)
@@ -100,10 +81,10 @@ def running_postgresql(programs: Path) -> Iterator[str]:
         shutil.rmtree(directory)
 
 
-def wait_until_ready(programs: Path, port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until_ready(programs: Path, directory: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     """Return once it takes connections."""
     deadline = time.monotonic() + START_SECONDS
-    ask = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
+    ask = [str(programs / "pg_isready"), "-q", "-h", str(directory)]
     while time.monotonic() < deadline and process.poll() is None:
         if subprocess.run(ask, check=False).returncode == 0:
             return

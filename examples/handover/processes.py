@@ -35,6 +35,11 @@ class Child:
             )
 
     @property
+    def pid(self) -> int:
+        """Of the program itself."""
+        return self._process.pid
+
+    @property
     def exit_status(self) -> int | None:
         """None while it runs; negative: the signal that ended it."""
         return self._process.poll()

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from examples.handover.ownership import Sighting, Span, is_sole, sighting_of, span_at, spans_of
+from examples.handover.ownership import Sighting, Span, count_moves, is_sole, sighting_of, span_at, spans_of
 from protocol.messages import CommittedOffset, DescribeAnswer, DescribedMember
 from protocol.opaque import EMPTY, OpaqueJson
 
@@ -101,3 +101,10 @@ def test_sole_means_all_partitions_and_nobody_else() -> None:
     assert not is_sole(look(0, "AAB"), "A", 3)
     assert not is_sole(look(0, "AA."), "A", 3)
     assert not is_sole(look(0, "BBB"), "A", 3)
+
+
+def test_moves_are_told_apart_by_whether_the_owner_lived() -> None:
+    assert count_moves(spans_of(HANDED_OVER, 100)) == (2, 0)
+    assert count_moves(spans_of(HANDED_OVER, 100, {"B": 60})) == (1, 1)
+    assert count_moves(spans_of([look(0, "AB"), look(10, ".."), look(20, "AB")], 30)) == (0, 0)
+    assert count_moves(()) == (0, 0)

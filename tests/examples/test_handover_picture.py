@@ -1,10 +1,11 @@
 """The SVG: well-formed, complete, to scale, and nothing from elsewhere in it."""
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from examples.handover.ownership import Sighting, Span
-from examples.handover.picture import LEFT, RIGHT, WIDTH, Event, Picture, draw
+from examples.handover.picture import LEFT, RIGHT, WIDTH, BatchBar, Event, Picture, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -93,3 +94,17 @@ def test_it_stands_alone() -> None:
 def test_words_are_escaped() -> None:
     root = ElementTree.fromstring(draw(picture(summary="a < b & c")))
     assert "a < b & c" in [one.text for one in root.iter(f"{SVG}text")]
+
+
+def test_batches_stand_in_a_row_for_each_driver_and_one_cut_short_stands_out() -> None:
+    batches = [BatchBar("A", 0, 10_000, 12_000, 50), BatchBar("B", 0, 50_000, 60_000, 7, complete=False)]
+    root = ElementTree.fromstring(draw(replace(picture(), batches=batches)))
+    found = bars(root)[len(SPANS) :]
+    assert [one.get("class") for one in found] == ["owner0", "dead"]
+    assert found[0].get("y") != found[1].get("y")
+    words = [one.findtext(f"{SVG}title") for one in found]
+    assert words == [
+        "batch 0 of driver A, 50 records, 10.0 to 12.0 s",
+        "batch 0 of driver B, 7 records, cut short, 50.0 to 60.0 s",
+    ]
+    assert "the topic flights" in str(root.findtext(f"{SVG}title"))

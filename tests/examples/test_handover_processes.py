@@ -84,3 +84,27 @@ def test_no_child_outlives_the_run(tmp_path: Path, error: type[BaseException] | 
         with pytest.raises(error):
             run()
     assert [child.exit_status for child in started] == [-signal.SIGTERM] * 2
+
+
+COUNTS = """
+import itertools, time
+for number in itertools.count():
+    print(number, flush=True)
+    time.sleep(0.01)
+"""
+
+
+def test_what_is_frozen_does_nothing_until_it_is_thawed(tmp_path: Path) -> None:
+    child = start(tmp_path, COUNTS)
+    child.freeze()
+    while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
+    written = child.log.read_text()
+    time.sleep(0.1)
+    assert child.log.read_text() == written
+    child.thaw()
+    deadline = time.monotonic() + 20
+    while child.log.read_text() == written and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert child.log.read_text() != written
+    child.kill()

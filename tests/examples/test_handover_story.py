@@ -64,3 +64,19 @@ def test_a_stall_is_a_failure() -> None:
     assert next_step(B_KILLED, replace(AT_WORK, still_ms=STALL_MS), "running") is None
     with pytest.raises(Stuck, match="moved"):
         next_step(B_KILLED, replace(AT_WORK, still_ms=STALL_MS + 1), "running")
+
+
+UNWRITTEN = replace(EARLY, rest=True)
+
+
+def test_with_a_rest_to_write_b_starts_as_soon_as_a_owns_something() -> None:
+    assert next_step(frozenset(), UNWRITTEN, "running") is None
+    assert next_step(frozenset(), replace(UNWRITTEN, a_owns=True), "running") is Step.START_B
+    assert next_step(frozenset(), replace(EARLY, a_owns=True), "running") is None
+
+
+def test_the_rest_is_written_once_b_owns_something_and_before_that_b_is_not_killed() -> None:
+    seen = replace(AT_WORK, rest=True, batches_b=MID_BATCH)
+    assert next_step(B_STARTED, replace(seen, b_owns=False), "running") is None
+    assert next_step(B_STARTED, seen, "running") is Step.WRITE_REST
+    assert next_step(B_STARTED | {Step.WRITE_REST}, replace(seen, rest=False), "running") is Step.KILL_B
