@@ -5,6 +5,7 @@ the driver in good order. Whoever counts the rows is in `proof`, not here.
 """
 
 import argparse
+import logging
 import os
 import signal
 import threading
@@ -29,6 +30,8 @@ def main() -> None:
     given = parser.parse_args()
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    logging.basicConfig()
+    logging.getLogger("rallypoint.spark").setLevel(logging.INFO)  # the sink says which rows were there already
 
     spark = (
         SparkSession.builder.appName(f"orders {given.name}")

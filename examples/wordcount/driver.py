@@ -5,6 +5,7 @@ Whoever compares the counts is in `proof`, not here.
 """
 
 import argparse
+import logging
 import signal
 import threading
 from pathlib import Path
@@ -30,6 +31,8 @@ def main() -> None:
     given = parser.parse_args()
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    logging.basicConfig()
+    logging.getLogger("rallypoint.spark").setLevel(logging.INFO)  # the sink says which rows were there already
 
     spark = (
         SparkSession.builder.appName(f"word count {given.name}")
