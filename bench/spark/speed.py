@@ -23,7 +23,7 @@ from bench.spark.drivers import Driver, DriverCost, DriverMeter
 from bench.spark.figures import SpeedResult, speed_result
 from bench.spark.loads import WAYS, count_rows, make_table
 from bench.spark.stage import spark_pair, stage
-from tests.real.postgresql import REMEDY, find_programs, running_postgresql
+from examples.exactly_once.private_server import REMEDY, find_programs, running_postgresql
 
 SPARK = "spark"
 RECORDS = 2_000_000
