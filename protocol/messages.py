@@ -120,7 +120,8 @@ class JoinRequest(RequestModel):
 
     `member_id` is empty at first; the answer MEMBER_ID_REQUIRED hands one out. `protocols` come in order of preference.
     `rebalance_timeout_ms` is how long others wait for this member to join again. `disconnect_grace_ms` is for members
-    on a session. `request_id`, random for each attempt and kept for its retries, makes a repeat harmless.
+    on a session. `request_id`, random for each attempt and kept for its retries, makes a repeat harmless. `attempt`
+    grows with each attempt of a `member_id`: one that arrives after a later one is refused, and changes nothing.
     `max_wait_ms` bounds how long the answer may be held back; then it is 202 and the same request goes on waiting.
     """
 
@@ -133,6 +134,7 @@ class JoinRequest(RequestModel):
     rebalance_timeout_ms: Annotated[int, Field(ge=1, le=limits.INT32_MAX)]
     disconnect_grace_ms: TimeoutMs | None = None
     request_id: NamedId | None = None
+    attempt: Annotated[int, Field(ge=0, le=limits.INT32_MAX)] | None = None
     reason: str | None = None
     max_wait_ms: TimeoutMs | None = None
 

@@ -186,6 +186,7 @@ def _member_of(stored: r.MemberRecord, group: Group) -> Member:
             rebalance_timeout_ms=stored.rebalance_timeout_ms,
             disconnect_grace_ms=stored.disconnect_grace_ms,
             request_id=stored.request_id,
+            attempt=None,
         ),
         topics=topics_of(group.protocol_type, stored.metadata),
         assignment=stored.assignment,
@@ -302,7 +303,7 @@ def _seat(group: Group, member: Member) -> None:
     group.members[member.member_id] = member
     if member.group_instance_id is not None:
         group.static_members[member.group_instance_id] = member.member_id
-    for request_id in (member.pending_request_id, member.terms.request_id):
+    for request_id in (member.first_request_id, member.terms.request_id):
         if request_id is not None:
             group.requests[request_id] = member.member_id
     _count_terms(group, member, +1)
@@ -312,7 +313,7 @@ def _unseat(group: Group, member: Member) -> None:
     del group.members[member.member_id]
     if member.group_instance_id is not None:
         group.static_members.pop(member.group_instance_id, None)
-    for request_id in (member.pending_request_id, member.terms.request_id):
+    for request_id in (member.first_request_id, member.terms.request_id):
         if request_id is not None and group.requests.get(request_id) == member.member_id:
             del group.requests[request_id]
     group.pending_sync.discard(member.member_id)
@@ -353,7 +354,7 @@ def _member_added(fact: n.MemberAdded, group: Group) -> None:
             topics=fact.topics,
             deadline_ms=fact.join_deadline_ms,
             join_deadline_ms=fact.join_deadline_ms,
-            pending_request_id=None if pending is None else pending.request_id,
+            first_request_id=fact.terms.request_id if pending is None else pending.request_id,
         ),
     )
     group.next_seniority += 1
@@ -367,7 +368,7 @@ def _member_added(fact: n.MemberAdded, group: Group) -> None:
 def _member_changed(fact: n.MemberChanged, group: Group) -> None:
     member = group.members[fact.member_id]
     old_request_id = member.terms.request_id
-    if old_request_id is not None and old_request_id != member.pending_request_id:
+    if old_request_id is not None and old_request_id != member.first_request_id:
         group.requests.pop(old_request_id, None)
     is_counted = member.topics == fact.topics and _names(member.terms) == _names(fact.terms)
     if not is_counted:
@@ -401,6 +402,7 @@ def _member_replaced(fact: n.MemberReplaced, group: Group) -> None:
             skip_assignment=fact.skip_assignment,
             deadline_ms=old.deadline_ms,
             join_deadline_ms=old.join_deadline_ms,
+            first_request_id=fact.terms.request_id,
         ),
     )
     if awaited_sync:

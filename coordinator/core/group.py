@@ -69,6 +69,7 @@ class MemberTerms(NamedTuple):
     rebalance_timeout_ms: int
     disconnect_grace_ms: int | None
     request_id: str | None
+    attempt: int | None
 
     def metadata_of(self, protocol_name: str | None) -> OpaqueJson:
         """What the member said under that protocol; empty where it does not offer it."""
@@ -92,7 +93,8 @@ class Member:
     """A member. `topics` is what it subscribes to, None where that cannot be read.
 
     `joined`: it has joined the phase that is preparing. `is_new`: it never had a generation. The three `…_call` are
-    its letter-boxes: which waiting call gets the answer, if one waits. `deadline_ms` ends its session;
+    its letter-boxes: which waiting call gets the answer, if one waits. `first_request_id`: of the join that gave it its
+    id. `deadline_ms` ends its session;
     `join_deadline_ms` is how long a new member may wait for its first generation. `grace_deadline_ms` is None unless
     its connection was lost: until then it may come back.
     """
@@ -111,7 +113,7 @@ class Member:
     deadline_ms: int = 0
     join_deadline_ms: int = 0
     grace_deadline_ms: int | None = None
-    pending_request_id: str | None = None
+    first_request_id: str | None = None
     join_call: int | None = None
     sync_call: int | None = None
     heartbeat_call: int | None = None

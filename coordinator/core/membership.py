@@ -60,6 +60,9 @@ def join(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft
     if failure is not None:
         draft.reply(call, failure)
         return
+    if _is_overtaken(group, request):
+        draft.reply(call, _OVERTAKEN)
+        return
     if request.request_id is not None and _repeat(group, call, request, moment, draft):
         return
     if group.state is State.DEAD and request.member_id:
@@ -155,6 +158,33 @@ def create(group: Group, moment: Moment, draft: Draft) -> None:
     draft.set_timer(expiry_timer(), moment.now_ms + moment.rules.offsets_retention_check_interval_ms)
 
 
+_OVERTAKEN = Failure(
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    "The member has joined anew since; this join is dropped and the newer one stands.",
+    superseded=True,
+)
+
+
+def _is_overtaken(group: Group, request: m.JoinRequest) -> bool:
+    """A join that was held up on its way, and comes after a later one of its member: what it says, its claims above
+    all, is of the past, and its session goes on as it was.
+
+    Told by `attempt`; of the join without an id that gave a static member its id, by its `request_id`: taken for a new
+    one it would take the seat over, and fence its own sender.
+    """
+    if request.member_id:
+        member = group.members.get(request.member_id)
+        last = None if member is None else member.terms.attempt
+        return request.attempt is not None and last is not None and request.attempt < last
+    seated = group.static_members.get(request.group_instance_id or "")
+    return (
+        seated is not None
+        and request.request_id is not None
+        and request.request_id == group.members[seated].first_request_id
+        and request.request_id != group.members[seated].terms.request_id
+    )
+
+
 def _repeat(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> bool:
     """A join whose request_id is remembered gets its first answer again and moves nothing; false: it is no repeat."""
     assert request.request_id is not None
@@ -162,7 +192,10 @@ def _repeat(group: Group, call: Call, request: m.JoinRequest, moment: Moment, dr
     if member_id is None or request.member_id not in ("", member_id):
         return False
     member = group.members.get(member_id)
-    if not request.member_id and (member is None or member.pending_request_id == request.request_id):
+    is_of_handed_out = member is None or (
+        member.group_instance_id is None and member.first_request_id == request.request_id
+    )
+    if not request.member_id and is_of_handed_out:
         draft.reply(call, _member_id_required(member_id))
         return True
     if member is None:
@@ -215,6 +248,7 @@ def _terms(request: m.JoinRequest) -> MemberTerms:
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         disconnect_grace_ms=request.disconnect_grace_ms,
         request_id=request.request_id,
+        attempt=request.attempt,
     )
 
 
@@ -326,7 +360,7 @@ def _is_stored_form(group: Group, member: Member) -> bool:
 
 def _reminded(member: Member, said: MemberTerms) -> n.MemberChanged:
     """The member's terms as they were, but for what a join that moves nothing still brings."""
-    terms = member.terms._replace(protocols=said.protocols, request_id=said.request_id)
+    terms = member.terms._replace(protocols=said.protocols, request_id=said.request_id, attempt=said.attempt)
     return n.MemberChanged(member.member_id, terms, member.topics)
 
 

@@ -66,7 +66,7 @@ def _pages() -> dict[str, ErrorPage]:
         row(ErrorCode.REBALANCE_IN_PROGRESS).status,
         False,
         "The member has called again",
-        "Drop this call: the newer one of the same member goes on waiting. Do not join again because of it.",
+        "Drop this call: a newer one of the same member stands. Do not join again because of it.",
     )
     for status, slug in HTTP_SLUGS.items():
         code = ErrorCode.SASL_AUTHENTICATION_FAILED if status == 401 else ErrorCode.INVALID_REQUEST

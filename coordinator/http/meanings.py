@@ -136,7 +136,8 @@ MEANINGS: Mapping[str, Meaning] = {
         "Too many calls wait for this group.",
     ),
     "superseded": Meaning(
-        "The member has sent a newer call of the same kind, and only the newest of them waits.",
+        "The member has sent a newer call of the same kind, and only the newest of them waits; or a join came "
+        "late, after one of its member with a higher `attempt`.",
         "The member has called again; this call is dropped and the newer one goes on.",
     ),
     "unauthenticated": Meaning(

@@ -40,6 +40,7 @@ class Joining:
         self._subscription_stale = False
         self._reason = ""
         self._owes_round: str | None = None
+        self._attempt = 0
         self.topics = here.options.topics
         self.user_data = here.options.user_data
 
@@ -56,6 +57,7 @@ class Joining:
         if here.state not in {State.FINDING, State.JOINING}:
             here.move(State.JOINING, reason)
         self.user_data = draw.user_data(self.user_data)
+        self._attempt += 1
         intent = requests.join(
             here.options,
             self._assignors,
@@ -67,6 +69,7 @@ class Joining:
             owns=here.owned.assignment is not None,
             reason=reason,
             request_id=draw.request_id,
+            attempt=self._attempt,
         )
         here.owned.claim()
         here.net.open(MEMBER, intent, now_ms, delay_ms=delay_ms)

@@ -28,6 +28,7 @@ def join(
     owns: bool,
     reason: str | None,
     request_id: str,
+    attempt: int,
 ) -> Intent:
     """One attempt to join. `claims`: what a cooperative member owns, or an eager one gave up in order.
 
@@ -53,6 +54,7 @@ def join(
         rebalance_timeout_ms=options.rebalance_timeout_ms,
         disconnect_grace_ms=options.disconnect_grace_ms,
         request_id=request_id,
+        attempt=attempt,
         reason=None if reason is None else reason[:REASON_LENGTH_MAX],
         max_wait_ms=held_ms,
     )

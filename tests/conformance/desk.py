@@ -192,6 +192,7 @@ class Desk:
         session_ms: int = 10_000,
         rebalance_ms: int = 10_000,
         request_id: str | None = None,
+        attempt: int | None = None,
         client_id: str = "c",
         max_wait_ms: int | None = 10_000_000,
         grace_ms: int | None = None,
@@ -207,6 +208,7 @@ class Desk:
                 rebalance_timeout_ms=rebalance_ms,
                 disconnect_grace_ms=grace_ms,
                 request_id=request_id,
+                attempt=attempt,
                 max_wait_ms=max_wait_ms,
             )
         )

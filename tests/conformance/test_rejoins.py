@@ -227,3 +227,93 @@ def test_a_repeat_of_a_join_whose_member_has_gone_is_a_new_join() -> None:
     again = d.answer(d.join(request_id="a")).member_id
     assert again != member
     assert d.group.pending.keys() == {again}
+
+
+# --- joins that come late --------------------------------------------------------------------------------------------
+
+
+def owning(*partitions: int) -> tuple[tuple[str, OpaqueJson], ...]:
+    """An offer that claims partitions of the topic."""
+    return (("range", OpaqueJson.of({"topics": ["t"], "owned_partitions": {"t": list(partitions)}})),)
+
+
+def claims_of(d: Desk, member_id: str) -> tuple[tuple[str, OpaqueJson], ...]:
+    return tuple(d.group.members[member_id].terms.protocols)
+
+
+def stable_at_attempt_two() -> tuple[Desk, str, str]:
+    """A leader, and a follower whose second attempt made the generation."""
+    d = Desk()
+    leader, _ = d.join_new()
+    follower = d.answer(d.join()).member_id
+    d.join(follower, request_id="one", attempt=1, protocols=owning(1), session_ms=9_000)
+    newest = d.join(follower, request_id="two", attempt=2, protocols=owning(2), session_ms=9_000)
+    d.advance_until_answered(newest)
+    d.settle_generation(leader, follower)
+    return d, leader, follower
+
+
+@pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE])
+def test_a_join_that_comes_after_a_later_attempt_replaces_nothing(state: State) -> None:
+    """Kafka has no number of the attempt: there it replaces the claims, and begins a rebalance where none is on."""
+    d, leader, follower = stable_at_attempt_two()
+    waiting = None
+    if state is not State.STABLE:
+        first = d.join(leader)
+        waiting = d.join(follower, request_id="three", attempt=3, protocols=owning(3), session_ms=9_000)
+        assert d.answer(first).generation_id == d.answer(waiting).generation_id == 2
+        if state is State.PREPARING_REBALANCE:
+            d.join_new()
+            waiting = d.join(follower, request_id="four", attempt=4, protocols=owning(3), session_ms=9_000)
+    assert d.state() is state
+    claimed, deadline_ms = claims_of(d, follower), d.group.members[follower].deadline_ms
+    d.advance(1_000)
+
+    late = d.answer(d.join(follower, request_id="one", attempt=1, protocols=owning(1), session_ms=9_000))
+
+    assert (late.code, late.superseded) == (ErrorCode.REBALANCE_IN_PROGRESS, True)
+    assert (d.state(), claims_of(d, follower)) == (state, claimed)
+    assert d.group.members[follower].deadline_ms == deadline_ms, "nor is it a sign of life"
+    if state is State.PREPARING_REBALANCE:
+        assert waiting is not None
+        assert d.waits(waiting), "the newer one goes on waiting"
+
+
+def test_the_same_attempt_and_a_later_one_count_and_so_does_a_join_without_a_number() -> None:
+    d, _, follower = stable_at_attempt_two()
+    assert d.answer(d.join(follower, request_id="two", attempt=2, protocols=owning(2))).generation_id == 1
+    assert d.answer(d.join(follower, request_id="again", attempt=2, protocols=owning(2))).generation_id == 1
+    assert d.answer(d.join(follower, request_id="six", attempt=6, protocols=owning(2))).generation_id == 1
+    assert d.answer(d.join(follower, request_id="five", attempt=5, protocols=owning(2))).superseded
+    assert d.waits(d.join(follower, protocols=owning(7)))
+    assert d.waits(d.join(follower, request_id="low", attempt=0, protocols=owning(8))), "nothing is known to count from"
+    assert claims_of(d, follower) == owning(8)
+
+
+def test_after_a_crash_a_join_counts_whatever_its_number() -> None:
+    d, _, follower = stable_at_attempt_two()
+    d.crash()
+    assert d.waits(d.join(follower, request_id="one", attempt=1, protocols=owning(1)))
+
+
+def test_the_late_first_join_of_a_static_member_does_not_take_its_own_seat_over() -> None:
+    d = Desk()
+    first = d.join(instance="seat", request_id="first")
+    d.advance_until_answered(first)
+    member_id = d.answer(first).member_id
+    repeat = d.join(instance="seat", request_id="first")
+    assert d.answer(repeat) == d.answer(first), "it is a repeat as long as it is the last"
+    d.settle_generation(member_id)
+    again = d.join(member_id, instance="seat", request_id="second")
+    d.advance_until_answered(again)
+
+    late = d.answer(d.join(instance="seat", request_id="first"))
+
+    assert (late.code, late.superseded) == (ErrorCode.REBALANCE_IN_PROGRESS, True)
+    assert d.group.static_members == {"seat": member_id}
+    other = d.join(instance="seat", request_id="of another process")
+    d.advance_until_answered(other)
+    assert d.group.static_members["seat"] != member_id, "whoever says something new takes it over"
+    replaced = d.group.static_members["seat"]
+    d.join(replaced, instance="seat", request_id="and again")
+    assert d.answer(d.join(instance="seat", request_id="of another process")).superseded

@@ -113,7 +113,7 @@ def test_an_eager_member_says_what_it_owned_to_an_eager_assignor_that_reads_it_a
     claims = (frozenset({("clicks", 0)}), 3)
     intent = requests.join(
         options(), (StickyAssignor(), RangeAssignor(), Cooperative()), member_id="m", topics=("clicks",),
-        user_data=None, claims=claims, cooperative=False, owns=False, reason=None, request_id="r",
+        user_data=None, claims=claims, cooperative=False, owns=False, reason=None, request_id="r", attempt=1,
     )  # fmt: skip
     assert isinstance(intent.body, m.JoinRequest)
     sticky, *others = (protocol.metadata.text for protocol in intent.body.protocols)
