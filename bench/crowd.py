@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from bench.connection import Connection
 from bench.figures import Round
@@ -40,7 +41,9 @@ class _Generation:
 
 
 class Crowd:
-    """The members of one group, on lines of one kind to one address."""
+    """The members of one group, on lines of one kind to one address. As a context it hangs up for all in the end, also
+    where something went wrong and nobody left.
+    """
 
     def __init__(self, host: str, port: int, group_id: str, kind: type[Line] = Connection) -> None:
         self.group_id = group_id
@@ -51,6 +54,19 @@ class Crowd:
         self._watches: set[asyncio.Task[None]] = set()
         self._awaited_count = 0
         self._all_synced: asyncio.Future[float] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        watches = list(self._watches)
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+        for member in self.members:
+            member.hang_up()
 
     async def connect(self) -> Line:
         """A new line to the service."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 pytest_plugins = [
+    "tests.open_connections",
     "tests.real.java",
     "tests.real.kafka",
     "tests.real.languages",

@@ -94,44 +94,44 @@ async def test_the_members_share_a_group_of_a_real_broker(kafka_bootstrap_server
     create_topic(kafka_bootstrap_servers, TOPIC, 8)
     host, port = kafka_bootstrap_servers.split(":")
     group_id = "bench-line"
-    crowd = Crowd(host, int(port), group_id, KafkaLine)
     server = Server(1, f"kafka://{kafka_bootstrap_servers}")
     await wait_until_ready(server, group_id)
 
-    # The crowd itself compares each member's assignment with what the leader gave it.
-    # Four at once may take the broker more than one generation, by whose join comes after the first round closed.
-    await crowd.grow(4)
-    assert len(crowd.members) == 4
-    joined = await crowd.grow(1)
-    assert (joined.generations, len(crowd.members)) == (1, 5)
-    await crowd.rest()
-    for member in crowd.members:
-        await member.beat()
-    assert (await crowd.rejoin(1)).generations == 1
+    async with Crowd(host, int(port), group_id, KafkaLine) as crowd:
+        # The crowd itself compares each member's assignment with what the leader gave it.
+        # Four at once may take the broker more than one generation, by whose join comes after the first round closed.
+        await crowd.grow(4)
+        assert len(crowd.members) == 4
+        joined = await crowd.grow(1)
+        assert (joined.generations, len(crowd.members)) == (1, 5)
+        await crowd.rest()
+        for member in crowd.members:
+            await member.beat()
+        assert (await crowd.rejoin(1)).generations == 1
 
-    member = crowd.members[0]
-    line = member.line
-    assert line is not None
-    offsets = {TOPIC: {"3": {"offset": 42, "metadata": "x"}}}
-    committed = await line.exchange(line.frame_of(COMMIT, group_id, {**member.heartbeat, "offsets": offsets}))
-    assert committed == Answer(200, b'{"offsets":{"bench":{"3":{"error_code":0}}}}')
-    await check_offsets(server, crowd, {"3": 42})
-    client = AdminClient({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
-    asked = ConsumerGroupTopicPartitions(group_id, [TopicPartition(TOPIC, 3)])
-    found = client.list_consumer_group_offsets([asked])[group_id].result(30)
-    assert [(each.partition, each.offset) for each in found.topic_partitions] == [(3, 42)]
+        member = crowd.members[0]
+        line = member.line
+        assert line is not None
+        offsets = {TOPIC: {"3": {"offset": 42, "metadata": "x"}}}
+        committed = await line.exchange(line.frame_of(COMMIT, group_id, {**member.heartbeat, "offsets": offsets}))
+        assert committed == Answer(200, b'{"offsets":{"bench":{"3":{"error_code":0}}}}')
+        await check_offsets(server, crowd, {"3": 42})
+        client = AdminClient({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
+        asked = ConsumerGroupTopicPartitions(group_id, [TopicPartition(TOPIC, 3)])
+        found = client.list_consumer_group_offsets([asked])[group_id].result(30)
+        assert [(each.partition, each.offset) for each in found.topic_partitions] == [(3, 42)]
 
-    stale = {**member.heartbeat, "generation_id": 1}
-    refused = await line.exchange(line.frame_of(HEARTBEAT, group_id, stale))
-    assert (refused.status, refused.json()["error_code"]) == (409, 22)
-    await crowd.disband()
-    line = await crowd.connect()
-    assert (await line.exchange(line.frame_of(FETCH, group_id, {}))).status == 200
-    asked_anew = {
-        "member_id": "", "client_id": "late", "protocol_type": "consumer", "session_timeout_ms": 10_000,
-        "rebalance_timeout_ms": 10_000, "protocols": [{"name": "range", "metadata": {"topics": [TOPIC]}}],
-    }  # fmt: skip
-    handed_out = (await line.exchange(line.frame_of(JOIN, group_id, asked_anew))).json()
-    assert handed_out["error_code"] == 79
-    assert handed_out["member_id"].startswith("late-")
-    line.close()
+        stale = {**member.heartbeat, "generation_id": 1}
+        refused = await line.exchange(line.frame_of(HEARTBEAT, group_id, stale))
+        assert (refused.status, refused.json()["error_code"]) == (409, 22)
+        await crowd.disband()
+        line = await crowd.connect()
+        assert (await line.exchange(line.frame_of(FETCH, group_id, {}))).status == 200
+        asked_anew = {
+            "member_id": "", "client_id": "late", "protocol_type": "consumer", "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000, "protocols": [{"name": "range", "metadata": {"topics": [TOPIC]}}],
+        }  # fmt: skip
+        handed_out = (await line.exchange(line.frame_of(JOIN, group_id, asked_anew))).json()
+        assert handed_out["error_code"] == 79
+        assert handed_out["member_id"].startswith("late-")
+        line.close()

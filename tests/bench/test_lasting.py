@@ -57,8 +57,10 @@ async def test_a_killed_member_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_a_member_that_rests_keeps_a_line_that_is_free(tmp_path: Path) -> None:
-    async with service(replace(SMALL, directory=tmp_path)) as server:
-        crowd = Crowd(server.host, server.port, "g", SessionConnection)
+    async with (
+        service(replace(SMALL, directory=tmp_path)) as server,
+        Crowd(server.host, server.port, "g", SessionConnection) as crowd,
+    ):
         await crowd.grow(2)
         lines = [member.line for member in crowd.members]
         assert all(line is not None and line.is_open for line in lines)

@@ -57,10 +57,27 @@ async def test_a_rebalance_after_the_restart_fails_the_benchmark(
         await measured("session-restart", replace(TWO_ROUNDS, directory=tmp_path, rounds=1))
 
 
+async def test_a_crowd_of_which_something_goes_wrong_hangs_up(tmp_path: Path) -> None:
+    async with service(replace(TWO_ROUNDS, directory=tmp_path)) as server:
+        crowd = Crowd(server.host, server.port, "g", SessionConnection)
+        await crowd.grow(2)
+
+        async def fail() -> None:
+            async with crowd:
+                raise WrongAnswerError("two is not what was expected")
+
+        with pytest.raises(WrongAnswerError):
+            await fail()
+        assert [member.line for member in crowd.members] == [None, None]
+
+
 @pytest.mark.parametrize("kind", [Connection, SessionConnection])
 async def test_a_bystander_says_how_long_it_waited(kind: type[Line], tmp_path: Path) -> None:
-    async with service(replace(TWO_ROUNDS, directory=tmp_path)) as server, watching(server) as watch:
-        crowd = Crowd(server.host, server.port, "g", kind)
+    async with (
+        service(replace(TWO_ROUNDS, directory=tmp_path)) as server,
+        watching(server) as watch,
+        Crowd(server.host, server.port, "g", kind) as crowd,
+    ):
         await crowd.grow(3)
         assert 0 <= await watch.stall_s() < 10
         await crowd.disband()
