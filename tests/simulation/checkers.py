@@ -20,7 +20,7 @@ from tests.simulation.laws_of_rest import (
     I9Quiet,
     I10Store,
 )
-from tests.simulation.laws_of_sessions import I13Carriers, I14Graces, I15Letters, I16Pushes
+from tests.simulation.laws_of_sessions import I13Carriers, I14Graces, I15Letters, I16Pushes, I17Attempts
 
 HOOKS = (
     "stored",
@@ -70,6 +70,7 @@ class Judge:
             I14Graces(sight, self.i13),
             I15Letters(sight),
             I16Pushes(sight, self.i13),
+            I17Attempts(sight),
             GroupInvariants(sight),
             MembersBelieve(sight, i2),
         )

@@ -43,8 +43,8 @@ class I13Carriers(Checker):
     left or expired, and where that session has ended. But one that had called on a newer session too, which goes on, is
     that one's then: what it said on the old one came late. Nothing is left at the end.
 
-    A call counts when it is made, unless it is refused at once; a rebalance in progress is no refusal. A first join
-    counts when it is answered, for nobody knew its id before.
+    A call counts when it is made, unless it is refused at once; a rebalance in progress is no refusal, but an overtaken
+    join is one. A first join counts when it is answered, for nobody knew its id before.
     """
 
     def __init__(self, sight: Sight) -> None:
@@ -84,7 +84,7 @@ class I13Carriers(Checker):
         elif isinstance(answer, Failure):
             if answer.code in _NOBODY and asked.line is not None and self.carried.get(key) == asked.line:
                 self._forget(key)
-            elif answer.code is ErrorCode.REBALANCE_IN_PROGRESS and member_id and not asked.waits:
+            elif _is_no_refusal(answer) and member_id and not asked.waits:
                 self._count(key, asked.line)
         elif member_id and not asked.waits:
             self._count(key, asked.line)
@@ -144,6 +144,38 @@ class I13Carriers(Checker):
                 f"{len(carriers)} sessions carry members of {carriers.group_count} groups, {tally.open} are open,"
                 f" {len(node.door.lines)} lines"
             )
+
+
+class I17Attempts(Checker):
+    """What a member says at a join stands until a later attempt of it: an older one that was held up on its way, on
+    another connection, replaces nothing. A load forgets the number.
+    """
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__(sight)
+        self._last: dict[MemberKey, int] = {}
+
+    def node_began(self) -> None:
+        self._last.clear()
+
+    def happened(self, event: Event) -> None:
+        if isinstance(event, GroupUnloaded):
+            self._last = {key: last for key, last in self._last.items() if key[0] != event.group_id}
+
+    def turned(self, node: Node, seen: Iterable[Seen]) -> None:
+        for group in (one.group for one in seen if one.is_idle):
+            for member in group.members.values():
+                key, attempt = (group.group_id, member.member_id), member.terms.attempt
+                if attempt is None:
+                    self._last.pop(key, None)
+                elif attempt < self._last.get(key, attempt):
+                    self.fail(f"{group.group_id}: attempt {attempt} of {member.member_id} replaces {self._last[key]}")
+                else:
+                    self._last[key] = attempt
+
+
+def _is_no_refusal(answer: Failure) -> bool:
+    return answer.code is ErrorCode.REBALANCE_IN_PROGRESS and not answer.superseded
 
 
 def speaker_of(asked: Asked) -> str:
