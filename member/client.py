@@ -14,7 +14,7 @@ from member import errors
 from member.answers import answer_of, check_partitions
 from member.assignment import Assignment
 from member.core import events as ev
-from member.core.actions import Assign, Moved, Warn
+from member.core.actions import Assign, LookForTopics, Moved, Warn
 from member.core.events import Callback
 from member.core.machine import Membership
 from member.core.states import ENDED, State
@@ -95,6 +95,7 @@ class GroupMember:
             options,
             counts_of_all=self._counts_of_all,
             counts_of_some=self._counts if callable(partition_counts) else None,
+            follows_registry=partition_counts is None,
             is_leader=lambda: self._machine.assignment is not None and self._machine.assignment.leader,
             change_topics=lambda topics: self._driver.feed(ev.SubscriptionChanged(topics, self._machine.user_data)),
             request_rejoin=lambda reason: self._driver.feed(ev.RejoinRequested(reason)),
@@ -398,6 +399,8 @@ class GroupMember:
                     self._observer.moved(self, old, new)
             case Warn(text):
                 log.warning("%s: %s", group_id, text, extra=fields)
+            case LookForTopics(topics):
+                self._watch.heard_of(topics)
             case CallbackRaised(callback=callback, error=error):
                 fields["callback"] = callback.value
                 log.error("%s: %s raised", group_id, callback.value, exc_info=error, extra=fields)

@@ -37,7 +37,7 @@ class CallbackRaised:
         self.error = error
 
 
-Report = act.Moved | act.Warn | CallbackRaised
+Report = act.Moved | act.Warn | act.LookForTopics | CallbackRaised
 
 
 class Driver:
@@ -179,7 +179,7 @@ class Driver:
             case act.Settle(ticket, outcome):
                 if ticket in self._tickets and not self._tickets[ticket].done():
                     self._tickets[ticket].set_result(outcome)
-            case act.Moved() | act.Warn():
+            case act.Moved() | act.Warn() | act.LookForTopics():
                 self._report(action)
             case act.Done(error, at_once):
                 self._end(error, at_once)

@@ -226,6 +226,8 @@ class Line:
                     seat.hear(ev.GroupUnloaded(url))
                 case s.DrainPush():
                     seat.hear(ev.NodeDraining(url))
+                case s.TopicsPush(topics=topics):
+                    seat.hear(ev.TopicsListed(frozenset(topics)))
 
     def _ended(self, reason: str) -> None:
         assert self.session is not None

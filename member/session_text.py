@@ -12,12 +12,13 @@ from pydantic_core import from_json, to_json
 from protocol import session_messages as s
 from protocol.operations import Operation
 
-Push = s.RebalancePush | s.UnloadedPush | s.DrainPush
+Push = s.RebalancePush | s.UnloadedPush | s.DrainPush | s.TopicsPush
 
 _PUSHES: dict[str, type[Push]] = {
     "rebalance": s.RebalancePush,
     "unloaded": s.UnloadedPush,
     "drain": s.DrainPush,
+    "topics": s.TopicsPush,
 }
 
 

@@ -1,13 +1,15 @@
 """What a member learns of topics while it runs: which ones its pattern means, and as leader that one has grown.
 
 Lives beside the core, which only hears of another subscription or of a wish to join again. The service's own registry
-tells the groups when a topic grows; counts from elsewhere are asked again by the leader, every `metadata_max_age_ms`.
+tells the groups when a topic grows, and over a session when one comes or goes; whatever is missed, and what is counted
+elsewhere, is looked at every `metadata_max_age_ms`.
 """
 
 import asyncio
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 from member.errors import MemberError
 from member.options import MemberOptions
@@ -27,7 +29,8 @@ def matching(pattern: str, topics: Mapping[str, int]) -> tuple[str, ...]:
 
 class TopicWatch:
     """One member's. `counts_of_all`: asked where a pattern is subscribed to. `counts_of_some`: asked by the leader;
-    None where growth need not be looked for.
+    None where growth need not be looked for. `follows_registry`: the service knows the topics, so what it says of them
+    is a reason to look.
 
     What follows from what it sees: `change_topics`, the pattern means these now, sorted, perhaps none;
     `request_rejoin`, the group is to share out anew, for this reason; `warn`, an operator may want to know.
@@ -39,6 +42,7 @@ class TopicWatch:
         *,
         counts_of_all: CountsOfAll,
         counts_of_some: CountsOfSome | None,
+        follows_registry: bool,
         is_leader: Callable[[], bool],
         change_topics: Callable[[tuple[str, ...]], None],
         request_rejoin: Callable[[str], None],
@@ -52,6 +56,8 @@ class TopicWatch:
         self._request_rejoin = request_rejoin
         self._warn = warn
         self._shared_out: Mapping[str, int] | None = None
+        self._follows_registry = follows_registry
+        self._is_due = asyncio.Event()
 
     @property
     def is_needed(self) -> bool:
@@ -61,6 +67,14 @@ class TopicWatch:
     def shared_out(self, topics: frozenset[str], counts: Mapping[str, int]) -> None:
         """The leader has shared these out: what is found later is compared with it."""
         self._shared_out = {topic: counts.get(topic, 0) for topic in topics}
+
+    def heard_of(self, topics: frozenset[str]) -> None:
+        """The service says that these came or went. Where the pattern means one of them, `run` looks at once: the
+        members of a group that look together join together.
+        """
+        pattern = self._options.topics_pattern
+        if pattern is not None and self._follows_registry and matching(pattern, dict.fromkeys(topics, 0)):
+            self._is_due.set()
 
     async def find_topics(self) -> None:
         """Find what the pattern means, before the first join; asked until there is an answer. Raises a MemberError that
@@ -83,7 +97,10 @@ class TopicWatch:
         """Look again and again, until cancelled."""
         while True:
             share = 1 - JITTER * random.random()
-            await asyncio.sleep(self._options.metadata_max_age_ms * share / 1000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._options.metadata_max_age_ms * share / 1000):
+                    await self._is_due.wait()
+            self._is_due.clear()
             try:
                 await self.look()
             except Exception as error:  # as above

@@ -149,4 +149,13 @@ class DrainPush(m.AnswerModel):
     event: Literal["drain"] = "drain"
 
 
-PUSHES: tuple[type[BaseModel], ...] = (RebalancePush, UnloadedPush, DrainPush)
+class TopicsPush(m.AnswerModel):
+    """These topics were registered, or taken out of the registry: who subscribes to a pattern that one of them matches
+    looks again. Nothing of a group, so it goes to each session that carries a member of any.
+    """
+
+    event: Literal["topics"] = "topics"
+    topics: tuple[str, ...]
+
+
+PUSHES: tuple[type[BaseModel], ...] = (RebalancePush, UnloadedPush, DrainPush, TopicsPush)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from aiohttp import WebSocketError, WSCloseCode, WSMsgType
 from pydantic import BaseModel
 
-from coordinator.core.effects import Failure, GroupUnloaded, RebalanceBegan
+from coordinator.core.effects import Failure
 from coordinator.http.answer_text import status_of, text_of
 from coordinator.http.contract import Figures, GroupService, WaitingCall
 from coordinator.http.errors import Refused, problem_of, refuse, refuse_http
@@ -37,7 +37,7 @@ from coordinator.http.session_text import (
     read_id,
 )
 from coordinator.http.session_wire import Wire
-from coordinator.runtime.carriers import is_refusal
+from coordinator.runtime.carriers import Told, is_refusal
 from protocol import messages as m
 from protocol import session_messages as s
 from protocol.errors import ErrorCode
@@ -361,8 +361,8 @@ class Session:
         self._room.figures.session_call(op, refused.problem.error_name)
         self._send(problem_text(call_id, refused.problem))
 
-    def told(self, event: RebalanceBegan | GroupUnloaded) -> None:
-        """Push what has happened to a group."""
+    def told(self, event: Told) -> None:
+        """Push what has happened to a group, or to the registry."""
         self._push(push_name(event), push_text(event))
 
     def warn_of_drain(self) -> None:

@@ -11,6 +11,7 @@ from coordinator.http.errors import Refused, refuse, refuse_http
 from coordinator.http.inputs import BodyLimits, check_limits, refuse_fields, too_deep
 from coordinator.http.json_depth import is_deeper
 from coordinator.http.routes import check_id
+from coordinator.runtime.carriers import Told, TopicsListed
 from protocol import limits
 from protocol import messages as m
 from protocol import session_messages as s
@@ -99,18 +100,22 @@ def problem_text(call_id: Id, problem: m.Problem) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def push_text(event: RebalanceBegan | GroupUnloaded) -> bytes:
+def push_text(event: Told) -> bytes:
     """What carriers push of an event: made once for all that are told."""
     push: BaseModel
     if isinstance(event, RebalanceBegan):
         push = s.RebalancePush(group_id=event.group_id, generation_id=event.generation_id, reason=event.reason)
-    else:
+    elif isinstance(event, GroupUnloaded):
         push = s.UnloadedPush(group_id=event.group_id)
+    else:
+        push = s.TopicsPush(topics=event.topics)
     return push.model_dump_json().encode()
 
 
-def push_name(event: RebalanceBegan | GroupUnloaded) -> str:
+def push_name(event: Told) -> str:
     """The `event` of a push."""
+    if isinstance(event, TopicsListed):
+        return "topics"
     return "rebalance" if isinstance(event, RebalanceBegan) else "unloaded"
 
 

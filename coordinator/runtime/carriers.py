@@ -12,7 +12,7 @@ back there when the older one ends.
 import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coordinator.core.effects import (
     Event,
@@ -29,7 +29,14 @@ from protocol.errors import ErrorCode
 TOLD_AT_ONCE_MAX = 200
 """Connections that are told in one go, before others have their turn."""
 
-Told = RebalanceBegan | GroupUnloaded
+
+class TopicsListed(NamedTuple):
+    """These topics came into the registry, or went; sorted. It is of no group: a pattern of any may mean them."""
+
+    topics: tuple[str, ...]
+
+
+Told = RebalanceBegan | GroupUnloaded | TopicsListed
 """What carriers are told."""
 _TOLD = (RebalanceBegan, GroupUnloaded)
 
@@ -42,7 +49,7 @@ class Carrier(Protocol):
         """Orders carriers by their beginning."""
 
     def told(self, event: Told) -> None:
-        """Something happened to a group of which it carries a member, and it is durable."""
+        """Something happened to a group of which it carries a member, or to the registry, and it is durable."""
 
 
 def _number(carrier: Carrier) -> int:
@@ -178,7 +185,11 @@ class Carriers:
             for member_id in tuple(self._groups.get(event.group_id, ())):
                 self.drop(event.group_id, member_id)
 
-    def _tell(self, event: Told) -> None:
+    def tell_all(self, event: TopicsListed) -> None:
+        """Tell every carrier, each once. Cost: one call for each that carries a member."""
+        self._tell_slice(event, iter(tuple(self._carried)))
+
+    def _tell(self, event: RebalanceBegan | GroupUnloaded) -> None:
         members = self._groups.get(event.group_id)
         if members:
             # Each one once, in an order that is the same in every run.

@@ -35,14 +35,16 @@ Changed = m.Topic | m.DeletedTopic | Failure
 
 
 class RegistryKeeper:
-    """Owns the registry's space. `on_changed` is told which topics have other partitions than before."""
+    """Owns the registry's space. `on_changed` is told which topics have other partitions than before, and then which of
+    them came or went.
+    """
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
         layout: LayoutRecord,
-        on_changed: Callable[[frozenset[str]], None],
+        on_changed: Callable[[frozenset[str], frozenset[str]], None],
         rules: Rules,
     ) -> None:
         """`layout` is written into a store that has none, and must be that of one that has."""
@@ -173,7 +175,7 @@ class RegistryKeeper:
         changed = frozenset(topic for topic in before.keys() | now.keys() if before.get(topic) != now.get(topic))
         changed |= {topic for topic, at in self.registry.deleted.items() if deleted_before.get(topic) != at}
         if changed:
-            self._on_changed(changed)
+            self._on_changed(changed, frozenset(before.keys() ^ now.keys()))
 
     def _lose(self) -> None:
         """Nobody knows what is stored now: read it anew."""

@@ -19,7 +19,7 @@ from coordinator.core.group import Group, State
 from coordinator.core.records import LayoutRecord
 from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
 from coordinator.runtime.capacity import NodeCapacity
-from coordinator.runtime.carriers import Carrier, Carriers, is_refusal
+from coordinator.runtime.carriers import Carrier, Carriers, TopicsListed, is_refusal
 from coordinator.runtime.clock import Clock
 from coordinator.runtime.deletions import Deletions
 from coordinator.runtime.heartbeats import beat_all
@@ -327,7 +327,9 @@ class Service:
     def _deletions_seen(self, version: int) -> bool:
         return all(shard.has_seen_deletions(version) for shard in self._shards)
 
-    def _topics_changed(self, topics: frozenset[str]) -> None:
+    def _topics_changed(self, topics: frozenset[str], listed: frozenset[str]) -> None:
+        if listed:
+            self.carriers.tell_all(TopicsListed(tuple(sorted(listed))))
         self._deletions.wake()
         task = asyncio.get_running_loop().create_task(self._tell_subscribers(topics))
         self._telling.add(task)

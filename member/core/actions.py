@@ -91,6 +91,13 @@ class Warn:
 
 
 @dataclass(frozen=True, slots=True)
+class LookForTopics:
+    """What a pattern means may be something else now: these topics came or went."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The member has ended: stop everything after the callbacks wanted so far. `error`: None after a leave or close.
 
@@ -101,4 +108,4 @@ class Done:
     at_once: bool = False
 
 
-Action = Send | Assign | Drop | SetTimer | CancelTimer | CallBack | Settle | Moved | Warn | Done
+Action = Send | Assign | Drop | SetTimer | CancelTimer | CallBack | Settle | Moved | Warn | LookForTopics | Done

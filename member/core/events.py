@@ -186,6 +186,13 @@ class NodeDraining:
     url: str
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsListed:
+    """A session said that these topics came into the service's registry, or went."""
+
+    topics: frozenset[str]
+
+
 SessionEvent = SessionOpened | SessionLost | SessionUnavailable | GroupUnloaded | NodeDraining
 """What is told of a session, or said on it, of a node rather than of the group's rebalances."""
 
@@ -208,6 +215,7 @@ Event = (
     | AssignmentMade
     | AssignmentFailed
     | RebalanceBegan
+    | TopicsListed
     | SessionEvent
     | Wish
 )

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from assignors.contract import Assignor
 from member.assignment import Assignment
 from member.core import events as ev
-from member.core.actions import Action, Settle
+from member.core.actions import Action, LookForTopics, Settle
 from member.core.commits import HELD, USER, Commits
 from member.core.dispatch import LOOKUP, Dispatcher, Intent, Settled, named_url
 from member.core.events import Callback, Draw, Event
@@ -140,6 +140,8 @@ class Membership:
                     self._joining.assignment_failed(error, retriable, now_ms, draw)
             case ev.RebalanceBegan(generation_id):
                 self._news.rebalance_began(generation_id, now_ms, draw)
+            case ev.TopicsListed(topics):
+                self._net.actions.append(LookForTopics(topics))
             case (
                 ev.SessionOpened() | ev.SessionLost() | ev.SessionUnavailable() | ev.GroupUnloaded() | ev.NodeDraining()
             ):

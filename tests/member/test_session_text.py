@@ -52,6 +52,7 @@ def test_pushes_are_read_with_whatever_else_they_say() -> None:
     assert read_message(push.model_dump_json().encode()) == push
     assert read_message(b'{"event":"unloaded","group_id":"g","more":1}') == s.UnloadedPush(group_id="g")
     assert read_message(b'{"event":"drain"}') == s.DrainPush()
+    assert read_message(b'{"event":"topics","topics":["a"],"more":1}') == s.TopicsPush(topics=("a",))
 
 
 @pytest.mark.parametrize(

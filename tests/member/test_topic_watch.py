@@ -58,6 +58,7 @@ class Ears:
             options(topics_pattern=None, topics=("clicks",)),
             counts_of_all=self._all,
             counts_of_some=self._some,
+            follows_registry=True,
             is_leader=lambda: self.leads,
             change_topics=self.told.append,
             request_rejoin=self.told.append,
@@ -193,3 +194,38 @@ async def test_a_failing_look_is_told_and_repeated(fake: FakeCoordinator, caplog
         held = await member.wait_assigned(5000, newer_than=held.generation_id)
         assert ("clicks-2", 0) in held.partitions
     assert "the topics could not be looked at: NotAuthorized" in caplog.text
+
+
+async def test_a_topic_that_a_session_tells_of_is_followed_at_once(fake: FakeCoordinator) -> None:
+    """Told of a topic that the pattern does not mean, nobody looks."""
+    async with GroupMember(options(fake.url, metadata_max_age_ms=3_600_000)) as member:
+        held = await member.wait_assigned(5000)
+        asked = len(fake.bodies("list_topics"))
+        fake.topics["orders-2"] = 1
+        await fake.sessions.push({"event": "topics", "topics": ["orders-2", "old-clicks"]})
+        await member.commit({("clicks", 0): 1})  # what was pushed before was heard by then
+        assert len(fake.bodies("list_topics")) == asked
+        fake.topics["clicks-2"] = 1
+        await fake.sessions.push({"event": "topics", "topics": ["clicks-2"]})
+        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        assert held.partitions == {("clicks", 0), ("clicks", 1), ("clicks-2", 0)}
+        del fake.topics["clicks-2"]
+        await fake.sessions.push({"event": "topics", "topics": ["clicks-2"]})
+        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        assert held.partitions == {("clicks", 0), ("clicks", 1)}
+
+
+async def test_who_counts_topics_elsewhere_does_not_mind_the_registry(fake: FakeCoordinator) -> None:
+    asked: list[frozenset[str] | None] = []
+
+    async def counts(topics: frozenset[str] | None) -> Mapping[str, int]:
+        asked.append(topics)
+        return {"clicks": 1}
+
+    async with GroupMember(options(fake.url, metadata_max_age_ms=3_600_000), partition_counts=counts) as member:
+        await member.wait_assigned(5000)
+        before = len(asked)
+        await fake.sessions.push({"event": "topics", "topics": ["clicks-2"]})
+        await member.commit({("clicks", 0): 1})
+        await asyncio.sleep(0)
+        assert len(asked) == before

@@ -230,7 +230,9 @@ class Client:
     def hear_push(self, push: dict[str, Any]) -> None:
         """Something was pushed on its session, or on one that it had before."""
         event: ev.Event = ev.NodeDraining(URL)
-        if push["event"] == "rebalance":
+        if push["event"] == "topics":
+            event = ev.TopicsListed(frozenset(push["topics"]))
+        elif push["event"] == "rebalance":
             event = ev.RebalanceBegan(push["generation_id"])
         elif push["event"] == "unloaded":
             event = ev.GroupUnloaded(URL)

@@ -367,7 +367,7 @@ class I15Letters(Checker):
 
 class I16Pushes(Checker):
     """What begins in a group, or ends it here, is pushed to each session that carries a member of the group, once, in
-    its own words; and nothing else is, but that the node stops.
+    its own words; and nothing else is, but that the node stops, and what is of no group.
 
     Who hears of the end of the generation that it lives in joins again; of the end of an older one, it does nothing.
     """
@@ -396,7 +396,7 @@ class I16Pushes(Checker):
         self._due.extend((line, push) for line in sorted(filter(None, lines & node.door.listening())))
 
     def sent(self, line: int, said: dict[str, Any]) -> None:
-        if "event" not in said:
+        if "event" not in said or said["event"] == "topics":
             return
         if (line, said) in self._due:
             self._due.remove((line, said))

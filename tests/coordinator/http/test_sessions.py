@@ -163,6 +163,25 @@ async def test_a_rebalance_is_pushed_to_every_session_that_carries_a_member() ->
         assert door.figures.pushed == {"rebalance": 4}
 
 
+async def test_topics_that_come_and_go_are_pushed_and_growth_is_not() -> None:
+    async with session_of() as (door, client):
+        await client.form("g")
+        client.pushes.clear()
+
+        async def put(**content: Any) -> None:
+            answer = await door.request("PUT", "/v1/topics/clicks-new", json.dumps(content).encode())
+            assert answer.status == 200
+
+        await put(partitions=2)
+        assert await client.push() == {"event": "topics", "topics": ["clicks-new"]}
+        await put(partitions=2)
+        await put(partitions=3, end_offsets={"0": 7})
+        assert (await client.call("fetch", "g"), client.pushes) == ((200, {"offsets": {}}), [])
+        assert (await door.request("DELETE", "/v1/topics/clicks-new")).status == 200
+        assert await client.push() == {"event": "topics", "topics": ["clicks-new"]}
+        assert door.figures.pushed["topics"] == 2
+
+
 async def test_a_member_is_carried_by_the_connection_on_which_it_called_last() -> None:
     async with session_of() as (door, first):
         joined = await first.form("g")

@@ -1,9 +1,10 @@
 """Which carrier carries whom, by the calls that counted and the ends of carriers."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 from coordinator.core.effects import Failure, GroupUnloaded
-from coordinator.runtime.carriers import Carriers, Told, is_refusal
+from coordinator.runtime.carriers import TOLD_AT_ONCE_MAX, Carriers, Told, TopicsListed, is_refusal
 from protocol import messages as m
 from protocol.errors import ErrorCode
 
@@ -101,3 +102,18 @@ def test_a_rebalance_in_progress_is_no_refusal_but_a_superseded_call_is() -> Non
     assert not is_refusal(Failure(ErrorCode.REBALANCE_IN_PROGRESS, "join again"))
     assert is_refusal(Failure(ErrorCode.REBALANCE_IN_PROGRESS, "called again", superseded=True))
     assert is_refusal(Failure(ErrorCode.ILLEGAL_GENERATION, "old"))
+
+
+async def test_what_is_of_no_group_is_told_to_each_carrier_once_and_to_many_in_slices() -> None:
+    carriers = Carriers()
+    sessions = [Session(number) for number in range(TOLD_AT_ONCE_MAX + 1)]
+    for session in sessions:
+        carriers.carry("g", f"a{session.number}", session)
+        carriers.carry("h", f"b{session.number}", session)
+    idle = Session(-1)
+    listed = TopicsListed(("clicks",))
+    carriers.tell_all(listed)
+    assert sum(len(session.heard) for session in sessions) == TOLD_AT_ONCE_MAX, "the others have their turn between"
+    await asyncio.sleep(0)
+    assert [session.heard for session in sessions] == [[listed]] * len(sessions)
+    assert idle.heard == []
