@@ -203,7 +203,7 @@ async def test_a_topic_that_a_session_tells_of_is_followed_at_once(fake: FakeCoo
         asked = len(fake.bodies("list_topics"))
         fake.topics["orders-2"] = 1
         await fake.sessions.push({"event": "topics", "topics": ["orders-2", "old-clicks"]})
-        await member.commit({("clicks", 0): 1})  # what was pushed before was heard by then
+        await asyncio.sleep(0.05)
         assert len(fake.bodies("list_topics")) == asked
         fake.topics["clicks-2"] = 1
         await fake.sessions.push({"event": "topics", "topics": ["clicks-2"]})
@@ -213,6 +213,9 @@ async def test_a_topic_that_a_session_tells_of_is_followed_at_once(fake: FakeCoo
         await fake.sessions.push({"event": "topics", "topics": ["clicks-2"]})
         held = await member.wait_assigned(5000, newer_than=held.generation_id)
         assert held.partitions == {("clicks", 0), ("clicks", 1)}
+        asked = len(fake.bodies("list_topics"))
+        await asyncio.sleep(0.05)
+        assert len(fake.bodies("list_topics")) == asked, "once for each push, and for each round of a leader"
 
 
 async def test_who_counts_topics_elsewhere_does_not_mind_the_registry(fake: FakeCoordinator) -> None:
