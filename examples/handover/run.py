@@ -32,6 +32,7 @@ SERVICE_START_SECONDS = 30.0
 STOP_SECONDS = 60.0
 FROZEN_SECONDS = 0.3
 """For the service to have taken what a driver sent before it was stopped. The group does not miss it so soon."""
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 STARTS_MAX = 3
 """On a busy machine a Spark driver may fail to start, because its Python did not connect back in time."""
 
@@ -300,7 +301,9 @@ def perform(layout: Layout, plot: Plot, console: Console) -> Seen:
 def child_environment() -> dict[str, str]:
     """This process's environment, without the service's own settings, which are not meant for this one.
 
-    Spark takes this Python for its workers, and the loopback address whatever the machine is called.
+    Spark takes this Python for its workers, and the loopback address whatever the machine is called. Its Java compiles
+    in a hurry unless told otherwise: for a run of a minute that halves what a driver costs.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
-    return kept | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+    own = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+    return {"JDK_JAVA_OPTIONS": JAVA_OPTIONS, **kept, **own}

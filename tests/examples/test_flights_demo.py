@@ -78,7 +78,9 @@ def test_missing_packages_are_named() -> None:
 def test_settings_of_another_service_do_not_reach_the_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RALLYPOINT_TOKENS", "sha256:00")
     monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xmx1g")
     environment = child_environment()
+    assert environment["JDK_JAVA_OPTIONS"] == "-Xmx1g"
     assert "RALLYPOINT_TOKENS" not in environment
     assert environment["LANG"] == "C.UTF-8"
 
