@@ -94,10 +94,12 @@ for number in itertools.count():
 """
 
 
-def test_what_is_frozen_does_nothing_until_it_is_thawed(tmp_path: Path) -> None:
+def test_what_is_frozen_does_nothing_until_it_is_thawed(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     child = start(tmp_path, COUNTS)
+    request.addfinalizer(child.kill)
     child.freeze()
-    while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+    deadline = time.monotonic() + 20
+    while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < deadline:
         time.sleep(0.01)
     written = child.log.read_text()
     time.sleep(0.1)
@@ -107,4 +109,3 @@ def test_what_is_frozen_does_nothing_until_it_is_thawed(tmp_path: Path) -> None:
     while child.log.read_text() == written and time.monotonic() < deadline:
         time.sleep(0.01)
     assert child.log.read_text() != written
-    child.kill()
