@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.spark_bridge.driver_process import DriverProcess, HeldBatch
 from tests.spark_bridge.driver_program import Spec
-from tests.spark_bridge.ledger import LedgerFiles
+from tests.spark_bridge.ledger import LedgerFiles, Place
 from tests.spark_bridge.spark_run import PATIENCE_SECONDS, wait_until
 from tests.spark_bridge.stage import Stage, describe
 
@@ -85,27 +85,31 @@ class Company(Stage):
         wait_until(are_read, f"all to read their {shares}", failed=self.find_trouble)
 
     def wait_for_all(self) -> None:
-        """Until everything is written, and committed."""
-
-        def is_done() -> bool:
-            self.read()
-            return len(self.ledger.written) == self.produced and self.committed() == self.ends
-
-        wait_until(is_done, "everything to be written and committed", failed=self.find_trouble)
+        """Until everything is committed. By then it must be written, which is the caller's to check."""
+        wait_until(
+            lambda: self.committed() == self.ends,
+            "everything to be committed",
+            failed=self.find_trouble,
+        )
+        self.read()
 
     def wait_for_others(self, driver: DriverProcess, batch: HeldBatch) -> None:
-        """Until all records of the batch are written by others than the driver that has it in hand."""
+        """Until the group has committed this batch, which is the work of others: the driver has it in hand still.
 
-        def is_done() -> bool:
-            self.read()
-            others = {
-                place
-                for place, batches in self.ledger.written.items()
-                if any(name != driver.name for name, _ in batches)
-            }
-            return batch.places <= others
+        AssertionError if its records were not written by others then.
+        """
 
-        wait_until(is_done, f"others to write the batch of {driver.name}", failed=self.find_trouble)
+        def is_committed() -> bool:
+            committed = self.committed()
+            return all(offset < committed[partition] for _, partition, offset in batch.places)
+
+        wait_until(is_committed, f"others to commit the batch of {driver.name}", failed=self.find_trouble)
+        self.read()
+        others: set[Place] = set()
+        for name in {name for batches in self.ledger.written.values() for name, _ in batches} - {driver.name}:
+            others |= self.ledger.by(name)
+        lost = sorted(batch.places - others)
+        assert not lost, f"committed, but written by {driver.name} at the most: {lost[:20]}"
 
     @contextmanager
     def producing(self) -> Iterator[None]:
