@@ -6,7 +6,7 @@ Spark's own Kafka source is not needed to listen: the query reads from a small s
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -20,6 +20,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.query import StreamingQuery
 
 from member import BlockingGroupMember, MemberOptions
+from spark_bridge import progress_commits
+from spark_bridge.coordinator_calls import NotAnswered
 from spark_bridge.progress_commits import ProgressCommits, ends_in
 from tests.spark_bridge.spark_run import running_service, wait_until
 from tests.spark_bridge.stage import describe
@@ -111,6 +113,60 @@ def test_without_a_coordinator_closing_gives_up_in_time() -> None:
     assert time.monotonic() - began < 5
     commits._thread.join(10)
     assert not commits._thread.is_alive()
+
+
+class Scripted:
+    """A coordinator that does what it is told, one commit after another; after the last it takes everything."""
+
+    def __init__(self, *steps: Callable[[], str]) -> None:
+        self._steps = list(steps)
+        self.taken: list[Any] = []
+
+    def ask(self, method: str, path: str, body: Any) -> Any:
+        refused = self._steps.pop(0)() if self._steps else ""
+        if not refused:
+            self.taken.append({t: {p: one["offset"] for p, one in some.items()} for t, some in body["offsets"].items()})
+        result = {"error_code": 28 if refused else 0, "error_name": refused}
+        return {"offsets": {topic: dict.fromkeys(some, result) for topic, some in body["offsets"].items()}}
+
+
+def fail() -> str:
+    raise NotAnswered("nobody there", final=False)
+
+
+def listening_to(coordinator: Scripted, monkeypatch: pytest.MonkeyPatch) -> ProgressCommits:
+    monkeypatch.setattr(progress_commits, "Coordinators", lambda urls, token: coordinator)
+    monkeypatch.setattr(progress_commits, "RETRY_SECONDS", 0.01)
+    session: Any = Streams()
+    return ProgressCommits(session, "http://c", "shown", "etl")
+
+
+def test_ends_that_came_while_older_ones_failed_are_not_replaced_by_those(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_while_another_batch_ends() -> str:
+        commits.note({"clicks": {"0": 5}}, {})
+        return fail()
+
+    coordinator = Scripted(fail_while_another_batch_ends)
+    commits = listening_to(coordinator, monkeypatch)
+    commits.note({"clicks": {"0": 3}}, {})
+    wait_until(lambda: bool(coordinator.taken), "a commit")
+    assert commits.close()
+    assert coordinator.taken == [{"clicks": {"0": 5}}]
+
+
+def test_a_partition_that_is_refused_is_named_once_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "rallypoint.spark")
+    refuse = ["OFFSET_METADATA_TOO_LARGE"] * 2
+    coordinator = Scripted(lambda: refuse[0], lambda: refuse[1], fail, fail, lambda: refuse[0])
+    commits = listening_to(coordinator, monkeypatch)
+    commits.note({"clicks": {"0": 3}}, {})
+    wait_until(lambda: bool(coordinator.taken), "a commit")
+    assert commits.close()
+    assert coordinator.taken == [{"clicks": {"0": 3}}]
+    said = [message.partition("is not committed: ")[2] for message in caplog.messages]
+    assert said == ["clicks-0: OFFSET_METADATA_TOO_LARGE", "nobody there", "clicks-0: OFFSET_METADATA_TOO_LARGE"]
 
 
 class CountingReader(DataSourceStreamReader):
