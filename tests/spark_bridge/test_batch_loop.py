@@ -5,8 +5,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.real.kafka import create_topic
 from tests.spark_bridge.driver_process import DriverProcess
 from tests.spark_bridge.driver_program import Spec
 from tests.spark_bridge.ledger import read_ledger, value_of
-from tests.spark_bridge.spark_run import WITH_SPARK, wait_until
+from tests.spark_bridge.spark_run import WITH_SPARK, running_service, wait_until
 from tests.spark_bridge.stage import PARTITIONS, Stage, committed
 
 pytestmark = WITH_SPARK
@@ -38,8 +39,8 @@ class LoopStage(Stage):
     def options(self, **more: str) -> dict[str, str]:
         return super().options(maxOffsetsPerTrigger="40", **more)
 
-    def loop(self, name: str, before: Callable[[int], None] = lambda batch: None) -> BatchLoop:
-        return BatchLoop(self.spark, self.options(), self.ledger.of(name, before), interval_ms=50)
+    def loop(self, name: str, before: Callable[[int], None] = lambda batch: None, **more: str) -> BatchLoop:
+        return BatchLoop(self.spark, self.options(**more), self.ledger.of(name, before), interval_ms=50)
 
 
 @pytest.fixture
@@ -104,6 +105,25 @@ def test_two_loops_share_a_group_and_hand_over(stage: LoopStage) -> None:
     assert stage.committed() == stage.ends
 
 
+def test_a_loop_that_cannot_commit_its_last_batch_says_so(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ExitStack() as services:
+        stage = LoopStage(spark, services.enter_context(running_service(tmp_path)), tmp_path / "away")
+        stage.produce(20)
+
+        def lose_the_coordinator(batch: int) -> None:
+            if batch == 1:
+                services.close()
+                loop.stop()
+
+        # A call to the coordinator is given up after a sixth of the session.
+        loop = stage.loop("a", lose_the_coordinator, sessionTimeoutMs="6000")
+        assert not loop.run()
+    assert len(stage.ledger.written) == 80
+    assert "the last batch may be read again by its next owner" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -128,6 +148,55 @@ def test_ranges_in_the_words_of_sparks_kafka_source() -> None:
         "startingOffsets": {"clicks": {"2": 5, "10": 0}, "orders": {"0": 7}},
         "endingOffsets": {"clicks": {"2": 9, "10": 1}, "orders": {"0": 8}},
     }
+
+
+class Reads:
+    """What is used of a session by a loop that reads with Spark's own source: a frame is what was asked for."""
+
+    _jsparkSession = None  # noqa: N815 - Spark's name
+
+    def __init__(self) -> None:
+        self.read = self
+        self._asked: tuple[str, dict[str, str]] = ("", {})
+
+    def format(self, name: str) -> Self:
+        self._asked = (name, {})
+        return self
+
+    def options(self, **options: str) -> Self:
+        self._asked = (self._asked[0], options)
+        return self
+
+    def load(self) -> tuple[str, dict[str, str]]:
+        return self._asked
+
+
+def test_sparks_own_source_is_told_the_ranges_and_what_the_caller_said() -> None:
+    session: Any = Reads()
+    given = {
+        "coordinator": "http://c",
+        "group": "g",
+        "source": "kafka",
+        "subscribe": "clicks",
+        "kafka.bootstrap.servers": "k:9092",
+        "kafka.security.protocol": "SSL",
+        "token": "secret",
+    }
+    ranges = [Range("clicks", 0, 3, 5)]
+    told = {
+        "kafka.bootstrap.servers": "k:9092",
+        "kafka.security.protocol": "SSL",
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "false",
+        "failOnDataLoss": "true",
+        **kafka_ranges(ranges),
+    }
+    asked: Any = BatchLoop(session, given, print)._frame_of(ranges)
+    assert asked == ("kafka", told)
+    more = {"kafka.isolation.level": "read_uncommitted", "includeHeaders": "true", "failOnDataLoss": "false"}
+    java = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": "…"}
+    asked = BatchLoop(session, {**given, **more}, print, reader_options=java)._frame_of(ranges)
+    assert asked == ("kafka", {**told, **more, **java})
 
 
 @pytest.mark.kafka
