@@ -65,7 +65,7 @@ class BatchBar:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All that the picture shows. `drivers`: the first two, in the order of their colours."""
+    """All that the picture shows, from `from_ms` to `end_ms`. `drivers`: the first two, in the order of the colours."""
 
     topic: str
     spans: Sequence[Span]
@@ -77,12 +77,27 @@ class Picture:
     end_ms: int
     summary: str
     batches: Sequence[BatchBar] = ()
+    from_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where an instant stands; what was before `from_ms` stands there."""
+
+    from_ms: int
+    end_ms: int
+
+    def x(self, at_ms: float) -> float:
+        """In units of the picture."""
+        per_ms = (WIDTH - LEFT - RIGHT) / max(self.end_ms - self.from_ms, 1)
+        return round(LEFT + max(at_ms - self.from_ms, 0) * per_ms, 1)
 
 
 def draw(picture: Picture) -> str:
     """The SVG document."""
-    scale = (WIDTH - LEFT - RIGHT) / max(picture.end_ms, 1)
-    labels, rows_of_labels = _labels(picture.events, scale)
+    scale = Scale(picture.from_ms, picture.end_ms)
+    events = [event for event in picture.events if event.at_ms >= picture.from_ms]
+    labels, rows_of_labels = _labels(events, scale)
     top = 96 + rows_of_labels * LABEL_ROW
     bottom = top + picture.partitions * ROW
     panel = bottom + (len(picture.drivers) * ROW + 36 if picture.batches else 0) + 44
@@ -99,19 +114,15 @@ def draw(picture: Picture) -> str:
         f'<text class="title" x="{LEFT}" y="32">Who owned which partition of {escape(picture.topic)}</text>',
         f'<text class="faint" x="{LEFT}" y="52">{escape(picture.summary)}</text>',
         *_legend(picture.drivers),
-        *_grid(picture.end_ms, scale, top, panel + LEFT_PANEL_HEIGHT),
+        *_grid(scale, top, panel + LEFT_PANEL_HEIGHT),
         *(_row_name(partition, top) for partition in range(picture.partitions)),
         *(_bar(span, scale, top, picture.drivers) for span in picture.spans),
         *_batches_panel(picture, scale, bottom + 36),
         *_left_panel(picture, scale, panel),
-        *_marks(picture.events, labels, scale, top, panel + LEFT_PANEL_HEIGHT),
+        *_marks(events, labels, scale, top, panel + LEFT_PANEL_HEIGHT),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def _x(at_ms: float, scale: float) -> float:
-    return round(LEFT + at_ms * scale, 1)
 
 
 def _legend(drivers: Sequence[str]) -> Iterable[str]:
@@ -124,7 +135,7 @@ def _legend(drivers: Sequence[str]) -> Iterable[str]:
     yield f'<text class="faint" x="{x:.1f}" y="76">empty: between two owners</text>'
 
 
-def _labels(events: Sequence[Event], scale: float) -> tuple[list[int], int]:
+def _labels(events: Sequence[Event], scale: Scale) -> tuple[list[int], int]:
     """For each event the row of its label, so that none covers another, and how many rows there are."""
     ends: list[float] = []
     rows = []
@@ -142,23 +153,24 @@ def _label_width(event: Event) -> float:
     return len(event.text) * LABEL_WIDTH_PER_CHARACTER
 
 
-def _label_start(event: Event, scale: float) -> float:
+def _label_start(event: Event, scale: Scale) -> float:
     """Right of its line, or where there is no room left of it, as far left as needed."""
-    return min(_x(event.at_ms, scale) + 4, WIDTH - RIGHT - _label_width(event))
+    return min(scale.x(event.at_ms) + 4, WIDTH - RIGHT - _label_width(event))
 
 
-def _marks(events: Sequence[Event], rows: Sequence[int], scale: float, top: int, bottom: int) -> Iterable[str]:
+def _marks(events: Sequence[Event], rows: Sequence[int], scale: Scale, top: int, bottom: int) -> Iterable[str]:
     for event, row in zip(events, rows, strict=True):
-        x, y = _x(event.at_ms, scale), 96 + row * LABEL_ROW
+        x, y = scale.x(event.at_ms), 96 + row * LABEL_ROW
         kind, text_kind = (" alarm", ' class="alarm-text"') if event.alarm else ("", ' class="faint"')
         yield f'<line class="event{kind}" x1="{x}" y1="{y}" x2="{x}" y2="{bottom}"/>'
         yield f'<text{text_kind} x="{_label_start(event, scale):.1f}" y="{y + 10}">{escape(event.text)}</text>'
 
 
-def _grid(end_ms: int, scale: float, top: int, bottom: int) -> Iterable[str]:
-    step_ms = next((step for step in (1_000, 2_000, 5_000, 10_000, 20_000, 30_000) if end_ms / step <= 10), 60_000)
-    for at_ms in range(0, end_ms + 1, step_ms):
-        x = _x(at_ms, scale)
+def _grid(scale: Scale, top: int, bottom: int) -> Iterable[str]:
+    length_ms = scale.end_ms - scale.from_ms
+    step_ms = next((step for step in (1_000, 2_000, 5_000, 10_000, 20_000, 30_000) if length_ms / step <= 10), 60_000)
+    for at_ms in range(-(-scale.from_ms // step_ms) * step_ms, scale.end_ms + 1, step_ms):
+        x = scale.x(at_ms)
         yield f'<line class="grid" x1="{x}" y1="{top}" x2="{x}" y2="{bottom}"/>'
         yield f'<text class="faint number" x="{x}" y="{bottom + 18}" text-anchor="middle">{at_ms // 1000} s</text>'
 
@@ -168,9 +180,9 @@ def _row_name(partition: int, top: int) -> str:
     return f'<text class="faint number" x="{LEFT - 10}" y="{y}" text-anchor="end">{partition}</text>'
 
 
-def _bar(span: Span, scale: float, top: int, drivers: Sequence[str]) -> str:
+def _bar(span: Span, scale: Scale, top: int, drivers: Sequence[str]) -> str:
     style = f"owner{drivers.index(span.owner)}" if span.alive else "dead"
-    x, end = _x(span.start_ms, scale), _x(span.end_ms, scale)
+    x, end = scale.x(span.start_ms), scale.x(span.end_ms)
     y = top + span.partition * ROW + (ROW - BAR) / 2
     words = f"partition {span.partition}: driver {span.owner}{'' if span.alive else ', dead'}"
     return (
@@ -179,7 +191,7 @@ def _bar(span: Span, scale: float, top: int, drivers: Sequence[str]) -> str:
     )
 
 
-def _batches_panel(picture: Picture, scale: float, top: int) -> Iterable[str]:
+def _batches_panel(picture: Picture, scale: Scale, top: int) -> Iterable[str]:
     """A row for each driver, with its batches."""
     if not picture.batches:
         return
@@ -192,8 +204,8 @@ def _batches_panel(picture: Picture, scale: float, top: int) -> Iterable[str]:
                 yield _batch(bar, f"owner{number}", scale, y)
 
 
-def _batch(bar: BatchBar, style: str, scale: float, top: float) -> str:
-    x, end = _x(bar.start_ms, scale), _x(bar.end_ms, scale)
+def _batch(bar: BatchBar, style: str, scale: Scale, top: float) -> str:
+    x, end = scale.x(bar.start_ms), scale.x(bar.end_ms)
     words = (
         f"batch {bar.batch_id} of driver {bar.driver}, {bar.records:,} records{'' if bar.complete else ', cut short'}"
     )
@@ -204,20 +216,23 @@ def _batch(bar: BatchBar, style: str, scale: float, top: float) -> str:
     )
 
 
-def _left_panel(picture: Picture, scale: float, top: int) -> Iterable[str]:
+def _left_panel(picture: Picture, scale: Scale, top: int) -> Iterable[str]:
     """How many records the group had not committed, over time."""
     bottom = top + LEFT_PANEL_HEIGHT
-    lefts = [(0, picture.records), *((one.at_ms, picture.records - one.committed) for one in picture.sightings)]
+    lefts = [
+        (scale.from_ms, picture.records),
+        *((one.at_ms, picture.records - one.committed) for one in picture.sightings),
+    ]
     corners = [lefts[0]]
     for at_ms, left in [*lefts[1:], (picture.end_ms, lefts[-1][1])]:
         corners += [(at_ms, corners[-1][1]), (at_ms, left)]
     line = " ".join(
-        f"{_x(at_ms, scale)},{bottom - left / max(picture.records, 1) * LEFT_PANEL_HEIGHT:.1f}"
+        f"{scale.x(at_ms)},{bottom - left / max(picture.records, 1) * LEFT_PANEL_HEIGHT:.1f}"
         for at_ms, left in dict.fromkeys(corners)
     )
     most = f"{picture.records // 1000} k" if picture.records >= 10_000 else f"{picture.records:,}"
     yield f'<text class="faint" x="{LEFT}" y="{top - 8}">records not committed yet</text>'
     yield f'<text class="faint number" x="{LEFT - 10}" y="{top + 10}" text-anchor="end">{most}</text>'
     yield f'<text class="faint number" x="{LEFT - 10}" y="{bottom}" text-anchor="end">0</text>'
-    yield f'<polygon class="area" points="{LEFT},{bottom} {line} {_x(picture.end_ms, scale)},{bottom}"/>'
+    yield f'<polygon class="area" points="{LEFT},{bottom} {line} {scale.x(picture.end_ms)},{bottom}"/>'
     yield f'<polyline class="curve" points="{line}"/>'

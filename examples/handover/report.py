@@ -14,6 +14,9 @@ from examples.handover.ownership import count_moves
 from examples.handover.picture import BatchBar, Picture, draw
 from examples.handover.run import DRIVERS, Plot, Seen
 
+LEAD_MS = 2_000
+"""What a picture shows of the time before anybody owns anything."""
+
 
 def run_figures(seen: Seen) -> dict[str, Any]:
     """What report.json says of the run itself; times in milliseconds since its start."""
@@ -90,8 +93,15 @@ def picture_of(seen: Seen, plot: Plot, summary: str) -> str:
             end_ms=seen.end_ms,
             summary=summary,
             batches=batch_bars(seen),
+            from_ms=_picture_begins_ms(seen),
         )
     )
+
+
+def _picture_begins_ms(seen: Seen) -> int:
+    """Shortly before somebody owns something: that Spark takes its time to start needs no picture."""
+    first_ms = next((one.at_ms for one in seen.sightings if one.owners), 0)
+    return max(first_ms - LEAD_MS, 0)
 
 
 def save(folder: Path, figures: Mapping[str, Any], picture: str) -> Sequence[Path]:

@@ -108,3 +108,15 @@ def test_batches_stand_in_a_row_for_each_driver_and_one_cut_short_stands_out() -
         "batch 0 of driver B, 7 records, cut short, 50.0 to 60.0 s",
     ]
     assert "the topic flights" in str(root.findtext(f"{SVG}title"))
+
+
+def test_what_is_before_the_picture_begins_is_left_out() -> None:
+    root = ElementTree.fromstring(draw(replace(picture(), from_ms=10_500)))
+    first = bars(root)[0]
+    assert float(first.get("x", "")) == LEFT
+    per_ms = (WIDTH - LEFT - RIGHT) / 89_500
+    assert abs(float(first.get("width", "")) + 1 - 89_500 * per_ms) < 0.2
+    words = [one.text for one in root.iter(f"{SVG}text")]
+    assert "A owns 2" not in words
+    assert "a second mark beside it" in words
+    assert [word for word in words if word and word.endswith(" s")] == [f"{at} s" for at in range(20, 101, 10)]
