@@ -16,6 +16,7 @@ from coordinator.core.effects import Failure
 from coordinator.http.app import FAULT, Door
 from coordinator.http.errors import problem_of, respond_problem
 from coordinator.http.inputs import ConnectionLimits
+from coordinator.http.session_inlet import Inlet
 from coordinator.http.turn_end import GatheringTransport, TurnEnd
 from protocol.errors import ErrorCode
 
@@ -34,9 +35,12 @@ log = logging.getLogger("rallypoint.http")
 
 
 class Connection(web.RequestHandler):
-    """A connection whose own refusals (no request line, too long a header) are coded problems too."""
+    """A connection whose own refusals (no request line, too long a header) are coded problems too.
 
-    __slots__ = ("_door", "_limits", "_turn_end")
+    `inlet`: the short way in, once it is a session's.
+    """
+
+    __slots__ = ("_door", "_limits", "inlet", "turn_end")
 
     def __init__(
         self, manager: web.Server, door: Door, limits: ConnectionLimits, turn_end: TurnEnd, **settings: Any
@@ -44,17 +48,33 @@ class Connection(web.RequestHandler):
         super().__init__(manager, **settings)
         self._door = door
         self._limits = limits
-        self._turn_end = turn_end
+        self.turn_end = turn_end
+        self.inlet: Inlet | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop. What is written leaves at the end of the turn."""
-        super().connection_made(GatheringTransport(cast(asyncio.Transport, transport), self._turn_end))
+        super().connection_made(GatheringTransport(cast(asyncio.Transport, transport), self.turn_end))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Called by the event loop. The inlet knows the session, which knows this: one circle less."""
+        self.inlet = None
+        super().connection_lost(exc)
+
+    def open_inlet(self, inlet: Inlet) -> None:
+        """Offer it what comes from now on. What has come already goes the other way."""
+        inlet.follow(self._message_tail)
+        self.inlet = inlet
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop. What breaks the framing of a body that is being read ends the reading at once.
 
         aiohttp queues the fault behind the request, and the body would be waited for until its time is over.
         """
+        inlet = self.inlet
+        if inlet is None:
+            self.turn_end.is_pressed = True
+        elif inlet.take(data):
+            return
         super().data_received(data)
         request = self._current_request
         if request is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):

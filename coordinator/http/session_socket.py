@@ -1,8 +1,9 @@
 """The connection of a session: a WebSocket of aiohttp's, with a shorter way in and out for texts.
 
     in    a text is handed over as its bytes arrive, in the same call of the event loop. aiohttp's own way, a future, a
-          task's turn and a timer set anew for each message, costs more than most calls do. What is not a text (a close,
-          a ping) and a text that has to wait go its way, through its queue, and keep their order.
+          task's turn and a timer set anew for each message, costs more than most calls do. One that comes alone and
+          whole, as most do, goes past its parser too (`session_inlet`). What is not a text (a close, a ping) and a
+          text that has to wait go its way, through its queue, and keep their order.
     out   a text is written as a whole frame, without a coroutine. It leaves at the end of the turn (`turn_end`).
 
 What is said is not known here.
@@ -11,13 +12,14 @@ What is said is not known here.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import WSMsgType, web
 from aiohttp._websocket.reader import WebSocketDataQueue
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_websocket import WebSocketReader, WebSocketWriter
 
+from coordinator.http.session_inlet import Inlet
 from coordinator.http.turn_end import JOINED_BYTES_MAX
 
 GOODBYE_SECONDS = 1.0
@@ -70,6 +72,7 @@ class Socket(web.WebSocketResponse[bool]):
         self._serve = serve
         self._take = take
         self._on_ended = on_ended
+        self._inlet: Inlet | None = None
         self.writer: AbstractStreamWriter | None = None
         self.transport: asyncio.Transport | None = None
 
@@ -92,6 +95,10 @@ class Socket(web.WebSocketResponse[bool]):
         self._reset_heartbeat()
         self._reader = _Inbox(request.protocol, loop=asyncio.get_running_loop(), take=self._take)
         self._parser = WebSocketReader(self._reader, self._max_msg_size, compress=False, decode_text=False)
+        connection = cast(Any, request.protocol)  # a `Connection`, which imports this module
+        inlet = Inlet(self._take, self._reader._buffer, self._on_data_received, connection.turn_end, self._max_msg_size)
+        self._inlet = inlet
+        connection.open_inlet(inlet)
         request.protocol.set_parser(self._parser, data_received_cb=self._on_data_received)
         request.protocol.keep_alive(False)
 
@@ -108,8 +115,17 @@ class Socket(web.WebSocketResponse[bool]):
         """Something has come that was not taken at once, and was not received yet."""
         return self._reader is not None and bool(self._reader._buffer)
 
+    def _send_heartbeat(self) -> None:
+        """Called by aiohttp when the ping may be due: what the inlet took did not move that."""
+        inlet = self._inlet
+        assert inlet is not None
+        assert self._heartbeat is not None
+        self._heartbeat_when = max(self._heartbeat_when, inlet.heard_at_s + self._heartbeat)
+        super()._send_heartbeat()
+        inlet.is_pinged = self._heartbeat_cb is None
+
     def _on_data_received(self) -> None:
-        """Called by aiohttp for all that comes. The timer of the ping stays, and looks at this when it fires."""
+        """Called for all that comes not by the inlet, or after a ping. The timer stays, and looks when it fires."""
         if self._closed or self._closing:
             return
         if self._heartbeat_cb is None:

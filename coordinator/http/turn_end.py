@@ -4,13 +4,18 @@ Each write to a connection wakes its other side, if that sleeps, and this costs 
 Answers that leave one by one, each while the next is worked out, wake a client of many connections once for each; those
 that leave one after the other wake it once. On one connection they even are one write.
 
+At the end of a turn that had only messages nobody is in a hurry for, the loop may sleep on for a moment (`lull`).
+
 The order is kept, for all that is written to a connection goes through here, and so does its end.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from time import sleep
 from typing import Any, cast
+
+from coordinator.http.lull import Lull
 
 FLUSHED_TOGETHER_MAX = 64
 """Connections that are written to in one go. With more than that the first ones need not wait for the turn's end."""
@@ -23,19 +28,45 @@ log = logging.getLogger("rallypoint.http")
 
 
 class TurnEnd:
-    """The connections that have something to be written in this turn of the event loop. One for all of a server."""
+    """The connections that have something to be written in this turn of the event loop. One for all of a server.
 
-    def __init__(self) -> None:
+    `rested_count`: answers of this turn to messages that nobody is in a hurry for. `is_pressed`: others have come too.
+    """
+
+    __slots__ = ("_due", "_lull", "_sleep", "is_pressed", "rested_count")
+
+    def __init__(self, lull: Lull | None = None, sleep: Callable[[float], None] = sleep) -> None:
+        """`sleep` keeps the whole event loop, for a moment."""
         self._due: list[GatheringTransport] = []
+        self._lull = Lull() if lull is None else lull
+        self._sleep = sleep
+        self.is_pressed = False
+        self.rested_count = 0
+
+    @property
+    def due_count(self) -> int:
+        """Connections that have something to be written."""
+        return len(self._due)
 
     def add(self, transport: "GatheringTransport") -> None:
         """It has something to be written, and has not been added since it was flushed."""
         due = self._due
         if not due:
-            asyncio.get_running_loop().call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self._end)
         due.append(transport)
         if len(due) >= FLUSHED_TOGETHER_MAX:
             self.flush()
+
+    def _end(self) -> None:
+        """The turn is over: write it all, and sleep where that lets more come together."""
+        due_count, rested_count = len(self._due), self.rested_count
+        is_at_rest = not self.is_pressed and rested_count == due_count
+        self.is_pressed = False
+        self.rested_count = 0
+        self.flush()
+        lull_s = self._lull.after_turn_s(due_count, is_at_rest=is_at_rest)
+        if lull_s:
+            self._sleep(lull_s)
 
     def flush(self) -> None:
         """Write it all now."""
