@@ -5,7 +5,6 @@ one that has to be fetched. All else goes aiohttp's way, through its parser. Bot
 what the other way takes: it knows where the next frame begins, and that no message in fragments is under way.
 """
 
-import asyncio
 from collections.abc import Callable, Sized
 
 from aiohttp._websocket.helpers import websocket_mask
@@ -22,13 +21,14 @@ _HEAD_BYTES_MAX = 10
 
 
 class Inlet:
-    """One for each session. `heard_at_s`: when anything came last, by the event loop's clock."""
+    """One for each session. `heard_at_s`: when anything came last."""
 
     __slots__ = (
         "_ahead_bytes",
         "_bytes_max",
         "_head",
         "_is_lost",
+        "_now_s",
         "_on_pinged_heard",
         "_queued",
         "_take",
@@ -44,16 +44,19 @@ class Inlet:
         on_pinged_heard: Callable[[], None],
         turn_end: TurnEnd,
         bytes_max: int,
+        now_s: Callable[[], float],
     ) -> None:
         """`take` is offered a text where nothing is `queued`, which would have to be taken before it.
 
         `on_pinged_heard` is called for what comes while `is_pinged`. Texts of `bytes_max` and more go the other way.
+        `now_s` is the event loop's clock, which the ping goes by.
         """
         self._take = take
         self._queued = queued
         self._on_pinged_heard = on_pinged_heard
         self._turn_end = turn_end
         self._bytes_max = bytes_max
+        self._now_s = now_s
         self._ahead_bytes = 0
         self._head = b""
         self._is_lost = False
@@ -62,7 +65,7 @@ class Inlet:
 
     def take(self, data: bytes) -> bool:
         """Take what came; False where it is to go the other way, as a whole."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._now_s()
         is_rested = now_s - self.heard_at_s >= RESTED_S
         self.heard_at_s = now_s
         if self.is_pinged:

@@ -96,8 +96,14 @@ class Socket(web.WebSocketResponse[bool]):
         self._reader = _Inbox(request.protocol, loop=asyncio.get_running_loop(), take=self._take)
         self._parser = WebSocketReader(self._reader, self._max_msg_size, compress=False, decode_text=False)
         connection = cast(Any, request.protocol)  # a `Connection`, which imports this module
-        inlet = Inlet(self._take, self._reader._buffer, self._on_data_received, connection.turn_end, self._max_msg_size)
-        self._inlet = inlet
+        inlet = self._inlet = Inlet(
+            self._take,
+            self._reader._buffer,
+            self._on_data_received,
+            connection.turn_end,
+            self._max_msg_size,
+            asyncio.get_running_loop().time,
+        )
         connection.open_inlet(inlet)
         request.protocol.set_parser(self._parser, data_received_cb=self._on_data_received)
         request.protocol.keep_alive(False)

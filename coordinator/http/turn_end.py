@@ -60,7 +60,7 @@ class TurnEnd:
     def _end(self) -> None:
         """The turn is over: write it all, and sleep where that lets more come together."""
         due_count, rested_count = len(self._due), self.rested_count
-        is_at_rest = not self.is_pressed and rested_count == due_count
+        is_at_rest = not self.is_pressed and 0 < due_count == rested_count
         self.is_pressed = False
         self.rested_count = 0
         self.flush()
