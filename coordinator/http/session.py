@@ -101,6 +101,20 @@ class SessionRoom:
 class Session:
     """What is said on one connection. It is a carrier of members."""
 
+    __slots__ = (
+        "__weakref__",
+        "_calls",
+        "_ending",
+        "_goodbye",
+        "_host",
+        "_is_over",
+        "_room",
+        "_socket",
+        "_takes_at_once",
+        "is_authenticated",
+        "number",
+    )
+
     def __init__(self, room: SessionRoom, host: str, *, is_authenticated: bool) -> None:
         self.number = next(_NUMBERS)
         self._room = room
@@ -305,7 +319,8 @@ class Session:
         group_id, body = call.group_id, call.body
         member_id = "" if isinstance(body, _OF_NOBODY) else body.member_id
         carriers = room.service.carriers
-        if member_id and not carriers.has_room(self, group_id, room.limits.session_groups_max):
+        is_carried = bool(member_id) and carriers.carrier_of(group_id, member_id) is self
+        if member_id and not is_carried and not carriers.has_room(self, group_id, room.limits.session_groups_max):
             raise _over_limit("groups", "session_groups_max", room.limits.session_groups_max)
         answer = room.service.ask(group_id, body, host=self._host)
         if isinstance(answer, _ANSWERS):

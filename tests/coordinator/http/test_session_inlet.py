@@ -31,18 +31,25 @@ def frame(payload: bytes, first: int = 0x81, mask: bytes = b"\x37\xfa\x21\x3d") 
         head = bytes((first, bit | 126)) + length.to_bytes(2)
     else:
         head = bytes((first, bit | 127)) + length.to_bytes(8)
-    return head + mask + bytes(byte ^ mask[at % 4] if mask else byte for at, byte in enumerate(payload))
+    key = int.from_bytes((mask or bytes(4)) * (length // 4) + (mask or bytes(4))[: length % 4])
+    return head + mask + (int.from_bytes(payload) ^ key).to_bytes(length)
 
 
-SIZES = st.sampled_from([0, 1, 3, 124, 125, 126, 127, 300, 65_535, 65_536])
+Sent = tuple[str, int, bytes]
+"""A message: its kind, the length of its payload, its mask."""
+
+MESSAGES: st.SearchStrategy[Sent] = st.tuples(
+    st.sampled_from(["text", "text", "text", "binary", "ping", "fragments"]),
+    st.sampled_from([0, 1, 3, 124, 125, 126, 127, 300, 65_535, 65_536]),
+    st.sampled_from([b"\x37\xfa\x21\x3d", bytes(4), b""]),
+)
 
 
-@st.composite
-def messages(draw: st.DrawFn) -> list[bytes]:
-    """The frames of a message: a text, or now and then another kind, or fragments."""
-    payload = draw(st.binary(min_size=1, max_size=4)) * (draw(SIZES) // 3)
-    mask = draw(st.sampled_from([b"\x37\xfa\x21\x3d", bytes(4), b""]))
-    match draw(st.sampled_from(["text", "text", "text", "binary", "ping", "fragments"])):
+def frames_of(number: int, sent: Sent) -> list[bytes]:
+    """The frames of the message with that number."""
+    kind, length, mask = sent
+    payload = (b"%d " % number * length)[:length]
+    match kind:
         case "text":
             return [frame(payload, mask=mask)]
         case "binary":
@@ -74,9 +81,9 @@ def parser_into(found: list[tuple[Any, bytes]]) -> WebSocketReader:
 
 
 @settings(deadline=None)
-@given(st.lists(messages(), min_size=1, max_size=6), st.lists(st.integers(0, 400_000), max_size=6), st.booleans())
-def test_both_ways_together_find_what_one_parser_finds(sent: list[list[bytes]], places: list[int], whole: bool) -> None:
-    frames = [each for message in sent for each in message]
+@given(st.lists(MESSAGES, min_size=1, max_size=6), st.lists(st.integers(0, 400_000), max_size=6), st.booleans())
+def test_both_ways_together_find_what_one_parser_finds(sent: list[Sent], places: list[int], whole: bool) -> None:
+    frames = [each for number, message in enumerate(sent) for each in frames_of(number, message)]
     chunks = frames if whole else cut(b"".join(frames), places)
     expected: list[tuple[Any, bytes]] = []
     parser_into(expected).feed_data(b"".join(frames))
