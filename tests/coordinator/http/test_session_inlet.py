@@ -14,6 +14,7 @@ from aiohttp.http_websocket import WebSocketReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.http.connections import Connection, DoorServer
 from coordinator.http.session_inlet import RESTED_S, Inlet, frame_bytes, text_of_frame
 from coordinator.http.turn_end import GatheringTransport, TurnEnd
 from tests.fakes.session_client import beat_body, open_session
@@ -108,7 +109,7 @@ def test_both_ways_together_find_what_one_parser_finds(sent: list[Sent], places:
 def test_lone_texts_are_taken_until_a_message_comes_in_fragments() -> None:
     taken: list[bytes] = []
     last = frame(b"four")
-    chunks = [frame(b"one"), frame(b"", 0x8A), frame(b"three"), last[:5], last[5:], frame(b"5" * 200)]
+    chunks = [frame(b"one"), frame(b"", 0x8A), frame(b"three"), last[:1], last[1:], frame(b"5" * 200)]
     chunks += [frame(b"6", 0x01), frame(b"7", 0x80), frame(b"8")]
 
     def take(text: bytes) -> bool:
@@ -166,6 +167,13 @@ async def test_a_text_waits_behind_what_is_queued_and_goes_the_other_way_where_i
     assert offered == [b"one"]
 
 
+async def test_what_came_with_the_handshake_goes_the_other_way_to_its_end() -> None:
+    inlet = Inlet(lambda _: True, (), lambda: None, TurnEnd(), BYTES_MAX, monotonic)
+    one = frame(b"one")
+    Connection.open_inlet(cast(Any, SimpleNamespace(_message_tail=one[:3])), inlet)
+    assert [inlet.take(chunk) for chunk in (one[3:], one)] == [False, True]
+
+
 # --- who is at rest --------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +214,13 @@ async def test_a_call_of_who_was_silent_is_at_rest_and_all_else_is_not() -> None
     assert await door.turn(frame(b"", 0x8A)) == (0, True), "no text"
     door.answers = False
     assert await door.turn(frame(b"a")) == (0, True), "a call that waits for its answer"
+
+
+async def test_a_request_over_http_is_not_at_rest() -> None:
+    async with open_service() as door:
+        connection = DoorServer(door.door)()
+        connection.data_received(b"POST /v1")
+        assert connection.turn_end.is_pressed
 
 
 # --- its ping --------------------------------------------------------------------------------------------------------
