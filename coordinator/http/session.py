@@ -107,6 +107,7 @@ class Session:
         "_ending",
         "_goodbye",
         "_host",
+        "_is_new",
         "_is_over",
         "_room",
         "_socket",
