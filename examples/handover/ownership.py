@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from protocol.messages import ConsumerAssignment, DescribeAnswer
+from spark_bridge.offsets import Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,13 @@ def _cut(span: Span, died_ms: int | None) -> Iterable[Span]:
         Span(span.partition, span.owner, span.start_ms, died_ms),
         Span(span.partition, span.owner, died_ms, span.end_ms, alive=False),
     )
+
+
+def are_committed(answer: DescribeAnswer | None, ranges: Iterable[Range]) -> bool:
+    """Whether the group knows the ends of these ranges, all of them."""
+    offsets = {} if answer is None else answer.offsets
+    found = [(offsets.get(part.topic, {}).get(part.partition), part.end) for part in ranges]
+    return all(entry is not None and entry.offset >= end for entry, end in found)
 
 
 class Moves(NamedTuple):

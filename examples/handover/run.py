@@ -150,7 +150,9 @@ class Run:
         driver.freeze()
         time.sleep(FROZEN_SECONDS)
         batches = self._plot.look("B")
-        if not story.is_moment(batches, self._plot.kill_when) or not self._is_uncommitted(url):
+        newest = read_books(self._layout.checkpoint("B"), "B")[-1]
+        committed = ownership.are_committed(self._ask_for_group(url), newest.ranges)
+        if committed or not story.is_moment(batches, self._plot.kill_when):
             driver.thaw()
             return False
         driver.kill()
@@ -166,15 +168,6 @@ class Run:
             " It says no goodbye; the group gives it 2 s to come back."
         )
         return True
-
-    def _is_uncommitted(self, url: str) -> bool:
-        """Whether the group does not know the end of driver B's newest batch yet."""
-        newest = read_books(self._layout.checkpoint("B"), "B")[-1]
-        answer = self._ask_for_group(url)
-        committed = {} if answer is None else answer.offsets.get(self._plot.topic, {})
-        return any(
-            part.partition not in committed or committed[part.partition].offset < part.end for part in newest.ranges
-        )
 
     def _stop_a(self) -> None:
         self._seen.end_ms = self._clock()

@@ -2,9 +2,21 @@
 
 from itertools import pairwise
 
-from examples.handover.ownership import Sighting, Span, count_moves, is_sole, sighting_of, span_at, spans_of
+import pytest
+
+from examples.handover.ownership import (
+    Sighting,
+    Span,
+    are_committed,
+    count_moves,
+    is_sole,
+    sighting_of,
+    span_at,
+    spans_of,
+)
 from protocol.messages import CommittedOffset, DescribeAnswer, DescribedMember
 from protocol.opaque import EMPTY, OpaqueJson
+from spark_bridge.offsets import Range
 
 
 def member(client_id: str, partitions: list[int] | None) -> DescribedMember:
@@ -108,3 +120,17 @@ def test_moves_are_told_apart_by_whether_the_owner_lived() -> None:
     assert count_moves(spans_of(HANDED_OVER, 100, {"B": 60})) == (1, 1)
     assert count_moves(spans_of([look(0, "AB"), look(10, ".."), look(20, "AB")], 30)) == (0, 0)
     assert count_moves(()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("end", "committed"),
+    [({0: 10}, True), ({0: 10, 2: 5}, True), ({0: 11}, False), ({0: 10, 2: 6}, False), ({1: 1}, False)],
+)
+def test_a_batch_is_committed_where_the_group_knows_all_its_ends(end: dict[int, int], committed: bool) -> None:
+    ranges = [Range("flights", partition, 0, offset) for partition, offset in end.items()]
+    assert are_committed(description(), ranges) is committed
+    assert not are_committed(None, ranges)
+
+
+def test_a_batch_without_records_leaves_nothing_to_commit() -> None:
+    assert are_committed(None, [])
