@@ -20,6 +20,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_websocket import WebSocketReader, WebSocketWriter
 
 from coordinator.http.session_inlet import Inlet
+from coordinator.http.session_pings import Pings
 from coordinator.http.turn_end import JOINED_BYTES_MAX
 
 GOODBYE_SECONDS = 1.0
@@ -50,13 +51,14 @@ class Socket(web.WebSocketResponse[bool]):
     """
 
     # Beside aiohttp's own attributes, in a table each: what every message needs is a step nearer here.
-    __slots__ = ("_inlet", "_on_ended", "_serve", "_take", "transport", "writer")
+    __slots__ = ("_inlet", "_on_ended", "_pings", "_serve", "_take", "transport", "writer")
 
     def __init__(
         self,
         serve: "Callable[[Socket], Awaitable[None]]",
         take: Callable[[bytes], bool],
         on_ended: Callable[[], None],
+        pings: Pings,
         ping_ms: int,
         bytes_max: int,
     ) -> None:
@@ -75,6 +77,7 @@ class Socket(web.WebSocketResponse[bool]):
         self._serve = serve
         self._take = take
         self._on_ended = on_ended
+        self._pings = pings
         self._inlet: Inlet | None = None
         self.writer: AbstractStreamWriter | None = None
         self.transport: asyncio.Transport | None = None
@@ -124,14 +127,30 @@ class Socket(web.WebSocketResponse[bool]):
         """Something has come that was not taken at once, and was not received yet."""
         return self._reader is not None and bool(self._reader._buffer)
 
+    def _reset_heartbeat(self) -> None:
+        """Called when something came, or hands are shaken: as aiohttp's own, with a timer for many sessions."""
+        assert self._loop is not None
+        assert self._heartbeat is not None
+        self._cancel_pong_response_cb()
+        self._heartbeat_when = self._loop.time() + self._heartbeat
+        if self._heartbeat_cb is None:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._heartbeat_cb = cast(Any, self._pings.call_at(self._heartbeat_when, self._send_heartbeat))
+
     def _send_heartbeat(self) -> None:
-        """Called by aiohttp when the ping may be due: what the inlet took did not move that."""
+        """Called when the ping may be due: what the inlet took did not move that."""
         inlet = self._inlet
         assert inlet is not None
+        assert self._loop is not None
         assert self._heartbeat is not None
         self._heartbeat_when = max(self._heartbeat_when, inlet.heard_at_s + self._heartbeat)
-        super()._send_heartbeat()
-        inlet.is_pinged = self._heartbeat_cb is None
+        if self._loop.time() < self._heartbeat_when:
+            self._look_later()
+        else:
+            super()._send_heartbeat()
+            inlet.is_pinged = True
 
     def _on_data_received(self) -> None:
         """Called for all that comes not by the inlet, or after a ping. The timer stays, and looks when it fires."""

@@ -15,6 +15,7 @@ from coordinator.http.readiness import why_not_ready
 from coordinator.http.routes import Answer
 from coordinator.http.security import Guard
 from coordinator.http.session import Ending, Session, SessionRoom
+from coordinator.http.session_pings import Pings
 from coordinator.http.session_socket import Socket
 from protocol.errors import ErrorCode
 
@@ -32,6 +33,7 @@ class Sessions:
     def __init__(self, room: SessionRoom, guard: Guard) -> None:
         self._room = room
         self._guard = guard
+        self._pings = Pings()
         self._open: dict[Session, None] = {}
         self._is_closed = False
 
@@ -56,6 +58,7 @@ class Sessions:
             session.serve,
             session.take_at_once,
             lambda: self._ended(session),
+            self._pings,
             room.limits.session_ping_interval_ms,
             # Who has shown no token yet must not make the service hold much.
             room.sizes.max_sync_bytes if has_token else room.sizes.max_body_bytes,

@@ -1,0 +1,60 @@
+"""Many looks by one timer: when they come, and that each comes."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from coordinator.http.session_pings import ROUND_S, Pings
+from tests.fakes.session_client import beat_body, open_session
+from tests.fakes.set_service import open_service
+
+
+async def test_looks_of_one_round_come_together_and_never_early() -> None:
+    loop, pings, seen = asyncio.get_running_loop(), Pings(), dict[str, float]()
+
+    def note(name: str) -> None:
+        seen[name] = loop.time()
+
+    base_s = (loop.time() // ROUND_S + 2) * ROUND_S
+    for name, when_s in (("a", base_s + 0.01), ("b", base_s + 0.06), ("c", base_s + ROUND_S * 1.5)):
+        pings.call_at(when_s, partial(note, name))
+    cancelled = pings.call_at(base_s + 0.02, partial(note, "cancelled"))
+    cancelled.cancel()
+    assert len(pings) == 2
+    async with asyncio.timeout(5):
+        while len(seen) < 3:  # noqa: ASYNC110 - the loop's clock decides
+            await asyncio.sleep(0.005)
+    assert list(seen) == ["a", "b", "c"]
+    assert base_s + 0.06 <= seen["a"] <= seen["b"] < seen["c"]
+    assert seen["c"] >= base_s + ROUND_S * 1.5
+    assert not pings
+    cancelled.cancel()
+
+
+async def test_one_that_fails_keeps_none_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    pings, done = Pings(), asyncio.Event()
+
+    def fail() -> None:
+        raise RuntimeError("no writer")
+
+    now_s = asyncio.get_running_loop().time()
+    pings.call_at(now_s, fail)
+    pings.call_at(now_s, done.set)
+    async with asyncio.timeout(5):
+        await done.wait()
+    assert "no writer" in caplog.text
+
+
+async def test_many_sessions_are_looked_at_by_few_timers_and_their_ends_leave_nothing() -> None:
+    async with open_service(session_ping_interval_ms=300) as door:
+        pings = door.door.sessions._pings
+        for _ in range(10):
+            async with open_session(door.session, door.port) as client:
+                joined = await client.form("g")
+                assert (await client.call("heartbeat", "g", beat_body(joined)))[0] == 200
+                await client.call("leave", "g", {"members": [{"member_id": joined["member_id"]}]})
+        async with asyncio.timeout(5):
+            while pings:
+                assert len(pings) <= 300 / 1000 / ROUND_S + 1
+                await asyncio.sleep(0.02)
