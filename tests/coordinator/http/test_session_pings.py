@@ -58,3 +58,14 @@ async def test_many_sessions_are_looked_at_by_few_timers_and_their_ends_leave_no
             while pings:
                 assert len(pings) <= 300 / 1000 / ROUND_S + 1
                 await asyncio.sleep(0.02)
+
+
+async def test_who_has_spoken_is_looked_at_again_in_a_round() -> None:
+    async with open_service(session_ping_interval_ms=200) as door:
+        pings = door.door.sessions._pings
+        async with open_session(door.session, door.port) as client:
+            joined = await client.form("g")
+            for _ in range(15):
+                assert (await client.call("heartbeat", "g", beat_body(joined)))[0] == 200
+                assert pings
+                await asyncio.sleep(0.05)
