@@ -50,6 +50,7 @@ class Script:
     handles: list["Handle"] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    violations: list[AssertionError] = field(default_factory=list)
 
     def later(self, delay_ms: int, do: Callable[[], None]) -> None:
         """A node's own work; not a timer of any member's."""
