@@ -11,6 +11,9 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, JsonValue
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+"""Made once: `json.dumps` would make its encoder anew for each value."""
+
 
 class OpaqueJson:
     """An immutable JSON value. Two are equal when they are the same JSON value, whatever the order of keys.
@@ -29,7 +32,7 @@ class OpaqueJson:
     @classmethod
     def of(cls, value: JsonValue) -> "OpaqueJson":
         """Canonical form of a parsed JSON value. Raises ValueError where it has no JSON form (NaN, an infinity)."""
-        return cls(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+        return cls(_canonical(value))
 
     @property
     def value(self) -> JsonValue:

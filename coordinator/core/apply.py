@@ -19,7 +19,7 @@ CAUSES_KEPT_MAX = 10
 def apply(group: Group, fact: Fact) -> None:
     """Write one fact into the group. Cost O(1), except the end of a phase and of a load: O(members)."""
     # Facts have no subclasses: looking them up in the table itself takes a fifth of what the dispatch takes.
-    _apply.registry.get(type(fact), _apply)(fact, group)
+    _REGISTRY.get(type(fact), _apply)(fact, group)
 
 
 @singledispatch
@@ -467,3 +467,7 @@ def _call_unparked(fact: n.CallUnparked, group: Group) -> None:
     parked = group.parked.pop(fact.call_id, None)
     if parked is not None and parked.member_id in group.members:
         _put_in_box(group.members[parked.member_id], parked.box, None)
+
+
+_REGISTRY = dict(_apply.registry)
+"""All of them, now that they are known."""

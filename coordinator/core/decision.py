@@ -94,6 +94,8 @@ class Draft:
 
     def supersede(self, call_id: int | None) -> None:
         """The member called again: whatever waited in the letter-box is dropped, with an answer that says so."""
+        if call_id is None:
+            return
         detail = "The member has called again; this call is dropped and the newer one goes on."
         self.answer_parked(call_id, Failure(ErrorCode.REBALANCE_IN_PROGRESS, detail, superseded=True))
 

@@ -9,7 +9,7 @@ sync       the leader submits, the followers wait for it
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from operator import attrgetter
+from operator import itemgetter
 
 from coordinator.core import holding, movement, newcomers, rounds
 from coordinator.core import notes as n
@@ -255,17 +255,22 @@ def choose_protocol(
     `instead` takes some members' terms as they would be. Where no protocol is common, as after a load that forgot the
     members' other protocols, the group's present one stands.
     """
-    terms = {member.member_id: (instead or {}).get(member.member_id, member.terms) for member in members}
-    support: Counter[str] = Counter()
-    for offered_by in terms.values():
-        support.update({offered.name for offered in offered_by.protocols})
-    candidates = {name for name, count in support.items() if count == len(terms)}
+    lists: Counter[tuple[str, ...]] = Counter()
+    order: dict[str, int] = {}
+    for member in members:
+        terms = member.terms if instead is None else instead.get(member.member_id, member.terms)
+        names = tuple([offered.name for offered in terms.protocols])
+        lists[names] += 1
+        if member.member_id == leader:
+            order = {name: at for at, name in enumerate(names)}
+    candidates = set.intersection(*map(set, lists)) if lists else set()
     votes: Counter[str] = Counter()
-    for offered_by in terms.values():
-        votes.update(next(([o.name] for o in offered_by.protocols if o.name in candidates), []))
+    for names, count in lists.items():
+        first = next((name for name in names if name in candidates), None)
+        if first is not None:
+            votes[first] += count
     if not votes:
         return group.protocol_name or ""
-    order = {offered.name: at for at, offered in enumerate(terms[leader].protocols)} if leader in terms else {}
     return min(votes, key=lambda name: (-votes[name], order.get(name, len(order)), name))
 
 
@@ -489,10 +494,12 @@ def _member_record(
 
 
 def _same_but_generation(stored: r.MemberRecord, record: r.MemberRecord) -> bool:
-    return _CONTENT_OF(stored) == _CONTENT_OF(record)
+    return bool(_CONTENT_OF(stored) == _CONTENT_OF(record))
 
 
-_CONTENT_OF = attrgetter(*(name for name in r.MemberRecord._fields if name not in ("generation_id", "request_id")))
+_CONTENT_OF = itemgetter(
+    *(at for at, name in enumerate(r.MemberRecord._fields) if name not in ("generation_id", "request_id"))
+)
 
 
 def _stable_header(group: Group, state_at_ms: int, leader: str | None) -> r.GroupRecord:

@@ -186,7 +186,8 @@ class Service:
         if len(lane) >= self._capacity.group_mailbox_max:
             limit = self._capacity.group_mailbox_max
             return over_limit("group_mailbox_max", limit, "Too many calls of this group wait to be worked on")
-        random_part = self._draw_id() if isinstance(request, m.JoinRequest) else ""
+        # A system call; only who has no id yet is given one.
+        random_part = self._draw_id() if isinstance(request, m.JoinRequest) and not request.member_id else ""
         return lane.call(Call(next(self._call_ids), request, host, random_part))
 
     def end_session(self, carrier: Carrier, *, by_client: bool) -> None:

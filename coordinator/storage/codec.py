@@ -34,6 +34,7 @@ VERSION = 1
 """Of the values. It grows when a program that knows only the older form could misread the newer one."""
 
 _ESCAPES = {ord(char): f"%{ord(char):02X}" for char in ("/", "%", "\x7f", *map(chr, range(0x20)))}
+_ESCAPED = re.compile(r"[/%\x00-\x1f\x7f]")
 _NUMBER = re.compile("0|[1-9][0-9]*")
 
 _text_to_json: Callable[[str], str] = json.encoder.encode_basestring
@@ -50,6 +51,8 @@ def encode(record: r.Record) -> Write:
     """The one write that stores the record, or takes it away."""
     if isinstance(record, r.OffsetRecord):
         return _offset_write(record)
+    if isinstance(record, r.MemberRecord):
+        return _member_write(record)
     path, fields = _ENCODERS[type(record)](record)
     return Write(_to_bytes(path), None if fields is None else _to_bytes(_to_json({"v": VERSION, **fields})))
 
@@ -88,7 +91,7 @@ def _to_text(raw: bytes) -> str:
 
 
 def _quote(text: str) -> str:
-    return text.translate(_ESCAPES)
+    return text.translate(_ESCAPES) if _ESCAPED.search(text) else text
 
 
 def _unquote(text: str) -> str:
@@ -123,19 +126,21 @@ def _encode_group(record: r.GroupRecord) -> _Encoded:
     }
 
 
-def _encode_member(record: r.MemberRecord) -> _Encoded:
-    return _member_path(record), {
-        "seniority": record.seniority,
-        "group_instance_id": record.group_instance_id,
-        "client_id": record.client_id,
-        "host": record.host,
-        "session_timeout_ms": record.session_timeout_ms,
-        "rebalance_timeout_ms": record.rebalance_timeout_ms,
-        "disconnect_grace_ms": record.disconnect_grace_ms,
-        "metadata": record.metadata.text,
-        "assignment": record.assignment.text,
-        "request_id": record.request_id,
-    }
+def _member_write(record: r.MemberRecord) -> Write:
+    """Put together by hand, for an assignment is as many of them as there are members."""
+    grace_ms = "null" if record.disconnect_grace_ms is None else record.disconnect_grace_ms
+    value = (
+        f'{{"v":{VERSION},"seniority":{record.seniority},"group_instance_id":{_maybe_text(record.group_instance_id)},'
+        f'"client_id":{_text_to_json(record.client_id)},"host":{_text_to_json(record.host)},'
+        f'"session_timeout_ms":{record.session_timeout_ms},"rebalance_timeout_ms":{record.rebalance_timeout_ms},'
+        f'"disconnect_grace_ms":{grace_ms},"metadata":{_text_to_json(record.metadata.text)},'
+        f'"assignment":{_text_to_json(record.assignment.text)},"request_id":{_maybe_text(record.request_id)}}}'
+    )
+    return Write(_to_bytes(_member_path(record)), _to_bytes(value))
+
+
+def _maybe_text(text: str | None) -> str:
+    return "null" if text is None else _text_to_json(text)
 
 
 def _member_path(record: r.MemberRecord | r.MemberGone | r.MemberForgotten) -> str:
@@ -214,7 +219,6 @@ def _encode_topic(record: r.TopicRecord) -> _Encoded:
 
 _ENCODERS: dict[type, Callable[[Any], _Encoded]] = {
     r.GroupRecord: _encode_group,
-    r.MemberRecord: _encode_member,
     r.MemberGone: lambda record: (_member_path(record), {"gone": True}),
     r.RebalanceRecord: _encode_rebalance,
     r.HoldRecord: _encode_hold,
