@@ -13,6 +13,8 @@ from pydantic_core import PydanticCustomError, core_schema
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 """Made once: `json.dumps` would make its encoder anew for each value."""
+_decode = json.JSONDecoder().raw_decode
+"""What `json.loads` does, without looking for spaces before and behind the value: a canonical text has none."""
 
 
 class OpaqueJson:
@@ -37,7 +39,7 @@ class OpaqueJson:
     @property
     def value(self) -> JsonValue:
         """The parsed value; parsed anew at each call, so the caller may change what it gets."""
-        parsed: JsonValue = json.loads(self.text)
+        parsed: JsonValue = _decode(self.text)[0]
         return parsed
 
     def __eq__(self, other: object) -> bool:

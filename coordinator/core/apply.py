@@ -252,6 +252,10 @@ def _phase_completed(fact: n.PhaseCompleted, group: Group) -> None:
         member.joined = False
         member.is_new = False
         member.skip_assignment = False
+        member.deadline_ms = fact.at_ms + member.terms.session_timeout_ms
+        if member.join_call is not None:
+            del group.parked[member.join_call]
+            member.join_call = None
 
 
 @_apply.register
@@ -271,6 +275,11 @@ def _emptied(fact: n.Emptied, group: Group) -> None:
 def _stabilised(fact: n.Stabilised, group: Group) -> None:
     _move(group, State.STABLE, fact.at_ms)
     _end_rebalance(group)
+    for member in group.members.values():
+        if member.sync_call is not None:
+            member.deadline_ms = fact.at_ms + member.terms.session_timeout_ms
+            del group.parked[member.sync_call]
+            member.sync_call = None
 
 
 def _end_rebalance(group: Group) -> None:

@@ -70,8 +70,12 @@ class Draft:
         is, and is moved when it does: most never fire late, and a rebalance moves no timers.
         """
         self.fact(n.SessionSet(member.member_id, deadline_ms))
+        self.move_session_timer(member, deadline_ms)
+
+    def move_session_timer(self, member: Member, deadline_ms: int) -> None:
+        """Some fact says that the member's session ends then: its timer fires no later."""
         if deadline_ms < member.deadline_ms:
-            self.set_timer(session_timer(member.member_id), deadline_ms)
+            self.effects.append(SetTimer(session_timer(member.member_id), deadline_ms))
 
     def extend_session(self, member: Member, moment: Moment) -> None:
         """The member was heard of."""
@@ -89,7 +93,11 @@ class Draft:
         if call_id is None:
             return
         self.fact(n.CallUnparked(call_id))
-        self.cancel_timer(call_timer(call_id))
+        self.release_parked(call_id, answer)
+
+    def release_parked(self, call_id: int, answer: GroupAnswer | Failure) -> None:
+        """Answer a waiting call of which some fact says that it waits no more."""
+        self.effects.append(CancelTimer(call_timer(call_id)))
         self.effects.append(Reply(call_id, answer))
 
     def supersede(self, call_id: int | None) -> None:

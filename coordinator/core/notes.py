@@ -190,7 +190,11 @@ class NewcomersAwaited:
 
 @dataclass(frozen=True, slots=True)
 class PhaseCompleted:
-    """The join phase ended in a generation with a leader; `partition_counts` are those the leader can see."""
+    """The join phase ended in a generation with a leader; `partition_counts` are those the leader can see.
+
+    Every member's session begins anew, and every join that waits has its answer: one fact, for those of a large group
+    take long.
+    """
 
     at_ms: int
     generation_id: int
@@ -215,7 +219,10 @@ class SyncSeen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stabilised:
-    """The leader's assignment stands; the members' records hold it."""
+    """The leader's assignment stands; the members' records hold it.
+
+    Every sync that waits has its answer, and the session of its member begins anew.
+    """
 
     at_ms: int
 

@@ -212,8 +212,10 @@ def _begin_generation(
     draft.fact(n.PhaseCompleted(moment.now_ms, generation_id, protocol_name, leader.member_id, counts))
     everyone = _listing(staying, protocol_name)
     for member in staying:
-        draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
-        draft.answer_parked(
+        draft.move_session_timer(member, moment.now_ms + member.terms.session_timeout_ms)
+        if member.join_call is None:
+            continue
+        draft.release_parked(
             member.join_call,
             m.JoinAnswer(
                 generation_id=generation_id,
@@ -425,14 +427,12 @@ def _store_assignment(group: Group, call: Call, request: m.SyncRequest, moment: 
     for member in group.by_seniority():
         assignment = given.get(member.member_id, EMPTY)
         _store_member(group, member, assignment, draft)
-        waiting = call.call_id if member.member_id == request.member_id else member.sync_call
-        answer = _sync_answer(group, assignment)
-        if waiting == call.call_id:
-            draft.reply(call, answer)
-        else:
-            draft.answer_parked(waiting, answer)
-        if waiting is not None:
-            draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+        if member.member_id == request.member_id:
+            draft.reply(call, _sync_answer(group, assignment))
+            draft.extend_session(member, moment)
+        elif member.sync_call is not None:
+            draft.release_parked(member.sync_call, _sync_answer(group, assignment))
+            draft.move_session_timer(member, moment.now_ms + member.terms.session_timeout_ms)
     draft.fact(_stable_header(group, moment.now_ms, group.leader))
     rounds.end(group, partitions_moved, moment, draft)
     draft.fact(n.Stabilised(moment.now_ms))
