@@ -168,7 +168,7 @@ class Settings(BaseSettings):
         "Groups",
         "How long, in milliseconds, the first rebalance of an empty group waits for more members. Kafka's default: it "
         "saves one rebalance for each member that starts a moment later. With 0 it waits for ids that were handed out, "
-        "and up to a second while sessions begin that have not called a group yet.",
+        "and up to three seconds while sessions begin that have not called a group yet.",
         ge=0,
         le=INT32_MAX,
     )

@@ -310,6 +310,7 @@ def _count_terms(group: Group, member: Member, sign: int) -> None:
 
 def _seat(group: Group, member: Member) -> None:
     group.members[member.member_id] = member
+    group.take_place(member)
     if member.group_instance_id is not None:
         group.static_members[member.group_instance_id] = member.member_id
     for request_id in (member.first_request_id, member.terms.request_id):

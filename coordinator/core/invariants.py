@@ -22,6 +22,8 @@ def check(group: Group) -> None:
 def _check_counts(group: Group) -> None:
     members = group.members.values()
     assert group.joined_count == sum(member.joined for member in members), group.group_id
+    eldest = min(members, key=lambda member: member.seniority, default=None)
+    assert group.eldest() == (None if eldest is None else eldest.member_id), group.group_id
     assert group.supporters == _supporters(members), group.group_id
     assert group.subscribers == Counter(topic for member in members for topic in member.topics or ()), group.group_id
     assert group.unreadable_count == sum(member.topics is None for member in members), group.group_id

@@ -16,8 +16,8 @@ from coordinator.core.commands import Moment
 from coordinator.core.decision import Draft, newcomers_timer
 from coordinator.core.group import Group
 
-WAITED_MAX_MS = 1_000
-"""From the beginning of a join phase: with more people at the door than come in by then, a second generation is due."""
+WAITED_MAX_MS = 3_000
+"""From the beginning of a join phase: as long as an empty group waits by default, whether anybody comes or not."""
 LOOK_INTERVAL_MS = 20
 """Newcomers who want something else make no step of this group, so it looks for itself."""
 

@@ -38,7 +38,7 @@ def test_whoever_turns_out_to_want_something_else_is_noticed_at_the_next_look() 
     assert looks(d) == 0
 
 
-def test_no_round_waits_longer_for_newcomers_than_a_second_from_its_beginning() -> None:
+def test_no_round_waits_longer_for_newcomers_than_three_seconds_from_its_beginning() -> None:
     d = desk()
     _, call = d.join_new()
     d.advance(WAITED_MAX_MS - 1)
