@@ -2,6 +2,7 @@
 
 import pytest
 
+from coordinator.core import invariants
 from coordinator.core.commands import Rules, TimerKind
 from coordinator.core.group import State
 from protocol import messages as m
@@ -34,6 +35,27 @@ def test_c35_a_follower_waits_for_the_leader() -> None:
     assert d.waits(waiting)
     d.sync(leader, assignments={leader: [0], follower: [1]})
     assert d.answer(waiting).assignment.value == [1]
+
+
+def test_who_has_the_end_of_a_phase_waits_no_more_and_has_a_full_session() -> None:
+    d = Desk()
+    (leader, first), (follower, second) = d.join_new(session_ms=7_000), d.join_new(session_ms=9_000)
+    d.advance_until_answered(first, second)
+    invariants.check(d.group)
+    assert d.group.parked == {}
+    assert sessions(d) == {leader: 7_000, follower: 9_000}
+    waiting = d.sync(follower)
+    d.advance(5_000)
+    assert d.group.parked.keys() == {waiting}
+    d.sync(leader, assignments={leader: [0], follower: [1]})
+    invariants.check(d.group)
+    assert d.group.parked == {}
+    assert sessions(d) == {leader: 7_000, follower: 9_000}
+
+
+def sessions(d: Desk) -> dict[str, int]:
+    """How long each member's session goes on from now."""
+    return {member.member_id: member.deadline_ms - d.now_ms for member in d.group.members.values()}
 
 
 def test_c36_whom_the_leader_forgot_gets_nothing_and_a_ghost_is_ignored() -> None:
