@@ -15,6 +15,9 @@ from bench.figures import Cost
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+REST_INTERVAL_S = 0.2
+REST_CPU_S = 0.03
+"""Processor time in such an interval that is none: a bystander who asks whether it lives takes as much."""
 ANNOUNCEMENT = "listening on "
 SETTING_PREFIX = "RALLYPOINT_"
 
@@ -48,6 +51,13 @@ class Server:
     def rss_bytes(self) -> int:
         """Memory it has in use now."""
         return int(self._process.memory_info().rss)
+
+    async def rest(self) -> None:
+        """Return when it has hardly used a processor for a moment: it has done with what was asked of it."""
+        before = -1.0
+        while (now := self.cpu_seconds()) - before > REST_CPU_S:
+            before = now
+            await asyncio.sleep(REST_INTERVAL_S)
 
     def meter(self, *, since_its_start: bool = False) -> "Meter":
         """Begin to measure. `since_its_start`: what it has used until now counts too."""

@@ -43,6 +43,8 @@ async def _formation(kind: type[Line], delay_ms: int, name: str, plan: Plan, siz
     async with service(plan, delay_ms=delay_ms) as server, watching(server) as watch:
         for number in range(plan.rounds):
             crowd = Crowd(server.host, server.port, f"group-{number}", kind)
+            # The group before has hung up, which takes the service as long as half a formation.
+            await server.rest()
             await watch.stall_s()
             meter = server.meter()
             rounds.append(await crowd.grow(size))
