@@ -182,8 +182,7 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """On an executor: a source of its own for the task's ranges."""
         with find_source(self._source_options.name)(self._source_options) as source:
-            for one in partition.value:
-                yield from source.read(Range(*one))
+            yield from source.read_ranges([Range(*one) for one in partition.value])
 
     def commit(self, end: dict[str, Any]) -> None:
         """Comes once the next batch is planned, hence too late to be of use; only its place in the order counts."""

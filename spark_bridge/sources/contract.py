@@ -6,7 +6,7 @@ other processes, on instances of their own.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
 
 import pyarrow as pa
@@ -87,6 +87,13 @@ class Source(ABC):
         Offsets may be missing inside the range (compaction); DataLost if its beginning is gone, unless the user
         accepts a loss.
         """
+
+    def read_ranges(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+        """All records of several ranges, which are one task's: each range as `read` gives it, but what comes of
+        different partitions may be mixed. One after the other, unless a source knows a cheaper way.
+        """
+        for one in ranges:
+            yield from self.read(one)
 
     def close(self) -> None:  # noqa: B027
         """Let go of connections. The instance is not used afterwards."""

@@ -8,8 +8,8 @@ position has reached its end, not until so many records have come. Reading is `r
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import (
@@ -128,11 +128,16 @@ class KafkaSource(Source):
 
     def read(self, records: Range) -> Iterator[pa.RecordBatch]:
         """As the contract says. SourceError if the broker is silent for `kafkaConsumer.pollTimeoutMs`."""
+        return self.read_ranges([records])
+
+    def read_ranges(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+        """All of them by one consumer, side by side: a client costs more than a small range does."""
         schema = record_schema(self._include_headers)
         consumer = self._consumer()
         try:
-            for messages in self._messages(consumer, records):
-                yield _to_batch(messages, schema)
+            for wave in waves(ranges):
+                for found in self._found(consumer, wave):
+                    yield _to_batch(found, schema)
         finally:
             consumer.close()
 
@@ -177,32 +182,63 @@ class KafkaSource(Source):
                 ) from error
         return answers
 
-    def _messages(self, consumer: Any, records: Range) -> Iterator[list[Message]]:
-        """The range's records in lists, each of them not empty, until the position has reached its end."""
-        consumer.assign([TopicPartition(records.topic, records.partition, records.start)])
+    def _found(self, consumer: Any, wave: Sequence[Range]) -> Iterator["Found"]:
+        """The records of ranges of different partitions, read side by side, until all positions have reached the ends.
+
+        What came of each partition is in order; nothing that is yielded is empty.
+        """
+        ranges = {(one.topic, one.partition): one for one in wave}
+        positions = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
+        assigned = [TopicPartition(*tp, position) for tp, position in positions.items()]
+        consumer.assign(assigned)
+        # A partition stays paused over a new assignment, and an earlier wave may have read of it.
+        consumer.resume(assigned)
         deadline = time.monotonic() + self._poll_timeout
-        position = records.start
-        while position < records.end:
-            found: list[Message] = []
-            for message in consumer.consume(min(records.end - position, BATCH_RECORDS_MAX), POLL_SECONDS):
-                error = message.error()
-                if error is None:
-                    if message.offset() < records.end:
-                        found.append(message)
-                    position = message.offset() + 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    position = max(position, message.offset())
-                else:
-                    self._fail(error, records, position)
-            if found:
+        while positions:
+            wanted = sum(ranges[tp].end - position for tp, position in positions.items())
+            came = consumer.consume(min(wanted, BATCH_RECORDS_MAX), POLL_SECONDS)
+            before = dict(positions)
+            found = _take([message for message in came if message.error() is None], ranges, positions)
+            if len(found.messages) < len(came):
+                self._hear(came, ranges, positions)
+            if found.messages:
                 yield found
-            if found or position >= records.end:
+            if ended := [tp for tp, position in positions.items() if position >= ranges[tp].end]:
+                for tp in ended:
+                    del positions[tp]
+                if positions:
+                    # Otherwise it would go on fetching what nobody asked for.
+                    consumer.pause([TopicPartition(*tp) for tp in ended])
+            if positions != before:
                 deadline = time.monotonic() + self._poll_timeout
             elif time.monotonic() > deadline:
+                tp, position = min(positions.items())
                 raise SourceError(
-                    f"Kafka sent nothing of {records.topic}-{records.partition} from {position} to {records.end} within"
+                    f"Kafka sent nothing of {tp[0]}-{tp[1]} from {position} to {ranges[tp].end} within"
                     f" {self._poll_timeout:.0f} s (kafkaConsumer.pollTimeoutMs)"
                 )
+
+    def _hear(
+        self,
+        came: Iterable[Any],
+        ranges: Mapping[offsets.TopicPartition, Range],
+        positions: dict[offsets.TopicPartition, int],
+    ) -> None:
+        """Look at what came instead of records. The end of a partition moves a position over what is missing there."""
+        for event in came:
+            error = event.error()
+            if error is None:
+                continue
+            tp = (event.topic(), event.partition())
+            if tp not in positions:
+                # About the client as a whole, or about a partition that is read to its end already.
+                if tp in ranges:
+                    continue
+                tp = min(positions)
+            if error.code() == KafkaError._PARTITION_EOF:
+                positions[tp] = max(positions[tp], event.offset())
+            else:
+                self._fail(error, ranges[tp], positions[tp])
 
     def _fail(self, error: KafkaError, records: Range, position: int) -> None:
         """Raise what ends the read; return where librdkafka goes on by itself."""
@@ -239,24 +275,85 @@ def _seconds(own: Mapping[str, str], name: str, default_ms: int) -> float:
     return int(text) / 1000
 
 
-def _to_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
-    times = [message.timestamp() for message in messages]
-    absent = TIMESTAMP_NOT_AVAILABLE
+class Found(NamedTuple):
+    """Records that came together, and where each of them stands."""
+
+    messages: list[Any]
+    topics: list[str]
+    partitions: list[int]
+    offsets: list[int]
+
+
+def waves(ranges: Iterable[Range]) -> list[list[Range]]:
+    """The ranges in their order, so that those of one wave are of different partitions: a consumer reads each partition
+    at one position.
+    """
+    found: list[dict[offsets.TopicPartition, Range]] = []
+    for one in ranges:
+        tp = (one.topic, one.partition)
+        # Behind the last wave that has this partition, or its records would come in another order.
+        place = next((place for place in reversed(range(len(found))) if tp in found[place]), -1) + 1
+        if place == len(found):
+            found.append({})
+        found[place][tp] = one
+    return [list(wave.values()) for wave in found]
+
+
+def _take(
+    messages: list[Any],
+    ranges: Mapping[offsets.TopicPartition, Range],
+    positions: dict[offsets.TopicPartition, int],
+) -> Found:
+    """Those of the records that are wanted; moves the positions behind all that came."""
+    found = Found(
+        messages,
+        [message.topic() for message in messages],
+        [message.partition() for message in messages],
+        [message.offset() for message in messages],
+    )
+    # Of each partition the last one stays in the dict.
+    last = dict(zip(zip(found.topics, found.partitions, strict=True), found.offsets, strict=True))
+    strays = False
+    for tp, offset in last.items():
+        if tp in positions:
+            positions[tp] = max(positions[tp], offset + 1)
+        strays = strays or tp not in positions or offset >= ranges[tp].end
+    if not strays:
+        return found
+    kept = [
+        (message, topic, partition, offset)
+        for message, topic, partition, offset in zip(*found, strict=True)
+        if (topic, partition) in positions and offset < ranges[topic, partition].end
+    ]
+    return Found(*map(list, zip(*kept, strict=True))) if kept else Found([], [], [], [])
+
+
+def _to_batch(found: Found, schema: pa.Schema) -> pa.RecordBatch:
+    messages = found.messages
+    kinds, times_ms = zip(*(message.timestamp() for message in messages), strict=True)
     columns = [
         pa.array([message.key() for message in messages], pa.binary()),
         pa.array([message.value() for message in messages], pa.binary()),
-        pa.array([message.topic() for message in messages], pa.string()),
-        pa.array([message.partition() for message in messages], pa.int32()),
-        pa.array([message.offset() for message in messages], pa.int64()),
-        pa.array([None if kind == absent else ms for kind, ms in times], pa.int64())
-        .cast(pa.timestamp("ms", tz="UTC"))
-        .cast(pa.timestamp("us", tz="UTC")),
-        # librdkafka counts from 1 where Kafka and Spark count from 0.
-        pa.array([TIMESTAMP_ABSENT if kind == absent else kind - 1 for kind, _ in times], pa.int32()),
+        pa.array(found.topics, pa.string()),
+        pa.array(found.partitions, pa.int32()),
+        pa.array(found.offsets, pa.int64()),
+        *_times(kinds, times_ms),
     ]
     if "headers" in schema.names:
         columns.append(pa.array([_headers(message) for message in messages], schema.field("headers").type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _times(kinds: Sequence[int], times_ms: Sequence[int]) -> tuple[pa.Array, pa.Array]:
+    """The columns of timestamps and of their types. librdkafka counts from 1 where Kafka and Spark count from 0."""
+    absent = TIMESTAMP_NOT_AVAILABLE
+    if len(set(kinds)) == 1 and kinds[0] != absent:
+        times, types = pa.array(times_ms, pa.int64()), pa.repeat(pa.scalar(kinds[0] - 1, pa.int32()), len(kinds))
+    else:
+        known = [None if kind == absent else ms for kind, ms in zip(kinds, times_ms, strict=True)]
+        times = pa.array(known, pa.int64())
+        types = pa.array([TIMESTAMP_ABSENT if kind == absent else kind - 1 for kind in kinds], pa.int32())
+    return times.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")), types
 
 
 def _headers(message: Message) -> list[dict[str, Any]] | None:

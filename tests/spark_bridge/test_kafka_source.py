@@ -15,7 +15,7 @@ from spark_bridge.errors import DataLost, OptionError, SourceError
 from spark_bridge.offsets import Range
 from spark_bridge.options import SourceOptions
 from spark_bridge.sources.contract import record_schema
-from spark_bridge.sources.kafka import KafkaSource
+from spark_bridge.sources.kafka import KafkaSource, waves
 from tests.real.kafka import create_topic
 
 
@@ -264,3 +264,52 @@ def test_several_ranges_are_read_by_one_instance(kafka_bootstrap_servers: str, t
         with pytest.raises(DataLost):
             offsets(found, topic, 30, 60)
         assert offsets(found, topic, 40, 60) == list(range(40, 60))
+
+
+def test_ranges_of_one_partition_are_read_in_different_waves() -> None:
+    one, two, three = Range("t", 0, 0, 5), Range("t", 0, 7, 9), Range("t", 0, 20, 21)
+    other, same_number = Range("t", 1, 3, 4), Range("u", 0, 0, 1)
+    assert waves([one, other, two, same_number, three]) == [[one, other, same_number], [two], [three]]
+    assert waves([]) == []
+
+
+@pytest.mark.kafka
+def test_the_ranges_of_a_task_are_read_side_by_side_and_each_exactly(kafka_bootstrap_servers: str, topic: str) -> None:
+    produce(kafka_bootstrap_servers, topic, [str(n) for n in range(3_000)])
+    producer = Producer({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
+    for number in range(50):
+        producer.produce(topic, str(number).encode(), partition=1)
+    assert producer.flush(30) == 0
+    # Partition 0 is read in three waves, and all but the last end before the partition does.
+    ranges = [
+        Range(topic, 0, 10, 20),
+        Range(topic, 0, 500, 2_600),
+        Range(topic, 0, 2_990, 3_000),
+        Range(topic, 1, 5, 45),
+        Range(topic, 1, 45, 45),
+    ]
+    found = source(kafka_bootstrap_servers, own={"kafkaConsumer.pollTimeoutMs": "20000"})
+    read: dict[int, list[int]] = {0: [], 1: []}
+    for batch in found.read_ranges(ranges):
+        assert batch.num_rows > 0
+        assert batch.schema.equals(record_schema(include_headers=False))
+        for row in batch.to_pylist():
+            assert (row["topic"], row["value"]) == (topic, str(row["offset"]).encode())
+            read[row["partition"]].append(row["offset"])
+    assert read == {0: [*range(10, 20), *range(500, 2_600), *range(2_990, 3_000)], 1: list(range(5, 45))}
+
+
+@pytest.mark.kafka
+def test_a_loss_in_one_of_several_ranges_is_named(kafka_bootstrap_servers: str, topic: str) -> None:
+    produce(kafka_bootstrap_servers, topic, [str(n) for n in range(10)])
+    delete_before(kafka_bootstrap_servers, topic, 6)
+    producer = Producer({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
+    for number in range(5):
+        producer.produce(topic, str(number).encode(), partition=1)
+    assert producer.flush(30) == 0
+    ranges = [Range(topic, 1, 0, 5), Range(topic, 0, 2, 8)]
+    with pytest.raises(DataLost, match=f"{topic}-0 no longer holds the offset 2 of the batch 2 to 8"):
+        list(source(kafka_bootstrap_servers).read_ranges(ranges))
+    lenient = source(kafka_bootstrap_servers, fail_on_data_loss=False)
+    read = [(row["partition"], row["offset"]) for batch in lenient.read_ranges(ranges) for row in batch.to_pylist()]
+    assert sorted(read) == [(0, 6), (0, 7), *((1, number) for number in range(5))]
