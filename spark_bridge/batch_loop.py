@@ -256,5 +256,4 @@ class RangesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """On an executor."""
         with find_source(self._options.name)(self._options) as source:
-            for one in partition.value:
-                yield from source.read(Range(*one))
+            yield from source.read_ranges([Range(*one) for one in partition.value])

@@ -20,6 +20,10 @@ INT32_MAX = 2**31 - 1
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+DEFAULT_SOURCE = "kafka"
+"""The source of a query that names none, as it is for whoever comes from Spark's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
     """One option as the documentation shows it. `default` is text for people."""
@@ -49,7 +53,7 @@ class OptionText:
                 continue
             near = get_close_matches(name, self._spelling, n=1)
             hint = f"; did you mean {self._spelling[near[0]]}?" if near else ""
-            raise OptionError(name, f"is not known to the source {self.values.get('source', '')!r}{hint}")
+            raise OptionError(name, f"is not known to the source {self.values.get('source', DEFAULT_SOURCE)!r}{hint}")
 
     def text(self, name: str) -> str | None:
         """The value as it is, None where it is not given."""

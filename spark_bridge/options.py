@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from assignors import registry
 from spark_bridge.errors import OptionError
-from spark_bridge.option_text import OptionSpec, OptionText
+from spark_bridge.option_text import DEFAULT_SOURCE, OptionSpec, OptionText
 from spark_bridge.starting import EARLIEST, INT64_MAX, LATEST, STARTING_OPTIONS, StartingOffsets, parse_starting
 
 __all__ = [
@@ -34,7 +34,9 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("group", "the consumer group; all queries of one group share its partitions", "required"),
     OptionSpec("subscribe", "topics, with commas between; this or `subscribePattern`", "required"),
     OptionSpec("subscribePattern", "a regular expression (Python's) that the whole name of a topic matches", "none"),
-    OptionSpec("source", "where records come from: `kafka`, `files`, or the name of an installed plug-in", "required"),
+    OptionSpec(
+        "source", "where records come from: `kafka`, `files`, or the name of an installed plug-in", DEFAULT_SOURCE
+    ),
     OptionSpec(
         "assignor", "assignors the member offers, the preferred first, with commas between", "cooperative-sticky"
     ),
@@ -163,11 +165,8 @@ class BridgeOptions:
 
 
 def source_name(raw: Mapping[str, str]) -> str:
-    """The value of `source`, before anything else is known: it decides which further options exist.
-
-    OptionError if there is none.
-    """
-    return OptionText(raw).required("source")
+    """The value of `source`, before anything else is known: it decides which further options exist."""
+    return OptionText(raw).text("source") or DEFAULT_SOURCE
 
 
 def parse_options(
@@ -188,7 +187,7 @@ def parse_options(
         coordinators=given.urls("coordinator"),
         group_id=given.required("group"),
         source=SourceOptions(
-            name=given.required("source"),
+            name=source_name(raw),
             topics=topics,
             include_headers=given.truth("includeHeaders", default=False),
             fail_on_data_loss=given.truth("failOnDataLoss", default=True),

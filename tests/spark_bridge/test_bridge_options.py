@@ -89,7 +89,7 @@ def test_a_wrong_value_is_named(name: str, value: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["coordinator", "group", "source", "subscribe"])
+@pytest.mark.parametrize("name", ["coordinator", "group", "subscribe"])
 def test_what_is_required_is_named(name: str) -> None:
     with pytest.raises(OptionError, match=f"^option {name}: is required$"):
         parse_options({key: value for key, value in NEEDED.items() if key != name})
@@ -119,6 +119,13 @@ def test_the_source_decides_which_options_exist() -> None:
     assert options.source.own == {"path": "/data"}
     with pytest.raises(OptionError, match=r"^option kafka\.x: is not known to the source 'files'"):
         parse_for_source({**FILES, "kafka.x": "1"})
+
+
+def test_a_source_that_is_not_named_is_kafka() -> None:
+    given = {name: value for name, value in NEEDED.items() if name != "source"}
+    assert parse_options(given).source.name == "kafka"
+    with pytest.raises(OptionError, match=r"^option path: is not known to the source 'kafka'"):
+        parse_for_source({**given, "kafka.bootstrap.servers": "127.0.0.1:9092", "path": "/data"})
 
 
 def test_an_unknown_source_is_answered_with_the_known_ones() -> None:
