@@ -7,6 +7,7 @@ are given the same records of a real broker.
 import os
 import re
 import sys
+import time
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
@@ -55,12 +56,15 @@ def test_a_query_for_sparks_own_source_runs_on_two_drivers_after_the_change_of_t
     create_topic(kafka_bootstrap_servers, topic, PARTITIONS)
     producer = Producer({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
 
+    # Old enough, and the broker would delete them within minutes: it goes by the records' own times.
+    began_ms = int(time.time() * 1000)
+
     def produce(start: int, end: int) -> None:
         for number in range(start, end):
             headers: list[tuple[str, str | bytes | None]] = [("number", b"%d" % number)] if number % 3 else []
             producer.produce(
                 topic, b"page-%d" % number, None if number % 5 == 0 else b"user-%d" % (number % 7),
-                partition=number % PARTITIONS, timestamp=1767225600000 + number, headers=headers,
+                partition=number % PARTITIONS, timestamp=began_ms + number, headers=headers,
             )  # fmt: skip
         assert producer.flush(30) == 0
 
