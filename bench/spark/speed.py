@@ -29,13 +29,13 @@ SPARK = "spark"
 RECORDS = 2_000_000
 THROUGHPUT_BATCHES = 8
 SMALL_RECORDS = 1_200
-SMALL_BATCHES = 40
+SMALL_BATCHES = 25
 LOAD_RECORDS = 240_000
 LOAD_BATCHES = 8
 SHORT = 20
 """A short plan reads so many times fewer records in a batch."""
 
-ROUNDS_MAX = 3
+ROUNDS_MAX = 2
 WARM = 2
 """Rounds before any counts: in the first, Spark compiles the query, and the JVM the loops."""
 
