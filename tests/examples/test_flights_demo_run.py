@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kill_when", ["running", "written"])
-def test_no_flight_is_lost(tmp_path: Path, java_home: Path, kill_when: str) -> None:
+def test_no_flight_is_lost(tmp_path: Path, java_home: Path) -> None:
+    # A kill after the batch is written is played by the examples with a database, which are over sooner.
     folder = tmp_path / "out"
-    command = [sys.executable, "-m", "examples.flights.demo", "--output", str(folder), "--kill-when", kill_when]
+    command = [sys.executable, "-m", "examples.flights.demo", "--output", str(folder)]
 
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "JAVA_HOME": str(java_home)}, capture_output=True, text=True, check=False
