@@ -71,8 +71,8 @@ class Driver:
         """
         family = self._family()
         for one in family:
-            if everything or one.pid == self._process.pid or one.name() == "java":
-                with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.NoSuchProcess):  # a task's process may end between any two lines
+                if everything or one.pid == self._process.pid or one.name() == "java":
                     one.kill()
         killed_s = monotonic()
         await self._program.kill()
