@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,9 @@ class Sink:
         self._out = out
         self._hold_s = hold_s
         self._say = say
-        self._written = 0
+        self._is_first = True
+        # On from those of a query of this name that was here before.
+        self._written = len(list(out.glob(f"{name}-*.json")))
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What `foreachBatch` calls."""
@@ -125,7 +128,8 @@ class Sink:
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps({**batch, "records": records}), "utf-8")
         partial.rename(path.with_suffix(".json"))
-        if self._written == 1:
+        if self._is_first:
+            self._is_first = False
             self._say("first", partitions=sorted(records))
         time.sleep(self._hold_s)
 
@@ -148,7 +152,8 @@ def run(arguments: Mapping[str, Any]) -> None:
         try:
             commands[given.pop("do")](**given)
         except Exception as error:
-            say("failed", error=f"{type(error).__name__}: {error}"[:2_000])
+            traceback.print_exc()  # into the log; its lines name this machine's folders
+            say("failed", error=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
     driver.end()
 
 
