@@ -39,8 +39,12 @@ JAVA_OPTIONS = (
 VERSION = KAFKA_VERSION
 """Of the broker."""
 
-SETTINGS = {"offsets.topic.num.partitions": "50"}
-"""Where the broker of the tests has something else than Kafka's defaults."""
+SETTINGS = {
+    "offsets.topic.num.partitions": "50",
+    # Not the default, which is 50: of 1,000 connections that come at once the system then resets some, now and then.
+    "socket.listen.backlog.size": "4096",
+}
+"""Where the broker of the tests has something else than Kafka's defaults, and where a load needs more than those."""
 
 WARM_UP_REQUESTS = 50_000
 """Of each of heartbeats and commits; a plan of one round takes a hundredth."""
