@@ -20,12 +20,13 @@ from pyspark.sql.types import StructType
 
 from spark_bridge.control import ControlDirectory, Request
 from spark_bridge.errors import OptionError
+from spark_bridge.kept_sources import read_task
 from spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
 from spark_bridge.options import BridgeOptions, SourceOptions
 from spark_bridge.planner import Planner
 from spark_bridge.registration import check_session, choose_python
 from spark_bridge.source import RangesPartition, spark_schema, start_planner
-from spark_bridge.sources.registry import find_source, parse_for_source
+from spark_bridge.sources.registry import parse_for_source
 from spark_bridge.splitting import input_partitions
 
 if TYPE_CHECKING:
@@ -255,5 +256,4 @@ class RangesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """On an executor."""
-        with find_source(self._options.name)(self._options) as source:
-            yield from source.read_ranges([Range(*one) for one in partition.value])
+        return read_task(self._options, partition.value)

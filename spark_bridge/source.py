@@ -43,6 +43,7 @@ from pyspark.sql.types import (
 from member import BlockingGroupMember, MemberOptions
 from spark_bridge.control import ReaderControl
 from spark_bridge.coordinator_calls import Coordinators
+from spark_bridge.kept_sources import read_task
 from spark_bridge.leader import HttpRegistry, LeaderDuties
 from spark_bridge.membership import Callbacks, Member, Membership
 from spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
@@ -180,9 +181,8 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangesPartition(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
-        """On an executor: a source of its own for the task's ranges."""
-        with find_source(self._source_options.name)(self._source_options) as source:
-            yield from source.read_ranges([Range(*one) for one in partition.value])
+        """On an executor: a source for the task's ranges, which stays for the next task."""
+        return read_task(self._source_options, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Comes once the next batch is planned, hence too late to be of use; only its place in the order counts."""

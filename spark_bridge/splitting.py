@@ -41,6 +41,9 @@ def input_partitions(
     total = size(pieces)
     worth = min(-(-total // SMALL_OFFSETS), parallelism)
     tasks = max(worth, -(-total // min(LARGE_OFFSETS, max_records or LARGE_OFFSETS)), min_partitions or 1)
+    if tasks > parallelism:
+        # Tasks run in rounds of `parallelism`, and a last round that is not full would leave the others idle.
+        tasks = -(-tasks // parallelism) * parallelism
     if tasks >= len(pieces):
         return [[piece] for piece in pieces]
     return _put_together(pieces, tasks, max_records)

@@ -15,7 +15,8 @@ from spark_bridge.errors import DataLost, OptionError, SourceError
 from spark_bridge.offsets import Range
 from spark_bridge.options import SourceOptions
 from spark_bridge.sources.contract import record_schema
-from spark_bridge.sources.kafka import KafkaSource, waves
+from spark_bridge.sources.kafka import KafkaSource
+from spark_bridge.sources.kafka_reading import waves
 from tests.real.kafka import create_topic
 
 

@@ -51,7 +51,7 @@ def test_each_offset_is_read_once_within_the_bounds(
     [
         ([10] * 12, 2, [120]),
         ([LARGE_OFFSETS] * 12, 2, [LARGE_OFFSETS] * 12),
-        ([SMALL_OFFSETS] * 12, 2, [SMALL_OFFSETS * 4] * 3),
+        ([SMALL_OFFSETS] * 12, 2, [SMALL_OFFSETS * 3] * 4),
         ([SMALL_OFFSETS // 4] * 8, 4, [SMALL_OFFSETS, SMALL_OFFSETS]),
         ([SMALL_OFFSETS // 4] * 8, 1, [SMALL_OFFSETS * 2]),
         ([SMALL_OFFSETS, 10, 10], 4, [SMALL_OFFSETS, 20]),

@@ -1,0 +1,106 @@
+"""Sources that stay in a task's process when the task is over, for the next one: to connect anew costs more than to
+read a small range.
+
+Spark uses the process of a Python task again and again, and ends it when it had nothing to do for a minute.
+"""
+
+import gc
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from spark_bridge.offsets import Range
+from spark_bridge.options import SourceOptions
+from spark_bridge.sources.contract import Source
+from spark_bridge.sources.registry import find_source
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+IDLE_S = 60.0
+"""A source that nobody wants for so long is closed: the process may live on with tasks of other queries."""
+
+
+class KeptSources:
+    """One idle source for each set of options. For several threads."""
+
+    def __init__(self, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._lock = threading.Lock()
+        self._idle: list[tuple[SourceOptions, Source]] = []
+        self._timer: threading.Timer | None = None
+
+    @contextmanager
+    def lent(self, options: SourceOptions) -> Iterator[Source]:
+        """A source for one task, which nobody else uses meanwhile. What went wrong with it is not kept: neither a
+        failed one, nor one whose reading was given up.
+        """
+        source = self._take(options)
+        try:
+            yield source
+        except BaseException:
+            source.close()
+            raise
+        self._keep(options, source)
+
+    def close(self) -> None:
+        """All that are idle."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._set_timer()
+        for _, source in idle:
+            source.close()
+
+    def _take(self, options: SourceOptions) -> Source:
+        with self._lock:
+            for place, (known, source) in enumerate(self._idle):
+                if known == options:
+                    del self._idle[place]
+                    self._set_timer()
+                    return source
+        return find_source(options.name)(options)
+
+    def _keep(self, options: SourceOptions, source: Source) -> None:
+        with self._lock:
+            if all(known != options for known, _ in self._idle):
+                self._idle.append((options, source))
+                self._set_timer()
+                return
+        source.close()
+
+    def _set_timer(self) -> None:
+        """A while from now all that are idle then are closed, unless tasks come and go meanwhile."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if self._idle:
+            self._timer = threading.Timer(self._idle_s, self.close)
+            self._timer.daemon = True
+            self._timer.start()
+
+
+KEPT = KeptSources()
+"""Those of this process."""
+
+_frozen = False
+
+
+def read_task(options: SourceOptions, ranges: Iterable[Sequence[Any]]) -> Iterator["RecordBatch"]:
+    """The records of one task, whose ranges may have become plain sequences on their way to it."""
+    spare_what_was_loaded()
+    with KEPT.lent(options) as source:
+        yield from source.read_ranges([Range(*one) for one in ranges])
+
+
+def spare_what_was_loaded() -> None:
+    """Let the collector of garbage leave alone what there is when the first task begins: modules, which stay.
+
+    Spark collects after every task, and would look at all of them each time, for longer than a small batch takes to
+    read. The first call of a process does it, after a collection.
+    """
+    global _frozen  # noqa: PLW0603 - once in a process, as the collector is one
+    if not _frozen:
+        _frozen = True
+        gc.collect()
+        gc.freeze()
