@@ -20,15 +20,22 @@ from spark_bridge import offsets
 from spark_bridge.errors import OptionError, SourceError
 from spark_bridge.offsets import Range
 from spark_bridge.options import OptionSpec, SourceOptions
-from spark_bridge.sources.contract import Source, record_schema
+from spark_bridge.sources.contract import BATCH_RECORDS_MAX, Source, record_schema
 from spark_bridge.sources.kafka_reading import Reading, forget_what_came, waves, words
 
 PREFIX = "kafka."
 
-FETCH_WAIT_MS = 10
-"""`fetch.wait.max.ms`, unless the user has another. A consumer whose ranges are read has a fetch open still, and begins
-with the next ranges when that is answered. All records of a range are there already, so nothing waits in vain more
-often for this."""
+CONSUMER_DEFAULTS: Mapping[str, int] = {
+    # A consumer whose ranges are read has a fetch open still, and begins with the next ranges when that is answered.
+    # All records of a range are there already, so nothing waits in vain more often for this.
+    "fetch.wait.max.ms": 10,
+    # How far ahead of its reader a consumer fetches, for each partition. It knows no end of a range, so that all it has
+    # then was fetched in vain; ten times as much is its own default.
+    "queued.min.messages": BATCH_RECORDS_MAX,
+    # When it is so far ahead it looks again after a second by default, and has nothing for most of that time.
+    "fetch.queue.backoff.ms": 3,
+}
+"""librdkafka's own, unless the user has others: for ranges that are there to be read, and end."""
 
 REFUSED = {
     "group.id": "the group is the one of the option group; Kafka's own groups are not used",
@@ -184,7 +191,7 @@ class KafkaSource(Source):
         # broker never hears of it.
         own = {"group.id": "rallypoint-unused", "enable.auto.commit": False, "enable.auto.offset.store": False}
         reset = "error" if self._fail_on_data_loss else "earliest"
-        config = {"fetch.wait.max.ms": FETCH_WAIT_MS, **self._config, **own}
+        config = {**CONSUMER_DEFAULTS, **self._config, **own}
         return _made(Consumer, {**config, "auto.offset.reset": reset, "enable.partition.eof": True})
 
     def _ask(self, wanted: Mapping[offsets.TopicPartition, Any]) -> dict[offsets.TopicPartition, int]:
