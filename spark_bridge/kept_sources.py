@@ -6,7 +6,7 @@ Spark uses the process of a Python task again and again, and ends it when it had
 
 import gc
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,10 @@ IDLE_S = 60.0
 
 
 class KeptSources:
-    """One idle source for each set of options. For several threads."""
+    """One idle source for each set of options. For several threads. `make`: a new one, whose errors pass through."""
 
-    def __init__(self, idle_s: float = IDLE_S) -> None:
+    def __init__(self, make: Callable[[SourceOptions], Source], idle_s: float = IDLE_S) -> None:
+        self._make = make
         self._idle_s = idle_s
         self._lock = threading.Lock()
         self._idle: list[tuple[SourceOptions, Source]] = []
@@ -59,7 +60,7 @@ class KeptSources:
                     del self._idle[place]
                     self._set_timer()
                     return source
-        return find_source(options.name)(options)
+        return self._make(options)
 
     def _keep(self, options: SourceOptions, source: Source) -> None:
         with self._lock:
@@ -80,7 +81,7 @@ class KeptSources:
             self._timer.start()
 
 
-KEPT = KeptSources()
+KEPT = KeptSources(lambda options: find_source(options.name)(options))
 """Those of this process."""
 
 _frozen = False

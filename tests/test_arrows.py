@@ -42,7 +42,10 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "spark_bridge.mirror": frozenset({"confluent_kafka"}),
     "spark_bridge.key_partitions": frozenset({"pyarrow", "numpy"}),
     "spark_bridge.sources": frozenset({"pyarrow"}),
+    "spark_bridge.kept_sources": frozenset({"pyarrow"}),
     "spark_bridge.sources.kafka": frozenset({"pyarrow", "confluent_kafka"}),
+    "spark_bridge.sources.kafka_reading": frozenset({"pyarrow", "confluent_kafka"}),
+    "spark_bridge.sources.kafka_batches": frozenset({"pyarrow", "confluent_kafka"}),
     "cli": frozenset({"aiohttp", "yarl"}),
 }
 TYPES_ALONE: dict[str, frozenset[str]] = {"spark_bridge": frozenset({"pyspark"})}

@@ -1,8 +1,10 @@
 """The Kafka source against a real broker: ends, exact ranges, gaps, losses, and what it says when it cannot."""
 
+import gc
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -314,3 +316,99 @@ def test_a_loss_in_one_of_several_ranges_is_named(kafka_bootstrap_servers: str, 
     lenient = source(kafka_bootstrap_servers, fail_on_data_loss=False)
     read = [(row["partition"], row["offset"]) for batch in lenient.read_ranges(ranges) for row in batch.to_pylist()]
     assert sorted(read) == [(0, 6), (0, 7), *((1, number) for number in range(5))]
+
+
+def clients() -> int:
+    """How many of librdkafka this process has: each has a main thread, which a closed one ends."""
+    names = [task / "comm" for task in Path("/proc/self/task").iterdir()]
+    return sum(name.read_text().startswith("rdk:main") for name in names if name.exists())
+
+
+@pytest.fixture
+def lasting(kafka_bootstrap_servers: str) -> Iterator[KafkaSource]:
+    found = source(kafka_bootstrap_servers, own={"kafkaConsumer.pollTimeoutMs": "20000"})
+    yield found
+    found.close()
+
+
+@pytest.mark.kafka
+def test_a_source_reads_again_and_again_with_one_client(
+    kafka_bootstrap_servers: str, topic: str, lasting: KafkaSource
+) -> None:
+    produce(kafka_bootstrap_servers, topic, [str(n) for n in range(3_000)])
+    before = clients()
+    assert offsets(lasting, topic, 10, 20) == list(range(10, 20))
+    assert clients() == before + 1
+    # On, back, over all that the consumer has fetched already, up to the end, and beyond what there was before.
+    for start, end in [(20, 30), (0, 5), (2_000, 2_990), (2_990, 3_000)]:
+        assert offsets(lasting, topic, start, end) == list(range(start, end))
+    produce(kafka_bootstrap_servers, topic, ["late"])
+    assert [row["value"] for row in rows(lasting, topic, 0, 2_999, 3_001)] == [b"2999", b"late"]
+    assert clients() == before + 1
+    lasting.close()
+    assert clients() == before
+
+
+@pytest.mark.kafka
+def test_two_reads_at_once_have_a_client_each(kafka_bootstrap_servers: str, topic: str, lasting: KafkaSource) -> None:
+    produce(kafka_bootstrap_servers, topic, [str(n) for n in range(100)])
+    before = clients()
+    outer = lasting.read_ranges([Range(topic, 0, 0, 10), Range(topic, 0, 90, 100)])
+    assert next(outer).column("offset").to_pylist() == list(range(10))
+    assert offsets(lasting, topic, 40, 50) == list(range(40, 50))
+    assert next(outer).column("offset").to_pylist() == list(range(90, 100))
+    assert next(outer, None) is None
+    assert clients() == before + 1
+
+
+@pytest.mark.kafka
+def test_a_read_that_fails_or_is_given_up_keeps_no_client(
+    kafka_bootstrap_servers: str, topic: str, lasting: KafkaSource
+) -> None:
+    produce(kafka_bootstrap_servers, topic, [str(n) for n in range(10)])
+    delete_before(kafka_bootstrap_servers, topic, 6)
+    before = clients()
+    with pytest.raises(DataLost):
+        list(lasting.read(Range(topic, 0, 2, 8)))
+    assert clients() == before
+    assert gc.isenabled()
+    reading = lasting.read_ranges([Range(topic, 0, 6, 8), Range(topic, 0, 8, 10)])
+    assert next(reading).num_rows == 2
+    reading.close()  # type: ignore[attr-defined]  # it is a generator
+    assert clients() == before
+    assert offsets(lasting, topic, 6, 10) == [6, 7, 8, 9]
+
+
+@pytest.mark.kafka
+def test_a_topic_that_was_made_anew_meanwhile_is_read_anew(
+    kafka_bootstrap_servers: str, topic: str, lasting: KafkaSource
+) -> None:
+    produce(kafka_bootstrap_servers, topic, ["old"] * 5)
+    assert [row["value"] for row in rows(lasting, topic, 0, 0, 5)] == [b"old"] * 5
+    client = AdminClient({"bootstrap.servers": kafka_bootstrap_servers, "log_level": 0})
+    client.delete_topics([topic])[topic].result(30)
+    while topic in client.list_topics(timeout=10).topics:
+        time.sleep(0.1)
+    create_topic(kafka_bootstrap_servers, topic, partitions=2)
+    produce(kafka_bootstrap_servers, topic, ["new"] * 5)
+    assert [row["value"] for row in rows(lasting, topic, 0, 0, 5)] == [b"new"] * 5
+
+
+@pytest.mark.kafka
+def test_nothing_is_searched_for_garbage_while_records_come_and_everything_is_afterwards(
+    kafka_bootstrap_servers: str, topic: str, lasting: KafkaSource
+) -> None:
+    produce(kafka_bootstrap_servers, topic, [str(n) for n in range(5_000)])
+    offsets(lasting, topic, 0, 10)
+    searches: list[str] = []
+    gc.callbacks.append(lambda phase, info: searches.append(phase))
+    try:
+        reading = lasting.read(Range(topic, 0, 0, 5_000))
+        first = next(reading)
+    finally:
+        gc.callbacks.pop()
+    # More messages than a search is worth by default; what Arrow allocates for them may begin one at the very end.
+    assert first.num_rows == 5_000
+    assert len(searches) <= 2
+    assert gc.isenabled()
+    assert next(reading, None) is None

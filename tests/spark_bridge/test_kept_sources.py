@@ -1,0 +1,155 @@
+"""Sources that stay for the next task: who gets which, and which are closed when."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_bridge.kept_sources import KeptSources
+from spark_bridge.offsets import Range, TopicPartition
+from spark_bridge.options import SourceOptions
+from spark_bridge.sources.contract import Source
+
+ONE = SourceOptions("silent", (), own={"server": "one"})
+TWO = SourceOptions("silent", (), own={"server": "two"})
+PATIENCE_S = 20.0
+
+
+class Silent(Source):
+    """Has no records, and knows whether it was closed."""
+
+    name = "silent"
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options_given = options
+        self.closed = threading.Event()
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        return {}
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
+    latest = earliest
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {}
+
+    def read(self, records: Range) -> Iterator[pa.RecordBatch]:
+        yield from ()
+
+    def close(self) -> None:
+        assert not self.closed.is_set(), "closed twice"
+        self.closed.set()
+
+
+class Kept:
+    """The sources that were made, and who keeps them."""
+
+    def __init__(self, idle_s: float = 600.0) -> None:
+        self.made: list[Silent] = []
+        self.sources = KeptSources(self._make, idle_s)
+
+    def _make(self, options: SourceOptions) -> Source:
+        self.made.append(Silent(options))
+        return self.made[-1]
+
+    def closed(self) -> list[bool]:
+        """Of each that was made."""
+        return [source.closed.is_set() for source in self.made]
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    found = Kept()
+    yield found
+    found.sources.close()
+
+
+def test_the_next_task_with_the_same_options_has_the_same_source(kept: Kept) -> None:
+    again = SourceOptions("silent", (), own={"server": "one"})
+    with kept.sources.lent(ONE) as first:
+        pass
+    with kept.sources.lent(TWO) as other:
+        assert other is not first
+    with kept.sources.lent(again) as second:
+        assert second is first
+    assert [source.options_given for source in kept.made] == [ONE, TWO]
+    assert kept.closed() == [False, False]
+
+
+def test_two_tasks_at_once_have_a_source_each_and_one_of_them_stays(kept: Kept) -> None:
+    with kept.sources.lent(ONE) as outer:
+        with kept.sources.lent(ONE) as inner:
+            assert inner is not outer
+        with kept.sources.lent(ONE) as third:
+            assert third is inner
+    assert kept.closed() == [True, False]
+
+
+def test_a_source_that_failed_is_closed_and_not_lent_again(kept: Kept) -> None:
+    with pytest.raises(OSError, match="gone"), kept.sources.lent(ONE):
+        raise OSError("gone")
+    assert kept.closed() == [True]
+    with kept.sources.lent(ONE) as another:
+        assert another is not kept.made[0]
+
+
+def test_a_source_whose_reading_was_given_up_is_closed(kept: Kept) -> None:
+    def read() -> Iterator[int]:
+        with kept.sources.lent(ONE):
+            yield 1
+            yield 2
+
+    reading = read()
+    assert next(reading) == 1
+    reading.close()  # type: ignore[attr-defined]  # it is a generator
+    assert kept.closed() == [True]
+
+
+def test_an_idle_source_is_closed_after_a_while() -> None:
+    kept = Kept(idle_s=0.05)
+    with kept.sources.lent(ONE):
+        pass
+    assert kept.made[0].closed.wait(PATIENCE_S)
+    with kept.sources.lent(ONE) as another:
+        assert another is not kept.made[0]
+    assert kept.made[1].closed.wait(PATIENCE_S)
+
+
+def test_a_source_is_not_closed_while_it_is_lent() -> None:
+    kept = Kept(idle_s=0.05)
+    with kept.sources.lent(TWO):
+        pass
+    with kept.sources.lent(ONE) as lent:
+        # The timer of the other one fires meanwhile.
+        assert kept.made[0].closed.wait(PATIENCE_S)
+        assert not kept.made[1].closed.is_set()
+        assert lent is kept.made[1]
+    assert kept.made[1].closed.wait(PATIENCE_S)
+
+
+def test_closing_closes_what_is_idle(kept: Kept) -> None:
+    with kept.sources.lent(ONE), kept.sources.lent(TWO):
+        pass
+    kept.sources.close()
+    assert kept.closed() == [True, True]
+
+
+def test_a_process_has_what_was_loaded_spared_once() -> None:
+    program = """
+import gc
+from spark_bridge.kept_sources import spare_what_was_loaded
+spare_what_was_loaded()
+first = gc.get_freeze_count()
+more = [[] for _ in range(1000)]
+spare_what_was_loaded()
+print(first > 1000, gc.get_freeze_count() <= first)
+"""
+    root = Path(__file__).parents[2]
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
+    assert answer.stdout.split() == ["True", "True"]
