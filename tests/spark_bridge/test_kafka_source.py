@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewPartitions
 from spark_bridge.errors import DataLost, OptionError, SourceError
 from spark_bridge.offsets import Range
 from spark_bridge.options import SourceOptions
-from spark_bridge.sources.contract import record_schema
+from spark_bridge.sources.contract import BATCH_RECORDS_MAX, record_schema
 from spark_bridge.sources.kafka import KafkaSource
 from spark_bridge.sources.kafka_reading import waves
 from tests.real.kafka import create_topic
@@ -412,3 +412,15 @@ def test_nothing_is_searched_for_garbage_while_records_come_and_everything_is_af
     assert len(searches) <= 2
     assert gc.isenabled()
     assert next(reading, None) is None
+
+
+@pytest.mark.kafka
+def test_a_large_range_comes_in_batches_that_are_not_too_large(
+    kafka_bootstrap_servers: str, topic: str, lasting: KafkaSource
+) -> None:
+    produce(kafka_bootstrap_servers, topic, [str(n) for n in range(25_000)])
+    sizes = [batch.num_rows for batch in lasting.read(Range(topic, 0, 0, 25_000))]
+    assert sum(sizes) == 25_000
+    assert max(sizes) <= BATCH_RECORDS_MAX
+    # What is asked for is filled, though it comes in many pieces.
+    assert len(sizes) <= 5
