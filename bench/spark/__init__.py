@@ -6,3 +6,9 @@ topic and the service; `speed` and `moves` measure. Left out of a run unless the
 
 RALLYPOINT = "rallypoint"
 """The format of our source, and the name of the way that uses it."""
+
+RALLYPOINT_UNIX = "rallypoint-unix"
+"""The same in a session whose JVM and Pythons talk over Unix sockets, which Spark leaves to its user."""
+
+UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
+"""How such a session is made."""

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
@@ -124,15 +124,18 @@ class DriverCost(NamedTuple):
 
 
 @asynccontextmanager
-async def driver(directory: Path, name: str, java_home: Path, pair: SparkPair | None = None) -> AsyncIterator[Driver]:
-    """A driver on this Python's PySpark, or on that of the pair with its connector; gone at the end.
+async def driver(
+    directory: Path, name: str, java_home: Path, pair: SparkPair | None = None, conf: Mapping[str, str] | None = None
+) -> AsyncIterator[Driver]:
+    """A driver on this Python's PySpark, or on that of the pair with its connector; gone at the end. `conf`: of its
+    session, besides what a driver on this machine needs.
 
     It is not ready yet. Its log is in the directory.
     """
     python = Path(sys.executable) if pair is None else pair.python
     surroundings = environment(os.environ) if pair is None else pair.environment(os.environ)
     surroundings |= {"PYSPARK_PYTHON": str(python), "JAVA_HOME": str(java_home)}
-    arguments = {"jars": [] if pair is None else [str(path) for path in pair.jars], "conf": _conf()}
+    arguments = {"jars": [] if pair is None else [str(path) for path in pair.jars], "conf": _conf() | dict(conf or {})}
     command = (str(python), "-P", "-m", "bench.spark.driver", json.dumps(arguments))
     with (directory / f"{name}.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(

@@ -54,7 +54,7 @@ def plain_driver(conninfo: str, columns: Sequence[str]) -> Write:
     """The rows alone, through the driver."""
 
     def write(frame: Any, batch_id: int) -> None:
-        copy_rows(conninfo, THROUGH_DRIVER, columns, frame.toLocalIterator(prefetchPartitions=True))
+        copy_rows(conninfo, THROUGH_DRIVER, columns, frame.collect())
 
     return write
 

@@ -18,7 +18,7 @@ from bench.crowd import WrongAnswerError
 from bench.kafka import MissingPartError
 from bench.plan import Plan
 from bench.process import ProcessError
-from bench.spark import RALLYPOINT
+from bench.spark import RALLYPOINT, RALLYPOINT_UNIX, UNIX_SOCKETS
 from bench.spark.drivers import Driver, DriverCost, DriverMeter
 from bench.spark.figures import SpeedResult, speed_result
 from bench.spark.loads import WAYS, count_rows, make_table
@@ -79,12 +79,16 @@ async def _beside(name: str, plan: Plan, records: int, of_batch: int) -> Sequenc
     async with stage(plan) as found:
         pair = await spark_pair(found.java_home)
         await found.produce(records)
-        async with found.drivers(None, RALLYPOINT) as (ours,), found.drivers(pair, SPARK) as (theirs,):
-            drivers = {RALLYPOINT: ours, SPARK: theirs}
+        async with (
+            found.drivers(None, RALLYPOINT) as (ours,),
+            found.drivers(None, RALLYPOINT_UNIX, conf=UNIX_SOCKETS) as (over_unix,),
+            found.drivers(pair, SPARK) as (theirs,),
+        ):
+            drivers = {RALLYPOINT: ours, RALLYPOINT_UNIX: over_unix, SPARK: theirs}
             measured = {way: Measured() for way in drivers}
             for number in range(WARM + rounds_of(plan)):
                 for way, driver in drivers.items():
-                    query = found.query(f"{name}-{number}" if way == RALLYPOINT else None, of_batch)
+                    query = found.query(None if way == SPARK else f"{name}-{way}-{number}", of_batch)
                     said, cost = await _run(driver, "read", "read", **query)
                     _check(name, way, said, records)
                     if number >= WARM:

@@ -5,7 +5,7 @@ All of it is on this machine, in a directory of its own, and gone at the end.
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,18 +66,22 @@ class Stage:
                 await asyncio.to_thread(filling.add, min(KEYS * 10, records - begin))
 
     @asynccontextmanager
-    async def drivers(self, pair: SparkPair | None, *names: str) -> AsyncIterator[list[Driver]]:
+    async def drivers(
+        self, pair: SparkPair | None, *names: str, conf: Mapping[str, str] | None = None
+    ) -> AsyncIterator[list[Driver]]:
         """Drivers that are ready, all on this Python's PySpark or on the pair's."""
         async with AsyncExitStack() as stack:
-            started = [await stack.enter_async_context(self.driver(name, pair)) for name in names]
+            started = [await stack.enter_async_context(self.driver(name, pair, conf)) for name in names]
             for one in started:
                 await one.wait_ready()
             yield started
 
     @asynccontextmanager
-    async def driver(self, name: str, pair: SparkPair | None = None) -> AsyncIterator[Driver]:
+    async def driver(
+        self, name: str, pair: SparkPair | None = None, conf: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Driver]:
         """One that may not be ready yet."""
-        async with driver(self.directory, name, self.java_home, pair) as one:
+        async with driver(self.directory, name, self.java_home, pair, conf) as one:
             yield one
 
 

@@ -87,5 +87,5 @@ class Plain:
         columns = sql.SQL(", ").join(map(sql.Identifier, frame.columns))
         statement = sql.SQL("COPY orders ({}) FROM STDIN").format(columns)
         with psycopg.connect(self._conninfo) as connection, connection.cursor().copy(statement) as copy:
-            for row in frame.toLocalIterator():
+            for row in frame.collect():
                 copy.write_row(row)

@@ -50,4 +50,4 @@ class Plain:
     def __call__(self, frame: Frame, batch_id: int) -> None:
         """Count a batch."""
         with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as connection, connection:
-            add_counts(connection, frame.toLocalIterator())
+            add_counts(connection, frame.collect())

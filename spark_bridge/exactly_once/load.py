@@ -1,12 +1,12 @@
 """The function for `foreachBatch`: reads a batch to the driver, and writes its new rows and positions together.
 
-Nothing here knows a database or imports Spark: of the DataFrame it needs the columns and an iterator over the rows.
+Nothing here knows a database or imports Spark: of the DataFrame it needs the columns and the rows.
 """
 
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -41,8 +41,8 @@ class Frame(Protocol):
     def dtypes(self) -> list[tuple[str, str]]:
         """Names and types of the columns, the types as Spark's SQL writes them."""
 
-    def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[Any]:  # noqa: N802, N803
-        """The rows, one partition of the DataFrame after the other."""
+    def collect(self) -> Sequence[Any]:
+        """The rows."""
 
 
 class ExactlyOnce:
@@ -55,8 +55,8 @@ class ExactlyOnce:
     neither commits nor rolls back. Rows are sequences in the order of the batch's columns.
 
     The batch must have the columns `topic`, `partition` and `offset` of the source (`drop` leaves columns away when
-    writing to `table`). A record may have become several rows or none. The rows pass through the driver one partition
-    of the DataFrame after another, and are not held in memory together.
+    writing to `table`). A record may have become several rows or none. The rows of a batch are in the driver's memory
+    while it is written: `maxOffsetsPerTrigger` says how many that are.
 
     Tried again: what the database calls transient, and a position that another driver has moved meanwhile, `attempts`
     times in all, with a pause that doubles from `retry_backoff_ms` to 5 s. Then, and for any other error, the query
@@ -95,9 +95,12 @@ class ExactlyOnce:
     def __call__(self, frame: Frame, batch_id: int) -> None:
         """Write a batch; returns once it is committed. What `foreachBatch` calls."""
         self._check_columns(frame)
+        # Before the transaction, which keeps others waiting, and once for all attempts. DataFrame.toLocalIterator would
+        # hold less at a time here; but Spark 4.3 keeps whatever it hands over for as long as the session lives.
+        collected = frame.collect()
         for attempt in range(1, self._attempts + 1):
             try:
-                rows = self._write_once(frame)
+                rows = self._write_once(frame, collected)
             except Exception as error:
                 if attempt == self._attempts or not self._may_pass(error):
                     raise
@@ -136,10 +139,10 @@ class ExactlyOnce:
         if strange := sorted(self._drop - set(frame.columns)):
             raise LoadFailed(f"drop names {', '.join(strange)}, and the batch has {', '.join(frame.columns)}")
 
-    def _write_once(self, frame: Frame) -> FreshRows:
+    def _write_once(self, frame: Frame, collected: Sequence[Any]) -> FreshRows:
         with self._database.transaction() as transaction:
             seen = transaction.positions(self._name)
-            rows = FreshRows(frame.toLocalIterator(prefetchPartitions=True), frame.columns, seen)
+            rows = FreshRows(collected, frame.columns, seen)
             if self._own_write is not None:
                 self._own_write(transaction.connection, rows)
             else:

@@ -1,7 +1,7 @@
 """What the tests of the load share: a frame that is a list, a database with a table to load, and how to read it."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,8 +28,8 @@ class ListFrame:
         self.columns = list(columns)
         self.dtypes = list(zip(columns, kinds, strict=True))
 
-    def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[Sequence[Any]]:  # noqa: N802, N803
-        yield from self._rows
+    def collect(self) -> Sequence[Sequence[Any]]:
+        return self._rows
 
 
 def rows_of(partition: int, start: int, end: int, topic: str = "clicks") -> list[Row]:

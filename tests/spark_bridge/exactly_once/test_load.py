@@ -92,14 +92,36 @@ def test_a_write_that_fails_leaves_nothing(loaded: Loaded) -> None:
 
 def test_a_batch_that_cannot_be_read_to_its_end_leaves_nothing(loaded: Loaded) -> None:
     class Torn(ListFrame):
-        def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[Sequence[Any]]:  # noqa: N802, N803
-            yield from rows_of(0, 0, 5)
+        def collect(self) -> Sequence[Sequence[Any]]:
             raise OSError("a task failed")
 
     with pytest.raises(OSError, match="a task failed"):
         ExactlyOnce(loaded.database, "load", table="words")(Torn([]), 0)
     assert loaded.words() == []
     assert loaded.positions() == {}
+
+
+def test_the_rows_are_read_once_for_all_attempts_and_before_anybody_is_kept_waiting(loaded: Loaded) -> None:
+    class Counted(ListFrame):
+        collected = 0
+
+        def collect(self) -> Sequence[Sequence[Any]]:
+            self.collected += 1
+            # Another driver writes something else meanwhile: with a transaction open, SQLite would let nobody.
+            ExactlyOnce(loaded.database, "other", table="words")(ListFrame(rows_of(7, 0, 1)), 0)
+            return super().collect()
+
+    attempts: list[int] = []
+
+    def write(connection: Any, rows: Iterable[Sequence[Any]]) -> None:
+        attempts.append(len(list(rows)))
+        if len(attempts) < 3:
+            raise PositionMoved("somebody was faster")
+
+    frame = Counted(rows_of(0, 0, 5))
+    ExactlyOnce(loaded.database, "load", write=write, retry_backoff_ms=1)(frame, 0)
+    assert (frame.collected, attempts) == (1, [5, 5, 5])
+    assert loaded.words() == words((7, 0, 1))
 
 
 def test_a_write_of_ones_own_is_in_the_transaction(loaded: Loaded) -> None:
@@ -150,20 +172,19 @@ def test_a_position_that_another_driver_moved_meanwhile_lets_the_batch_be_tried_
 
     loses = ExactlyOnce(loaded.database, "load", table="words", attempts=1)
     with pytest.raises(PositionMoved, match="clicks-1"):
-        loses(_FirstBy(loaded, rows_of(1, 0, 5)), 0)
+        loses(ListFrame(_FirstBy(loaded, rows_of(1, 0, 5))), 0)
 
 
-class _FirstBy(ListFrame):
-    """While it is read, another driver writes the same rows."""
+class _FirstBy(list[Sequence[Any]]):
+    """Rows that another driver writes while somebody reads them."""
 
     def __init__(self, loaded: Loaded, rows: Sequence[Sequence[Any]]) -> None:
         super().__init__(rows)
         self._loaded = loaded
-        self._all = rows
 
-    def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[Sequence[Any]]:  # noqa: N802, N803
-        ExactlyOnce(self._loaded.database, "load", table="words")(ListFrame(self._all), 0)
-        yield from self._all
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        ExactlyOnce(self._loaded.database, "load", table="words")(ListFrame(self[:]), 0)
+        return super().__iter__()
 
 
 def test_many_drivers_at_once_write_everything_once(loaded: Loaded) -> None:
