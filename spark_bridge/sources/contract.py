@@ -2,7 +2,7 @@
 
 A source knows topics, their partitions, and offsets that grow by one or more from record to record. It knows nothing
 of groups, members or Spark. The methods of one instance may be called from several threads at once; `read` runs in
-other processes, on instances of their own.
+other processes, on instances of their own, each of which reads for one task after another.
 """
 
 from abc import ABC, abstractmethod
