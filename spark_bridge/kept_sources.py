@@ -5,10 +5,12 @@ Spark uses the process of a Python task again and again, and ends it when it had
 """
 
 import gc
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_bridge.offsets import Range
 from spark_bridge.options import SourceOptions
@@ -22,6 +24,14 @@ IDLE_S = 60.0
 """A source that nobody wants for so long is closed: the process may live on with tasks of other queries."""
 
 
+class Idle(NamedTuple):
+    """A source that waits, and since when by the monotonic clock."""
+
+    options: SourceOptions
+    source: Source
+    since_s: float
+
+
 class KeptSources:
     """One idle source for each set of options. For several threads. `make`: a new one, whose errors pass through."""
 
@@ -29,7 +39,7 @@ class KeptSources:
         self._make = make
         self._idle_s = idle_s
         self._lock = threading.Lock()
-        self._idle: list[tuple[SourceOptions, Source]] = []
+        self._idle: list[Idle] = []
         self._timer: threading.Timer | None = None
 
     @contextmanager
@@ -47,36 +57,43 @@ class KeptSources:
 
     def close(self) -> None:
         """All that are idle."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-            self._set_timer()
-        for _, source in idle:
-            source.close()
+        self._close_those_until(math.inf)
 
     def _take(self, options: SourceOptions) -> Source:
         with self._lock:
-            for place, (known, source) in enumerate(self._idle):
-                if known == options:
+            for place, idle in enumerate(self._idle):
+                if idle.options == options:
                     del self._idle[place]
                     self._set_timer()
-                    return source
+                    return idle.source
         return self._make(options)
 
     def _keep(self, options: SourceOptions, source: Source) -> None:
         with self._lock:
-            if all(known != options for known, _ in self._idle):
-                self._idle.append((options, source))
+            if all(idle.options != options for idle in self._idle):
+                self._idle.append(Idle(options, source, time.monotonic()))
                 self._set_timer()
                 return
         source.close()
 
+    def _close_old(self) -> None:
+        self._close_those_until(time.monotonic() - self._idle_s)
+
+    def _close_those_until(self, since_s: float) -> None:
+        with self._lock:
+            old = [idle for idle in self._idle if idle.since_s <= since_s]
+            self._idle = self._idle[len(old) :]
+            self._set_timer()
+        for idle in old:
+            idle.source.close()
+
     def _set_timer(self) -> None:
-        """A while from now all that are idle then are closed, unless tasks come and go meanwhile."""
+        """For the one that waits longest, which is the first."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
         if self._idle:
-            self._timer = threading.Timer(self._idle_s, self.close)
+            self._timer = threading.Timer(self._idle[0].since_s + self._idle_s - time.monotonic(), self._close_old)
             self._timer.daemon = True
             self._timer.start()
 

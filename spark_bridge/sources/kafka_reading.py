@@ -24,6 +24,10 @@ POLL_SECONDS = 0.1
 """How long one look waits for the records it asks for. It asks for no more offsets than the ranges have left, so it
 only waits that long where offsets are missing."""
 
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+"""Values of so many bytes are a batch, however few they are. A look may bring more: what librdkafka holds for it, by
+default 64 MiB at most (`queued.max.messages.kbytes`)."""
+
 LOOKS = 8
 """One look takes at most this part of what is left, unless all ranges have more left. What a partition has beyond its
 range comes, too, until somebody has looked and paused it: whoever takes all at once takes most of it in vain."""
@@ -42,6 +46,7 @@ class Reading:
         self._ranges = {(one.topic, one.partition): one for one in wave}
         self._positions = {tp: one.start for tp, one in self._ranges.items() if one.start < one.end}
         self._came = Found.nothing()
+        self._came_bytes = 0
         assigned = [TopicPartition(*tp, position) for tp, position in self._positions.items()]
         consumer.assign(assigned)
         # A partition stays paused over a new assignment, and something else may have been read of it.
@@ -49,15 +54,19 @@ class Reading:
         self._deadline = time.monotonic() + poll_timeout_s
 
     def next_batch(self) -> pa.RecordBatch | None:
-        """Up to `BATCH_RECORDS_MAX` records, those of each partition in order; None once all ranges are read."""
+        """Records, those of each partition in order; None once all ranges are read. `BATCH_RECORDS_MAX` of them, or
+        fewer that are large.
+        """
         with collecting_later():
             while self._positions and (room := self._room()):
                 self._look(room)
-            came, self._came = self._came, Found.nothing()
+            came, self._came, self._came_bytes = self._came, Found.nothing(), 0
             return to_batch(came, self._schema) if came.messages else None
 
     def _room(self) -> int:
         """How many records the next look may bring; none if the batch is as good as full."""
+        if self._came_bytes >= BATCH_BYTES_MAX:
+            return 0
         left = [self._ranges[tp].end - position for tp, position in self._positions.items()]
         at_once = max(min(left), sum(left) // LOOKS, 1)
         free = BATCH_RECORDS_MAX - len(self._came.messages)
@@ -69,7 +78,9 @@ class Reading:
         before = dict(self._positions)
         came: list[Any] = self._consumer.consume(room, POLL_SECONDS)
         records = [message for message in came if message.error() is None]
-        self._came.add(take(records, self._ranges, self._positions))
+        found = take(records, self._ranges, self._positions)
+        self._came.add(found)
+        self._came_bytes += sum(map(len, found.messages))
         if len(records) < len(came):
             self._hear(came)
         self._pause_what_is_read()

@@ -18,7 +18,7 @@ from spark_bridge.offsets import Range
 from spark_bridge.options import SourceOptions
 from spark_bridge.sources.contract import BATCH_RECORDS_MAX, record_schema
 from spark_bridge.sources.kafka import KafkaSource
-from spark_bridge.sources.kafka_reading import waves
+from spark_bridge.sources.kafka_reading import BATCH_BYTES_MAX, waves
 from tests.real.kafka import create_topic
 
 
@@ -424,3 +424,13 @@ def test_a_large_range_comes_in_batches_that_are_not_too_large(
     assert max(sizes) <= BATCH_RECORDS_MAX
     # What is asked for is filled, though it comes in many pieces.
     assert len(sizes) <= 5
+
+
+@pytest.mark.kafka
+def test_large_records_come_in_small_batches(kafka_bootstrap_servers: str, topic: str, lasting: KafkaSource) -> None:
+    produce(kafka_bootstrap_servers, topic, ["x" * 900_000] * 120)
+    sizes = [batch.num_rows for batch in lasting.read(Range(topic, 0, 0, 120))]
+    assert sum(sizes) == 120
+    # What librdkafka holds at a time is all that may come beyond the batch.
+    held_bytes = 64 * 1024 * 1024
+    assert max(sizes) * 900_000 <= BATCH_BYTES_MAX + held_bytes

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -131,6 +132,19 @@ def test_a_source_is_not_closed_while_it_is_lent() -> None:
         assert not kept.made[1].closed.is_set()
         assert lent is kept.made[1]
     assert kept.made[1].closed.wait(PATIENCE_S)
+
+
+def test_an_idle_source_is_closed_though_tasks_of_others_come_and_go() -> None:
+    kept = Kept(idle_s=0.2)
+    with kept.sources.lent(TWO):
+        pass
+    deadline = time.monotonic() + PATIENCE_S
+    while not kept.made[0].closed.is_set():
+        assert time.monotonic() < deadline
+        with kept.sources.lent(ONE):
+            time.sleep(0.01)
+    assert kept.closed() == [True, False]
+    kept.sources.close()
 
 
 def test_closing_closes_what_is_idle(kept: Kept) -> None:
