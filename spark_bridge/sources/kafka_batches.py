@@ -30,8 +30,10 @@ class Found(NamedTuple):
 
     def add(self, more: "Found") -> None:
         """Behind those that are here."""
-        for mine, others in zip(self, more, strict=True):
-            mine.extend(others)
+        self.messages.extend(more.messages)
+        self.topics.extend(more.topics)
+        self.partitions.extend(more.partitions)
+        self.offsets.extend(more.offsets)
 
 
 def to_batch(found: Found, schema: pa.Schema) -> pa.RecordBatch:
