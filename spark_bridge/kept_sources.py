@@ -64,7 +64,6 @@ class KeptSources:
             for place, idle in enumerate(self._idle):
                 if idle.options == options:
                     del self._idle[place]
-                    self._set_timer()
                     return idle.source
         return self._make(options)
 

@@ -21,7 +21,7 @@ from spark_bridge.errors import OptionError, SourceError
 from spark_bridge.offsets import Range
 from spark_bridge.options import OptionSpec, SourceOptions
 from spark_bridge.sources.contract import BATCH_RECORDS_MAX, Source, record_schema
-from spark_bridge.sources.kafka_reading import Reading, forget_what_came, waves, words
+from spark_bridge.sources.kafka_reading import Reading, waves, words
 
 PREFIX = "kafka."
 
@@ -170,10 +170,7 @@ class KafkaSource(Source):
         """The idle one, or one more: reads may overlap."""
         with self._lock:
             consumer, self._idle_consumer = self._idle_consumer, None
-        if consumer is None:
-            return self._new_consumer()
-        forget_what_came(consumer)
-        return consumer
+        return self._new_consumer() if consumer is None else consumer
 
     def _give_back(self, consumer: Any, *, is_whole: bool) -> None:
         """Keep it for the next read, or close it."""

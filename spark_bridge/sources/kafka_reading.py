@@ -137,14 +137,6 @@ def words(error: BaseException) -> str:
     return inner.str() if isinstance(inner, KafkaError) else str(error) or type(error).__name__
 
 
-def forget_what_came(consumer: Any) -> None:
-    """Take what a consumer without partitions has to say: that a broker went away while nobody read, say. It is no
-    news about what is read next.
-    """
-    while consumer.consume(BATCH_RECORDS_MAX, 0):
-        pass
-
-
 def waves(ranges: Iterable[Range]) -> list[list[Range]]:
     """The ranges in their order, so that those of one wave are of different partitions: a consumer reads each partition
     at one position.
