@@ -1,31 +1,31 @@
 """As even as the subscriptions allow, and of all that is so even what moves the least. See DESIGN.md for why it is so.
 
-First everybody holds what it has a claim to. What is free is poured to the lightest (`_pour_all`), which costs no
-claim. Then load moves from heavy to light members along the cheapest paths until no path evens anything out
-(`_even_out`). Last come the exchanges that keep all as even and meet more claims (`exchanges`).
+First every member holds what it owned. What is free is poured to the lightest members (`_pour_all`), which takes
+nothing from anybody. Then load moves from heavy to light members along the cheapest paths until no path evens anything
+out (`_even_out`). Last come the exchanges that keep all as even and let members keep more (`exchanges`).
 """
 
 from collections.abc import Sequence
 
-from assignors.exchanges import exchange
-from assignors.kinds import Kinds
-from assignors.paths import reached_from, reaching, send
-from assignors.shares import Shares
+from rallypoint.assignors.exchanges import exchange
+from rallypoint.assignors.kinds import Kinds
+from rallypoint.assignors.paths import reached_from, reaching, send
+from rallypoint.assignors.shares import Shares
 
 SWEEPS_MAX = 12
-"""How often what is free is poured anew. Each time it comes closer to even; from there `_even_out` is as good."""
+"""How often what is free is poured again. Each time it comes closer to even; from there `_even_out` is as good."""
 
 
-def balance(kinds: Kinds, claims: Sequence[Sequence[int]]) -> Shares:
+def balance(kinds: Kinds, owned: Sequence[Sequence[int]]) -> Shares:
     """How many partitions of each kind each member is to have.
 
     In this order: the loads are as even as any assignment can make them (no sequence of moves takes from a member to
-    one with two partitions fewer); as many claims as possible are met; as few partitions as possible are in a rack
-    without a replica. Kinds without subscribers do not exist, so nothing stays free.
+    one with two partitions fewer); members keep as many of their owned partitions as possible; as few partitions as
+    possible are in a rack without a replica. Kinds without subscribers do not exist, so nothing stays free.
     Cost: O(subscriptions by kind) for each step, and O(partitions) nowhere. From scratch and after small changes the
     steps are few; their number is bounded by the moves needed.
     """
-    shares = Shares(kinds, claims)
+    shares = Shares(kinds, owned)
     if any(kinds.far):
         _send_all(shares)
     else:
@@ -73,7 +73,7 @@ def _pour(amount: int, members: Sequence[int], loads: Sequence[int]) -> list[tup
 
 
 def _send_all(shares: Shares) -> None:
-    """Give out what is free where racks count: a partition is worth a detour over others' to end up near."""
+    """Give out what is free if racks count: a partition is worth a detour over others' to end up near."""
     supply = {shares.member_count + kind: free for kind, free in enumerate(shares.free) if free}
     level = -(-sum(shares.free + shares.loads) // max(shares.member_count, 1))
     while supply:
@@ -84,9 +84,9 @@ def _send_all(shares: Shares) -> None:
 def _even_out(shares: Shares, members: Sequence[int]) -> None:
     """Make members even that can send load to none but each other, or to none that is lighter than they will be.
 
-    Around the mean everybody is brought to one of two neighbouring loads. Who cannot come down to them, with all that
-    it could send to, is a group of its own with a higher mean; who cannot come up, with all that could send to it, is
-    one with a lower mean.
+    Around the mean everybody is brought to one of two neighbouring loads. A member that cannot come down to them, with
+    all that it could send to, is a group of its own with a higher mean. A member that cannot come up, with all that
+    could send to it, is a group with a lower mean.
     """
     waiting = [list(members)]
     loads = shares.loads

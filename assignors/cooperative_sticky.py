@@ -6,11 +6,11 @@ owner sees that it is missing, gives it up and joins again; the second step give
 
 from typing import ClassVar, Literal
 
-from assignors.balancing import balance
-from assignors.claims import claimed, claims_of
-from assignors.contract import Assignment, Assignor, GroupSpec, TopicPartition
-from assignors.dealing import deal
-from assignors.kinds import Kinds, kinds_of
+from rallypoint.assignors.balancing import balance
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, TopicPartition
+from rallypoint.assignors.from_counts import assignment_from_counts
+from rallypoint.assignors.kinds import Kinds, kinds_of
+from rallypoint.assignors.owned_partitions import reported_owned, undisputed_owned
 
 
 class CooperativeStickyAssignor(Assignor):
@@ -22,33 +22,33 @@ class CooperativeStickyAssignor(Assignor):
     def assign(self, spec: GroupSpec) -> Assignment:
         """What `sticky` would give, less what somebody else still says it owns.
 
-        Held back is what goes to a member without a claim to it while any other member names it among its own, at
+        Held back is what goes to a member that did not own it, while any other member names it among its own, at
         whatever generation: that one may be at work on it until it hears of this assignment. Once everybody has
         joined again without what it lost, and the group is the same, the next assignment is whole and moves nothing.
         The same spec gives the same result, whatever the order of its mappings. Errors and cost: as of `sticky`.
-        Source: KIP-429. Kafka's assignor gives a partition that two members claim to one of them at once where
+        Source: KIP-429. Kafka's assignor gives a partition that two members name to one of them at once if
         subscriptions differ; here it is held back as well.
         """
         kinds = kinds_of(spec)
-        claims = claims_of(spec, kinds)
-        wanted = deal(kinds, claims, balance(kinds, claims))
-        held_back = _held_back(spec, kinds, claims, wanted)
+        owned = undisputed_owned(spec, kinds)
+        wanted = assignment_from_counts(kinds, owned, balance(kinds, owned))
+        held_back = _held_back(spec, kinds, owned, wanted)
         if not held_back:
             return wanted
         return {member: tuple([one for one in share if one not in held_back]) for member, share in wanted.items()}
 
 
-def _held_back(spec: GroupSpec, kinds: Kinds, claims: list[list[int]], wanted: Assignment) -> set[TopicPartition]:
+def _held_back(spec: GroupSpec, kinds: Kinds, owned: list[list[int]], wanted: Assignment) -> set[TopicPartition]:
     """The partitions that somebody must give up before their new owner may have them."""
     owners = {partition: member for member, member_id in enumerate(kinds.members) for partition in wanted[member_id]}
     kept = {
         number
-        for member, numbers in enumerate(claims)
+        for member, numbers in enumerate(owned)
         for number in numbers
         if owners[kinds.partitions[number]] == member
     }
     return {
         kinds.partitions[number]
-        for member, number, _ in claimed(spec, kinds)
+        for member, number, _ in reported_owned(spec, kinds)
         if number not in kept and owners[kinds.partitions[number]] != member
     }

@@ -14,7 +14,7 @@ each flow finds one, so few flows are needed, not one for each k.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from assignors.contract import GroupSpec
+from rallypoint.assignors.contract import GroupSpec
 
 
 def optimal_counts(spec: GroupSpec) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
-"""Exchanges that leave a balanced group as even as it is and meet more claims, until there is no more of them.
+"""Exchanges that leave a balanced group as even as it is and let members keep more of what they owned.
 
-An exchange is a closed walk in the network of `shares` that is shorter than 0. Where it is to lead through a member
+An exchange is a closed walk in the network of `shares` that is shorter than 0. If it is to lead through a member
 with one partition more than its last, it goes on from that last one over a bridge: the two change their places in the
 order of loads, and all is as even as before. A flow without such a walk costs the least of all that are as even.
 Source: the optimality of flows without negative cycles; Ahuja, Magnanti and Orlin, "Network Flows", chapter 3.
@@ -8,8 +8,8 @@ Source: the optimality of flows without negative cycles; Ahuja, Magnanti and Orl
 
 from collections import deque
 
-from assignors.paths import move
-from assignors.shares import MISS, Shares
+from rallypoint.assignors.paths import move
+from rallypoint.assignors.shares import MISS, Shares
 
 NONE = -1
 
@@ -17,7 +17,7 @@ NONE = -1
 def exchange(shares: Shares) -> None:
     """Make every exchange that pays.
 
-    Cost: O(edges that a lost claim can be won back by) for each, and no more than one look where no claim is lost.
+    Cost: O(edges that a lost partition can be won back by) for each, and one look at most if none is lost.
     """
     while walks := _Search(shares).run():
         for walk in walks:

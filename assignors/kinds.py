@@ -1,8 +1,8 @@
 """The partitions of a group in kinds: what is alike for the balance is counted, not looked at one by one.
 
-Two partitions are of one kind where the same members subscribe to their topics and lack a replica of them in their
-rack. Apart from who has them already, they are interchangeable. A group of equals without racks has one kind, however
-many topics it reads; that, and not the number of partitions, is what sharing out costs.
+Two partitions are of one kind if the same members subscribe to their topics and lack a replica of them in their
+rack. Apart from their present owners, they are interchangeable. A group of equals without racks has one kind, however
+many topics it reads; that, and not the number of partitions, decides what assigning costs.
 
 Members and partitions are numbers here: positions in the order of `order.members_in_order`, and in that of
 `order.java_order` of the topic, then the partition.
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from assignors.contract import GroupSpec, TopicPartition
-from assignors.order import members_in_order, subscribers_by_topic
+from rallypoint.assignors.contract import GroupSpec, TopicPartition
+from rallypoint.assignors.order import members_in_order, subscribers_by_topic
 
 NOWHERE: frozenset[str] = frozenset()
 
@@ -67,7 +67,7 @@ def kinds_of(spec: GroupSpec) -> Kinds:
 def _lacking_racks(
     replica_racks: Mapping[str, Sequence[Sequence[str]]], topic: str, count: int, named: frozenset[str]
 ) -> list[frozenset[str]]:
-    """By partition, the racks of members that hold no replica of it; none, or shorter, where that is not known."""
+    """By partition, the racks of members that hold no replica of it; none, or a shorter list, if that is not known."""
     racks = replica_racks.get(topic, ()) if named else ()
     return [named.difference(holding) if holding else NOWHERE for holding in racks[:count]]
 

@@ -1,4 +1,4 @@
-"""How good an assignment is: valid, even, steady, near. Nothing is assigned here, and no rule is favoured.
+"""How good an assignment is: even, steady, near. Nothing is assigned here, and no rule is favoured.
 
 The words are those that rules are compared by: `balanced` and `optimal` of evenness, `still_owned` and `moved` of
 steadiness, `rack_misses` of nearness. `evenness` says what could be had at best.
@@ -8,64 +8,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from assignors.contract import Assignment, GroupSpec, TopicPartition
-from assignors.evenness import optimal_counts, pairwise
-from assignors.order import java_order
-from assignors.sticky import StickyAssignor
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """What an assignment does that no rule may. False where it is empty. By member, in the order of `java_order`.
-
-    `left_out`: members that are not in it. `strangers`: whom it names, though they are no members. `unknown`: what it
-    gives although no such topic or partition exists, `not_subscribed`: to somebody who did not ask for the topic, each
-    as (member id, topic, partition). `assigned_twice`: each surplus owner, in the same form: all but the first.
-    What it gives to nobody is no fault in itself (see `unassigned`): a cooperative rule holds partitions back.
-    """
-
-    left_out: tuple[str, ...] = ()
-    strangers: tuple[str, ...] = ()
-    unknown: tuple[tuple[str, str, int], ...] = ()
-    not_subscribed: tuple[tuple[str, str, int], ...] = ()
-    assigned_twice: tuple[tuple[str, str, int], ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.left_out or self.strangers or self.unknown or self.not_subscribed or self.assigned_twice)
-
-    def sentences(self) -> list[str]:
-        """One for each fault, for people."""
-        return [
-            *(f"{member_id} is a member, but is left out" for member_id in self.left_out),
-            *(f"{member_id} is given a share, but is no member" for member_id in self.strangers),
-            *(f"{member_id} is given {topic}-{n}, which does not exist" for member_id, topic, n in self.unknown),
-            *(f"{member_id} is given {topic}-{n} unasked" for member_id, topic, n in self.not_subscribed),
-            *(f"{member_id} is given {topic}-{n}, as another is too" for member_id, topic, n in self.assigned_twice),
-        ]
-
-
-def faults_of(spec: GroupSpec, assignment: Assignment) -> Faults:
-    """What is wrong with it. Cost: O(partitions given + topics subscribed to), besides the sorting."""
-    unknown, unasked, twice = [], [], []
-    seen: set[TopicPartition] = set()
-    for member_id in sorted(assignment, key=java_order):
-        said = spec.subscriptions.get(member_id)
-        topics = frozenset(said.topics) if said else None
-        for topic, partition in assignment[member_id]:
-            if not 0 <= partition < spec.partitions_per_topic.get(topic, 0):
-                unknown.append((member_id, topic, partition))
-            elif topics is not None and topic not in topics:
-                unasked.append((member_id, topic, partition))
-            if (topic, partition) in seen:
-                twice.append((member_id, topic, partition))
-            seen.add((topic, partition))
-    return Faults(
-        left_out=_in_order(spec.subscriptions.keys() - assignment.keys()),
-        strangers=_in_order(assignment.keys() - spec.subscriptions.keys()),
-        unknown=tuple(unknown),
-        not_subscribed=tuple(unasked),
-        assigned_twice=tuple(twice),
-    )
+from rallypoint.assignors.contract import Assignment, GroupSpec, TopicPartition
+from rallypoint.assignors.evenness import optimal_counts, pairwise
+from rallypoint.assignors.order import java_order
+from rallypoint.assignors.sticky import StickyAssignor
+from rallypoint.assignors.validity import faults_of
 
 
 def unassigned(spec: GroupSpec, assignment: Assignment) -> tuple[TopicPartition, ...]:
@@ -171,23 +118,23 @@ def is_balanced(spec: GroupSpec, assignment: Assignment) -> bool:
 
 
 def owners_before(spec: GroupSpec) -> dict[TopicPartition, str]:
-    """Who may keep what: partition to the member that claims to have had it in the highest generation.
+    """Who may keep what: partition to the member that names it among its own for the highest generation.
 
-    Left out are partitions that do not exist any more, that two members claim for that same generation, or to whose
-    topic the claimant does not subscribe now. A claim for an older generation never stands in for those.
+    Left out are partitions that do not exist any more, that two members name for that same generation, or to whose
+    topic its owner does not subscribe now. An owner in an older generation never stands in for those.
     """
-    claimed: dict[TopicPartition, tuple[int, str | None]] = {}
+    named: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, subscription in spec.subscriptions.items():
-        for claim in set(subscription.owned):
-            best = claimed.get(claim)
+        for partition in set(subscription.owned):
+            best = named.get(partition)
             if best is None or subscription.generation_id > best[0]:
-                claimed[claim] = (subscription.generation_id, member_id)
+                named[partition] = (subscription.generation_id, member_id)
             elif subscription.generation_id == best[0]:
-                claimed[claim] = (best[0], None)
+                named[partition] = (best[0], None)
     topics_of = cache(lambda member_id: frozenset(spec.subscriptions[member_id].topics))
     return {
         (topic, partition): member_id
-        for (topic, partition), (_, member_id) in claimed.items()
+        for (topic, partition), (_, member_id) in named.items()
         if member_id is not None
         and 0 <= partition < spec.partitions_per_topic.get(topic, 0)
         and topic in topics_of(member_id)
@@ -258,7 +205,7 @@ class Move:
 def moves(before: Assignment, after: Assignment) -> tuple[Move, ...]:
     """What changes hands between two assignments, sorted by topic and partition. The groups need not be the same.
 
-    Where an assignment gives a partition twice, the last owner in its order counts.
+    If an assignment gives a partition twice, the last owner in its order counts.
     """
     was = {topic_partition: member_id for member_id, share in before.items() for topic_partition in share}
     now = {topic_partition: member_id for member_id, share in after.items() for topic_partition in share}

@@ -6,7 +6,7 @@ those of Kafka's Java clients.
 
 from collections.abc import Mapping
 
-from assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 
 
 def java_order(text: str) -> bytes:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import pairwise
 
-from assignors.shares import MISS, Shares
+from rallypoint.assignors.shares import MISS, Shares
 
 FAR = 1 << 62
 HOP = 1  # of equally cheap paths the one with fewer edges; so no walk in a circle has length 0
@@ -70,7 +70,7 @@ def reaching(shares: Shares, ends: Iterable[int]) -> set[int]:
 
 
 def _distances(shares: Shares, starts: Iterable[int]) -> list[int]:
-    """Length of the shortest path from any of `starts` to each node, `FAR` where there is none."""
+    """Length of the shortest path from any of `starts` to each node, `FAR` if there is none."""
     distances = [FAR] * shares.node_count
     waiting = deque(starts)
     for node in waiting:

@@ -1,30 +1,30 @@
 """The assignor `range`: of each topic, every subscriber gets one run of neighbouring partitions.
 
-Topics are shared out one by one, each from the first subscriber on. That is its use: of topics with the same number
+Topics are assigned one by one, each from the first subscriber on. That is its use: of topics with the same number
 of partitions and the same subscribers, a member gets the same numbers of each. It is its price too: the first
 members get the remainder of every topic.
 
-Where members and replicas say their racks, a member first gets partitions that have a replica in its rack, and the
+If members and replicas say their racks, a member first gets partitions that have a replica in its rack, and the
 runs have gaps: that step is in `range_racks`. How many partitions of a topic a member gets stays as even.
 """
 
 from typing import ClassVar
 
-from assignors.contract import Assignment, Assignor, GroupSpec, TopicPartition
-from assignors.order import members_in_order, subscribers_by_topic
-from assignors.range_racks import share_by_racks
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, TopicPartition
+from rallypoint.assignors.order import members_in_order, subscribers_by_topic
+from rallypoint.assignors.range_racks import share_by_racks
 
 
 class RangeAssignor(Assignor):
     """Kafka's `RangeAssignor` as of 4.1.1."""
 
     name: ClassVar[str] = "range"
-    reads_claims: ClassVar[bool] = False
+    reads_owned_partitions: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each of a topic's k subscribers n // k neighbouring partitions of its n, the first n % k one more.
 
-        The subscribers of a topic come in the order of `members_in_order`. Racks count only where they can make a
+        The subscribers of a topic come in the order of `members_in_order`. Racks count only if they can make a
         difference: some member's rack holds a replica, and of some topic not every partition is in all of its racks.
         Then partitions are matched by rack first, with the extra ones going to whoever first has a match for them.
         The same spec gives the same result, whatever the order of its mappings.

@@ -8,7 +8,7 @@ looks at racks and the second no longer does. A member without a rack fits every
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from assignors.contract import GroupSpec
+from rallypoint.assignors.contract import GroupSpec
 
 NOBODY = -1
 
@@ -16,7 +16,7 @@ NOBODY = -1
 def share_by_racks(
     spec: GroupSpec, members: Sequence[str], topics: Mapping[str, list[int]]
 ) -> dict[str, list[int]] | None:
-    """For each topic the position of every partition's member, or None where racks make no difference at all.
+    """For each topic the position of every partition's member, or None if racks make no difference at all.
 
     `members` and `topics` are as `order` makes them: members in order, and each topic's subscribers as ascending
     positions in it. Topics that have the same number of partitions and the same subscribers are matched together, so

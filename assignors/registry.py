@@ -1,9 +1,11 @@
 """Finds an assignor by the name that members offer in a join. What an assignor does is not said here.
 
 Assignors come from entry points of the group `rallypoint.assignors`: any installed distribution may add one. The
-built-in ones are known even where the project runs from its sources and has no metadata. A name means one class: where
+built-in ones are known even if the project runs from its sources and has no metadata. A name means one class: if
 two distributions offer different classes under it, the name is refused rather than one of them chosen, since the
-members of a group would then disagree without a word.
+members of a group would then silently disagree.
+
+A program may also hand over a class or an instance of its own (`resolve`), with nothing installed.
 
 AssignorError
   UnknownAssignor     nobody offers the name
@@ -15,22 +17,29 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract
 
-from assignors.contract import Assignor
+from rallypoint.assignors.contract import Assignor
+from rallypoint.protocol.limits import ID_LENGTH_MAX
+
+Choice = str | type[Assignor] | Assignor
+"""What a program may name an assignor by."""
 
 GROUP = "rallypoint.assignors"
 """The group of entry points."""
 
-BUILT_IN = (
-    EntryPoint(name="range", value="assignors.range:RangeAssignor", group=GROUP),
-    EntryPoint(name="roundrobin", value="assignors.roundrobin:RoundRobinAssignor", group=GROUP),
-    EntryPoint(name="sticky", value="assignors.sticky:StickyAssignor", group=GROUP),
-    EntryPoint(name="cooperative-sticky", value="assignors.cooperative_sticky:CooperativeStickyAssignor", group=GROUP),
-    EntryPoint(name="metaq-default", value="assignors.metaq:MetaqDefaultAssignor", group=GROUP),
-    EntryPoint(name="metaq-consistent-hash", value="assignors.metaq:MetaqConsistentHashAssignor", group=GROUP),
-    EntryPoint(name="rocketmq-averagely", value="assignors.rocketmq:RocketmqAveragelyAssignor", group=GROUP),
-    EntryPoint(name="rocketmq-averagely-by-circle", value="assignors.rocketmq:RocketmqByCircleAssignor", group=GROUP),
-    EntryPoint(name="rocketmq-consistent-hash", value="assignors.rocketmq:RocketmqConsistentHashAssignor", group=GROUP),
-    EntryPoint(name="weighted", value="assignors.weighted:WeightedAssignor", group=GROUP),
+BUILT_IN = tuple(
+    EntryPoint(name=name, value=f"rallypoint.assignors.{place}", group=GROUP)
+    for name, place in (
+        ("range", "range:RangeAssignor"),
+        ("roundrobin", "roundrobin:RoundRobinAssignor"),
+        ("sticky", "sticky:StickyAssignor"),
+        ("cooperative-sticky", "cooperative_sticky:CooperativeStickyAssignor"),
+        ("metaq-default", "other_systems.metaq:MetaqDefaultAssignor"),
+        ("metaq-consistent-hash", "other_systems.metaq:MetaqConsistentHashAssignor"),
+        ("rocketmq-averagely", "other_systems.rocketmq:RocketmqAveragelyAssignor"),
+        ("rocketmq-averagely-by-circle", "other_systems.rocketmq:RocketmqByCircleAssignor"),
+        ("rocketmq-consistent-hash", "other_systems.rocketmq:RocketmqConsistentHashAssignor"),
+        ("weighted", "weighted:WeightedAssignor"),
+    )
 )
 """The same entry points as the project's own metadata declares."""
 
@@ -60,7 +69,7 @@ def names(installed: Iterable[EntryPoint] | None = None) -> tuple[str, ...]:
 
 
 def find(name: str, installed: Iterable[EntryPoint] | None = None) -> Assignor:
-    """A new assignor of this name. Raises one of this module's errors where there is not exactly one to use.
+    """A new assignor of this name. Raises one of this module's errors if there is not exactly one to use.
 
     Reads the metadata of all installed distributions and imports one module: for the start of a member, not for each
     rebalance. `installed` is as in `names`.
@@ -76,6 +85,33 @@ def find(name: str, installed: Iterable[EntryPoint] | None = None) -> Assignor:
     return _load(offer)
 
 
+def resolve(choice: Choice) -> Assignor:
+    """The assignor that is meant: by its name as `find`, an instance itself, a class made without arguments.
+
+    Raises one of this module's errors; also if it goes by the name of a built-in one that it is not, for the others
+    in the group would take it for that.
+    """
+    if isinstance(choice, str):
+        return find(choice)
+    described = f"the assignor {choice!r}"
+    if isinstance(choice, type):
+        _check_class(choice, described)
+        assignor = _made(choice, described, "; pass an instance")
+    elif isinstance(choice, Assignor):
+        assignor = choice
+    else:
+        raise UnusableAssignor(
+            f"{described} is no name, no subclass of rallypoint.assignors.Assignor and no instance of one"
+        )
+    _check_terms(assignor, described)
+    return assignor
+
+
+def said_by(error: BaseException) -> str:
+    """What went wrong in an assignor's own code. What a program exits with says nothing by itself."""
+    return str(error) if isinstance(error, Exception) else repr(error)
+
+
 def _offers(installed: Iterable[EntryPoint] | None) -> list[EntryPoint]:
     return [*BUILT_IN, *(entry_points(group=GROUP) if installed is None else installed)]
 
@@ -84,13 +120,40 @@ def _load(offer: EntryPoint) -> Assignor:
     described = f"assignor {offer.name!r} ({offer.value})"
     try:
         loaded = offer.load()
-    except Exception as error:  # importing runs somebody else's code, which may fail in any way
-        raise UnusableAssignor(f"{described} cannot be loaded: {error}") from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Assignor)) or isabstract(loaded):
-        raise UnusableAssignor(f"{described} is not a class that implements assignors.contract.Assignor")
+    except (Exception, SystemExit) as error:  # importing runs somebody else's code, which may fail in any way
+        raise UnusableAssignor(f"{described} cannot be loaded: {said_by(error)}") from error
+    _check_class(loaded, described)
     if getattr(loaded, "name", None) != offer.name:
         raise UnusableAssignor(f"{described} calls itself {getattr(loaded, 'name', None)!r}: the names must be equal")
+    assignor = _made(loaded, described)
+    _check_terms(assignor, described)
+    return assignor
+
+
+def _check_class(loaded: object, described: str) -> None:
+    if not (isinstance(loaded, type) and issubclass(loaded, Assignor)) or isabstract(loaded):
+        raise UnusableAssignor(f"{described} is not a class that implements assignors.contract.Assignor")
+
+
+def _made(kind: type[Assignor], described: str, instead: str = "") -> Assignor:
     try:
-        return loaded()
+        return kind()
     except TypeError as error:
-        raise UnusableAssignor(f"{described} cannot be made without arguments: {error}") from error
+        raise UnusableAssignor(f"{described} cannot be made without arguments{instead}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise UnusableAssignor(f"{described} cannot be made: {said_by(error)}") from error
+
+
+def _check_terms(assignor: Assignor, described: str) -> None:
+    """What it says of itself is what members offer in a join, and go by."""
+    name, protocol = getattr(assignor, "name", None), assignor.protocol
+    if not isinstance(name, str) or not 1 <= len(name) <= ID_LENGTH_MAX:
+        raise UnusableAssignor(f"{described} has no name, or not one of 1 to {ID_LENGTH_MAX} characters: {name!r}")
+    if protocol not in ("eager", "cooperative"):
+        raise UnusableAssignor(f'{described} has the protocol {protocol!r}, which is not "eager" or "cooperative"')
+    kind = type(assignor)
+    for offer in BUILT_IN:
+        if offer.name == name and offer.value != f"{kind.__module__}:{kind.__qualname__}":
+            raise UnusableAssignor(
+                f"{described} calls itself {name!r}, as a built-in one is called; give it another name"
+            )

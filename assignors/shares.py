@@ -2,19 +2,19 @@
 
 The counts form a network. An edge from a member to a kind gives one partition of that kind up, one from a kind to a
 member takes one. A path from one member to another therefore moves load from the first to the last and leaves those
-between as they were. An edge's length is what the step costs: `LOSS` where a member gives up what it has a claim to,
-`MISS` where it takes what is not in its rack, the same below zero where that is undone.
+between as they were. An edge's length is what the step costs: `LOSS` if a member gives up what it owned, `MISS` if it
+takes what is not in its rack, and the same below zero if that is undone.
 """
 
 from collections.abc import Sequence
 
-from assignors.kinds import Kinds
+from rallypoint.assignors.kinds import Kinds
 
 MISS = 1 << 20
 """A partition without a replica in its member's rack. More than the edges of any path, so that these count last."""
 
 LOSS = 1 << 40
-"""A claim not met. More than the misses of any path."""
+"""An owned partition that is given up. More than the misses of any path."""
 
 Counts = dict[int, int]
 
@@ -22,30 +22,33 @@ Counts = dict[int, int]
 class Shares:
     """The counts, and their changes. Nodes of the network are numbers: first the members, then the kinds.
 
-    `loads`: partitions by member. `held`, `claims`: by member, kind to count; a count of 0 does not stand in `held`.
-    `bereft`: by kind, the members that hold less of it than they have a claim to, and how much less.
+    `loads`: partitions by member. `held`, `owned`: by member, kind to count; a count of 0 does not stand in `held`.
+    `bereft`: by kind, the members that hold less of it than they owned, and how much less.
     """
 
-    def __init__(self, kinds: Kinds, claims: Sequence[Sequence[int]]) -> None:
-        """Every member holds what it has a claim to, the rest is nobody's yet."""
+    def __init__(self, kinds: Kinds, owned: Sequence[Sequence[int]]) -> None:
+        """Every member holds what it owned; the rest is nobody's yet.
+
+        `owned`: by member, the numbers of its owned partitions.
+        """
         self.near, self.far = kinds.near, kinds.far
         self.is_far = [frozenset(members) for members in kinds.far]
         self.member_count = len(kinds.members)
         self.node_count = self.member_count + len(kinds.sizes)
-        self.loads = [len(numbers) for numbers in claims]
-        self.claims = [_count(numbers, kinds.kind_of, len(kinds.sizes)) for numbers in claims]
-        self.held = [dict(counts) for counts in self.claims]
+        self.loads = [len(numbers) for numbers in owned]
+        self.owned = [_count(numbers, kinds.kind_of, len(kinds.sizes)) for numbers in owned]
+        self.held = [dict(counts) for counts in self.owned]
         self.bereft: list[Counts] = [{} for _ in kinds.sizes]
         self.free = list(kinds.sizes)
-        for counts in self.claims:
+        for counts in self.owned:
             for kind, count in counts.items():
                 self.free[kind] -= count
 
     def giving(self, member: int, kind: int) -> tuple[int, int]:
         """Length of the edge from a member to a kind, and how often it can be gone at that length."""
-        held, claim = self.held[member].get(kind, 0), self.claims[member].get(kind, 0)
+        held, owned = self.held[member].get(kind, 0), self.owned[member].get(kind, 0)
         relief = MISS if member in self.is_far[kind] else 0
-        return (-relief, held - claim) if held > claim else (LOSS - relief, held)
+        return (-relief, held - owned) if held > owned else (LOSS - relief, held)
 
     def taking(self, kind: int, member: int) -> tuple[int, int]:
         """Length of the edge from a kind to a member, and how often it can be gone at that length."""
@@ -71,7 +74,7 @@ class Shares:
         self._compare(member, kind, held)
 
     def _compare(self, member: int, kind: int, held: int) -> None:
-        lost = self.claims[member].get(kind, 0) - held
+        lost = self.owned[member].get(kind, 0) - held
         if lost > 0:
             self.bereft[kind][member] = lost
         else:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heapreplace
 from typing import ClassVar
 
-from assignors.contract import Assignment, Assignor, GroupSpec, TopicPartition
-from assignors.measure import owners_before
-from assignors.order import members_in_order, subscribers_by_topic
-from assignors.sticky import StickyAssignor
-from assignors.weights import counted_weights
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, TopicPartition
+from rallypoint.assignors.measure import owners_before
+from rallypoint.assignors.order import members_in_order, subscribers_by_topic
+from rallypoint.assignors.sticky import StickyAssignor
+from rallypoint.assignors.weights import counted_weights
 
 TOLERANCE = 10
 """Percent of the mean load: members that differ by no more hand each other nothing that had an owner."""
@@ -27,13 +27,13 @@ class WeightedAssignor(Assignor):
     name: ClassVar[str] = "weighted"
 
     def assign(self, spec: GroupSpec) -> Assignment:
-        """Spread the reported weights so that the heaviest member carries little, and keep owners where that allows.
+        """Spread the reported weights so that the heaviest member carries little, and keep owners if that allows.
 
         From scratch (nothing owned), with equal subscriptions: the heaviest carries at most 4/3 of what the best of
         all assignments would leave it. With owned partitions: at most `TOLERANCE` percent more than from scratch.
         Nobody hands a partition to a lighter member unless the two differ by more than `TOLERANCE` percent of the
         mean load, and the two are more even for it: a group in which nothing changed keeps everything.
-        Where all weigh the same, as without any report, it gives what `sticky` gives: there counts are the load, and
+        If all weigh the same, as without any report, it gives what `sticky` gives: there counts are the load, and
         no chance is in them that a tolerance would have to smooth.
         With different subscriptions there is no bound: no single partition handed on would relieve anyone by more than
         the tolerance, but a chain of several might.
@@ -57,7 +57,7 @@ class WeightedAssignor(Assignor):
 
 
 class _Loads:
-    """Who has what, while it is being shared out. Members are positions, topics their place in `topics`."""
+    """Who has what, while it is being assigned. Members are positions, topics their place in `topics`."""
 
     def __init__(self, members: int, subscribers: Mapping[str, list[int]], weights: Mapping[str, list[int]]) -> None:
         self.topics = list(subscribers)
@@ -177,7 +177,7 @@ def _shared_out(
     weights: Mapping[str, list[int]],
     kept: Mapping[TopicPartition, int],
 ) -> _Loads:
-    """From what is kept; or from scratch, where so little evens out that a fresh start is lighter by the tolerance."""
+    """From what is kept; or from scratch, if so little evens out that a fresh start is lighter by the tolerance."""
     total = sum(map(sum, weights.values()))
     able = len(set().union(*subscribers.values()))
     mean = total // able if able else 0

@@ -12,8 +12,8 @@ is taken as not said; beside it the rest of the same report counts.
 from collections.abc import Iterator, Mapping
 from math import fsum
 
-from assignors.contract import GroupSpec, TopicPartition
-from assignors.measure import subscribed_topics
+from rallypoint.assignors.contract import GroupSpec, TopicPartition
+from rallypoint.assignors.measure import subscribed_topics
 
 WEIGHT_MAX = 2**53
 """Larger ones are taken as not said: they are no lag and no rate, and a sum of floats would lose the small ones."""
@@ -29,7 +29,7 @@ def counted_weights(spec: GroupSpec, owners: Mapping[TopicPartition, str]) -> di
     """Of each topic that exists and is subscribed to: what each of its partitions counts, by number; `LEAST` or more.
 
     `owners`: who had which partition last (`measure.owners_before`): whose word goes before that of others, as it read
-    the partition. Where the owner says nothing, the largest of what others say counts. A partition of which nobody
+    the partition. If the owner says nothing, the largest of what others say counts. A partition of which nobody
     says anything counts the mean of its topic, and a topic of which nobody does the mean of all. With no word
     about any, or nothing but zeros, all count the same.
     Cost: O(partitions + reported weights).

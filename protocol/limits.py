@@ -1,4 +1,33 @@
-"""How much a request may hold, where no setting decides it. A value past its limit is refused, never cut."""
+"""How much a request may hold: fixed, the same for every service. A value past its limit is refused, never cut.
+
+What only the service counts (the parts of a body, ids that are out, how long a head takes) is fixed beside what it
+bounds; `SETTABLE` names the few limits that an operator sets.
+"""
+
+SETTABLE = frozenset(
+    {
+        "bodies_max_bytes",
+        "connections_max",
+        "event_streams_max",
+        "group_max_session_timeout_ms",
+        "group_max_size",
+        "group_min_session_timeout_ms",
+        "group_offsets_max",
+        "groups_max",
+        "node_metadata_max_bytes",
+        "offset_metadata_max_bytes",
+        "channels_max",
+        "storage_append_timeout_ms",
+        "topics_max",
+    }
+)
+"""Limits that a refusal may name and that a setting of the same name sets. All others are fixed."""
+
+
+def setting_of(limit_name: str | None) -> str | None:
+    """The setting that sets the limit; None where it is fixed."""
+    return limit_name if limit_name in SETTABLE else None
+
 
 ID_LENGTH_MAX = 255
 """Characters of a group, instance, client or request id, a topic or a protocol name. Kafka has no limit; paths do."""
@@ -12,20 +41,44 @@ REASON_LENGTH_MAX = 255
 PROTOCOLS_MAX = 32
 """Protocols that one join may offer."""
 
-LEAVERS_MAX = 10_000
-"""Members in one leave."""
+LEAVERS_MAX = 2_000
+"""Members in one leave. It takes some twenty milliseconds, in which others wait."""
 
-ASSIGNMENTS_MAX = 100_000
-"""Members that one sync may assign to."""
+ASSIGNMENTS_MAX = 20_000
+"""Members that one sync may assign to, whether they are members or not; so no group may be set to have more."""
 
 COMMIT_TOPICS_MAX = 10_000
 """Topics in one commit, and topics named in one fetch."""
 
-COMMIT_PARTITIONS_MAX = 100_000
-"""Partitions of one topic in one commit."""
+REQUEST_PARTITIONS_MAX = 10_000
+"""Partitions in one commit or reset, all topics together, and end offsets or racks in one report of a topic. Each of a
+commit is a record, and all count or none; so many take some tens of milliseconds. Clients cut what they commit by it.
+"""
 
-RESET_PARTITIONS_MAX = 100_000
-"""Partitions in one reset, all its topics together."""
+REQUEST_BYTES_MAX = 1_048_576
+"""Bytes of a body, other than a sync's. Clients cut what they commit by it."""
+
+SYNC_BYTES_MAX = 33_554_432
+"""Bytes of the body of a sync: a leader sends everyone's assignment in one. That of 5,000 members has about 0.9 MB;
+this leaves room for long names of topics."""
+
+JSON_DEPTH_MAX = 32
+"""Nesting of objects and lists in a body, what is opaque in it included. Subscriptions go six levels deep; what reads
+them later may not be made for a hundred."""
+
+JSON_PARTS_MAX = 75_000
+"""Objects, lists and keys of one body; of a sync above 64 KiB, of each assignment and of the rest. Each is memory and
+time before anything is known to be wrong. The largest commit with all its fields has fewer."""
+
+METADATA_BYTES_MAX = 262_144
+"""Bytes of the metadata of one protocol in a join, as it is kept (JSON in UTF-8 without spaces). The leader is told
+that of every member. It holds a subscription of some thousand topics with what is owned of them."""
+
+JOIN_METADATA_BYTES_MAX = 524_288
+"""The same of all protocols of a join together. The service holds this much for each member."""
+
+ASSIGNMENT_BYTES_MAX = 1_048_576
+"""Bytes of the assignment of one member, as it is kept. It holds more than a hundred thousand partitions of a topic."""
 
 AWAITED_SHOWN_MAX = 100
 """Awaited members that are listed of one rebalance; all of them are counted."""
@@ -49,19 +102,23 @@ PREVIEW_ENTRIES_MAX = 10_000
 """Members that leave, sorts of members that join, and topics that grow, in one preview; each of these by itself."""
 
 PREVIEW_JOIN_MAX = 100_000
-"""Members of one sort that join in a preview. The setting `preview_size_max` may allow fewer."""
+"""Members of one sort that join in a preview."""
+
+PREVIEW_SIZE_MAX = 120_000
+"""Members and partitions of a preview, counted together. A group of 1,000 members and 100,000 partitions takes some
+seconds, beside the requests and on the same processor."""
 
 PREVIEW_MOVES_LISTED_MAX = 10_000
 """Moves that a preview lists one by one. What each member gains and loses is all there, and they are all counted."""
 
-HEARTBEATS_MAX = 10_000
-"""Heartbeats in one request."""
+HEARTBEATS_MAX = 1_000
+"""Heartbeats in one request. They take some ten milliseconds, in which others wait."""
 
 CALL_ID_MAX = 2**53 - 1
-"""The largest number that may be the id of a call on a session: every language's numbers hold it."""
+"""The largest number that may be the id of a call on a channel: every language's numbers hold it."""
 
 CALL_ID_LENGTH_MAX = 64
-"""Characters of the id of a call on a session."""
+"""Characters of the id of a call on a channel."""
 
 TOKEN_LENGTH_MAX = 8_192
 """Characters of a token that comes in a message."""

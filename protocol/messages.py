@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
-from protocol import limits
-from protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.protocol import limits
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
 
 class RequestModel(BaseModel):
@@ -69,10 +69,13 @@ class ConsumerSubscription(AnswerModel):
 
 
 class ConsumerAssignment(AnswerModel):
-    """What the leader gives a consumer: `assignment` of a sync."""
+    """What the leader gives a consumer: `assignment` of a sync. `partition_counts`, in the leader's own: of each topic
+    of the group, how many partitions were shared out (0: it did not exist). A leader that comes back sees growth by it.
+    """
 
     partitions: dict[NamedId, tuple[Partition, ...]] = {}
     user_data: JsonValue = None
+    partition_counts: dict[NamedId, Annotated[int, Field(ge=0, le=limits.INT32_MAX)]] | None = None
 
 
 # --- find coordinator ------------------------------------------------------------------------------------------------
@@ -120,7 +123,7 @@ class JoinRequest(RequestModel):
 
     `member_id` is empty at first; the answer MEMBER_ID_REQUIRED hands one out. `protocols` come in order of preference.
     `rebalance_timeout_ms` is how long others wait for this member to join again. `disconnect_grace_ms` is for members
-    on a session. `request_id`, random for each attempt and kept for its retries, makes a repeat harmless. `attempt`
+    on a channel. `request_id`, random for each attempt and kept for its retries, makes a repeat harmless. `attempt`
     grows with each attempt of a `member_id`: one that arrives after a later one is refused, and changes nothing.
     `max_wait_ms` bounds how long the answer may be held back; then it is 202 and the same request goes on waiting.
     """
@@ -319,7 +322,7 @@ class CommitRequest(RequestModel):
     offsets: Annotated[
         dict[
             NamedId,
-            Annotated[dict[Partition, OffsetCommit], Field(max_length=limits.COMMIT_PARTITIONS_MAX)],
+            Annotated[dict[Partition, OffsetCommit], Field(max_length=limits.REQUEST_PARTITIONS_MAX)],
         ],
         Field(max_length=limits.COMMIT_TOPICS_MAX),
     ]
@@ -392,7 +395,7 @@ class ResetOffsetsRequest(RequestModel):
                 NamedId,
                 Annotated[
                     tuple[Annotated[int, Field(ge=0, le=limits.PARTITION_MAX)], ...],
-                    Field(max_length=limits.RESET_PARTITIONS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+                    Field(max_length=limits.REQUEST_PARTITIONS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
                     NotEmpty,
                 ]
                 | None,
@@ -474,11 +477,39 @@ class GroupListing(AnswerModel):
     held_count: int = 0
 
 
+class UnavailableShard(AnswerModel):
+    """A shard whose groups are left out of a list, because it cannot be loaded, or is being loaded: why, in a code
+    and a sentence.
+    """
+
+    shard: int
+    error_code: int
+    error_name: str
+    detail: str
+
+
+class DamagedGroup(AnswerModel):
+    """A group that is shut off, for what is stored of it is damaged: why, in a code and a sentence."""
+
+    group_id: str
+    error_code: int
+    error_name: str
+    detail: str
+
+
 class ListGroupsAnswer(AnswerModel):
-    """A page; `next_cursor` is null on the last one."""
+    """A page; `next_cursor` is null on the last one.
+
+    `damaged_groups`: those of this page that are shut off, whatever the state asked for, since theirs is not known.
+
+    `unavailable_shards`: whose groups no page has, as it stood when this page was made. A list is complete if this is
+    empty on each of its pages.
+    """
 
     groups: tuple[GroupListing, ...]
     next_cursor: str | None = None
+    unavailable_shards: tuple[UnavailableShard, ...] = ()
+    damaged_groups: tuple[DamagedGroup, ...] = ()
 
 
 class DescribedMember(AnswerModel):
@@ -783,14 +814,14 @@ class PutTopicRequest(RequestModel):
     """
 
     partitions: Annotated[int, Field(ge=1, le=1_000_000)]
-    end_offsets: Annotated[dict[Partition, Offset], Field(max_length=limits.COMMIT_PARTITIONS_MAX)] = {}
+    end_offsets: Annotated[dict[Partition, Offset], Field(max_length=limits.REQUEST_PARTITIONS_MAX)] = {}
     replica_racks: (
         Annotated[
             tuple[
                 Annotated[tuple[NamedId, ...], Field(max_length=limits.PARTITION_RACKS_MAX, fail_fast=True)],
                 ...,
             ],
-            Field(max_length=limits.COMMIT_PARTITIONS_MAX, fail_fast=True),
+            Field(max_length=limits.REQUEST_PARTITIONS_MAX, fail_fast=True),
         ]
         | None
     ) = None
@@ -866,8 +897,8 @@ class Problem(AnswerModel):
     """A problem document (RFC 9457), `application/problem+json`, with Kafka's code and name.
 
     `field` names what is wrong in the request, as a path of names and numbers joined by dots. `member_id` stands with
-    MEMBER_ID_REQUIRED and FENCED_INSTANCE_ID, `url` and `node_id` with NOT_COORDINATOR, `limit` and `setting` with what
-    is over a limit: the number, and the name of what sets it.
+    MEMBER_ID_REQUIRED and FENCED_INSTANCE_ID, `url` and `node_id` with NOT_COORDINATOR, `limit` and `limit_name` with
+    what is over a limit, and `setting` where an operator can set that limit: by the setting of this name.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -885,6 +916,7 @@ class Problem(AnswerModel):
     node_id: str | None = None
     url: str | None = None
     limit: int | None = None
+    limit_name: str | None = None
     setting: str | None = None
 
 
@@ -893,6 +925,38 @@ class Upgraded(AnswerModel):
 
 
 class HealthAnswer(AnswerModel):
-    """`status` is "ok", or why not: "loading", "draining"."""
+    """The process answers: `status` is "ok"."""
 
     status: str
+
+
+class ShardCondition(AnswerModel):
+    """A shard that the node does not serve now. `error` is the kind of what keeps it from being loaded, in a word."""
+
+    shard: int
+    state: str
+    error: str | None = None
+
+
+class ReadinessAnswer(AnswerModel):
+    """The node serves groups: `status` is "ok". `shards` counts the node's shards by state.
+
+    `unavailable_shards`: those that are not served now, one by one; their groups are refused, all others served.
+    `damaged_group_count`: groups of the shards that are served which are shut off, each by itself.
+    `append_age_ms`: for how long the oldest write of the store has been under way, 0 where none is.
+    """
+
+    status: str
+    shards: dict[str, int]
+    unavailable_shards: tuple[ShardCondition, ...]
+    damaged_group_count: int
+    append_age_ms: int = 0
+
+
+class NotReady(Problem):
+    """Why the node serves no groups now; the rest as in `ReadinessAnswer`."""
+
+    shards: dict[str, int]
+    unavailable_shards: tuple[ShardCondition, ...]
+    damaged_group_count: int
+    append_age_ms: int = 0

@@ -7,14 +7,17 @@ text, a group of 10,000 members costs little memory, and what is stored is what 
 import json
 from typing import Any, Final
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, JsonValue
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, JsonValue, TypeAdapter, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
+
+from rallypoint.protocol.text import SHOWN_CHARACTERS_MAX, check_utf8
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 """Made once: `json.dumps` would make its encoder anew for each value."""
 _decode = json.JSONDecoder().raw_decode
 """What `json.loads` does, without looking for spaces before and behind the value: a canonical text has none."""
+_json_value: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 
 
 class OpaqueJson:
@@ -33,8 +36,12 @@ class OpaqueJson:
 
     @classmethod
     def of(cls, value: JsonValue) -> "OpaqueJson":
-        """Canonical form of a parsed JSON value. Raises ValueError where it has no JSON form (NaN, an infinity)."""
-        return cls(_canonical(value))
+        """Canonical form of a parsed JSON value. Raises ValueError where it has no JSON form (NaN, an infinity), or one
+        that is not to be written in UTF-8.
+        """
+        text = _canonical(value)
+        check_utf8(text)
+        return cls(text)
 
     @property
     def value(self) -> JsonValue:
@@ -62,6 +69,24 @@ class OpaqueJson:
         cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         return {"description": "Any JSON value; opaque to the coordinator."}
+
+
+def check_json(value: object) -> None:
+    """ValueError, in one line, unless it is a JSON value as the models of `messages` have them: made of dicts with
+    texts for keys, lists, texts, numbers, true, false and null, not nested too deep, and to be written in UTF-8.
+    """
+    try:
+        OpaqueJson.of(_json_value.validate_python(value))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        if isinstance(fault["input"], list | dict):  # a limit of pydantic's, and perhaps too deep to be shown
+            raise ValueError("it is nested too deep") from error
+        shown = repr(fault["input"])[:SHOWN_CHARACTERS_MAX]
+        if fault["loc"][-1:] == ("[key]",):
+            raise ValueError(f"the key {shown} is no text") from error
+        raise ValueError(f"{shown} is a {type(fault['input']).__name__}") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def _validate(value: Any) -> OpaqueJson:

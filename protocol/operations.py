@@ -1,6 +1,6 @@
 """Every operation of the contract: its name, its path, its models, and whether it may wait.
 
-One table, so that the door, the OpenAPI document, the clients and the sessions cannot disagree. Paths are
+One table, so that the API, the OpenAPI document, the clients and the channels cannot disagree. Paths are
 templates of RFC 6570's simplest level; `path_of` fills them, percent-encoding each id once.
 """
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from protocol import messages as m
+from rallypoint.protocol import messages as m
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,11 @@ EVENTS = Operation(
 )  # fmt: skip
 """Not among `OPERATIONS`, whose answers end: this one is a stream of `answer`s, one in the data of each event."""
 
-SESSION = Operation(
-    "session", "GET", "/v1/session", None, m.Upgraded, False,
+CHANNEL = Operation(
+    "channel", "GET", "/v1/channel", None, m.Upgraded, False,
     "A WebSocket for the calls of many members, which tells them of rebalances as they begin",
 )  # fmt: skip
-"""Not among `OPERATIONS` either: `protocol.session_messages` has what is said on it."""
+"""Not among `OPERATIONS` either: `protocol.channel_messages` has what is said on it."""
 
 OPERATIONS = (
     COORDINATOR,

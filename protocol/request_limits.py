@@ -1,6 +1,6 @@
-"""How much one request may hold, as the settings say, and which error says that it holds more.
+"""How much one request may hold, and which error says that it holds more.
 
-One table: every text, list, map and opaque value of a request, its setting, its code. The models refuse what is above
+One table: every text, list, map and opaque value of a request, its limit, its code. The models refuse what is above
 the contract's ceilings (`protocol.limits`); `ceiling_excess` finds the row of such a refusal, so that both are told in
 the same words. A field that is in no row, and in no row of `EXEMPT`, fails the tests.
 """
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from protocol import limits
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.protocol import limits
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 
 MEMBER_ID_EXTRA = limits.MEMBER_ID_LENGTH_MAX - limits.ID_LENGTH_MAX
 """Characters by which a member id may be longer than the client's or the instance's, of which it is made."""
@@ -24,26 +24,27 @@ KEY_SHOWN_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The settings of the same names say why. None is above the ceiling that the contract has for it."""
+    """The contract's limits. Smaller ones may be given, none above the ceiling that the models have for it."""
 
     id_length_max: int = limits.ID_LENGTH_MAX
     topic_length_max: int = limits.ID_LENGTH_MAX
     join_protocols_max: int = limits.PROTOCOLS_MAX
-    protocol_metadata_max_bytes: int = 262_144
-    join_metadata_max_bytes: int = 524_288
+    protocol_metadata_max_bytes: int = limits.METADATA_BYTES_MAX
+    join_metadata_max_bytes: int = limits.JOIN_METADATA_BYTES_MAX
     sync_assignments_max: int = limits.ASSIGNMENTS_MAX
-    assignment_max_bytes: int = 1_048_576
+    assignment_max_bytes: int = limits.ASSIGNMENT_BYTES_MAX
     leave_members_max: int = limits.LEAVERS_MAX
-    heartbeats_max: int = 1_000
+    heartbeats_max: int = limits.HEARTBEATS_MAX
     request_topics_max: int = limits.COMMIT_TOPICS_MAX
-    request_partitions_max: int = limits.COMMIT_PARTITIONS_MAX
+    request_partitions_max: int = limits.REQUEST_PARTITIONS_MAX
     partition_racks_max: int = limits.PARTITION_RACKS_MAX
     lookup_groups_max: int = limits.COORDINATOR_GROUPS_MAX
     list_limit_max: int = limits.LIST_LIMIT_MAX
     preview_entries_max: int = limits.PREVIEW_ENTRIES_MAX
     key_length_max: int = limits.KEY_LENGTH_MAX
     query_parameters_max: int = 10_000
-    json_depth_max: int = 32
+    json_depth_max: int = limits.JSON_DEPTH_MAX
+    json_parts_max: int = limits.JSON_PARTS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Excess:
 
     field: str
     limit: int
-    setting: str
+    limit_name: str
     code: ErrorCode
     detail: str
 
@@ -178,12 +179,12 @@ def _sum_of_values(name: str) -> Find:
 @dataclass(frozen=True, slots=True)
 class LimitRow:
     """One limit of one request. `path`: where the model refuses what is above `ceiling`, with `*` for any entry; None
-    where the model has no ceiling of its own. `extra` is added to the setting.
+    where the model has no ceiling of its own. `extra` is added to the limit.
     """
 
     model: type[m.RequestModel]
     path: str
-    setting: str
+    limit_name: str
     unit: str
     find: Find
     measure: Measure = len
@@ -192,29 +193,29 @@ class LimitRow:
     extra: int = 0
 
     def limit(self, given: RequestLimits) -> int:
-        """The number that counts under these settings."""
-        number: int = getattr(given, self.setting)
+        """The number that counts."""
+        number: int = getattr(given, self.limit_name)
         return number + self.extra
 
     def excess(self, given: RequestLimits, field: str) -> Excess:
         """The refusal of that field."""
         limit = self.limit(given)
         verb = "is" if self.measure is _number else "has"
-        detail = f"{field} {verb} more than {limit}{self.unit}; that is set by {self.setting}."
-        return Excess(field, limit, self.setting, self.code, detail)
+        detail = f"{field} {verb} more than {limit}{self.unit}; {self.limit_name} is fixed."
+        return Excess(field, limit, self.limit_name, self.code, detail)
 
 
 _CHARACTERS = " characters"
 _BYTES = " bytes"
 
 
-def _text(model: type[m.RequestModel], path: str, setting: str = "id_length_max", extra: int = 0) -> LimitRow:
+def _text(model: type[m.RequestModel], path: str, limit_name: str = "id_length_max", extra: int = 0) -> LimitRow:
     """A text: a field (`a`), an entry of a list (`a.*`), a key of a map (`a.*.[key]`), a field of each entry."""
     name, _, rest = path.partition(".*")
     leaf = rest.removeprefix(".")
     find = _field(name) if name == path else _entries(name) if leaf in {"", "[key]"} else _leaves(name, leaf)
     return LimitRow(
-        model, path, setting, _CHARACTERS, find, ceiling=getattr(RequestLimits(), setting) + extra, extra=extra
+        model, path, limit_name, _CHARACTERS, find, ceiling=getattr(RequestLimits(), limit_name) + extra, extra=extra
     )
 
 
@@ -223,22 +224,25 @@ def _member_id(model: type[m.RequestModel], path: str = "member_id") -> LimitRow
 
 
 def _count(
-    model: type[m.RequestModel], name: str, setting: str, what: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
+    model: type[m.RequestModel],
+    name: str,
+    limit_name: str,
+    what: str,
+    code: ErrorCode = ErrorCode.INVALID_REQUEST,
 ) -> LimitRow:
-    return LimitRow(
-        model, name, setting, f" {what}", _field(name), ceiling=getattr(RequestLimits(), setting), code=code
-    )
+    ceiling = getattr(RequestLimits(), limit_name)
+    return LimitRow(model, name, limit_name, f" {what}", _field(name), ceiling=ceiling, code=code)
 
 
 def _partitions(
     model: type[m.RequestModel], name: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
 ) -> tuple[LimitRow, LimitRow]:
     """Of all topics together; the model refuses those of one topic."""
-    setting, unit = "request_partitions_max", " partitions"
-    ceiling = limits.COMMIT_PARTITIONS_MAX
+    limit_name, unit = "request_partitions_max", " partitions"
+    ceiling = limits.REQUEST_PARTITIONS_MAX
     return (
-        LimitRow(model, f"{name}.**", setting, unit, _sum_of_values(name), code=code),
-        LimitRow(model, f"{name}.*", setting, unit, _sum_of_values(name), ceiling=ceiling, code=code),
+        LimitRow(model, f"{name}.**", limit_name, unit, _sum_of_values(name), code=code),
+        LimitRow(model, f"{name}.*", limit_name, unit, _sum_of_values(name), ceiling=ceiling, code=code),
     )
 
 
@@ -317,7 +321,10 @@ TABLE: tuple[LimitRow, ...] = (
     _text(m.PreviewRequest, "partitions.*.[key]", "topic_length_max"),
     _count(m.EventsRequest, "group_ids", "lookup_groups_max", "groups"),
     *(_text(m.EventsRequest, name) for name in ("group_ids.*", "prefix", "cursor")),
-    *(_count(m.PutTopicRequest, x, "request_partitions_max", "partitions") for x in ("end_offsets", "replica_racks")),
+    *(
+        _count(m.PutTopicRequest, x, "request_partitions_max", "partitions")
+        for x in ("end_offsets", "replica_racks")
+    ),
     LimitRow(
         m.PutTopicRequest, "replica_racks.*", "partition_racks_max", " racks", _entries("replica_racks"),
         ceiling=limits.PARTITION_RACKS_MAX,
@@ -346,7 +353,7 @@ EXEMPT: Mapping[tuple[type[m.RequestModel], str], str] = {
 
 
 class RequestChecks:
-    """The table under given settings. A row that asks for no less than the model does costs nothing."""
+    """The table under given limits. A row that asks for no less than the model does costs nothing."""
 
     def __init__(self, given: RequestLimits) -> None:
         self.limits = given

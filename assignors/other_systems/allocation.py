@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from hashlib import md5
 from typing import TypeVar
 
-from assignors.contract import Assignment, GroupSpec, TopicPartition
-from assignors.order import members_in_order, subscribers_by_topic
+from rallypoint.assignors.contract import Assignment, GroupSpec, TopicPartition
+from rallypoint.assignors.order import members_in_order, subscribers_by_topic
 
 Queue = TypeVar("Queue", bound=Hashable)
 
@@ -31,7 +31,7 @@ def allocate(queues: Sequence[Queue], consumers: Sequence[str], owners: Iterable
 def check_consumers(consumers: Sequence[str]) -> None:
     """AllocationError unless there is a consumer, and each is there once."""
     if not consumers:
-        raise AllocationError("consumers: there are none to share out to")
+        raise AllocationError("consumers: there are none to assign queues to")
     seen: set[str] = set()
     for consumer in consumers:
         if consumer in seen:

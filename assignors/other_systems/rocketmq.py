@@ -9,8 +9,17 @@ numbers.
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
-from assignors.allocation import AllocationError, Ring, Rule, allocate, assign_by_topic, check_consumers, digest, runs
-from assignors.contract import Assignment, Assignor, GroupSpec
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
+from rallypoint.assignors.other_systems.allocation import (
+    AllocationError,
+    Ring,
+    Rule,
+    allocate,
+    assign_by_topic,
+    check_consumers,
+    digest,
+    runs,
+)
 
 VIRTUAL_NODES_DEFAULT = 10
 """Points on the circle for each consumer, unless said otherwise."""
@@ -84,7 +93,7 @@ class RocketmqAveragelyAssignor(Assignor):
     """RocketMQ's default rule, topic by topic. On a group's partitions it gives what plain `range` does."""
 
     name: ClassVar[str] = "rocketmq-averagely"
-    reads_claims: ClassVar[bool] = False
+    reads_owned_partitions: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each subscriber of a topic a run of its partitions; the first subscribers get one more.
@@ -95,13 +104,13 @@ class RocketmqAveragelyAssignor(Assignor):
 
 
 class RocketmqByCircleAssignor(Assignor):
-    """RocketMQ's circle, topic by topic: as `roundrobin`, but each topic begins anew with its first subscriber."""
+    """RocketMQ's circle, topic by topic: as `roundrobin`, but each topic begins again with its first subscriber."""
 
     name: ClassVar[str] = "rocketmq-averagely-by-circle"
-    reads_claims: ClassVar[bool] = False
+    reads_owned_partitions: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
-        """Deal each topic's partitions out one by one around its subscribers.
+        """Assign each topic's partitions one by one around its subscribers.
 
         Errors: none. Cost: as `range` without racks. Source: as `allocate_by_circle`.
         """
@@ -112,12 +121,12 @@ class RocketmqConsistentHashAssignor(Assignor):
     """RocketMQ's consistent hash with 10 points each: when a member comes or goes, only its own partitions move."""
 
     name: ClassVar[str] = "rocketmq-consistent-hash"
-    reads_claims: ClassVar[bool] = False
+    reads_owned_partitions: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each partition to the subscriber whose point comes next. How many each gets is left to the hash.
 
-        Errors: none. Cost: 10 digests for each subscriber, anew for topics with other subscribers, and one for each
+        Errors: none. Cost: 10 digests for each subscriber, again for topics with other subscribers, and one for each
         partition. Source: as `allocate_by_hash`.
         """
 
@@ -137,7 +146,7 @@ def _allocate(
     if "" in consumers:
         raise AllocationError("consumers: an empty id names nobody")
     if not queues:
-        raise AllocationError("queues: there are none to share out")
+        raise AllocationError("queues: there are none to assign")
     return allocate(queues, consumers, owners())
 
 

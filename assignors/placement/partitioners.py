@@ -45,7 +45,7 @@ def partition_for_record(explicit: int | None, key: bytes | None, partitions: in
     """The partition that the writer names, else that of the key, else what `keyless` answers.
 
     `keyless` is called only for a record that has neither; an empty key is a key. `partitions` must be at least 1.
-    Errors: ValueError where the partition that was named or answered is none of the topic's.
+    Errors: ValueError if the partition that was named or answered is none of the topic's.
     Source: the order in which Kafka's `KafkaProducer` and its default partitioner look.
     """
     if explicit is None and key is not None:

@@ -1,4 +1,4 @@
-"""What is said on a session, `GET /v1/session`: each message is one JSON text.
+"""What is said on a channel, `GET /v1/channel`: each message is one JSON text.
 
 A client sends calls, with an id of its own choice, and gets one answer to each, in any order. Besides, the service
 sends what nobody asked for: an `event`. The bodies are those of the same operations over HTTP, and so are the problems.
@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Discriminator, Field, TypeAdapter
 
-from protocol import limits, operations
-from protocol import messages as m
-from protocol.operations import Operation
+from rallypoint.protocol import limits, operations
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.operations import Operation
 
 CallId = (
     Annotated[int, Field(ge=0, le=limits.CALL_ID_MAX)]
@@ -92,9 +92,9 @@ class AuthenticateCall(m.RequestModel):
 GroupCall = JoinCall | SyncCall | HeartbeatCall | LeaveCall | CommitCall | FetchCall
 """Calls that go to one group."""
 
-SessionCall = GroupCall | CoordinatorCall | AuthenticateCall
+ChannelCall = GroupCall | CoordinatorCall | AuthenticateCall
 
-SESSION_CALLS: TypeAdapter[SessionCall] = TypeAdapter(Annotated[SessionCall, Discriminator("op")])
+CHANNEL_CALLS: TypeAdapter[ChannelCall] = TypeAdapter(Annotated[ChannelCall, Discriminator("op")])
 """Reads a call."""
 
 AUTHENTICATE = "authenticate"
@@ -114,7 +114,7 @@ OPERATIONS_BY_OP: dict[str, Operation] = {
 """The `op` of each call that is an operation over HTTP too: it has the same body and the same answer."""
 
 
-class SessionAnswer(m.AnswerModel):
+class ChannelAnswer(m.AnswerModel):
     """The one answer to a call. `id` is null where the message was such that it could not be read.
 
     `status` and `body` are what the operation answers over HTTP; of an error the body is a problem document.
@@ -144,14 +144,14 @@ class UnloadedPush(m.AnswerModel):
 
 
 class DrainPush(m.AnswerModel):
-    """The node is stopping: the session ends soon, and no member of it is taken for dead because of that."""
+    """The node is stopping: the channel ends soon, and no member of it is taken for dead because of that."""
 
     event: Literal["drain"] = "drain"
 
 
 class TopicsPush(m.AnswerModel):
     """These topics were registered, or taken out of the registry: who subscribes to a pattern that one of them matches
-    looks again. Nothing of a group, so it goes to each session that carries a member of any.
+    looks again. Nothing of a group, so it goes to each channel that carries a member of any.
     """
 
     event: Literal["topics"] = "topics"

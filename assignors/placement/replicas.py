@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from assignors.order import java_order
+from rallypoint.assignors.order import java_order
 
 Id = TypeVar("Id", int, str)
 """How brokers are named: all by numbers, or all by texts."""
@@ -24,7 +24,7 @@ class PlacementError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Broker(Generic[Id]):
-    """A place for replicas. `rack`: None where it is not known; only `place_by_rack` looks at it."""
+    """A place for replicas. `rack`: None if it is not known; only `place_by_rack` looks at it."""
 
     id: Id
     rack: str | None = None
@@ -57,7 +57,7 @@ def place(
     """Place the first replicas around the list of brokers, and each partition's others at a distance that grows.
 
     The first replica of partition p is at `start_index + p` in the list, going around. The others follow it at a
-    distance that begins with `shift` (`start_index` where it is None) and grows by one each time p has gone around,
+    distance that begins with `shift` (`start_index` if it is None) and grows by one each time p has gone around,
     so that the partitions led by one broker have their followers everywhere.
     `start_partition`: the number of the first of these `partitions`, for a topic that grows; below 0 it is 0.
     Errors: PlacementError for fewer brokers than replicas, a broker listed twice, a number below its least.
@@ -82,7 +82,7 @@ def place_by_rack(
     """Place as `place` does on a list in which the racks alternate, but no rack twice before every rack has one.
 
     The list is not in the order given: racks are sorted by name and take turns, each with its brokers sorted by id.
-    The other arguments are as in `place`. Errors: as in `place`, and where a broker has no rack.
+    The other arguments are as in `place`. Errors: as in `place`, and if a broker has no rack.
     Source: Kafka 2.0.1, `AdminUtils.assignReplicasToBrokers` with racks.
     """
     _check([broker.id for broker in brokers], partitions, replication_factor, start_index, shift)

@@ -7,8 +7,16 @@ this project has no brokers: partition n stands for `0-n`, and partitions come i
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from assignors.allocation import Ring, Rule, allocate, assign_by_topic, check_consumers, digest, runs
-from assignors.contract import Assignment, Assignor, GroupSpec
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
+from rallypoint.assignors.other_systems.allocation import (
+    Ring,
+    Rule,
+    allocate,
+    assign_by_topic,
+    check_consumers,
+    digest,
+    runs,
+)
 
 VIRTUAL_NODES = 160
 """Points on the circle for each consumer; four of them come from one digest."""
@@ -46,7 +54,7 @@ class MetaqDefaultAssignor(Assignor):
     """MetaQ's default rule, topic by topic. With the order of partitions by number it gives what plain `range` does."""
 
     name: ClassVar[str] = "metaq-default"
-    reads_claims: ClassVar[bool] = False
+    reads_owned_partitions: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each subscriber of a topic a run of its partitions; the first subscribers get one more.
@@ -60,13 +68,13 @@ class MetaqConsistentHashAssignor(Assignor):
     """MetaQ's consistent hash, topic by topic: when a member comes or goes, only its own partitions move."""
 
     name: ClassVar[str] = "metaq-consistent-hash"
-    reads_claims: ClassVar[bool] = False
+    reads_owned_partitions: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
         """Give each partition to the subscriber whose point comes next. How many each gets is left to the hash.
 
         Partition n of two topics with the same subscribers goes to the same member, whatever their sizes.
-        Errors: none. Cost: 40 digests for each subscriber, anew for topics with other subscribers, and one for each
+        Errors: none. Cost: 40 digests for each subscriber, again for topics with other subscribers, and one for each
         partition. Source: as `allocate_by_hash`.
         """
 

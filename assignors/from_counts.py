@@ -1,20 +1,22 @@
-"""From counts to partitions: which of its kind each member keeps, and which it is given. How many is decided before."""
+"""From counts to partitions: which of its kind each member keeps, and which it is given. How many it gets is decided
+before.
+"""
 
 from collections.abc import Sequence
 
-from assignors.contract import Assignment
-from assignors.kinds import Kinds
-from assignors.shares import Counts, Shares
+from rallypoint.assignors.contract import Assignment
+from rallypoint.assignors.kinds import Kinds
+from rallypoint.assignors.shares import Counts, Shares
 
 
-def deal(kinds: Kinds, claims: Sequence[Sequence[int]], shares: Shares) -> Assignment:
-    """The assignment with these counts that meets as many claims as they allow.
+def assignment_from_counts(kinds: Kinds, owned: Sequence[Sequence[int]], shares: Shares) -> Assignment:
+    """The assignment with these counts that leaves members as much of what they owned as the counts allow.
 
-    Of a kind that a member is to have less of than it has a claim to, it keeps the first. What is then nobody's is
-    dealt out by number, one to each in turn, so that a member gets something of many topics rather than all of one.
+    If a member is to have less of a kind than it owned, it keeps the first ones. What is then nobody's is assigned by
+    number, one to each member in turn, so that a member gets something of many topics rather than all of one.
     Cost: O(partitions + members that are given any, for each kind and turn).
     """
-    kept = [_kept(numbers, kinds.kind_of, shares.held[member]) for member, numbers in enumerate(claims)]
+    kept = [_kept(numbers, kinds.kind_of, shares.held[member]) for member, numbers in enumerate(owned)]
     nobodys = bytearray(b"\1") * len(kinds.partitions)
     for numbers in kept:
         for number in numbers:
@@ -26,7 +28,7 @@ def deal(kinds: Kinds, claims: Sequence[Sequence[int]], shares: Shares) -> Assig
     takers: list[Counts] = [{} for _ in kinds.sizes]
     for member, counts in enumerate(shares.held):
         for kind, count in counts.items():
-            more = count - shares.claims[member].get(kind, 0)
+            more = count - shares.owned[member].get(kind, 0)
             if more > 0:
                 takers[kind][member] = more
     given = [list(numbers) for numbers in kept]

@@ -1,0 +1,1 @@
+"""Placement beside group assignment: a record's partition (`partitioners`), and a partition's replicas (`replicas`)."""
