@@ -1,1 +1,1 @@
-"""The server: rules (`core`), memory (`storage`), hands (`runtime`), door (`http`), and `main`, which joins them."""
+"""The server: the rules (`core`), `storage`, the `runtime`, the HTTP server (`http`), and `main`, which joins them."""

@@ -8,10 +8,11 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, Self
 
-from coordinator.core.effects import (
+from rallypoint.coordinator.core.effects import (
     Event,
     GroupFrozen,
     GroupRemoved,
@@ -22,10 +23,11 @@ from coordinator.core.effects import (
     OffsetsReset,
     RebalanceBegan,
     RebalanceHeld,
+    Removal,
     SessionExpired,
     SyncPhaseEnded,
 )
-from coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.storage.contract import AppendFigures
 
 log = logging.getLogger("rallypoint.groups")
 
@@ -42,6 +44,30 @@ def _time_of(record: logging.LogRecord) -> str:
 
 def _instant(at_ms: float) -> str:
     return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class FaultCounter(logging.Handler):
+    """Calls back for each record with a traceback: a fault of ours is logged so, and nothing else is.
+
+    What a store reports, or a client does, is said in a line. In force from `with` to its end.
+    """
+
+    def __init__(self, on_fault: Callable[[], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._on_fault = on_fault
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record."""
+        # Of a caller that said `exc_info=False` it is False, whatever the type says.
+        if record.exc_info and record.exc_info[0] is not None:
+            self._on_fault()
+
+    def __enter__(self) -> Self:
+        logging.getLogger().addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger().removeHandler(self)
 
 
 class TextFormatter(logging.Formatter):
@@ -117,19 +143,29 @@ class EventLog:
         elif isinstance(event, SessionExpired):
             log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, _why_dropped(event))
         elif isinstance(event, GroupRemoved):
-            log.info("group %s: %s, with its offsets", event.group_id, event.cause)
+            log.info("group %s: %s, with its offsets", event.group_id, _REMOVED[event.cause])
         elif isinstance(event, OffsetsReset):
             topics = ", ".join(sorted({topic for topic, _, _ in event.offsets}))
             log.info("group %s: %d offsets reset to %s, of %s", event.group_id, len(event.offsets), event.to, topics)
         elif isinstance(event, OffsetsRemoved):
             topics = ", ".join(sorted({topic for topic, _ in event.partitions}))
-            log.info("group %s: %d offsets %s, of %s", event.group_id, len(event.partitions), event.cause, topics)
+            count = len(event.partitions)
+            offsets = "1 offset was" if count == 1 else f"{count} offsets were"
+            log.info("group %s: %s %s, of %s", event.group_id, offsets, _REMOVED[event.cause], topics)
 
     def appended(self, figures: AppendFigures) -> None:
         """Not told: metrics have it."""
 
     def parked(self, delta: int) -> None:
         """Not told: metrics have it."""
+
+
+_REMOVED = {
+    Removal.DELETED: "deleted",
+    Removal.EXPIRED: "removed as unused for too long",
+    Removal.TOPIC_DELETED: "deleted with the topic",
+}
+"""What became of a group, or of committed offsets."""
 
 
 def _why_dropped(event: SessionExpired) -> str:

@@ -1,11 +1,12 @@
-"""The service as a process: settings → store → service → door, and the way back.
+"""The service as a process: settings → store → service → API, and the way back.
 
 The start: the store is opened, the port is bound, and calls are answered (with COORDINATOR_LOAD_IN_PROGRESS) while
 the groups load; when they are there, the one line `listening on URL` goes to standard output.
 
-The stop (SIGTERM or SIGINT): sessions are warned, readiness is false and new calls are refused, calls that wait are
-answered, appends under way finish, sessions are closed, the listener and the connections close, the store closes. A
-second signal ends the process at once.
+The stop (SIGTERM or SIGINT): channels are warned, readiness is false and new calls are refused, calls that wait are
+answered, appends under way finish, channels are closed, the listener and the connections close, the store closes. That
+takes `drain_timeout_ms` and `REST_SECONDS` at the most, counted from the signal: then the process ends as it is,
+whatever the disk does. What was acknowledged is durable. A second signal ends the process at once.
 
 Garbage is collected by `Collector`, from before the groups load.
 """
@@ -14,46 +15,61 @@ import asyncio
 import errno
 import logging
 import os
-import resource
 import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, fields
-from time import monotonic
+from dataclasses import dataclass
+from time import sleep
 
-import uvloop
 from aiohttp import web
 
-from coordinator.collector import Collector
-from coordinator.core.commands import Rules
-from coordinator.core.effects import Event
-from coordinator.http.app import Door
-from coordinator.http.connections import DoorServer
-from coordinator.http.event_stream import StreamLimits
-from coordinator.http.hosts import host_of_authority
-from coordinator.http.inputs import BodyLimits, ConnectionLimits
-from coordinator.http.security import SecurityPolicy
-from coordinator.http.session import SessionLimits
-from coordinator.logs import EventLog, write_log
-from coordinator.metrics import Metrics
-from coordinator.runtime.capacity import NodeCapacity
-from coordinator.runtime.clock import SystemClock
-from coordinator.runtime.feed import EventFeed
-from coordinator.runtime.observer import Observer
-from coordinator.runtime.ownership import NodeAddress, SoleOwner
-from coordinator.runtime.service import Service
-from coordinator.settings import Settings
-from coordinator.storage.contract import AppendFigures, BatchLimits, StorageError
-from coordinator.storage.engines import open_store
-from protocol.request_limits import RequestLimits
+from rallypoint.coordinator.collector import Collector
+from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.http.admission import limits_within
+from rallypoint.coordinator.http.api import HttpApi
+from rallypoint.coordinator.http.connections import HttpServer
+from rallypoint.coordinator.http.hosts import host_of_authority
+from rallypoint.coordinator.http.inputs import ConnectionLimits
+from rallypoint.coordinator.http.security import SecurityPolicy
+from rallypoint.coordinator.limits import limits_of
+from rallypoint.coordinator.logs import EventLog, FaultCounter, write_log
+from rallypoint.coordinator.metrics import Metrics
+from rallypoint.coordinator.runtime.clock import SystemClock
+from rallypoint.coordinator.runtime.faults import each
+from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.coordinator.runtime.node import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.observer import Observer
+from rallypoint.coordinator.runtime.service import Service
+from rallypoint.coordinator.settings import Settings
+from rallypoint.coordinator.storage.contract import AppendFigures, StorageError
+from rallypoint.coordinator.storage.engines import open_store
+
+try:
+    import resource
+except ImportError:  # of a system that is not like Unix
+    IS_LIKE_UNIX = False
+else:
+    IS_LIKE_UNIX = True
+try:
+    import uvloop
+except ImportError:  # it is not made for every system
+    HAS_UVLOOP = False
+else:
+    HAS_UVLOOP = True
 
 LISTEN_BACKLOG = 4096
 """Connections that may wait to be taken; the system may cut it lower. A deploy reconnects every member at once."""
 CLOSE_SECONDS = 1.0
 """How long connections may take to send their last answers, once the service has answered everything."""
+
+REST_SECONDS = 1.5
+"""How much longer than its drain a stop may take: for the last answers, and for the store to close."""
+LAST_WORDS_SECONDS = 0.1
+"""How long the line that says that a stop took too long may take to be written."""
 
 log = logging.getLogger("rallypoint")
 
@@ -64,44 +80,59 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Tells each of several observers."""
+    """Tells each of several observers, whatever becomes of one."""
 
     members: tuple[Observer, ...]
 
     def event(self, event: Event) -> None:
         """Something happened to a group."""
-        for member in self.members:
-            member.event(event)
+        each(self.members, lambda member: member.event(event))
 
     def appended(self, figures: AppendFigures) -> None:
         """The store wrote something."""
-        for member in self.members:
-            member.appended(figures)
+        each(self.members, lambda member: member.appended(figures))
 
     def parked(self, delta: int) -> None:
         """So many more calls wait."""
-        for member in self.members:
-            member.parked(delta)
+        each(self.members, lambda member: member.parked(delta))
 
 
-def run(settings: Settings, version: str) -> None:
-    """Serve until a signal comes. Raises StartError, and SettingsError for a token file that cannot be used."""
+def run(settings: Settings, version: str, given: Mapping[str, int] | None = None) -> None:
+    """Serve until a signal comes. `given`: limits by name, for tests, as `limits_of` takes them.
+
+    Raises StartError, and SettingsError for a token file that cannot be used.
+    """
+    if not IS_LIKE_UNIX:
+        raise StartError("The service runs on Linux, macOS and systems like them. Members run here, too.")
     write_log(settings.log_level, settings.log_format)
-    raise_file_limit()
-    uvloop.run(serve(settings, version, lambda url: print(f"listening on {url}", flush=True)))
+    files_max = raise_file_limit()
+    serving = serve(settings, version, lambda url: print(f"listening on {url}", flush=True), files_max, given)
+    if HAS_UVLOOP:
+        uvloop.run(serving)
+    else:
+        log.warning("uvloop is not installed, so the service runs on asyncio's own event loop, which is slower")
+        asyncio.run(serving)
 
 
-async def serve(settings: Settings, version: str, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `announce` gets the URL once groups are served."""
-    stop = watch_signals()
+async def serve(
+    settings: Settings,
+    version: str,
+    announce: Callable[[str], None],
+    files_max: int | None,
+    given: Mapping[str, int] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; `announce` gets the URL once groups are served. `files_max`: of open files."""
+    stop = watch_signals(settings.drain_timeout_ms / 1000 + REST_SECONDS)
     token_hashes = settings.token_hashes()
+    limits = limits_of(settings, given)
     async with AsyncExitStack() as open_parts:
         metrics = Metrics(version, settings.metrics_groups_max)
-        clock = SystemClock()
-        feed = EventFeed(secrets.token_hex(4), settings.events_kept_max, clock.now_ms)
+        open_parts.enter_context(FaultCounter(metrics.met_fault))
+        clock = SystemClock(metrics.stalled)
+        feed = EventFeed(secrets.token_hex(4), settings.events_kept_max, clock.shown_ms)
         observers = Observers((metrics, EventLog(), feed))
         try:
-            store = await open_store(settings.storage, batch_limits_of(settings), observers.appended)
+            store = await open_store(settings.storage, limits.batch, observers.appended)
         except StorageError as error:
             raise StartError(f"The storage {settings.storage} cannot be opened: {error}.") from error
         open_parts.push_async_callback(store.close)
@@ -117,41 +148,47 @@ async def serve(settings: Settings, version: str, announce: Callable[[str], None
             clock=clock,
             ownership=SoleOwner(address),
             address=address,
-            rules=rules_of(settings),
+            rules=limits.rules,
             shards=settings.shards,
             draw_id=lambda: secrets.token_hex(16),
             observer=observers,
-            preview_size_max=settings.preview_size_max,
-            capacity=capacity_of(settings),
+            preview_size_max=limits.preview_size_max,
+            capacity=limits.capacity,
+            release=version,
         )
         metrics.watch(service)
-        door = Door(
+        api = HttpApi(
             service,
             metrics,
             policy=policy_of(settings, url, token_hashes),
-            limits=BodyLimits(settings.max_body_bytes, settings.max_sync_bytes, settings.body_timeout_ms),
+            limits=limits.bodies,
             feed=feed,
-            stream_limits=stream_limits_of(settings),
+            stream_limits=limits.streams,
             version=version,
             metrics_need_token=settings.metrics_need_token,
-            requests=request_limits_of(settings),
-            connections=connection_limits_of(settings),
-            session_limits=session_limits_of(settings),
+            requests=limits.requests,
+            connections=connections_within(limits.connections, files_max, settings.model_fields_set),
+            channel_limits=limits.channels,
         )
-        server = DoorServer(door)
+        metrics.watch_connections(api.admission)
+        server = HttpServer(api, files_max)
         runner = web.ServerRunner(server, shutdown_timeout=CLOSE_SECONDS)
         await runner.setup()
         open_parts.push_async_callback(runner.cleanup)
-        await open_parts.enter_async_context(Collector(server, monotonic))
+        await open_parts.enter_async_context(Collector(server))
         for listener in listeners:
             await web.SockSite(runner, listener, backlog=LISTEN_BACKLOG).start()
         if await started(service, stop):
             announce(local_url)
             log.info("serving %s as node %s, advertised as %s", settings.storage, settings.node_id, url)
             await stop.wait()
-        door.sessions.warn_of_drain()
+        await api.channels.warn_of_drain()
         await drain(service, settings.drain_timeout_ms)
-        await door.sessions.close()
+        try:
+            async with asyncio.timeout(REST_SECONDS - CLOSE_SECONDS):
+                await api.channels.close()
+        except TimeoutError:
+            log.info("some clients do not answer the goodbye of their channel; their connections are cut")
         feed.close()
     log.info("stopped")
 
@@ -184,70 +221,6 @@ async def drain(service: Service, timeout_ms: int) -> None:
 
 
 # --- what the parts need
-
-
-def rules_of(settings: Settings) -> Rules:
-    """The settings that the rules of groups ask for."""
-    return Rules(
-        group_pending_max=settings.group_pending_max,
-        group_offsets_max=settings.group_offsets_max,
-        subscription_topics_max=settings.subscription_topics_max,
-        request_partitions_max=settings.request_partitions_max,
-        topics_max=settings.topics_max,
-        topics_partitions_max=settings.topics_partitions_max,
-        topics_racks_max_bytes=settings.topics_racks_max_bytes,
-        group_min_session_timeout_ms=settings.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=settings.group_max_session_timeout_ms,
-        group_initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-        group_max_size=settings.group_max_size,
-        new_member_join_timeout_ms=settings.new_member_join_timeout_ms,
-        offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
-        parked_call_max_wait_ms=settings.parked_call_max_wait_ms,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        disconnect_grace_ms=settings.disconnect_grace_ms,
-        rebalance_history_max=settings.rebalance_history_max,
-        rebalance_cooldown_ms=settings.rebalance_cooldown_ms,
-        rebalance_cooldown_max_ms=settings.rebalance_cooldown_max_ms,
-        rebalance_freeze_max_ms=settings.rebalance_freeze_max_ms,
-        offsets_retention_ms=settings.offsets_retention_ms,
-        offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
-    )
-
-
-def stream_limits_of(settings: Settings) -> StreamLimits:
-    """The settings of event streams."""
-    return StreamLimits(
-        settings.event_streams_max, settings.events_heartbeat_interval_ms, settings.events_write_timeout_ms
-    )
-
-
-def batch_limits_of(settings: Settings) -> BatchLimits:
-    """What one write of the store may hold."""
-    return BatchLimits(writes_max=settings.storage_batch_writes_max, bytes_max=settings.storage_batch_bytes_max)
-
-
-def request_limits_of(settings: Settings) -> RequestLimits:
-    """How much a request may hold."""
-    return RequestLimits(**_of_the_same_names(RequestLimits, settings))
-
-
-def connection_limits_of(settings: Settings) -> ConnectionLimits:
-    """How many connections there may be, and how large the head of a request."""
-    return ConnectionLimits(**_of_the_same_names(ConnectionLimits, settings))
-
-
-def session_limits_of(settings: Settings) -> SessionLimits:
-    """How many sessions, and how much of each."""
-    return SessionLimits(**_of_the_same_names(SessionLimits, settings))
-
-
-def capacity_of(settings: Settings) -> NodeCapacity:
-    """How much the node takes on."""
-    return NodeCapacity(**_of_the_same_names(NodeCapacity, settings))
-
-
-def _of_the_same_names(limits: type, settings: Settings) -> dict[str, int]:
-    return {field.name: getattr(settings, field.name) for field in fields(limits)}
 
 
 def policy_of(settings: Settings, url: str, token_hashes: tuple[str, ...]) -> SecurityPolicy:
@@ -319,14 +292,17 @@ def _why_not_bound(host: str, port: int, error: OSError) -> str:
 # --- the process
 
 
-def watch_signals() -> asyncio.Event:
-    """An event that the first SIGTERM or SIGINT sets. The second ends the process, with status 1."""
+def watch_signals(stop_within_s: float) -> asyncio.Event:
+    """An event that the first SIGTERM or SIGINT sets. The process ends with status 1 where it has not by itself so many
+    seconds later, and at once where a second one comes.
+    """
     stop = asyncio.Event()
 
     def on_signal() -> None:
         if stop.is_set():
             log.warning("a second signal: stopping at once")
             os._exit(1)
+        end_within(stop_within_s)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -334,11 +310,51 @@ def watch_signals() -> asyncio.Event:
     return stop
 
 
-def raise_file_limit() -> None:
-    """Allow as many open files as the system lets this process have: each connection is one."""
+def connections_within(
+    limits: ConnectionLimits, files_max: int | None, given: Collection[str] = ()
+) -> ConnectionLimits:
+    """The limits of connections that the process can keep. What it lowers stands in the log, as a warning where the
+    setting is among those that somebody has `given`.
+    """
+    if files_max is None:
+        return limits
+    lowered = limits_within(limits, files_max)
+    kept = (lowered.connections_max, lowered.unauthenticated_connections_max, files_max)
+    taken = "%d connections are taken, and %d more that have not authenticated: the process may have %d open files"
+    if "connections_max" in given and limits.connections_max > lowered.connections_max:
+        log.warning(f"{taken}, and connections_max is set to %d", *kept, limits.connections_max)
+    elif lowered != limits:
+        log.info(taken, *kept)
+    return lowered
+
+
+def end_within(seconds: float) -> None:
+    """End the process with status 1 after that time, if it is there still.
+
+    By a thread, since the event loop, or the interpreter in its own end, may wait for a thread that waits for a disk.
+    """
+
+    def end() -> None:
+        # The log may be on the same disk.
+        threading.Thread(target=log.error, args=("the stop took too long: ending as it is",), daemon=True).start()
+        sleep(LAST_WORDS_SECONDS)
+        os._exit(1)
+
+    timer = threading.Timer(seconds - LAST_WORDS_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+
+
+def raise_file_limit() -> int | None:
+    """Allow as many open files as the system lets this process have: each connection is one.
+
+    Returns how many; None where there is no limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:
             log.warning("the limit of open files stays at %d: %s", soft, error)
+            hard = soft
+    return None if hard == resource.RLIM_INFINITY else hard

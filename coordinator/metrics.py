@@ -1,15 +1,16 @@
-"""What is counted, and how Prometheus sees it. Nothing is decided by a figure of this room.
+"""What is counted, and how Prometheus sees it. No metric decides anything.
 
-`Metrics` stands on two sides: the runtime tells it events (its `Observer`), the door tells it requests and asks for the
-page. Counters and histograms are fed as things happen; what belongs to a group is read at the scrape from the
-service's view, so that a group that is gone leaves no series behind.
+`Metrics` has two callers: the runtime reports events (it is an `Observer`), and the HTTP server reports requests and
+renders the page. Counters and histograms are fed as things happen; what belongs to a group is read at the scrape from
+the service's view, so that a group that is gone leaves no series behind.
 """
 
+import asyncio
 import platform
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,8 +24,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
-from coordinator.core.commands import Trigger
-from coordinator.core.effects import (
+from rallypoint.coordinator.core.commands import Trigger
+from rallypoint.coordinator.core.effects import (
     Event,
     GroupSummary,
     JoinPhaseEnded,
@@ -36,7 +37,8 @@ from coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
-from coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.runtime.condition import Condition, why_not_ready
+from rallypoint.coordinator.storage.contract import AppendFigures
 
 GROUP_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
 
@@ -45,6 +47,9 @@ REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 """Seconds: from a rebalance nobody notices to Kafka's default rebalance timeout."""
 APPEND_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+STALL_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 300)
+LAGS_AT_ONCE_MAX = 20_000
+"""Committed offsets of which the lag is summed before others have their turn, if they are of several groups."""
 SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
@@ -55,6 +60,9 @@ class GroupView(Protocol):
     def summaries(self) -> Mapping[str, GroupSummary]:
         """Every group that exists, by its id."""
 
+    def committed_count(self, group_id: str) -> int:
+        """How many committed offsets the group's lag is summed over."""
+
     def lag(self, group_id: str) -> int | None:
         """End offsets minus committed offsets, summed; None where no end offset is known."""
 
@@ -62,13 +70,32 @@ class GroupView(Protocol):
 class Watched(Protocol):
     """The service, as a scrape sees it."""
 
-    @property
-    def phase(self) -> str:
-        """ "ready" when groups are served."""
+    def condition(self) -> Condition:
+        """What the node can do now."""
 
     @property
     def view(self) -> GroupView:
         """Its groups, as far as they may be seen."""
+
+
+class Connections(Protocol):
+    """The connections of the API, as a scrape sees them; `coordinator.http.admission` has the real ones."""
+
+    @property
+    def authenticated_max(self) -> int:
+        """Most of those that have authenticated."""
+
+    @property
+    def unauthenticated_max(self) -> int:
+        """Most of those that have not."""
+
+    @property
+    def authenticated_count(self) -> int:
+        """Those that have authenticated."""
+
+    @property
+    def unauthenticated_count(self) -> int:
+        """Those that have not."""
 
 
 class Metrics:
@@ -102,21 +129,33 @@ class Metrics:
         self._request_children: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         self._parked = Gauge("rallypoint_parked_calls", "Calls whose answer is held back now.", registry=registry)
         self._streams = Gauge("rallypoint_event_streams", "Event streams that are open now.", registry=registry)
-        self._sessions = Gauge("rallypoint_sessions", "Sessions that are open now.", registry=registry)
-        self._session_calls = Counter(
-            "rallypoint_session_calls",
-            "Calls answered on sessions, by operation and outcome, as of requests.",
+        self._connections = Gauge(
+            "rallypoint_connections", "Connections that are open now, by state.", ("state",), registry=registry
+        )
+        self._connections_max = Gauge(
+            "rallypoint_connections_max",
+            "Most connections by state: as set, or as many as the limit of open files allows.",
+            ("state",),
+            registry=registry,
+        )
+        self._connections_cut = Counter(
+            "rallypoint_connections_cut", "Connections that the service cut, by why.", ("reason",), registry=registry
+        )
+        self._channels = Gauge("rallypoint_channels", "Channels that are open now.", registry=registry)
+        self._channel_calls = Counter(
+            "rallypoint_channel_calls",
+            "Calls answered on channels, by operation and outcome, as of requests.",
             ("operation", "outcome"),
             registry=registry,
         )
         # What comes by the thousand is counted here, and handed on when somebody looks: the library takes a lock.
-        self._session_calls_tally: Tally[tuple[str, str]] = Tally()
+        self._channel_calls_tally: Tally[tuple[str, str]] = Tally()
         self._commits_tally = self._committed_partitions_tally = 0
-        self._session_pushes = Counter(
-            "rallypoint_session_pushes", "What sessions were told unasked, by event.", ("event",), registry=registry
+        self._channel_pushes = Counter(
+            "rallypoint_channel_pushes", "What channels were told unasked, by event.", ("event",), registry=registry
         )
-        self._sessions_closed = Counter(
-            "rallypoint_sessions_closed", "Sessions that have ended, by why.", ("reason",), registry=registry
+        self._channels_closed = Counter(
+            "rallypoint_channels_closed", "Channels that have ended, by why.", ("reason",), registry=registry
         )
         self._events_lost = Counter(
             "rallypoint_events_lost",
@@ -185,11 +224,31 @@ class Metrics:
         self._append_writes = Histogram(
             "rallypoint_append_writes", "Keys in one durable write.", buckets=SIZE_BUCKETS, registry=registry
         )
+        self._stalls = Histogram(
+            "rallypoint_stall_seconds",
+            "Times in which the service stood still and then read what had come, which no deadline counts.",
+            buckets=STALL_BUCKETS,
+            registry=registry,
+        )
+        self._faults = Counter(
+            "rallypoint_faults",
+            "Faults of the service itself that it survived; each stands in the log, in full.",
+            registry=registry,
+        )
         self._groups_max = groups_max
+        self._groups: GroupCollector | None = None
 
     def watch(self, service: Watched) -> None:
         """Show this service's groups from now on. To be called once: the service is made after its observer."""
-        self._registry.register(GroupCollector(service, self._groups_max))
+        self._groups = GroupCollector(service, self._groups_max)
+        self._registry.register(self._groups)
+
+    def watch_connections(self, admission: Connections) -> None:
+        """Show how many connections there are, and may be, from now on."""
+        self._connections_max.labels("authenticated").set(admission.authenticated_max)
+        self._connections_max.labels("unauthenticated").set(admission.unauthenticated_max)
+        self._connections.labels("authenticated").set_function(lambda: admission.authenticated_count)
+        self._connections.labels("unauthenticated").set_function(lambda: admission.unauthenticated_count)
 
     # --- told by the runtime
 
@@ -223,7 +282,15 @@ class Metrics:
         """So many more calls are held back, or fewer."""
         self._parked.inc(delta)
 
-    # --- told and asked by the door
+    def stalled(self, stalled_ms: int) -> None:
+        """So much time did not count: the service stood still, and then read what had come."""
+        self._stalls.observe(stalled_ms / 1000)
+
+    def met_fault(self) -> None:
+        """The service met a fault of its own, which is in the log."""
+        self._faults.inc()
+
+    # --- told and asked by the API
 
     def request_answered(self, operation: str, outcome: str, seconds: float) -> None:
         """One request was answered."""
@@ -234,6 +301,10 @@ class Metrics:
         children[0].inc()
         children[1].observe(seconds)
 
+    def connection_cut(self, reason: str) -> None:
+        """A connection was cut."""
+        self._connections_cut.labels(reason).inc()
+
     def streams_open(self, delta: int) -> None:
         """So many more event streams are open, or fewer."""
         self._streams.inc(delta)
@@ -242,27 +313,39 @@ class Metrics:
         """A stream was so slow that it lost so many events."""
         self._events_lost.inc(count)
 
-    def sessions_open(self, delta: int) -> None:
-        """So many more sessions are open, or fewer."""
-        self._sessions.inc(delta)
+    def channels_open(self, delta: int) -> None:
+        """So many more channels are open, or fewer."""
+        self._channels.inc(delta)
 
-    def session_call(self, operation: str, outcome: str) -> None:
-        """A call on a session was answered."""
-        self._session_calls_tally[operation, outcome] += 1
+    def channel_call(self, operation: str, outcome: str) -> None:
+        """A call on a channel was answered."""
+        self._channel_calls_tally[operation, outcome] += 1
 
-    def session_pushed(self, event: str) -> None:
-        """Something was pushed on a session."""
-        self._session_pushes.labels(event).inc()
+    def channel_pushed(self, event: str) -> None:
+        """Something was pushed on a channel."""
+        self._channel_pushes.labels(event).inc()
 
-    def session_closed(self, reason: str) -> None:
-        """A session has ended."""
-        self._sessions_closed.labels(reason).inc()
+    def channel_closed(self, reason: str) -> None:
+        """A channel has ended."""
+        self._channels_closed.labels(reason).inc()
+
+    async def page(self, accept: str) -> tuple[bytes, str]:
+        """As `expose`; what takes long with many groups is done before it, in turns of the loop."""
+        groups = self._groups
+        looked = None if groups is None else await groups.look()
+        if groups is None or looked is None:
+            return self.expose(accept)
+        groups.looked = looked
+        try:
+            return self.expose(accept)
+        finally:
+            groups.looked = None
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accept` asks for it, else Prometheus' text format."""
-        for (operation, outcome), count in self._session_calls_tally.items():
-            self._session_calls.labels(operation, outcome).inc(count)
-        self._session_calls_tally.clear()
+        for (operation, outcome), count in self._channel_calls_tally.items():
+            self._channel_calls.labels(operation, outcome).inc(count)
+        self._channel_calls_tally.clear()
         self._commits.inc(self._commits_tally)
         self._committed_partitions.inc(self._committed_partitions_tally)
         self._commits_tally = self._committed_partitions_tally = 0
@@ -270,15 +353,40 @@ class Metrics:
         return encode(self._registry), content_type
 
 
+class Looked(NamedTuple):
+    """What was looked at for a scrape: the groups that have series, and the lag of each; None where it is not known."""
+
+    shown: list[str]
+    lags: dict[str, int | None]
+
+
 class GroupCollector:
     """Series of the groups, made at each scrape.
 
-    Cost: O(groups) for the count by state; lag is computed for the groups shown alone.
+    Cost: O(groups) for the count by state; lag is computed for the groups shown alone. `looked`: what was looked at
+    before, in slices; without it, all is in one go.
     """
 
     def __init__(self, service: Watched, groups_max: int) -> None:
+        self.looked: Looked | None = None
         self._service = service
         self._groups_max = groups_max
+
+    async def look(self) -> Looked:
+        """Which groups have series, and the lag of each. A group's is computed in one go: some 30 ms for 200,000."""
+        view = self._service.view
+        looked = Looked(nsmallest(self._groups_max, view.summaries), {})
+        await asyncio.sleep(0)
+        count = 0
+        for group_id in looked.shown:
+            of_group = 1 + view.committed_count(group_id)
+            count += of_group
+            if count > LAGS_AT_ONCE_MAX:
+                count = of_group
+                await asyncio.sleep(0)
+            looked.lags[group_id] = view.lag(group_id)
+        await asyncio.sleep(0)
+        return looked
 
     def describe(self) -> Iterable[Metric]:
         """Called at registration, in place of `collect`."""
@@ -286,18 +394,68 @@ class GroupCollector:
 
     def collect(self) -> Iterator[Metric]:
         """All series that are read rather than counted."""
+        condition = self._service.condition()
         yield GaugeMetricFamily(
-            "rallypoint_ready", "1 while groups are served, else 0.", value=float(self._service.phase == "ready")
+            "rallypoint_ready",
+            "1 while the node serves groups, as its readiness says, else 0.",
+            value=float(why_not_ready(condition) is None),
+        )
+        shards = GaugeMetricFamily("rallypoint_shards", "Shards by state on this node.", labels=("state",))
+        for state, count in condition.shards.items():
+            shards.add_metric((state.value,), count)
+        yield shards
+        yield GaugeMetricFamily(
+            "rallypoint_damaged_groups",
+            "Groups that are shut off because what is stored of them is damaged.",
+            value=condition.damaged_groups,
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_stray_records",
+            "Stored records of which nobody can say to which group or topic they belong.",
+            value=condition.stray_records,
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_unreadable_topics",
+            "Registered topics whose stored record is damaged.",
+            value=condition.unreadable_topics,
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_records_passed_over",
+            "Stored records of kinds that only a newer release knows.",
+            value=condition.records_passed_over,
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_metadata_bytes",
+            "Memory that the metadata of all members takes.",
+            value=condition.metadata_bytes,
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_append_age_seconds",
+            "For how long the oldest durable write has been under way, 0 where none is.",
+            value=condition.append_age_ms / 1000,
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_storage_writable",
+            "1 while something can be stored, 0 after a failure until it can again.",
+            value=float(condition.store.trouble is None),
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_storage_log_bytes",
+            "Size of the write-ahead log of the store.",
+            value=condition.store.log_bytes,
         )
         view = self._service.view
         yield self._states(view)
-        shown = nsmallest(self._groups_max, view.summaries)
+        looked = self.looked
+        if looked is None:
+            looked = Looked(nsmallest(self._groups_max, view.summaries), {})
+        shown = [group_id for group_id in looked.shown if group_id in view.summaries]
         yield GaugeMetricFamily(
             "rallypoint_groups_without_series",
             "Groups beyond the setting metrics_groups_max, which have no series of their own.",
             value=len(view.summaries) - len(shown),
         )
-        yield from self._series(view, shown)
+        yield from self._series(view, shown, looked.lags)
 
     def _states(self, view: GroupView) -> Metric:
         states = GaugeMetricFamily("rallypoint_groups", "Groups by state.", labels=("state",))
@@ -306,7 +464,7 @@ class GroupCollector:
             states.add_metric((state,), tally[state])
         return states
 
-    def _series(self, view: GroupView, shown: Iterable[str]) -> Iterator[Metric]:
+    def _series(self, view: GroupView, shown: Iterable[str], lags: Mapping[str, int | None]) -> Iterator[Metric]:
         labels = ("group_id",)
         members = GaugeMetricFamily("rallypoint_group_members", "Members of the group.", labels=labels)
         generation = GaugeMetricFamily(
@@ -329,7 +487,7 @@ class GroupCollector:
             held.add_metric((group_id,), summary.held_count)
             members.add_metric((group_id,), summary.member_count)
             generation.add_metric((group_id,), summary.generation_id)
-            behind = view.lag(group_id)
+            behind = lags[group_id] if group_id in lags else view.lag(group_id)
             if behind is not None:
                 lag.add_metric((group_id,), behind)
         yield from (members, generation, lag, frozen, held)

@@ -25,17 +25,22 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from coordinator.http.hosts import is_loopback
-from coordinator.storage.engines import StorageUrlInvalid, check_url
-from protocol import limits
+from rallypoint.coordinator.core.commands import REBALANCE_COOLDOWN_MAX_MS, TOPICS_PARTITIONS_MAX
+from rallypoint.coordinator.http.hosts import ANY_HOST, host_of_authority, is_host_name, is_loopback
+from rallypoint.coordinator.storage.engines import StorageUrlInvalid, check_url
+from rallypoint.protocol import limits
+from rallypoint.protocol.environment import ENV_PREFIX, MEMBER_OPTIONS_FROM_ENVIRONMENT
 
-ENV_PREFIX = "RALLYPOINT_"
 CONFIG_VARIABLE = "RALLYPOINT_CONFIG"
 """Names the TOML file where no `--config` does."""
 
 _TOKEN_HASH = re.compile(r"sha256:[0-9a-f]{64}")
 
 INT32_MAX = 2**31 - 1
+
+
+SHOWN_MAX = 60
+"""Characters of a wrong value that are shown."""
 
 
 class SettingsError(Exception):
@@ -54,24 +59,24 @@ def _split_list(value: Any) -> Any:
 TextList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_list)]
 
 
-def _setting(default: Any, section: str, text: str, **bounds: Any) -> Any:
-    return Field(default, description=text, json_schema_extra={"section": section}, **bounds)
+def _setting(default: Any, section: str, text: str, reason: str, **bounds: Any) -> Any:
+    """`text` says what it is, and why the default is what it is; `reason` who changes it, and how they know."""
+    extra: Any = {"section": section, "text": text, "reason": reason}
+    return Field(default, description=f"{text} {reason}", json_schema_extra=extra, **bounds)
 
 
 _ORDERED = (
     ("group_min_session_timeout_ms", "group_max_session_timeout_ms"),
     # A member that sends heartbeats as it is told would expire between two of them.
     ("heartbeat_interval_ms", "group_max_session_timeout_ms"),
-    ("rebalance_cooldown_ms", "rebalance_cooldown_max_ms"),
-    ("max_body_bytes", "max_sync_bytes"),
-    ("protocol_metadata_max_bytes", "join_metadata_max_bytes"),
-    ("topics_max", "topics_partitions_max"),
 )
 """Settings of which the first may not be above the second."""
 
 
 class Settings(BaseSettings):
-    """Every setting of the service. A description says the unit, and why the default is what it is."""
+    """Every setting of the service: what an operator can have a reason to change. All other limits are fixed
+    (`coordinator.limits`).
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=False, validate_default=True
@@ -84,12 +89,14 @@ class Settings(BaseSettings):
         "Listening",
         "Address or name to listen on. The default is reached from this machine alone; any other address needs "
         "`tokens` or `insecure`.",
+        "Change it where members run on other machines.",
         min_length=1,
     )
     port: int = _setting(
         8000,
         "Listening",
         "TCP port to listen on; 0 takes a free one, which the line `listening on URL` names.",
+        "Change it where another program has the port: the start says so.",
         ge=0,
         le=65535,
     )
@@ -97,13 +104,15 @@ class Settings(BaseSettings):
         None,
         "Listening",
         "URL under which clients reach this node, as look-ups of coordinators tell it. By default it is made from "
-        "`host` and `port`, with the machine's name in place of an address like 0.0.0.0: set it behind a proxy, in a "
-        "container, or where clients use another name.",
+        "`host` and `port`, with the machine's name in place of an address like 0.0.0.0.",
+        "Set it behind a proxy, in a container, or where clients use another name: else members are told a URL that "
+        "they cannot reach.",
     )
     node_id: str = _setting(
         "node-1",
         "Listening",
-        "Name of this node in look-ups of coordinators. One node needs no other than the default.",
+        "Name of this node in look-ups of coordinators and in the log.",
+        "Change it where you run several services and want to see which of them answered.",
         min_length=1,
         max_length=255,
     )
@@ -116,32 +125,28 @@ class Settings(BaseSettings):
         "Where groups, offsets and topics are kept: `sqlite:///PATH` (three slashes and a relative path, four for an "
         "absolute one; one process per file, on a local disk) or `memory:` (lost at the stop; for tests). The default "
         "is durable and needs no other service.",
+        "Set it to a path on the disk that you back up.",
     )
     shards: int = _setting(
         50,
         "Storage",
-        "Number of shards that groups are spread over. It must never change once groups are stored; the default is "
-        "Kafka's number of partitions of its offsets topic.",
+        "Number of shards that groups are spread over. The default is Kafka's number of partitions of its offsets "
+        "topic.",
+        "Set it only for a store that was made with another number: it must never change once groups are stored, and "
+        "the start refuses one that does not fit.",
         ge=1,
         le=10_000,
     )
-    storage_batch_writes_max: int = _setting(
-        200_000,
+    storage_append_timeout_ms: int = _setting(
+        5_000,
         "Storage",
-        "Records that one write of the store may hold; a larger change is stored in pieces, and counts with the last "
-        "one that it needs. The default keeps one write from holding up all others. 127 is what an etcd server of "
-        "default settings takes beside the fence: to see how groups live with that.",
-        ge=10,
-        le=200_000,
-    )
-    storage_batch_bytes_max: int = _setting(
-        64 * 1024 * 1024,
-        "Storage",
-        "Bytes of keys and values that one write of the store may hold; beside `storage_batch_writes_max`, whichever "
-        "is reached first. A single record that is larger is refused, so a member's subscription and assignment "
-        "together must fit. An etcd server of default settings takes 1,500,000.",
-        ge=65_536,
-        le=64 * 1024 * 1024,
+        "How long, in milliseconds, a call waits for a write of the store that hangs; then it is refused with "
+        "COORDINATOR_NOT_AVAILABLE, while the write is still tried. Whether it counts is not known then, and to send "
+        "it again is safe. A deletion of very many offsets is written in parts, and has so long for each. Kafka's "
+        "default of `offsets.commit.timeout.ms`.",
+        "Raise it where the disk is known to pause for longer: `rallypoint_append_age_seconds` shows it.",
+        ge=100,
+        le=3_600_000,
     )
 
     # --- groups
@@ -152,6 +157,8 @@ class Settings(BaseSettings):
         "Shortest session timeout, in milliseconds, that a member may ask for; not above "
         "`group_max_session_timeout_ms`. Kafka's default: shorter ones turn a pause of a garbage collector into a "
         "rebalance.",
+        "Lower it where a dead member has to be replaced within seconds; a join that asks for less is refused, and "
+        "names it.",
         ge=1,
         le=INT32_MAX,
     )
@@ -160,6 +167,8 @@ class Settings(BaseSettings):
         "Groups",
         "Longest session timeout, in milliseconds, that a member may ask for. Kafka's default of 30 minutes: so long "
         "may a dead member's partitions stay unread.",
+        "Lower it to bound that time for members whose options you do not set; raise it for members that stand still "
+        "for longer.",
         ge=1,
         le=INT32_MAX,
     )
@@ -168,30 +177,40 @@ class Settings(BaseSettings):
         "Groups",
         "How long, in milliseconds, the first rebalance of an empty group waits for more members. Kafka's default: it "
         "saves one rebalance for each member that starts a moment later. With 0 it waits for ids that were handed out, "
-        "and up to three seconds while sessions begin that have not called a group yet.",
+        "and lingers as any other rebalance (`group_join_linger_ms`).",
+        "Lower it where groups are small and the first record counts; raise it where a deploy of the first members "
+        "takes longer, and the history of rebalances shows one for each.",
         ge=0,
         le=INT32_MAX,
     )
-    group_max_size: int = _setting(
-        INT32_MAX,
+    group_join_linger_ms: int = _setting(
+        500,
         "Groups",
-        "Most members that one group may have. The default is Kafka's, which is no limit in practice.",
-        ge=1,
-        le=INT32_MAX,
+        "How long, in milliseconds from its beginning, a join phase at most goes on for more new members although "
+        "everyone has joined. It ends as soon as nobody new has come to the group for 20 ms, or for half as long as "
+        "they have been coming; so a member that comes alone waits 20 ms. The default is what a thousand processes "
+        "that start together need, and no member notices it.",
+        "Set 0 for rebalances that end at once, as Kafka's do; raise it where one deploy makes several rebalances.",
+        ge=0,
+        le=60_000,
     )
-    new_member_join_timeout_ms: int = _setting(
-        300_000,
+    group_max_size: int = _setting(
+        5_000,
         "Groups",
-        "How long, in milliseconds, a member that has never been in a generation may wait in a join phase before it "
-        "is dropped. Kafka's fixed value.",
+        "Most members that one group may have. Kafka's default is no limit in practice. Ours bounds for how long a "
+        "change of one group holds everyone else up, which grows with its members: with the default some 30 ms of the "
+        "processor, and as much more as the members are more. The most is what one sync may assign to.",
+        "Raise it for a larger group, whose members are refused with it; lower it to notice a program that joins "
+        "without end.",
         ge=1,
-        le=INT32_MAX,
+        le=limits.ASSIGNMENTS_MAX,
     )
     heartbeat_interval_ms: int = _setting(
         3_000,
         "Groups",
-        "How often, in milliseconds, members are told to send heartbeats that do not wait. Kafka's default; it should "
-        "be at most a third of the session timeouts in use.",
+        "How often, in milliseconds, members are told to send heartbeats that do not wait. Kafka's default.",
+        "Lower it together with session timeouts, of which it should be at most a third; raise it where heartbeats "
+        "over HTTP are most of the load.",
         ge=1,
         le=INT32_MAX,
     )
@@ -199,42 +218,19 @@ class Settings(BaseSettings):
         4_096,
         "Groups",
         "Longest metadata of one committed offset, counted in characters as Kafka does. Kafka's default.",
+        "Raise it for clients that keep a checkpoint there: their commits are refused with OFFSET_METADATA_TOO_LARGE.",
         ge=0,
         le=1_048_576,
-    )
-    rebalance_history_max: int = _setting(
-        100,
-        "Groups",
-        "How many of its last rebalances each group remembers, in the store and in memory; one takes about half a "
-        "kilobyte. The default is a busy day of a group that is deployed often. Where it was lowered, the older ones "
-        "go with the next rebalances.",
-        ge=1,
-        le=10_000,
     )
     rebalance_cooldown_ms: int = _setting(
         0,
         "Groups",
         "How long, in milliseconds, after a rebalance what would start another one is held, to start one for all of it "
-        "together; not above `rebalance_cooldown_max_ms`. A group may have its own (`PUT …/cooldown`). The default "
-        "holds nothing, as in Kafka: who has gone is replaced at once.",
+        "together. A group may have its own (`PUT …/cooldown`). The default holds nothing, as in Kafka: who has gone "
+        "is replaced at once.",
+        "Raise it where the history of rebalances shows many in a row, as members come and go.",
         ge=0,
-        le=INT32_MAX,
-    )
-    rebalance_cooldown_max_ms: int = _setting(
-        600_000,
-        "Groups",
-        "Longest cool-down, in milliseconds, that a group may be given. While it runs, partitions of members that are "
-        "gone have no owner; the default keeps that below ten minutes.",
-        ge=0,
-        le=INT32_MAX,
-    )
-    rebalance_freeze_max_ms: int = _setting(
-        900_000,
-        "Groups",
-        "Longest freeze, in milliseconds, that an operator may ask for at once; it may be asked for again. The default "
-        "of a quarter of an hour is a long deploy, and a forgotten freeze ends by itself.",
-        ge=1,
-        le=INT32_MAX,
+        le=REBALANCE_COOLDOWN_MAX_MS,
     )
     offsets_retention_ms: int = _setting(
         604_800_000,
@@ -242,411 +238,164 @@ class Settings(BaseSettings):
         "How long, in milliseconds, a committed offset is kept that nobody uses: after its commit in a group that "
         "never had members; in a group whose members have gone, after they went; in a group of consumers, after the "
         "last commit to a topic that none of them subscribes to. Kafka's default of 7 days, long enough for a group "
-        "that is stopped over a holiday. The longest is a hundred years.",
+        "that is stopped over a holiday. Only time in which the service ran counts: one that was off for a month, or "
+        "starts with its clock years ahead, deletes nothing because of it. However often it starts anew, what it ran "
+        "adds up; pauses of up to forty minutes count as time in which it ran, and only the last 32 longer ones are "
+        "remembered. The longest is a hundred years.",
+        "Set it to how long a group may stand still and go on where it was; lower it where groups of one use each "
+        "fill the store.",
         ge=1,
         le=3_155_760_000_000,
     )
-    offsets_retention_check_interval_ms: int = _setting(
-        600_000,
+    group_offsets_max: int = _setting(
+        200_000,
         "Groups",
-        "How often, in milliseconds, each group is searched for offsets older than `offsets_retention_ms`; a group "
-        "without members and offsets is removed then. Kafka's default of 10 minutes.",
-        ge=1,
-        le=INT32_MAX,
-    )
-
-    # --- requests
-
-    parked_call_max_wait_ms: int = _setting(
-        55_000,
-        "Requests",
-        "How long, in milliseconds, an answer may be held back; then it is 202 and the client asks again. The default "
-        "stays below the 60 seconds at which many proxies cut.",
-        ge=0,
-        le=3_600_000,
-    )
-    max_body_bytes: int = _setting(
-        1_048_576,
-        "Requests",
-        "Largest body of a request, in bytes, other than a sync. One MiB holds a commit of some ten thousand "
-        "partitions.",
-        ge=1_024,
-        le=1_073_741_824,
-    )
-    max_sync_bytes: int = _setting(
-        33_554_432,
-        "Requests",
-        "Largest body of a sync, in bytes, not below `max_body_bytes`: a leader sends everyone's assignment in one. "
-        "At 10,000 members it is about 1.7 MB; the default leaves room for long topic names.",
-        ge=1_024,
-        le=1_073_741_824,
-    )
-    body_timeout_ms: int = _setting(
-        30_000,
-        "Requests",
-        "How long, in milliseconds, a request's body may take to arrive. The default gives a slow line time, and "
-        "keeps stalled clients from holding memory.",
-        ge=1,
-        le=3_600_000,
-    )
-
-    preview_size_max: int = _setting(
-        120_000,
-        "Requests",
-        "Largest preview of an assignment: members and partitions, counted together. It is worked out beside the "
-        "requests and shares the processor with them; the default takes a group of 1,000 members and 100,000 "
-        "partitions, for which that is some seconds.",
+        "Most partitions that a group may have committed offsets of. Beyond it a commit is refused for partitions "
+        "that are new to the group, and goes on for the others. The default bounds for how long what is done to all "
+        "of a group's offsets holds everyone else up, which grows with their number.",
+        "Raise it for a group that reads more partitions: their commits are refused with it.",
         ge=1,
         le=100_000_000,
     )
 
-    # --- event streams
+    # --- the node
 
+    groups_max: int = _setting(
+        100_000,
+        "Capacity",
+        "Most groups on the node. Beyond it no group is created, by a join or a commit; those that are there go "
+        "on, and a node that finds more in its store serves them all. The default is sized for a machine of a few "
+        "gigabytes.",
+        "Fit it to the machine's memory; first joins are refused with it.",
+        ge=1,
+        le=100_000_000,
+    )
+    node_metadata_max_bytes: int = _setting(
+        268_435_456,
+        "Capacity",
+        "Memory, in bytes, that the metadata of the members of all groups may take: their texts, and the topics read "
+        "from them. Beyond it a new member is refused, and one that is there goes on; it may say more than it did "
+        "until the total is a quarter beyond. A join that waits for a write of its group counts already. A member of "
+        "ten topics takes about a kilobyte and a half, one of 10,000 over a megabyte.",
+        "Fit it to the machine's memory; joins of new members are refused with it.",
+        ge=0,
+        le=1_099_511_627_776,
+    )
+    topics_max: int = _setting(
+        10_000,
+        "Capacity",
+        "Most registered topics. Beyond it no topic is added; those that are there can grow and report their ends.",
+        "Raise it for a cluster of more topics: to register one more is refused with it.",
+        ge=1,
+        le=TOPICS_PARTITIONS_MAX,
+    )
+    bodies_max_bytes: int = _setting(
+        134_217_728,
+        "Capacity",
+        "Bytes of all bodies and messages above 64 KiB that are being read, together; the least is the largest body. "
+        "One more is refused, or its channel ends, and may try again. Half of it is kept for large syncs to groups "
+        "that wait for one, and for channels on which members have called. What is made of a body is some three times "
+        "as large, so the default keeps all of it within half a gigabyte.",
+        "Lower it on a machine of little memory; raise it where many large groups rebalance at once, and their syncs "
+        "are refused with it.",
+        ge=limits.SYNC_BYTES_MAX,
+        le=1_099_511_627_776,
+    )
+    connections_max: int = _setting(
+        50_000,
+        "Capacity",
+        "Most connections at the same time that have authenticated: that have sent a request to a path that is not "
+        "public, with a token where one is asked for. One too many gets its refusal in the answer to that request. The "
+        "default is five for each of ten thousand members. Where the process may not open as many files, it is lowered "
+        "at the start, which the log says.",
+        "Fit it to the machine's memory; `rallypoint_connections_max` has the number in force.",
+        ge=1,
+        le=10_000_000,
+    )
+    channels_max: int = _setting(
+        20_000,
+        "Capacity",
+        "Most channels (`GET /v1/channel`) that are open at once; one more is refused, and its members go on over "
+        "HTTP. Each is one of the `connections_max`. The default is two for each of ten thousand members.",
+        "Raise it for more processes than that, once `rallypoint_channels` comes near it.",
+        ge=0,
+        le=10_000_000,
+    )
     event_streams_max: int = _setting(
         100,
-        "Event streams",
+        "Capacity",
         "Most streams of `GET /v1/events` that are open at once; one more is refused. Each is a connection, and some "
         "64 KiB where its client reads slowly.",
+        "Raise it where more dashboards and programs follow events: one too many is refused with it.",
         ge=0,
         le=100_000,
     )
     events_kept_max: int = _setting(
         10_000,
-        "Event streams",
-        "How many events are kept for streams that are slow or come back; of commits as many again. An event that "
-        "names many partitions counts as one more for each ten of them. The default is some twenty megabytes of each "
-        "at most.",
+        "Capacity",
+        "How many events are kept for streams that are slow or come back; of commits as many again. An event of more "
+        "than 2 KiB, with the text that is made of it, counts as one for each 2 KiB. The default is twenty megabytes "
+        "of each at most.",
+        "Raise it where streams that come back are told of a gap, which `rallypoint_events_lost_total` counts.",
         ge=1,
         le=10_000_000,
     )
-    events_heartbeat_interval_ms: int = _setting(
-        15_000,
-        "Event streams",
-        "How often, in milliseconds, a stream that has nothing to tell sends a comment. The default stays below the "
-        "60 seconds, and the 30 of some, at which proxies cut a quiet connection.",
-        ge=10,
-        le=3_600_000,
-    )
-    events_write_timeout_ms: int = _setting(
-        30_000,
-        "Event streams",
-        "How long, in milliseconds, the client of a stream may take nothing of what was sent before its connection is "
-        "cut. It can come back with its cursor.",
-        ge=10,
-        le=3_600_000,
-    )
 
-    # --- sessions
+    # --- waiting, and the network between
 
-    sessions_max: int = _setting(
-        20_000,
-        "Sessions",
-        "Most sessions (`GET /v1/session`) that are open at once; one more is refused. Each is one of the "
-        "`connections_max`. The default is two for each of ten thousand members.",
+    parked_call_max_wait_ms: int = _setting(
+        55_000,
+        "Network",
+        "How long, in milliseconds, an answer may be held back; then it is 202 and the client asks again. The default "
+        "stays below the 60 seconds at which many proxies cut.",
+        "Lower it behind a proxy that cuts sooner: members' calls end with its 504, or with the connection.",
         ge=0,
-        le=10_000_000,
+        le=3_600_000,
     )
     disconnect_grace_ms: int = _setting(
         2_000,
-        "Sessions",
-        "How long, in milliseconds, a member whose own side has ended its session without a leave may take to come "
+        "Network",
+        "How long, in milliseconds, a member whose own side has ended its channel without a leave may take to come "
         "back, where its join names no `disconnect_grace_ms`; then it is taken for dead. Static members have a grace "
         "only where they name one. The default is enough to connect again, and short enough for a process that was "
         "killed.",
+        "Raise it where a proxy is restarted in between and each of its restarts makes a rebalance.",
         ge=0,
         le=INT32_MAX,
     )
-    session_calls_max: int = _setting(
-        1_000,
-        "Sessions",
-        "Most calls of one session that wait for their answers; one more is refused. The default lets a host of a "
-        "thousand members wait for a rebalance on one connection.",
-        ge=1,
-        le=1_000_000,
-    )
-    session_groups_max: int = _setting(
-        1_000,
-        "Sessions",
-        "Most groups of which one session may carry members; a call of a member of one more is refused.",
-        ge=1,
-        le=1_000_000,
-    )
-    session_ping_interval_ms: int = _setting(
+    channel_ping_interval_ms: int = _setting(
         15_000,
-        "Sessions",
-        "After how many milliseconds of silence a session is asked for a sign of life; where none comes within half "
+        "Network",
+        "After how many milliseconds of silence a channel is asked for a sign of life; where none comes within half "
         "as long again, the connection is cut. The default stays below the 60 seconds, and the 30 of some, at which "
         "proxies cut a quiet connection.",
+        "Lower it behind a proxy that cuts sooner: `rallypoint_channels_closed_total` counts them as `lost`.",
         ge=100,
         le=3_600_000,
     )
-    session_unsent_max_bytes: int = _setting(
-        16_777_216,
-        "Sessions",
-        "Bytes that wait to be read by the client of a session, beyond which nothing more is added and the session "
-        "ends. One answer may go past it, so the default holds that of a leader of ten thousand members several times.",
-        ge=65_536,
-        le=1_073_741_824,
+    keep_alive_timeout_ms: int = _setting(
+        630_000,
+        "Network",
+        "How long, in milliseconds, a connection may be idle after a request over HTTP; then it is closed. The default "
+        "is longer than those of the load balancers in use, of which the longest is ten minutes.",
+        "Raise it above what a proxy in front keeps its connections, or that sends a request on one that is being "
+        "closed, and answers 502.",
+        ge=1_000,
+        le=INT32_MAX,
     )
-    session_authenticate_timeout_ms: int = _setting(
-        5_000,
-        "Sessions",
-        "How long, in milliseconds, a session that began without a token may take to send it as its first message. "
-        "Only browsers have to.",
-        ge=100,
-        le=3_600_000,
-    )
-
-    # --- limits: of one request, of a group, of the node
-
-    id_length_max: int = _setting(
-        limits.ID_LENGTH_MAX,
-        "Limits",
-        "Longest group, instance, client or request id, and name of a protocol, in characters; a member id may "
-        "have 64 more, for it is made of one. Kafka has no limit; the default, which is also the ceiling, keeps "
-        "ids fit for a path.",
-        ge=16,
-        le=limits.ID_LENGTH_MAX,
-    )
-    topic_length_max: int = _setting(
-        limits.ID_LENGTH_MAX,
-        "Limits",
-        "Longest name of a topic in a commit, a query or a path, in characters. Kafka's own names end at 249; the "
-        "default is that of ids.",
-        ge=1,
-        le=limits.ID_LENGTH_MAX,
-    )
-    join_protocols_max: int = _setting(
-        limits.PROTOCOLS_MAX,
-        "Limits",
-        "Most protocols that one join may offer. Members offer one or two; the default leaves room for a long "
-        "migration.",
-        ge=1,
-        le=limits.PROTOCOLS_MAX,
-    )
-    protocol_metadata_max_bytes: int = _setting(
-        262_144,
-        "Limits",
-        "Largest metadata of one protocol in a join, in bytes as it is kept (JSON in UTF-8 without spaces); not "
-        "above `join_metadata_max_bytes`. The leader is told that of every member, so it is the size of a join's "
-        "answer. The default holds a subscription of some thousand topics with what is owned of them.",
-        ge=2,
-        le=1_073_741_824,
-    )
-    join_metadata_max_bytes: int = _setting(
-        524_288,
-        "Limits",
-        "Largest metadata of all protocols of a join together, in bytes as it is kept. The service holds this "
-        "much for each member. The default is half of the default body.",
-        ge=2,
-        le=1_073_741_824,
-    )
-    subscription_topics_max: int = _setting(
-        10_000,
-        "Limits",
-        "Most topics that a consumer may subscribe to. Each is counted for the group, and a change of any begins "
-        "a round. The default is far above what one process reads.",
-        ge=1,
-        le=1_000_000,
-    )
-    sync_assignments_max: int = _setting(
-        limits.ASSIGNMENTS_MAX,
-        "Limits",
-        "Most members that a leader's sync may assign to. The default is ten times the largest group that was "
-        "measured.",
-        ge=1,
-        le=limits.ASSIGNMENTS_MAX,
-    )
-    assignment_max_bytes: int = _setting(
-        1_048_576,
-        "Limits",
-        "Largest assignment of one member, in bytes as it is kept (JSON in UTF-8 without spaces). The default "
-        "holds more than a hundred thousand partitions of one topic.",
-        ge=2,
-        le=1_073_741_824,
-    )
-    leave_members_max: int = _setting(
-        limits.LEAVERS_MAX,
-        "Limits",
-        "Most members in one leave. The default lets a host of many members go in one call.",
-        ge=1,
-        le=limits.LEAVERS_MAX,
-    )
-    heartbeats_max: int = _setting(
-        1_000,
-        "Limits",
-        "Most heartbeats in one `POST /v1/heartbeats`. The default takes some ten milliseconds, so that others do not "
-        "wait for long.",
-        ge=1,
-        le=limits.HEARTBEATS_MAX,
-    )
-    request_topics_max: int = _setting(
-        limits.COMMIT_TOPICS_MAX,
-        "Limits",
-        "Most topics in one commit, fetch, deletion or reset of offsets. The default is above what a body of the "
-        "default size holds in practice.",
-        ge=1,
-        le=limits.COMMIT_TOPICS_MAX,
-    )
-    request_partitions_max: int = _setting(
-        limits.COMMIT_PARTITIONS_MAX,
-        "Limits",
-        "Most partitions in one commit or reset of offsets, all topics together, and end offsets or racks in one "
-        "report of a topic. Each of a commit is a record, and all count or none.",
-        ge=1,
-        le=limits.COMMIT_PARTITIONS_MAX,
-    )
-    partition_racks_max: int = _setting(
-        limits.PARTITION_RACKS_MAX,
-        "Limits",
-        "Most racks of one partition of a registered topic. There is one for each replica; the default is above what "
-        "anybody replicates.",
-        ge=1,
-        le=limits.PARTITION_RACKS_MAX,
-    )
-    lookup_groups_max: int = _setting(
-        limits.COORDINATOR_GROUPS_MAX,
-        "Limits",
-        "Most groups in one look-up of coordinators. The default is about what a URL of the default size holds.",
-        ge=1,
-        le=limits.COORDINATOR_GROUPS_MAX,
-    )
-    list_limit_max: int = _setting(
-        limits.LIST_LIMIT_MAX,
-        "Limits",
-        "Most rows on one page of a list. A list that names no limit gets 100, or this where it is less.",
-        ge=1,
-        le=limits.LIST_LIMIT_MAX,
-    )
-    preview_entries_max: int = _setting(
-        limits.PREVIEW_ENTRIES_MAX,
-        "Limits",
-        "Most entries of each list of a preview: members that leave, that join, topics that grow. How many members and "
-        "partitions it comes to is bounded by `preview_size_max`.",
-        ge=1,
-        le=limits.PREVIEW_ENTRIES_MAX,
-    )
-    key_length_max: int = _setting(
-        limits.KEY_LENGTH_MAX,
-        "Limits",
-        "Longest key of a record in a question for its owner, in characters of the query. The default leaves room for "
-        "keys that are small documents.",
-        ge=1,
-        le=limits.KEY_LENGTH_MAX,
-    )
-    query_parameters_max: int = _setting(
-        10_000,
-        "Limits",
-        "Most parameters in the query of a URL. The default lets `request_topics_max` be reached.",
-        ge=1,
-        le=100_000,
-    )
-    json_depth_max: int = _setting(
-        32,
-        "Limits",
-        "Deepest nesting of objects and lists in a body, what is opaque in it included. Subscriptions go six "
-        "levels deep; what reads them later may not be made for a hundred.",
-        ge=8,
-        le=128,
-    )
-    max_url_bytes: int = _setting(
-        65_536,
-        "Limits",
-        "Longest target of a request (path and query), in bytes. The default holds a look-up of a thousand "
-        "groups, or a fetch of as many topics; many proxies take 8 KiB.",
-        ge=1_024,
-        le=1_048_576,
-    )
-    max_header_bytes: int = _setting(
-        8_192,
-        "Limits",
-        "Largest value of a header of a request, in bytes; its name may have as many. The default is that of common "
-        "servers, and holds any token.",
-        ge=1_024,
-        le=1_048_576,
-    )
-    headers_max: int = _setting(
-        128,
-        "Limits",
-        "Most headers of a request. The default is far above what clients and proxies send.",
-        ge=16,
-        le=1_000,
-    )
-    group_pending_max: int = _setting(
-        10_000,
-        "Limits",
-        "Most member ids of a group that are handed out and have not joined yet. Each holds a round open until it "
-        "joins or its session timeout is over, so a flood of first joins must have an end; beyond it a first join "
-        "is told to wait. The default lets ten thousand members start at the same moment.",
-        ge=1,
-        le=10_000_000,
-    )
-    group_offsets_max: int = _setting(
-        1_000_000,
-        "Limits",
-        "Most partitions that a group may have committed offsets of. Beyond it a commit is refused for partitions "
-        "that are new to the group, and goes on for the others. The default keeps a group below a few hundred "
-        "megabytes.",
-        ge=1,
-        le=100_000_000,
-    )
-    group_mailbox_max: int = _setting(
-        10_000,
-        "Limits",
-        "Most calls of a group that wait to be worked on, which they do only while a write of the group is under "
-        "way. The default takes one call of each of ten thousand members.",
-        ge=1,
-        le=10_000_000,
-    )
-    groups_max: int = _setting(
-        100_000,
-        "Limits",
-        "Most groups on the node. Beyond it no group is created, by a join or a commit; those that are there go "
-        "on, and a node that finds more in its store serves them all. The default is sized for a machine of a few "
-        "gigabytes.",
-        ge=1,
-        le=100_000_000,
-    )
-    topics_max: int = _setting(
-        10_000,
-        "Limits",
-        "Most registered topics; not above `topics_partitions_max`. Beyond it no topic is added; those that are "
-        "there can grow and report their ends.",
-        ge=1,
-        le=1_000_000,
-    )
-    topics_partitions_max: int = _setting(
-        1_000_000,
-        "Limits",
-        "Most partitions of all registered topics together. The default is what one topic may have at most.",
-        ge=1,
-        le=100_000_000,
-    )
-    topics_racks_max_bytes: int = _setting(
-        67_108_864,
-        "Limits",
-        "Most that the racks of all registered topics may take together, in bytes as they are kept (JSON in UTF-8 "
-        "without spaces). Beyond it no topic gets more racks than it has. The default holds three racks of fifteen "
-        "characters for each of a million partitions.",
-        ge=0,
-        le=10_000_000_000,
-    )
-    parked_calls_max: int = _setting(
-        100_000,
-        "Limits",
-        "Most calls whose answers are held back at the same time, over all groups of the node. Beyond it a call "
-        "counts (a member has joined, a leader's assignment is stored), but its sender is told to ask again "
-        "instead of waiting. The default is ten calls for each of ten thousand members.",
-        ge=0,
-        le=10_000_000,
-    )
-    connections_max: int = _setting(
-        50_000,
-        "Limits",
-        "Most connections at the same time. One too many gets its refusal in the answer to its first request. The "
-        "default is five for each of ten thousand members; the system's limit of open files may be lower.",
-        ge=1,
-        le=10_000_000,
+    connection_unreachable_timeout_ms: int = _setting(
+        60_000,
+        "Network",
+        "How long, in milliseconds, the system tries to reach the other side of a connection, with what is to be sent "
+        "or, while there is nothing, with probes of its own; then the connection is cut. For machines and lines that "
+        "are gone without a word, which would have kept their connections for an hour; a channel is given up by its "
+        "pings before. The default is longer than most faults that a connection outlives. On Linux; elsewhere the "
+        "system's own patience counts.",
+        "Raise it for lines that are often away for minutes; lower it where machines go without a word and "
+        "`rallypoint_connections` stays up.",
+        ge=1_000,
+        # The system takes half of it as the seconds after which it probes, 32,767 at the most.
+        le=65_535_000,
     )
 
     # --- security
@@ -654,19 +403,21 @@ class Settings(BaseSettings):
     tokens: TextList = _setting(
         (),
         "Security",
-        "Hashes of the bearer tokens that are accepted, `sha256:HEX`, separated by commas; `rallypoint token` draws "
-        "one. Without any, no token is asked for.",
+        "Hashes of the bearer tokens that are accepted, `sha256:HEX`, separated by commas. Without any, no token is "
+        "asked for.",
+        "Set it wherever others are in the network; `rallypoint token` draws one.",
     )
     token_file: Path | None = _setting(
         None,
         "Security",
-        "File with more such hashes, one a line; lines that begin with # are notes. For secrets that are mounted as "
-        "files. It is read once, at the start.",
+        "File with more such hashes, one a line; lines that begin with # are notes. It is read once, at the start.",
+        "Set it where secrets are mounted as files.",
     )
     insecure: bool = _setting(
         False,
         "Security",
-        "Listen beyond this machine although no token is set. Only for a network in which everyone may do everything.",
+        "Listen beyond this machine although no token is set.",
+        "Only for a network in which everyone may do everything.",
     )
     allowed_hosts: TextList = _setting(
         (),
@@ -674,18 +425,21 @@ class Settings(BaseSettings):
         "Host names, besides loopback and that of `advertised_url`, by which the service may be called, separated by "
         "commas; `*` allows any. Others are refused, which keeps out pages that point a name of theirs at this "
         "machine.",
+        "Add the names that a refusal tells you, where clients are to use them.",
     )
     allowed_origins: TextList = _setting(
         (),
         "Security",
         "Origins (`https://console.example.org`), besides the service's own, whose pages may call it and read its "
         "answers, separated by commas. None by default.",
+        "Add that of a console of yours, which is refused by its `Origin`.",
     )
     metrics_need_token: bool = _setting(
         True,
         "Security",
         "Whether `/metrics` needs a token where tokens are set. By default it does: it names groups. Prometheus can "
         "send one (`authorization: credentials_file`).",
+        "Turn it off for a collector that can send none.",
     )
 
     # --- running it
@@ -695,6 +449,7 @@ class Settings(BaseSettings):
         "Running it",
         "Groups that get series of their own in `/metrics`, the first ones in the order of their ids; a gauge counts "
         "the others. The default keeps a scrape small.",
+        "Fit it to what the collector takes; `rallypoint_groups_without_series` says how many are left out.",
         ge=0,
         le=1_000_000,
     )
@@ -703,30 +458,23 @@ class Settings(BaseSettings):
         "Running it",
         "Least serious log line that is written. The default tells of rebalances and expired sessions, not of single "
         "requests.",
+        "Set `debug` while you look for a fault, `warning` where the log is too much.",
     )
     log_format: Literal["text", "json"] = _setting(
         "text",
         "Running it",
         "Form of the log lines on standard error: `text` for people, `json` for collectors, one object a line.",
+        "Set `json` where a collector reads the log.",
     )
     drain_timeout_ms: int = _setting(
         8_000,
         "Running it",
         "How long, in milliseconds, a stop may take to answer waiting calls and finish appends before connections "
-        "are cut. The default ends before the 10 seconds after which `docker stop` kills.",
+        "are cut. One and a half seconds later the process ends, whatever the disk does. The default ends before the "
+        "10 seconds after which `docker stop` kills.",
+        "Fit it to the time that whatever stops the service gives it.",
         ge=0,
         le=3_600_000,
-    )
-    connection_unreachable_timeout_ms: int = _setting(
-        60_000,
-        "Running it",
-        "How long, in milliseconds, the system tries to reach the other side of a connection, with what is to be sent "
-        "or, while there is nothing, with probes of its own; then the connection is cut. For machines and lines that "
-        "are gone without a word, which would have kept their connections for an hour; a session is given up by its "
-        "pings before. The default is longer than most faults that a connection outlives. On Linux; elsewhere the "
-        "system's own patience counts.",
-        ge=1_000,
-        le=INT32_MAX,
     )
 
     @classmethod
@@ -771,9 +519,12 @@ class Settings(BaseSettings):
     @classmethod
     def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
-            if "/" in host or re.search(r":\d+$", host.rpartition("]")[2]):
-                raise ValueError(f"{host!r} is not a bare host name: leave out scheme, port and path")
-        return tuple(host.lower() for host in value)
+            if host != ANY_HOST and not is_host_name(host):
+                raise ValueError(
+                    f"{host!r} is not a bare host name, so no client can send it: leave out scheme, port and path, put "
+                    "commas between names, an IPv6 address in brackets, and a name that is not ASCII in its form `xn--`"
+                )
+        return tuple(host.lower().rstrip(".") for host in value)
 
     @field_validator("tokens")
     @classmethod
@@ -831,7 +582,8 @@ def _origin(value: str, kind: str) -> str:
     """Scheme and authority in lower case, without a trailing slash."""
     try:
         parts = urlsplit(value)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in {"http", "https"} and is_host_name(host_of_authority(parts.netloc) or "")
+        usable = usable and parts.port != 0
     except ValueError:
         usable = False
     if not usable or parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
@@ -853,6 +605,15 @@ def variable_of(name: str) -> str:
     return ENV_PREFIX + name.upper()
 
 
+def words_of_fixed(name: str) -> str | None:
+    """The sentence, without its full stop, about a name that is of a setting no longer, for its value is fixed; None
+    about any other. The service's libraries are imported now: what asks for no such thing does without them.
+    """
+    from rallypoint.coordinator import limits as parts  # noqa: PLC0415 - see above
+
+    return parts.words_of_fixed(name)
+
+
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
@@ -862,6 +623,9 @@ def _read_file(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"The settings file {path} is not TOML: {error}.") from error
     unknown = sorted(set(values) - set(Settings.model_fields))
+    fixed = [words for name in unknown if (words := words_of_fixed(name))]
+    if fixed:
+        raise SettingsError(f"The settings file {path} names what cannot be set: {', '.join(fixed)}.")
     if unknown:
         raise SettingsError(f"The settings file {path} has no setting of the name {', '.join(unknown)}.")
     return values
@@ -884,7 +648,7 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
 
 def _sentence(item: Any, flags: Mapping[str, Any], file_values: Mapping[str, Any]) -> str:
     """One sentence about one wrong setting, with the place where it was given."""
-    text = str(item["msg"]).removeprefix("Value error, ")
+    text = _in_words(item)
     if not item["loc"]:
         return f"{text}."
     name = str(item["loc"][0])
@@ -899,7 +663,45 @@ def _sentence(item: Any, flags: Mapping[str, Any], file_values: Mapping[str, Any
     return f"{place}: {text}."
 
 
+def _in_words(item: Any) -> str:
+    """What is wrong with it, in our own words: the validator speaks of its types."""
+    kind, context = str(item["type"]), item.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    # What stands in the place of tokens may be one.
+    shown = "the value" if item["loc"][0] == "tokens" else _shortened(repr(item["input"]))
+    match kind:
+        case "greater_than_equal":
+            return f"{shown} is below the least, {context['ge']}"
+        case "less_than_equal":
+            return f"{shown} is above the most, {context['le']}"
+        case "literal_error":
+            return f"{shown} is not {context['expected']}"
+        case "string_too_short":
+            return "it must not be empty"
+        case "string_too_long":
+            return f"it has more than {context['max_length']} characters"
+        case _:
+            return f"{shown} is not {_WANTED[kind.partition('_')[0]]}"
+
+
+_WANTED = {
+    "int": "a whole number",
+    "finite": "a whole number",
+    "bool": "true or false",
+    "string": "text",
+    "tuple": "a list",
+    "path": "a path",
+}
+"""By the first word of the validator's name for an error."""
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Variables with our prefix that name no setting, sorted: probably misspelt."""
-    known = {variable_of(name) for name in Settings.model_fields} | {CONFIG_VARIABLE}
+    """Variables with our prefix that name neither a setting nor an option of members, sorted: probably misspelt."""
+    settings = {variable_of(name) for name in Settings.model_fields}
+    known = {CONFIG_VARIABLE} | settings | {ENV_PREFIX + name.upper() for name in MEMBER_OPTIONS_FROM_ENVIRONMENT}
     return sorted(name for name in environ if name.startswith(ENV_PREFIX) and name not in known)

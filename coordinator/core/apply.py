@@ -5,12 +5,26 @@ A fact says what happened, `apply` makes it so. It never refuses: whether someth
 
 from functools import singledispatch
 
-from coordinator.core import notes as n
-from coordinator.core import records as r
-from coordinator.core.group import LEGAL_MOVES, Box, Group, Member, MemberTerms, Offered, Parked, Pending, State
-from coordinator.core.subscription import topics_of
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core import transient_facts as t
+from rallypoint.coordinator.core.group import (
+    LEGAL_MOVES,
+    CallKind,
+    Group,
+    Member,
+    MemberTerms,
+    Offered,
+    Parked,
+    Pending,
+    State,
+    Subscription,
+    topics_bytes,
+    topics_of,
+    words_bytes,
+)
+from rallypoint.protocol.opaque import OpaqueJson
 
-Fact = n.Note | r.GroupFact
+Fact = t.Note | r.GroupFact
 
 CAUSES_KEPT_MAX = 10
 """Causes of a rebalance, held or further ones, of which more is kept than their number."""
@@ -55,6 +69,18 @@ def _member_record(fact: r.MemberRecord, group: Group) -> None:
     member = group.members.get(fact.member_id)
     if member is not None:
         member.assignment = fact.assignment
+    if group.state is State.DEAD and group.header is not None:
+        # As it is loaded. The members are made in one go, which must not have to read the words of all.
+        _read(group, group.header.protocol_type, fact.metadata)
+
+
+def _read(group: Group, protocol_type: str | None, metadata: OpaqueJson) -> frozenset[str] | None:
+    """Most say the same, word by word; and of those that do not, most mean the same topics."""
+    read, said = group.read_ahead, (protocol_type, metadata)
+    if said not in read:
+        topics = topics_of(protocol_type, metadata)
+        read[said] = None if topics is None else _subscription(group, topics).topics
+    return read[said]
 
 
 @_apply.register
@@ -118,7 +144,7 @@ def _deletions_forgotten(fact: r.DeletionsForgotten, group: Group) -> None:
 
 
 @_apply.register
-def _deletions_seen(fact: n.DeletionsSeen, group: Group) -> None:
+def _deletions_seen(fact: t.DeletionsSeen, group: Group) -> None:
     group.deletions_seen = fact.version
 
 
@@ -126,12 +152,12 @@ def _deletions_seen(fact: n.DeletionsSeen, group: Group) -> None:
 
 
 @_apply.register
-def _group_created(fact: n.GroupCreated, group: Group) -> None:
+def _group_created(fact: t.GroupInitialized, group: Group) -> None:
     _move(group, State.EMPTY, fact.at_ms)
 
 
 @_apply.register
-def _group_restored(fact: n.GroupRestored, group: Group) -> None:
+def _group_restored(fact: t.GroupRestored, group: Group) -> None:
     header = group.header
     # The store has them in the order of their keys, which are texts.
     group.rebalances = dict(sorted(group.rebalances.items()))
@@ -139,6 +165,7 @@ def _group_restored(fact: n.GroupRestored, group: Group) -> None:
         # Offsets without a header are a simple group; nothing at all is no group.
         group.stored_members.clear()
         group.stored_instances.clear()
+        _forget_read_ahead(group)
         if group.offsets:
             _move(group, State.EMPTY, fact.at_ms)
         else:
@@ -151,18 +178,27 @@ def _group_restored(fact: n.GroupRestored, group: Group) -> None:
     group.leader = header.leader
     group.partition_counts = dict(header.partition_counts)
     for stored in sorted(group.stored_members.values(), key=lambda record: record.seniority):
-        _seat(group, _member_of(stored, group))
+        topics = _read(group, header.protocol_type, stored.metadata)
+        _seat(group, _member_of(stored, group.protocol_name or "", topics))
+    _forget_read_ahead(group)
     group.next_seniority = 1 + max((member.seniority for member in group.members.values()), default=-1)
-    _move(group, State.STABLE if group.members else State.EMPTY, header.state_at_ms)
+    _move(group, State.STABLE if group.members else State.EMPTY, fact.at_ms)
+
+
+def _forget_read_ahead(group: Group) -> None:
+    """Of what was read, only what members say counts."""
+    group.read_ahead.clear()
+    for subscription in [one for one in group.subscriptions.values() if not one.count]:
+        _drop(group, subscription)
 
 
 @_apply.register
-def _overfilled(fact: n.Overfilled, group: Group) -> None:
+def _overfilled(fact: t.Overfilled, group: Group) -> None:
     group.surplus = set(fact.member_ids)
 
 
 @_apply.register
-def _group_died(fact: n.GroupDied, group: Group) -> None:
+def _group_died(fact: t.GroupDied, group: Group) -> None:
     _move(group, State.DEAD, fact.at_ms)
     group.phase += 1
     group.protocol_type = None
@@ -172,7 +208,7 @@ def _group_died(fact: n.GroupDied, group: Group) -> None:
     group.deletions_seen = 0
 
 
-def _member_of(stored: r.MemberRecord, group: Group) -> Member:
+def _member_of(stored: r.MemberRecord, protocol_name: str, topics: frozenset[str] | None) -> Member:
     """A member as it comes back from the store: the protocols it did not use are forgotten."""
     return Member(
         member_id=stored.member_id,
@@ -181,21 +217,21 @@ def _member_of(stored: r.MemberRecord, group: Group) -> Member:
         host=stored.host,
         seniority=stored.seniority,
         terms=MemberTerms(
-            protocols=(Offered(group.protocol_name or "", stored.metadata),),
+            protocols=(Offered(protocol_name, stored.metadata),),
             session_timeout_ms=stored.session_timeout_ms,
             rebalance_timeout_ms=stored.rebalance_timeout_ms,
             disconnect_grace_ms=stored.disconnect_grace_ms,
             request_id=stored.request_id,
             attempt=None,
         ),
-        topics=topics_of(group.protocol_type, stored.metadata),
+        topics=topics,
         assignment=stored.assignment,
         is_new=False,
     )
 
 
 @_apply.register
-def _rebalance_started(fact: n.RebalanceStarted, group: Group) -> None:
+def _rebalance_started(fact: t.RebalanceStarted, group: Group) -> None:
     _move(group, State.PREPARING_REBALANCE, fact.at_ms)
     group.phase += 1
     group.phase_began_ms = fact.at_ms
@@ -212,36 +248,35 @@ def _rebalance_started(fact: n.RebalanceStarted, group: Group) -> None:
 
 
 @_apply.register
-def _cause_held(fact: n.CauseHeld, group: Group) -> None:
+def _cause_held(fact: t.CauseHeld, group: Group) -> None:
     group.held = (*group.held, fact.cause)[:CAUSES_KEPT_MAX]
     group.held_count += 1
 
 
 @_apply.register
-def _cause_added(fact: n.CauseAdded, group: Group) -> None:
+def _cause_added(fact: t.CauseAdded, group: Group) -> None:
     group.further = (*group.further, fact.cause)[:CAUSES_KEPT_MAX]
     group.further_count += 1
 
 
 @_apply.register
-def _initial_delay_extended(fact: n.InitialDelayExtended, group: Group) -> None:
+def _initial_delay_extended(fact: t.InitialDelayExtended, group: Group) -> None:
     group.initial_window_ms = fact.window_ms
     group.initial_left_ms = fact.left_ms
     group.new_member_in_window = False
 
 
 @_apply.register
-def _newcomers_awaited(fact: n.NewcomersAwaited, group: Group) -> None:
-    group.awaits_newcomers = fact.awaited
+def _linger_set(fact: t.LingerSet, group: Group) -> None:
+    group.lingers_until_ms = fact.until_ms
 
 
 @_apply.register
-def _phase_completed(fact: n.PhaseCompleted, group: Group) -> None:
+def _phase_completed(fact: t.PhaseCompleted, group: Group) -> None:
     _move(group, State.COMPLETING_REBALANCE, fact.at_ms)
     group.phase += 1
     group.phase_began_ms = fact.at_ms
     group.initial_window_ms = None
-    group.awaits_newcomers = False
     group.generation_id = fact.generation_id
     group.protocol_name = fact.protocol_name
     group.leader = fact.leader
@@ -259,11 +294,10 @@ def _phase_completed(fact: n.PhaseCompleted, group: Group) -> None:
 
 
 @_apply.register
-def _emptied(fact: n.Emptied, group: Group) -> None:
+def _emptied(fact: t.Emptied, group: Group) -> None:
     _move(group, State.EMPTY, fact.at_ms)
     group.phase += 1
     group.initial_window_ms = None
-    group.awaits_newcomers = False
     group.generation_id = fact.generation_id
     group.protocol_name = None
     group.leader = None
@@ -272,7 +306,7 @@ def _emptied(fact: n.Emptied, group: Group) -> None:
 
 
 @_apply.register
-def _stabilised(fact: n.Stabilised, group: Group) -> None:
+def _stabilised(fact: t.Stabilised, group: Group) -> None:
     _move(group, State.STABLE, fact.at_ms)
     _end_rebalance(group)
     for member in group.members.values():
@@ -302,10 +336,28 @@ def _count_terms(group: Group, member: Member, sign: int) -> None:
     if member.topics is None:
         group.unreadable_count += sign
         return
-    for topic in member.topics:
-        group.subscribers[topic] += sign
-        if not group.subscribers[topic]:
-            del group.subscribers[topic]
+    subscription = _subscription(group, member.topics)
+    member.topics = subscription.topics
+    subscription.count += sign
+    group.metadata_bytes += sign * subscription.size_bytes
+    if not subscription.count:
+        _drop(group, subscription)
+
+
+def _drop(group: Group, subscription: Subscription) -> None:
+    del group.subscriptions[subscription.topics]
+    group.named_count -= len(subscription.topics)
+    group.together = group.each_once = None
+
+
+def _subscription(group: Group, topics: frozenset[str]) -> Subscription:
+    """The group's own one of these topics, so that thousands of members that say the same share it."""
+    found = group.subscriptions.get(topics)
+    if found is None:
+        found = group.subscriptions[topics] = Subscription(topics, topics_bytes(topics))
+        group.named_count += len(topics)
+        group.together = group.each_once = None
+    return found
 
 
 def _seat(group: Group, member: Member) -> None:
@@ -317,6 +369,7 @@ def _seat(group: Group, member: Member) -> None:
         if request_id is not None:
             group.requests[request_id] = member.member_id
     _count_terms(group, member, +1)
+    group.metadata_bytes += words_bytes(offered.metadata for offered in member.terms.protocols)
 
 
 def _unseat(group: Group, member: Member) -> None:
@@ -331,25 +384,41 @@ def _unseat(group: Group, member: Member) -> None:
     if member.joined:
         group.joined_count -= 1
     _count_terms(group, member, -1)
+    group.metadata_bytes -= words_bytes(offered.metadata for offered in member.terms.protocols)
 
 
 @_apply.register
-def _pending_added(fact: n.PendingAdded, group: Group) -> None:
-    group.pending[fact.member_id] = Pending(fact.member_id, fact.request_id, fact.deadline_ms)
+def _pending_added(fact: t.PendingAdded, group: Group) -> None:
+    group.pending[fact.member_id] = Pending(fact.member_id, fact.request_id, fact.network, fact.deadline_ms)
+    group.pending_of_networks.setdefault(fact.network, {})[fact.member_id] = None
+    group.came_at_ms = fact.at_ms
     if fact.request_id is not None:
         group.requests[fact.request_id] = fact.member_id
 
 
+def _take_pending(group: Group, member_id: str) -> Pending | None:
+    pending = group.pending.pop(member_id, None)
+    if pending is not None:
+        of_network = group.pending_of_networks[pending.network]
+        del of_network[member_id]
+        if not of_network:
+            del group.pending_of_networks[pending.network]
+    return pending
+
+
 @_apply.register
-def _pending_dropped(fact: n.PendingDropped, group: Group) -> None:
-    pending = group.pending.pop(fact.member_id)
+def _pending_dropped(fact: t.PendingDropped, group: Group) -> None:
+    pending = _take_pending(group, fact.member_id)
+    assert pending is not None
     if pending.request_id is not None and group.requests.get(pending.request_id) == fact.member_id:
         del group.requests[pending.request_id]
 
 
 @_apply.register
-def _member_added(fact: n.MemberAdded, group: Group) -> None:
-    pending = group.pending.pop(fact.member_id, None)
+def _member_added(fact: t.MemberAdded, group: Group) -> None:
+    pending = _take_pending(group, fact.member_id)
+    if pending is None or group.state is not State.PREPARING_REBALANCE:
+        group.came_at_ms = fact.at_ms
     if not group.members:
         group.protocol_type = fact.protocol_type
     _seat(
@@ -375,7 +444,7 @@ def _member_added(fact: n.MemberAdded, group: Group) -> None:
 
 
 @_apply.register
-def _member_changed(fact: n.MemberChanged, group: Group) -> None:
+def _member_changed(fact: t.MemberChanged, group: Group) -> None:
     member = group.members[fact.member_id]
     old_request_id = member.terms.request_id
     if old_request_id is not None and old_request_id != member.first_request_id:
@@ -383,17 +452,19 @@ def _member_changed(fact: n.MemberChanged, group: Group) -> None:
     is_counted = member.topics == fact.topics and _names(member.terms) == _names(fact.terms)
     if not is_counted:
         _count_terms(group, member, -1)
+    group.metadata_bytes -= words_bytes(offered.metadata for offered in member.terms.protocols)
+    group.metadata_bytes += words_bytes(offered.metadata for offered in fact.terms.protocols)
     member.terms = fact.terms
-    member.topics = fact.topics
     member.skip_assignment = False
     if not is_counted:
+        member.topics = fact.topics
         _count_terms(group, member, +1)
     if fact.terms.request_id is not None:
         group.requests[fact.terms.request_id] = fact.member_id
 
 
 @_apply.register
-def _member_replaced(fact: n.MemberReplaced, group: Group) -> None:
+def _member_replaced(fact: t.StaticMemberReplaced, group: Group) -> None:
     old = group.members[fact.old_member_id]
     awaited_sync = old.member_id in group.pending_sync
     _unseat(group, old)
@@ -422,14 +493,14 @@ def _member_replaced(fact: n.MemberReplaced, group: Group) -> None:
 
 
 @_apply.register
-def _member_removed(fact: n.MemberRemoved, group: Group) -> None:
+def _member_removed(fact: t.MemberRemoved, group: Group) -> None:
     _unseat(group, group.members[fact.member_id])
     if group.leader == fact.member_id:
         group.leader = group.eldest()
 
 
 @_apply.register
-def _member_joined(fact: n.MemberJoined, group: Group) -> None:
+def _member_joined(fact: t.MemberJoined, group: Group) -> None:
     member = group.members[fact.member_id]
     group.surplus.discard(fact.member_id)
     if not member.joined:
@@ -440,43 +511,43 @@ def _member_joined(fact: n.MemberJoined, group: Group) -> None:
 
 
 @_apply.register
-def _session_set(fact: n.SessionSet, group: Group) -> None:
+def _session_set(fact: t.SessionSet, group: Group) -> None:
     group.members[fact.member_id].deadline_ms = fact.deadline_ms
 
 
 @_apply.register
-def _grace_set(fact: n.GraceSet, group: Group) -> None:
+def _grace_set(fact: t.GraceSet, group: Group) -> None:
     group.members[fact.member_id].grace_deadline_ms = fact.deadline_ms
 
 
 @_apply.register
-def _sync_seen(fact: n.SyncSeen, group: Group) -> None:
+def _sync_seen(fact: t.SyncSeen, group: Group) -> None:
     group.pending_sync.discard(fact.member_id)
 
 
-# --- letter-boxes ----------------------------------------------------------------------------------------------------
+# --- pending responses ------------------------------------------------------------------------------------------------
 
 
-def _put_in_box(member: Member, box: Box, call_id: int | None) -> None:
-    if box is Box.JOIN:
+def _set_waiting_call(member: Member, kind: CallKind, call_id: int | None) -> None:
+    if kind is CallKind.JOIN:
         member.join_call = call_id
-    elif box is Box.SYNC:
+    elif kind is CallKind.SYNC:
         member.sync_call = call_id
     else:
         member.heartbeat_call = call_id
 
 
 @_apply.register
-def _call_parked(fact: n.CallParked, group: Group) -> None:
-    group.parked[fact.call_id] = Parked(fact.member_id, fact.box)
-    _put_in_box(group.members[fact.member_id], fact.box, fact.call_id)
+def _call_parked(fact: t.CallParked, group: Group) -> None:
+    group.parked[fact.call_id] = Parked(fact.member_id, fact.kind)
+    _set_waiting_call(group.members[fact.member_id], fact.kind, fact.call_id)
 
 
 @_apply.register
-def _call_unparked(fact: n.CallUnparked, group: Group) -> None:
+def _call_unparked(fact: t.CallUnparked, group: Group) -> None:
     parked = group.parked.pop(fact.call_id, None)
     if parked is not None and parked.member_id in group.members:
-        _put_in_box(group.members[parked.member_id], parked.box, None)
+        _set_waiting_call(group.members[parked.member_id], parked.kind, None)
 
 
 _REGISTRY = dict(_apply.registry)

@@ -1,17 +1,24 @@
 """What a group can be told. Everything that happens to a group comes in as one of these, in order.
 
-What is made for each call, here and in the other files of this room, is a `NamedTuple`: it cannot be changed either,
-and takes a third of the time of a frozen dataclass to make.
+What is made for each call, here and in the other modules of this package, is a `NamedTuple`: it cannot be changed
+either, and takes a third of the time of a frozen dataclass to make.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from coordinator.core.records import TopicRecord
-from protocol import messages as m
+from rallypoint.coordinator.core.records import NEVER_PAUSED, RunningTimeRecord, TopicRecord
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.limits import REQUEST_PARTITIONS_MAX
+
+REBALANCE_COOLDOWN_MAX_MS = 600_000
+"""While a cool-down runs, partitions of members that are gone have no owner."""
+
+TOPICS_PARTITIONS_MAX = 1_000_000
+"""Partitions of all registered topics together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,7 @@ class Trigger(StrEnum):
     SYNC_TIMED_OUT = "sync_timed_out"
     OPERATOR = "operator"
     OVER_CAPACITY = "over_capacity"
+    STORE_RESTORED = "store_restored"
 
 
 class TimerKind(StrEnum):
@@ -113,10 +121,10 @@ class TimerKind(StrEnum):
     JOIN = "join"
     SYNC = "sync"
     CALL = "call"
-    EXPIRY = "expiry"
+    RETENTION = "retention"
     HOLD = "hold"
     GRACE = "grace"
-    NEWCOMERS = "newcomers"
+    LINGER = "linger"
 
 
 class TimerKey(NamedTuple):
@@ -133,9 +141,14 @@ class TimerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """A timer's deadline has passed."""
+    """A timer's deadline has passed.
+
+    `heard_at_ms`: where the key's subject is a member, when its last request came that waits to be told; None where
+    none does.
+    """
 
     key: TimerKey
+    heard_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,7 @@ class GroupLoaded:
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """The registry changed; `Moment.partition_counts` has the new counts."""
+    """The registry changed; `DecisionContext.partition_counts` has the new counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,52 +184,115 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class TopicsDeleted:
-    """Topics were deleted that the group has not heard of. Given by `step` alone, before every other command."""
+    """Topics were deleted that the group has not heard of. Given by `step` alone, before every other command
+    but the load.
+    """
 
 
-Command = Call | HangUp | ConnectionLost | TimerFired | GroupLoaded | TopicsChanged | TopicsDeleted | Rebalance | Settle
+@dataclass(frozen=True, slots=True)
+class OffsetsDeleted:
+    """The call deletes these committed offsets, of which those before `at` are gone; then this is its answer.
+
+    Given by a rule to itself, before anything that waits, so that many go in several steps.
+    """
+
+    call: Call
+    partitions: Sequence[tuple[str, int]]
+    at: int
+    answer: m.DeleteOffsetsAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class MovesCounted:
+    """The call is a leader's sync, and its assignment moves so many partitions; None where that cannot be told.
+
+    Given by a rule to itself, before anything that waits: in a large group to count takes as long as to store.
+    """
+
+    call: Call
+    partitions_moved: int | None
+
+
+Command = (
+    Call
+    | HangUp
+    | ConnectionLost
+    | TimerFired
+    | GroupLoaded
+    | OffsetsDeleted
+    | MovesCounted
+    | TopicsChanged
+    | TopicsDeleted
+    | Rebalance
+    | Settle
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Limits and waits that the settings decide; each is described there. All in milliseconds, members, characters."""
+    """Limits and waits of groups. Those that are settings are described there; the others are fixed, and say why here.
+    In milliseconds, members, characters.
+    """
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
-    group_max_size: int = 2**31 - 1
-    new_member_join_timeout_ms: int = 300_000
+    group_join_linger_ms: int = 500
+    group_max_size: int = 5_000
     offset_metadata_max_bytes: int = 4_096
     parked_call_max_wait_ms: int = 55_000
     heartbeat_interval_ms: int = 3_000
     disconnect_grace_ms: int = 2_000
     offsets_retention_ms: int = 604_800_000
-    offsets_retention_check_interval_ms: int = 600_000
-    rebalance_history_max: int = 100
     rebalance_cooldown_ms: int = 0
-    rebalance_cooldown_max_ms: int = 600_000
-    rebalance_freeze_max_ms: int = 900_000
-
-    # How much a group and the registry may keep.
-    group_pending_max: int = 10_000
-    group_offsets_max: int = 1_000_000
-    subscription_topics_max: int = 10_000
-    request_partitions_max: int = 100_000
+    group_offsets_max: int = 200_000
     topics_max: int = 10_000
-    topics_partitions_max: int = 1_000_000
+
+    # Fixed: waits.
+    new_member_join_timeout_ms: int = 300_000
+    """How long a member that has never been in a generation may wait in a join phase. Fixed in Kafka too."""
+    group_pending_timeout_ms: int = 5_000
+    """For how long an id that was handed out is good: far above a round trip and a long pause of a client. In Kafka it
+    is the session timeout; here so long unused ids, or any number of them, can lengthen a rebalance."""
+    offsets_retention_check_interval_ms: int = 600_000
+    """How often a group is searched for offsets to forget. Kafka's default. As often, each shard with groups in it
+    writes down that it is served, which is how a start knows for how long it was not."""
+    rebalance_history_max: int = 100
+    """Rebalances that a group remembers, of half a kilobyte each: a busy day of a group that is deployed often."""
+    rebalance_cooldown_max_ms: int = REBALANCE_COOLDOWN_MAX_MS
+    rebalance_freeze_max_ms: int = 900_000
+    """A long deploy. A freeze can be asked for again, and a forgotten one ends by itself."""
+
+    # Fixed: how much a group and the registry may keep.
+    group_pending_max: int = 10_000
+    """Ids that are out: twice what a group may have of members by default, for they may start at the same moment."""
+    subscription_topics_max: int = 10_000
+    """Far above what one process reads. A change of any begins a rebalance."""
+    group_topics_max: int = 100_000
+    """They are looked through in one go as a generation begins and as a topic changes."""
+    request_partitions_max: int = REQUEST_PARTITIONS_MAX
+    topic_partitions_max: int = 100_000
+    """What a report of ends costs grows with them: 50 ms of the event loop with so many. A topic that has more, since a
+    release that let it, keeps them and reports their ends."""
+    topics_partitions_max: int = TOPICS_PARTITIONS_MAX
     topics_racks_max_bytes: int = 67_108_864
+    """Racks as they are kept: three of fifteen characters for each of a million partitions."""
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Moment(NamedTuple):
+class DecisionContext(NamedTuple):
     """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now; `topics`:
     the same with the ends that were reported. `deleted_topics`: topics that were deleted, perhaps registered anew,
     with the registry's version in which they were, as long as some group may not have heard of it; `deletions` is the
-    newest of these versions. `newcomers`: somebody has just connected, and has not said yet what for.
+    newest of these versions.
 
-    `now_ms` is milliseconds since the epoch and never goes back while the process lives.
+    `unreadable_topics` are registered, and how is not known: nothing follows from what is not known of them.
+
+    `now_ms` is milliseconds since the epoch and never goes back while the process lives. `running`: when the
+    group's shard was served, and when not (`running_time`). `generation_floor`: no generation up to it is handed out,
+    and no member of one comes back (`GenerationFloorRecord`).
     """
 
     now_ms: int
@@ -225,4 +301,6 @@ class Moment(NamedTuple):
     topics: Mapping[str, TopicRecord] = _NOTHING
     deleted_topics: Mapping[str, int] = _NOTHING
     deletions: int = 0
-    newcomers: bool = False
+    running: RunningTimeRecord = NEVER_PAUSED
+    unreadable_topics: frozenset[str] = frozenset()
+    generation_floor: int = 0

@@ -1,7 +1,7 @@
-"""The door of the core: what follows from a command, and the step that writes it.
+"""The entry to the core: what follows from a command, and the step that writes it.
 
-    decide(group, command, moment) -> Draft      reads the group, changes nothing
-    step(group, command, moment) -> Decision     decides, applies, follows up; all that the runtime calls
+    decide(group, command, context) -> Draft      reads the group, changes nothing
+    step(group, command, context) -> Decision     decides, applies, follows up; all that the runtime calls
 
 A step is decided in links: a command's facts are written before what follows from them (`Rebalance`, then `Settle`) is
 decided, so each rule reads a group that is as it says it is.
@@ -11,33 +11,35 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-from coordinator.core import (
+from rallypoint.coordinator.core import (
     capacity,
     deletion,
     description,
-    expiry,
     holding,
+    linger,
     membership,
-    newcomers,
     offsets,
     rebalance,
+    rebalance_history,
     reset,
-    rounds,
+    retention,
 )
-from coordinator.core import notes as n
-from coordinator.core import records as r
-from coordinator.core.apply import Fact, apply
-from coordinator.core.commands import (
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core import transient_facts as t
+from rallypoint.coordinator.core.apply import Fact, apply
+from rallypoint.coordinator.core.commands import (
     AssignmentRequest,
     Call,
     Command,
     ConnectionLost,
+    DecisionContext,
     DeleteGroupRequest,
     DescribeRequest,
     GroupLoaded,
     HangUp,
     ListRebalancesRequest,
-    Moment,
+    MovesCounted,
+    OffsetsDeleted,
     Rebalance,
     Settle,
     ThawRequest,
@@ -47,20 +49,21 @@ from coordinator.core.commands import (
     TopicsChanged,
     TopicsDeleted,
 )
-from coordinator.core.decision import RECORD_TYPES, Draft, hold_timer, session_timer
-from coordinator.core.effects import Effect, GroupChanged, GroupSummary, Notify, OffsetsLoaded
-from coordinator.core.group import Group, State
-from coordinator.core.records import GroupFact
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.decision import RECORD_TYPES, Draft, hold_timer, session_timer
+from rallypoint.coordinator.core.effects import Effect, GroupChanged, GroupSummary, Notify, SetTimer
+from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.records import GroupFact
+from rallypoint.coordinator.core.running_time import ran_ms
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
 _QUIET: frozenset[type] = frozenset(
     (
-        n.SessionSet,
-        n.GraceSet,
-        n.CallParked,
-        n.CallUnparked,
-        n.DeletionsSeen,
+        t.SessionSet,
+        t.GraceSet,
+        t.CallParked,
+        t.CallUnparked,
+        t.DeletionsSeen,
         r.OffsetRecord,
         r.OffsetForgotten,
         r.DeletionsRecord,
@@ -68,36 +71,58 @@ _QUIET: frozenset[type] = frozenset(
 )
 """Facts that show in no list and complete no phase."""
 _UNSEEN: frozenset[type] = _QUIET | {
-    n.MemberJoined,
-    n.SyncSeen,
-    n.PendingAdded,
-    n.PendingDropped,
-    n.NewcomersAwaited,
+    t.MemberJoined,
+    t.SyncSeen,
+    t.PendingAdded,
+    t.PendingDropped,
+    t.LingerSet,
 }
 """Facts that show in no list, but may complete a phase."""
 
 
 class Decision(NamedTuple):
-    """What a step made. The records must be durable before any effect is released; effects are in order."""
+    """What a step made. The records must be durable before any effect is released; effects are in order.
+
+    `again`: to be stepped next, before anything that waits; what the command asked for is not answered before.
+    """
 
     records: Sequence[GroupFact]
     effects: Sequence[Effect]
+    again: Command | None = None
 
 
-def step(group: Group, command: Command, moment: Moment) -> Decision:
+def step(group: Group, command: Command, context: DecisionContext) -> Decision:
     """Decide a command and write it, with all that follows from it, into the group. Bad input is a coded reply."""
-    if group.deletions_seen < moment.deletions and group.state is not State.DEAD:
-        return _step_in_links(group, decide(group, _TOPICS_DELETED, moment), [command], moment)
-    draft = decide(group, command, moment)
+    if group.deletions_seen < context.deletions and group.state is not State.DEAD:
+        forgotten = decide(group, _TOPICS_DELETED, context)
+        if forgotten.again is not None:
+            return _part(group, forgotten, command)
+        return _step_in_links(group, forgotten, [] if isinstance(command, TopicsDeleted) else [command], context)
+    draft = decide(group, command, context)
+    if draft.again is not None:
+        return _part(group, draft, draft.again)
     if draft.then or not _is_quiet(draft.facts):
-        return _step_in_links(group, draft, [], moment)
+        decision = _step_in_links(group, draft, [], context)
+        if isinstance(command, GroupLoaded) and group.deletions_seen < context.deletions:
+            # In parts, like any other that a group hears of; nothing that waits comes between.
+            return decision._replace(again=_TOPICS_DELETED)
+        return decision
     # Most calls, and all but a few of those that come by the thousand: nothing follows, and no list shows it.
     records: list[GroupFact] = []
     _write(group, draft.facts, records)
     return Decision(records, draft.effects)
 
 
-def _step_in_links(group: Group, draft: Draft, later: list[Command], moment: Moment) -> Decision:
+def _part(group: Group, draft: Draft, again: Command) -> Decision:
+    """A part of a large change: nothing follows from it but the next one, and no list shows it."""
+    assert not draft.then, "what follows is decided after the last part"
+    assert _is_quiet(draft.facts), "what a list shows changes in the last part"
+    records: list[GroupFact] = []
+    _write(group, draft.facts, records)
+    return Decision(records, draft.effects, again)
+
+
+def _step_in_links(group: Group, draft: Draft, later: list[Command], context: DecisionContext) -> Decision:
     """The step that begins with this draft. `later` comes before what follows from it."""
     links: deque[Command] = deque(later)
     records: list[GroupFact] = []
@@ -112,14 +137,16 @@ def _step_in_links(group: Group, draft: Draft, later: list[Command], moment: Mom
         if before is None and _may_be_seen(group, draft.facts):
             before = description.summary_of(group)
         _write(group, draft.facts, records)
+        if draft.again is not None:
+            links.appendleft(draft.again)
         if not links and not is_settled:
             # After all that follows, however far: what a timer lets go may start a rebalance that everyone has joined.
             is_settled = was_settled = True
-            if rebalance.is_phase_over(group):
+            if rebalance.may_be_over(group):
                 links.append(_SETTLE)
         if not links:
             break
-        draft = decide(group, links.popleft(), moment)
+        draft = decide(group, links.popleft(), context)
     if before is not None:
         after = description.summary_of(group)
         if after != before:
@@ -131,7 +158,7 @@ def _may_be_seen(group: Group, facts: list[Fact]) -> bool:
     """Some of them may show in a list. Where a member says what it said of its topics, nobody sees that."""
     return any(
         type(fact) not in _UNSEEN
-        and not (isinstance(fact, n.MemberChanged) and fact.topics == group.members[fact.member_id].topics)
+        and not (isinstance(fact, t.MemberChanged) and fact.topics == group.members[fact.member_id].topics)
         for fact in facts
     )
 
@@ -152,69 +179,73 @@ def _write(group: Group, facts: list[Fact], records: list[GroupFact]) -> None:
             records.append(cast(GroupFact, fact))
 
 
-def decide(group: Group, command: Command, moment: Moment) -> Draft:
+def decide(group: Group, command: Command, context: DecisionContext) -> Draft:
     """What follows from the command in the group as it is. Changes nothing."""
     draft = Draft()
     match command:
         case Call():
             membership.come_back(group, command.request, draft)
-            _decide_call(group, command, moment, draft)
-        case TimerFired(key=key):
-            _decide_timer(group, key, moment, draft)
+            _decide_call(group, command, context, draft)
+        case TimerFired(key=key, heard_at_ms=heard_at_ms):
+            _decide_timer(group, key, heard_at_ms, context, draft)
         case HangUp():
-            membership.hang_up(group, command, moment, draft)
+            membership.hang_up(group, command, context, draft)
         case ConnectionLost(member_id=member_id):
-            membership.connection_lost(group, member_id, moment, draft)
+            membership.connection_lost(group, member_id, context, draft)
         case Rebalance():
-            rebalance.start(group, command, moment, draft)
+            rebalance.start(group, command, context, draft)
         case Settle():
-            rebalance.settle(group, moment, draft)
+            rebalance.settle(group, context, draft)
+        case OffsetsDeleted():
+            deletion.go_on(command, group, draft)
+        case MovesCounted():
+            rebalance.store_counted(group, command, context, draft)
         case TopicsDeleted():
-            deletion.forget_deleted_topics(group, moment, draft)
+            deletion.forget_deleted_topics(group, context, draft)
         case TopicsChanged():
-            rebalance.topics_changed(group, moment, draft)
+            rebalance.topics_changed(group, context, draft)
         case GroupLoaded():
-            _decide_loaded(group, moment, draft)
+            _decide_loaded(group, context, draft)
     return draft
 
 
-def _decide_call(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
+def _decide_call(group: Group, call: Call, context: DecisionContext, draft: Draft) -> None:
     match call.request:
         case m.HeartbeatRequest() as request:
-            membership.heartbeat(group, call, request, moment, draft)
+            membership.heartbeat(group, call, request, context, draft)
         case m.CommitRequest() as request:
-            offsets.commit(group, call, request, moment, draft)
+            offsets.commit(group, call, request, context, draft)
         case m.JoinRequest() as request:
-            membership.join(group, call, request, moment, draft)
+            membership.join(group, call, request, context, draft)
         case m.SyncRequest() as request:
-            _decide_sync(group, call, request, moment, draft)
+            _decide_sync(group, call, request, context, draft)
         case m.LeaveRequest() as request:
-            membership.leave(group, call, request, moment, draft)
+            membership.leave(group, call, request, context, draft)
         case m.FetchRequest() as request:
             offsets.fetch(group, call, request, draft)
         case m.DeleteOffsetsRequest() as request:
             deletion.delete_offsets(group, call, request, draft)
         case m.ResetOffsetsRequest() as request:
-            reset.reset(group, call, request, moment, draft)
+            reset.reset(group, call, request, context, draft)
         case DescribeRequest():
-            description.describe(group, call, moment, draft)
+            description.describe(group, call, context, draft)
         case AssignmentRequest():
             description.tell_assignment(group, call, draft)
         case DeleteGroupRequest():
-            deletion.delete_group(group, call, moment, draft)
+            deletion.delete_group(group, call, context, draft)
         case ListRebalancesRequest():
-            rounds.list_rebalances(group, call, moment, draft)
+            rebalance_history.list_rebalances(group, call, context, draft)
         case m.StartRebalanceRequest() as request:
-            holding.start_rebalance(group, call, request, moment, draft)
+            holding.start_rebalance(group, call, request, context, draft)
         case m.FreezeRequest() as request:
-            holding.freeze(group, call, request, moment, draft)
+            holding.freeze(group, call, request, context, draft)
         case ThawRequest():
-            holding.thaw(group, call, moment, draft)
+            holding.thaw(group, call, context, draft)
         case m.CooldownRequest() as request:
-            holding.set_cooldown(group, call, request, moment, draft)
+            holding.set_cooldown(group, call, request, context, draft)
 
 
-def _decide_sync(group: Group, call: Call, request: m.SyncRequest, moment: Moment, draft: Draft) -> None:
+def _decide_sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionContext, draft: Draft) -> None:
     if not group.group_id:
         draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
         return
@@ -226,48 +257,50 @@ def _decide_sync(group: Group, call: Call, request: m.SyncRequest, moment: Momen
     if failure is not None:
         draft.reply(call, failure)
         return
-    rebalance.sync(group, call, request, moment, draft)
+    rebalance.sync(group, call, request, context, draft)
 
 
-def _decide_timer(group: Group, key: TimerKey, moment: Moment, draft: Draft) -> None:
+def _decide_timer(group: Group, key: TimerKey, heard_at_ms: int | None, context: DecisionContext, draft: Draft) -> None:
     match key.kind:
         case TimerKind.SESSION:
-            membership.session_fired(group, key.subject, moment, draft)
+            membership.session_fired(group, key.subject, heard_at_ms, context, draft)
         case TimerKind.PENDING:
-            membership.pending_fired(group, key.subject, moment, draft)
+            membership.pending_fired(group, key.subject, context, draft)
         case TimerKind.CALL:
-            membership.call_fired(group, int(key.subject), moment, draft)
+            membership.call_fired(group, int(key.subject), context, draft)
         case TimerKind.JOIN:
-            rebalance.join_fired(group, key.phase, moment, draft)
+            rebalance.join_fired(group, key.phase, context, draft)
         case TimerKind.SYNC:
             rebalance.sync_fired(group, key.phase, draft)
-        case TimerKind.EXPIRY:
-            expiry.check(group, moment, draft)
+        case TimerKind.RETENTION:
+            retention.check(group, context, draft)
         case TimerKind.GRACE:
-            membership.grace_fired(group, key.subject, moment, draft)
+            membership.grace_fired(group, key.subject, heard_at_ms, context, draft)
         case TimerKind.HOLD:
-            holding.review(group, moment, draft)
-        case TimerKind.NEWCOMERS:
-            newcomers.look_again(group, key.phase, draft)
+            holding.review(group, context, draft)
+        case TimerKind.LINGER:
+            linger.linger_fired(group, key.phase, draft)
 
 
-def _decide_loaded(group: Group, moment: Moment, draft: Draft) -> None:
+def _decide_loaded(group: Group, context: DecisionContext, draft: Draft) -> None:
     """The group goes on from its records: each member has one full session to be heard of."""
     assert group.state is State.DEAD, "a group is loaded once, from nothing"
-    draft.fact(n.GroupRestored(moment.now_ms))
-    if group.header is not None:
-        for stored in group.stored_members.values():
-            deadline_ms = moment.now_ms + stored.session_timeout_ms
-            draft.fact(n.SessionSet(stored.member_id, deadline_ms))
-            draft.set_timer(session_timer(stored.member_id), deadline_ms)
-        capacity.refuse_surplus(group, moment.rules, draft)
+    stable_ms = 0 if group.header is None else ran_ms(group.header.state_at_ms, context.now_ms, context.running)
+    draft.fact(t.GroupRestored(context.now_ms - stable_ms))
     if group.header is not None or group.offsets:
-        expiry.arm_after_load(group, moment, draft)
+        holding.bound_freeze(group, context, draft)
+    if group.header is not None and group.header.generation_id <= context.generation_floor and group.stored_members:
+        membership.remove_outlived(group, draft)
+    elif group.header is not None:
+        sessions = [(one.member_id, context.now_ms + one.session_timeout_ms) for one in group.stored_members.values()]
+        for member_id, deadline_ms in sessions:
+            draft.fact(t.SessionSet(member_id, deadline_ms))
+        draft.each(sessions, lambda session: (SetTimer(session_timer(session[0]), session[1]),))
+        capacity.refuse_surplus(group, context.rules, draft)
+    if group.header is not None or group.offsets:
+        retention.arm_after_load(group, context, draft)
     if group.offsets:
-        offsets_now = tuple((o.topic, o.partition, o.offset) for of in group.offsets.values() for o in of.values())
-        draft.notify(OffsetsLoaded(group.group_id, offsets_now))
-    if group.deletions_seen < moment.deletions:
-        draft.then.append(_TOPICS_DELETED)
+        offsets.tell_loaded(group, draft)
     draft.then.append(TopicsChanged())
     if holding.frozen_until(group) is not None:
         draft.then.append(TimerFired(hold_timer()))

@@ -1,14 +1,30 @@
 """What a rule hands back: facts to write, effects to release, and what follows in the same step."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.core import notes as n
-from coordinator.core import records as r
-from coordinator.core.apply import Fact
-from coordinator.core.commands import Call, Command, Moment, TimerKey, TimerKind
-from coordinator.core.effects import CancelTimer, Effect, Event, Failure, GroupAnswer, Notify, Reply, SetTimer
-from coordinator.core.group import Box, Group, Member
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core import transient_facts as t
+from rallypoint.coordinator.core.apply import Fact
+from rallypoint.coordinator.core.commands import Call, Command, DecisionContext, TimerKey, TimerKind
+from rallypoint.coordinator.core.effects import (
+    CancelTimer,
+    Each,
+    Effect,
+    Event,
+    Failure,
+    GroupAnswer,
+    Notify,
+    OneEffect,
+    Reply,
+    SetTimer,
+    Subject,
+)
+from rallypoint.coordinator.core.group import CallKind, Group, Member
+from rallypoint.protocol.errors import ErrorCode
+
+MADE_AT_ONCE_MAX = 100
+"""Members whose answers and timers are made in the step itself."""
 
 RECORD_TYPES: frozenset[type] = frozenset(
     (
@@ -31,11 +47,15 @@ RECORD_TYPES: frozenset[type] = frozenset(
 
 @dataclass(slots=True)
 class Draft:
-    """A decision in the making. Rules add to it and read the group as it was; `then` sees the facts written."""
+    """A decision in the making. Rules add to it and read the group as it was; `then` sees the facts written.
+
+    `again`: this is a part of a change that is too large for one step; the rest is decided next, before anything else.
+    """
 
     facts: list[Fact] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     then: list[Command] = field(default_factory=list)
+    again: Command | None = None
 
     def fact(self, fact: Fact) -> None:
         """Say that this happened."""
@@ -69,7 +89,7 @@ class Draft:
         Each member has a timer that fires no later than its session ends. One that fires before that stays where it
         is, and is moved when it does: most never fire late, and a rebalance moves no timers.
         """
-        self.fact(n.SessionSet(member.member_id, deadline_ms))
+        self.fact(t.SessionSet(member.member_id, deadline_ms))
         self.move_session_timer(member, deadline_ms)
 
     def move_session_timer(self, member: Member, deadline_ms: int) -> None:
@@ -77,22 +97,33 @@ class Draft:
         if deadline_ms < member.deadline_ms:
             self.effects.append(SetTimer(session_timer(member.member_id), deadline_ms))
 
-    def extend_session(self, member: Member, moment: Moment) -> None:
+    def extend_session(self, member: Member, context: DecisionContext) -> None:
         """The member was heard of."""
-        self.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+        self.start_session(member, context.now_ms + member.terms.session_timeout_ms)
 
-    # --- letter-boxes ------------------------------------------------------------------------------------------------
+    # --- many at once ------------------------------------------------------------------------------------------------
 
-    def park(self, call: Call, member_id: str, box: Box, deadline_ms: int) -> None:
-        """Let the call wait in the member's letter-box, which must be free; at the deadline it is told to go on."""
-        self.fact(n.CallParked(call.call_id, member_id, box))
+    def each(self, subjects: Sequence[Subject], make: Callable[[Subject], Iterable[OneEffect]]) -> None:
+        """The effects on each subject. Those on many are made when they are released; `make` reads no group."""
+        if len(subjects) > MADE_AT_ONCE_MAX:
+            self.effects.append(Each(subjects, make))
+        else:
+            self.effects.extend(effect for subject in subjects for effect in make(subject))
+
+    # --- pending responses --------------------------------------------------------------------------------------------
+
+    def park(self, call: Call, member_id: str, kind: CallKind, deadline_ms: int) -> None:
+        """Hold the call's answer back until the deadline at most. No other call of that kind may wait for the
+        member.
+        """
+        self.fact(t.CallParked(call.call_id, member_id, kind))
         self.set_timer(call_timer(call.call_id), deadline_ms)
 
     def answer_parked(self, call_id: int | None, answer: GroupAnswer | Failure) -> None:
-        """Answer a waiting call, if there is one, and empty its letter-box."""
+        """Answer a waiting call, if there is one."""
         if call_id is None:
             return
-        self.fact(n.CallUnparked(call_id))
+        self.fact(t.CallUnparked(call_id))
         self.release_parked(call_id, answer)
 
     def release_parked(self, call_id: int, answer: GroupAnswer | Failure) -> None:
@@ -101,7 +132,7 @@ class Draft:
         self.effects.append(Reply(call_id, answer))
 
     def supersede(self, call_id: int | None) -> None:
-        """The member called again: whatever waited in the letter-box is dropped, with an answer that says so."""
+        """The member called again: the older call is dropped, with an answer that says so."""
         if call_id is None:
             return
         detail = "The member has called again; this call is dropped and the newer one goes on."
@@ -113,7 +144,7 @@ class Draft:
             self.answer_parked(call_id, answer)
         self.cancel_timer(session_timer(member.member_id))
         self.cancel_grace(member)
-        self.fact(n.MemberRemoved(member.member_id))
+        self.fact(t.MemberRemoved(member.member_id))
 
     def cancel_grace(self, member: Member) -> None:
         """Whether it comes back is waited for no longer, if it was."""
@@ -141,9 +172,9 @@ def call_timer(call_id: int) -> TimerKey:
     return TimerKey(TimerKind.CALL, str(call_id))
 
 
-def expiry_timer() -> TimerKey:
+def retention_timer() -> TimerKey:
     """Name of the timer of the next look at what has expired; every group that exists has it."""
-    return TimerKey(TimerKind.EXPIRY)
+    return TimerKey(TimerKind.RETENTION)
 
 
 def hold_timer() -> TimerKey:
@@ -156,9 +187,9 @@ def join_timer(group: Group) -> TimerKey:
     return TimerKey(TimerKind.JOIN, phase=group.phase)
 
 
-def newcomers_timer(group: Group) -> TimerKey:
-    """Name of the timer of the next look for newcomers; there while the present join phase awaits them."""
-    return TimerKey(TimerKind.NEWCOMERS, phase=group.phase)
+def linger_timer(group: Group) -> TimerKey:
+    """Name of the timer that ends the present join phase's linger; there while it lingers."""
+    return TimerKey(TimerKind.LINGER, phase=group.phase)
 
 
 def sync_timer(group: Group) -> TimerKey:

@@ -3,35 +3,51 @@
 Only a group without members can go. Of a group of consumers, offsets can go that none of them can be using.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 
-from coordinator.core import holding, rounds
-from coordinator.core import notes as n
-from coordinator.core import records as r
-from coordinator.core.commands import Call, Moment
-from coordinator.core.decision import Draft, expiry_timer
-from coordinator.core.effects import GroupRemoved, OffsetsRemoved, Removal
-from coordinator.core.group import CONSUMER, Group
-from coordinator.core.membership import drop_pending
-from coordinator.core.presence import check_empty, check_exists
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core import holding, rebalance_history
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core import transient_facts as t
+from rallypoint.coordinator.core.commands import Call, DecisionContext, OffsetsDeleted, TopicsDeleted
+from rallypoint.coordinator.core.decision import Draft, retention_timer
+from rallypoint.coordinator.core.effects import GroupRemoved, LargeDeletion, OffsetsRemoved, Removal
+from rallypoint.coordinator.core.group import CONSUMER, Group, check_empty, check_exists
+from rallypoint.coordinator.core.membership import drop_pending
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+
+DELETED_AT_ONCE_MAX = 5_000
+"""Offsets that one step takes away: some 5 ms. The others follow in steps of their own, before anything else."""
 
 
-def delete_group(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
+def delete_group(group: Group, call: Call, context: DecisionContext, draft: Draft) -> None:
     """Delete a group without members, with its offsets."""
     failure = check_empty(group)
     if failure is not None:
         draft.reply(call, failure)
         return
-    bury(group, Removal.DELETED, moment, draft)
+    if group.offset_count > DELETED_AT_ONCE_MAX:
+        forget_offsets(
+            group, list(islice(_offsets_of(group, group.offsets), DELETED_AT_ONCE_MAX)), Removal.DELETED, draft
+        )
+        draft.again = call
+        return
+    bury(group, Removal.DELETED, context, draft)
     draft.reply(call, m.DeletedGroup(group_id=group.group_id))
 
 
-def bury(group: Group, cause: Removal, moment: Moment, draft: Draft) -> None:
+def _offsets_of(group: Group, topics: Iterable[str]) -> Iterator[tuple[str, int]]:
+    for topic in topics:
+        for partition in group.offsets.get(topic, ()):
+            yield topic, partition
+
+
+def bury(group: Group, cause: Removal, context: DecisionContext, draft: Draft) -> None:
     """Take an Empty group away with all that is stored of it. Ids that it handed out are void.
 
-    Cost: one record for each committed offset, in one batch.
+    Cost: one record for each committed offset.
     """
     for member_id in group.pending:
         drop_pending(member_id, draft)
@@ -40,13 +56,13 @@ def bury(group: Group, cause: Removal, moment: Moment, draft: Draft) -> None:
             draft.fact(r.OffsetForgotten(group.group_id, topic, partition))
     for stored in group.stored_members.values():
         draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
-    rounds.forget_all(group, draft)
+    rebalance_history.forget_all(group, draft)
     holding.forget(group, draft)
     if group.deletions_stored:
         draft.fact(r.DeletionsForgotten(group.group_id))
     draft.fact(r.GroupForgotten(group.group_id))
-    draft.fact(n.GroupDied(moment.now_ms))
-    draft.cancel_timer(expiry_timer())
+    draft.fact(t.GroupDied(context.now_ms))
+    draft.cancel_timer(retention_timer())
     draft.notify(GroupRemoved(group.group_id, cause))
 
 
@@ -68,38 +84,48 @@ def delete_offsets(group: Group, call: Call, request: m.DeleteOffsetsRequest, dr
         results[topic] = dict.fromkeys(partitions, result)
         if result is _DELETED:
             deleted.extend((topic, partition) for partition in partitions)
-    forget_offsets(group, deleted, Removal.DELETED, draft)
-    draft.reply(call, m.DeleteOffsetsAnswer(offsets=results))
+    is_large = sum(map(len, results.values())) > DELETED_AT_ONCE_MAX
+    answer = (LargeDeletion.model_construct if is_large else m.DeleteOffsetsAnswer)(offsets=results)
+    go_on(OffsetsDeleted(call, deleted, 0, answer), group, draft)
 
 
-def forget_deleted_topics(group: Group, moment: Moment, draft: Draft) -> None:
+def go_on(command: OffsetsDeleted, group: Group, draft: Draft) -> None:
+    """Delete the next of a call's offsets, and answer it with the last."""
+    end = command.at + DELETED_AT_ONCE_MAX
+    forget_offsets(group, command.partitions[command.at : end], Removal.DELETED, draft)
+    if end < len(command.partitions):
+        draft.again = replace(command, at=end)
+    else:
+        draft.reply(command.call, command.answer)
+
+
+def forget_deleted_topics(group: Group, context: DecisionContext, draft: Draft) -> None:
     """Take away what is committed of topics that were deleted since the group last heard of deletions.
 
     Whoever reads them; of a topic that was registered anew, what was committed before. The group heard of deletions in
     every step, so all that stands now is from before. Cost: a look at each deleted topic.
     """
-    gone = [
-        (topic, partition)
-        for topic, version in moment.deleted_topics.items()
-        if version > group.deletions_seen
-        for partition in sorted(group.offsets.get(topic, ()))
-    ]
-    forget_offsets(group, gone, Removal.TOPIC_DELETED, draft)
-    draft.fact(n.DeletionsSeen(moment.deletions))
+    topics = (topic for topic, version in context.deleted_topics.items() if version > group.deletions_seen)
+    gone = list(islice(_offsets_of(group, topics), DELETED_AT_ONCE_MAX + 1))
+    forget_offsets(group, sorted(gone[:DELETED_AT_ONCE_MAX]), Removal.TOPIC_DELETED, draft)
+    if len(gone) > DELETED_AT_ONCE_MAX:
+        draft.again = TopicsDeleted()
+        return
+    draft.fact(t.DeletionsSeen(context.deletions))
 
 
-def keep_apart(group: Group, topics: Iterable[str], moment: Moment, draft: Draft) -> None:
+def keep_apart(group: Group, topics: Iterable[str], context: DecisionContext, draft: Draft) -> None:
     """Offsets of these topics are written now: a load must not take them for what stood before a topic's deletion."""
-    if any(moment.deleted_topics.get(topic, 0) > group.deletions_stored for topic in topics):
-        draft.fact(r.DeletionsRecord(group.group_id, moment.deletions))
+    if any(context.deleted_topics.get(topic, 0) > group.deletions_stored for topic in topics):
+        draft.fact(r.DeletionsRecord(group.group_id, context.deletions))
 
 
 def subscribes(group: Group, topic: str) -> bool:
     """Whether some member subscribes to the topic, or could, because what it subscribes to cannot be read."""
-    return group.unreadable_count > 0 or topic in group.subscribers
+    return group.unreadable_count > 0 or topic in group.topics
 
 
-def forget_offsets(group: Group, partitions: list[tuple[str, int]], cause: Removal, draft: Draft) -> None:
+def forget_offsets(group: Group, partitions: Sequence[tuple[str, int]], cause: Removal, draft: Draft) -> None:
     """Take committed offsets away, and say so; nothing where there are none."""
     for topic, partition in partitions:
         draft.fact(r.OffsetForgotten(group.group_id, topic, partition))

@@ -1,55 +1,63 @@
 """A group as operators see it: its description, and the summary that lists and gauges show."""
 
-from coordinator.core import holding, rounds
-from coordinator.core.commands import Call, Moment
-from coordinator.core.decision import Draft
-from coordinator.core.effects import GroupSummary
-from coordinator.core.group import Group, Member, State
-from coordinator.core.offsets import committed
-from coordinator.core.presence import check_exists
-from protocol import messages as m
-from protocol.opaque import EMPTY
+from rallypoint.coordinator.core import holding, rebalance_history
+from rallypoint.coordinator.core.commands import Call, DecisionContext
+from rallypoint.coordinator.core.decision import Draft
+from rallypoint.coordinator.core.effects import TOLD_AT_ONCE_CHARACTERS, GroupSummary, LargeDescription
+from rallypoint.coordinator.core.group import Group, Member, State, check_exists
+from rallypoint.coordinator.core.offsets import as_they_stand, committed, is_many
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.opaque import EMPTY
+
+MEMBERS_AT_ONCE_MAX = 1_000
+"""Members that a description is put into words with in one go."""
 
 
-def describe(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
+def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -> None:
     """Members with what they said and got, if the group is Stable; committed offsets and what is held, in any state."""
     failure = check_exists(group)
     if failure is not None:
         draft.reply(call, failure)
         return
     stable = group.state is State.STABLE
-    draft.reply(
-        call,
-        m.DescribeAnswer(
-            group_id=group.group_id,
-            state=group.state,
-            protocol_type=group.protocol_type or "",
-            protocol_name=(group.protocol_name or "") if stable else "",
-            generation_id=group.generation_id,
-            leader=group.leader,
-            members=tuple(
-                m.DescribedMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    host=member.host,
-                    session_timeout_ms=member.terms.session_timeout_ms,
-                    rebalance_timeout_ms=member.terms.rebalance_timeout_ms,
-                    metadata=member.terms.metadata_of(group.protocol_name) if stable else EMPTY,
-                    assignment=member.assignment if stable else EMPTY,
-                )
-                for member in group.by_seniority()
-            ),
-            offsets={topic: committed(group, topic) for topic in sorted(group.offsets)},
-            rebalance_id=rounds.last_id(group),
-            frozen_until_ms=holding.frozen_until(group),
-            freeze_reason=None if group.hold is None else group.hold.freeze_reason,
-            cooldown_ms=holding.cooldown_of(group, moment),
-            cooling_until_ms=holding.cooling_until(group, moment),
-            held=tuple(map(rounds.cause_listing, group.held)),
-            held_count=group.held_count,
-        ),
+    members = tuple(
+        m.DescribedMember.model_construct(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            host=member.host,
+            session_timeout_ms=member.terms.session_timeout_ms,
+            rebalance_timeout_ms=member.terms.rebalance_timeout_ms,
+            metadata=member.terms.metadata_of(group.protocol_name) if stable else EMPTY,
+            assignment=member.assignment if stable else EMPTY,
+        )
+        for member in group.by_seniority()
     )
+    is_large = (
+        len(members) > MEMBERS_AT_ONCE_MAX
+        or sum([len(one.metadata.text) + len(one.assignment.text) for one in members]) > TOLD_AT_ONCE_CHARACTERS
+        or is_many(group, group.offsets)
+    )
+    answer = m.DescribeAnswer(
+        group_id=group.group_id,
+        state=group.state,
+        protocol_type=group.protocol_type or "",
+        protocol_name=(group.protocol_name or "") if stable else "",
+        generation_id=group.generation_id,
+        leader=group.leader,
+        members=members,
+        offsets={} if is_large else {topic: committed(group, topic) for topic in sorted(group.offsets)},
+        rebalance_id=rebalance_history.last_id(group),
+        frozen_until_ms=holding.frozen_until(group),
+        freeze_reason=None if group.hold is None else group.hold.freeze_reason,
+        cooldown_ms=holding.cooldown_of(group, context),
+        cooling_until_ms=holding.cooling_until(group, context),
+        held=tuple(map(rebalance_history.cause_listing, group.held)),
+        held_count=group.held_count,
+    )
+    if is_large:
+        answer = LargeDescription.model_construct(**{**dict(answer), "offsets": as_they_stand(group, group.offsets)})
+    draft.reply(call, answer)
 
 
 def tell_assignment(group: Group, call: Call, draft: Draft) -> None:
@@ -97,14 +105,14 @@ def _assigned(group: Group, member: Member, protocol_name: str) -> m.DescribedMe
 
 
 def summary_of(group: Group) -> GroupSummary:
-    """What lists and gauges show. Costs a look at the subscribed topics."""
+    """What lists and gauges show. Costs a look at each of the subscriptions that differ, where one has come or gone."""
     return GroupSummary(
         group_id=group.group_id,
         state=group.state,
         protocol_type=group.protocol_type or "",
         member_count=len(group.members),
         generation_id=group.generation_id,
-        topics=group.topics,
+        subscriptions=group.distinct_subscriptions,
         frozen_until_ms=holding.frozen_until(group),
         held_count=group.held_count,
     )

@@ -1,12 +1,42 @@
 """What a decision asks of the world. Effects are released in order, after the records of their batch are durable."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from coordinator.core.commands import TimerKey, Trigger
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.commands import TimerKey, Trigger
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+
+Subject = TypeVar("Subject")
+
+
+class LargeFetch(m.FetchAnswer):
+    """One that is put into words slice by slice: its offsets are the records themselves, copied and not checked."""
+
+
+class LargeDescription(m.DescribeAnswer):
+    """The same of a description."""
+
+
+class LargeDeletion(m.DeleteOffsetsAnswer):
+    """The same of a deletion."""
+
+
+class LargeTopicList(m.ListTopicsAnswer):
+    """The same of a page of topics: the records themselves."""
+
+
+class LargeJoin(m.JoinAnswer):
+    """The same of a leader's answer."""
+
+
+LARGE_ANSWERS = (LargeFetch, LargeDescription, LargeDeletion, LargeTopicList, LargeJoin)
+"""Not to be put into words in one go."""
+
+TOLD_AT_ONCE_CHARACTERS = 1_048_576
+"""What members say and have, in an answer that is put into words in one go: some 4 ms."""
 
 GroupAnswer = (
     m.JoinAnswer
@@ -31,8 +61,9 @@ GroupAnswer = (
 class Failure:
     """A coded refusal of a whole call. The rest of the problem document comes from the error table.
 
-    `superseded`: the member has called again and this call is dropped (`/errors/superseded`, not retriable). `limit`
-    and `setting`: the number that was passed, and the name of what sets it.
+    superseded: the member has called again, and this call is dropped (`/errors/superseded`, not retriable).
+    limit: the number that was exceeded.
+    limit_name: what that limit is called.
     """
 
     code: ErrorCode
@@ -44,7 +75,7 @@ class Failure:
     url: str | None = None
     superseded: bool = False
     limit: int | None = None
-    setting: str | None = None
+    limit_name: str | None = None
 
 
 class Reply(NamedTuple):
@@ -69,9 +100,11 @@ class CancelTimer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """What lists and gauges show of a group. `topics` is None where some member's subscription cannot be read.
+    """What lists and gauges show of a group.
 
-    `frozen_until_ms` is None unless it is frozen; `held_count`: causes of a rebalance that are held back.
+    subscriptions: the topics of its members, each set once; None if some member's subscription cannot be read.
+    frozen_until_ms: None unless the group is frozen.
+    held_count: causes of a rebalance that are held back.
     """
 
     group_id: str
@@ -79,7 +112,7 @@ class GroupSummary:
     protocol_type: str
     member_count: int
     generation_id: int
-    topics: frozenset[str] | None = field(default_factory=frozenset)
+    subscriptions: frozenset[frozenset[str]] | None = field(default_factory=frozenset)
     frozen_until_ms: int | None = None
     held_count: int = 0
 
@@ -216,10 +249,16 @@ class OffsetsReset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsLoaded:
-    """The group came back from the store with these committed offsets, and no others: (topic, partition, offset)."""
+    """The group came back from the store with these committed offsets: (topic, partition, offset).
+
+    Many are told in parts, one after another and nothing of the group between them, counted from 1. It has no other
+    offsets than those of all its `parts`.
+    """
 
     group_id: str
     offsets: tuple[tuple[str, int, int], ...]
+    part: int = 1
+    parts: int = 1
 
 
 class Removal(StrEnum):
@@ -274,4 +313,34 @@ class Notify:
     event: Event
 
 
-Effect = Reply | SetTimer | CancelTimer | Notify
+OneEffect = Reply | SetTimer | CancelTimer | Notify
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Each(Generic[Subject]):
+    """The effects of a step on each of thousands of members, made as they are released: the step has no time for them.
+
+    `subjects` is a copy of what `make` needs to know, from `at` on, so nothing that happens meanwhile shows in them.
+    """
+
+    subjects: Sequence[Subject]
+    make: Callable[[Subject], Iterable[OneEffect]]
+    at: int = 0
+
+    def first(self, count: int) -> tuple[list[OneEffect], "Each[Subject] | None"]:
+        """The effects on the next so many subjects, and what is left; None where nothing is."""
+        end = self.at + count
+        made = [effect for subject in self.subjects[self.at : end] for effect in self.make(subject)]
+        return made, (replace(self, at=end) if end < len(self.subjects) else None)
+
+
+Effect = OneEffect | Each[Any]
+
+
+def singly(effects: Iterable[Effect]) -> Iterator[OneEffect]:
+    """All of them in their order, those on each of many members too."""
+    for effect in effects:
+        if isinstance(effect, Each):
+            yield from effect.first(len(effect.subjects))[0]
+        else:
+            yield effect

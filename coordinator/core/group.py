@@ -5,14 +5,27 @@ supports) are kept beside the members, so that a heartbeat costs the same in a g
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from coordinator.core.records import Cause, GroupRecord, HoldRecord, MemberRecord, OffsetRecord, RebalanceRecord
-from protocol.opaque import EMPTY, OpaqueJson
+from pydantic import ValidationError
+
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.network import Network
+from rallypoint.coordinator.core.records import (
+    Cause,
+    GroupRecord,
+    HoldRecord,
+    MemberRecord,
+    OffsetRecord,
+    RebalanceRecord,
+)
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.messages import ConsumerSubscription
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
 CONSUMER = "consumer"
 """The protocol type whose subscriptions the coordinator reads."""
@@ -26,7 +39,7 @@ class State(StrEnum):
         UNKNOWN_MEMBER_ID. commit: the simple one only. Leaves by: a member is added → PreparingRebalance.
     PreparingRebalance — everyone is asked to join again.
         join: joined, waits. sync, heartbeat: REBALANCE_IN_PROGRESS. commit: taken under the old generation. Leaves by:
-        all joined and no id pending, or time out → CompletingRebalance; nobody left → Empty.
+        all joined and nobody to wait for, or time out → CompletingRebalance; nobody left → Empty.
     CompletingRebalance — the generation is made, the leader works out the assignment.
         join, unchanged: answered at once; changed or new → PreparingRebalance. sync: followers wait, the leader's is
         stored → Stable. heartbeat: fine. commit: REBALANCE_IN_PROGRESS. Leaves also by: a member goes.
@@ -82,22 +95,30 @@ class MemberTerms(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """An id handed out by MEMBER_ID_REQUIRED that has not joined yet. It holds a rebalance open until `deadline_ms`."""
+    """An id handed out by MEMBER_ID_REQUIRED that has not joined yet.
+
+    network: of the client that asked for it.
+    deadline_ms: the id is void after it.
+    """
 
     member_id: str
     request_id: str | None
+    network: Network
     deadline_ms: int
 
 
 @dataclass(slots=True)
 class Member:
-    """A member. `topics` is what it subscribes to, None where that cannot be read.
+    """A member.
 
-    `joined`: it has joined the phase that is preparing. `is_new`: it never had a generation. The three `…_call` are
-    its letter-boxes: which waiting call gets the answer, if one waits. `first_request_id`: of the join that gave it its
-    id. `deadline_ms` ends its session;
-    `join_deadline_ms` is how long a new member may wait for its first generation. `grace_deadline_ms` is None unless
-    its connection was lost: until then it may come back.
+    topics: what it subscribes to; None if that cannot be read.
+    joined: it has joined the join phase in progress.
+    is_new: it never belonged to a generation.
+    deadline_ms: the end of its session.
+    join_deadline_ms: until when a new member may wait for its first generation.
+    grace_deadline_ms: None unless its connection was lost; until then it may come back.
+    first_request_id: of the join that gave it its id.
+    join_call, sync_call, heartbeat_call: its pending responses, as the ids of the calls that wait for them.
     """
 
     member_id: str
@@ -130,8 +151,20 @@ class Member:
         return self.waits or self.heartbeat_call is not None
 
 
-class Box(StrEnum):
-    """Which letter-box of a member a waiting call is in."""
+def words_bytes(said: Iterable[OpaqueJson]) -> int:
+    """What these texts take in memory."""
+    return sum([one.text.__sizeof__() for one in said])
+
+
+def topics_bytes(topics: frozenset[str] | None) -> int:
+    """What a member's topics take in memory, as they were read from its metadata."""
+    if topics is None:
+        return 0
+    return topics.__sizeof__() + sum([topic.__sizeof__() for topic in topics])
+
+
+class CallKind(StrEnum):
+    """What kind of call waits for its answer. A member has at most one waiting call of each kind."""
 
     JOIN = "join"
     SYNC = "sync"
@@ -142,7 +175,7 @@ class Parked(NamedTuple):
     """A waiting call, by whose and which kind."""
 
     member_id: str
-    box: Box
+    kind: CallKind
 
 
 PLACES_MIN = 64
@@ -150,21 +183,45 @@ PLACES_MIN = 64
 
 
 @dataclass(slots=True)
+class Subscription:
+    """Topics that some members subscribe to, all of them the same ones.
+
+    size_bytes: what the topics take in memory, counted once for each of the members.
+    count: the members; 0 for a moment while a group is loaded.
+    """
+
+    topics: frozenset[str]
+    size_bytes: int
+    count: int = 0
+
+
+@dataclass(slots=True)
 class Group:
     """All of one group. Generation 0 is before the first rebalance.
 
-    `phase` counts the beginnings and ends of join phases; timers of a phase carry it. `initial_window_ms` is not None
-    while the initial delay runs: its present window; `initial_left_ms` is what may still be added.
-    `awaits_newcomers`: everyone has joined, and who has just connected may be about to (`newcomers`).
-    `highest_generation_id` is durable before a join of that generation is answered. `deletions_seen`: the registry's
-    version up to which offsets of deleted topics are gone, `deletions_stored` what the store says of it.
-    `places` is a heap of the members by seniority, in which some may stand that have gone.
-    `stored_members` mirrors what the store holds of members, `stored_instances` the seats among them: instance id to
-    member id; `rebalances` mirrors the stored rebalances, oldest first, and `rebalance_id` is the one in progress.
-    `held` are the first causes that wait for the end of a freeze or a cool-down, `further` the first that came while
-    the group was rebalancing already.
-    `surplus` are members for whom there was no place when the group was loaded; who joins again is no longer among
-    them, or is out.
+    highest_generation_id: durable before a join of that generation is answered.
+    phase: counts the beginnings and ends of join phases; the timers of a phase carry it.
+    places: a heap of the members by seniority; some that have gone may still be in it.
+    pending_of_networks: the ids in `pending` by network, the oldest first; every network in it has one.
+    surplus: members that were over the limit when the group was loaded; one that joins again leaves the set, or is
+        removed.
+    subscriptions: those of the members that can be read, each once, however many members share it. So a member that
+        comes or goes costs no look at its topics.
+    named_count: the topics of all subscriptions.
+    read_ahead: what was read of stored metadata, by protocol type, until the members are made.
+    metadata_bytes: what the members' metadata takes in memory, with the topics that were read from it.
+    initial_window_ms: the present window of the initial delay; None while it does not run.
+    initial_left_ms: how much the initial delay may still be extended.
+    came_at_ms: when a new client last came to the group.
+    lingers_until_ms: not None while the join phase waits for more new members, although everyone has joined (`linger`).
+    deletions_seen: the registry's version up to which offsets of deleted topics are gone.
+    deletions_stored: what the store says of it.
+    stored_members: mirrors the stored members.
+    stored_instances: the static members among them, instance id to member id.
+    rebalances: mirrors the stored history, oldest first.
+    rebalance_id: of the rebalance in progress.
+    further: the first causes that came while the group was rebalancing already.
+    held: the first causes that wait for the end of a freeze or a cool-down.
     """
 
     group_id: str
@@ -183,19 +240,28 @@ class Group:
     places: list[tuple[int, str]] = field(default_factory=list, compare=False, repr=False)
     static_members: dict[str, str] = field(default_factory=dict)
     pending: dict[str, Pending] = field(default_factory=dict)
+    pending_of_networks: dict[Network, dict[str, None]] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
     parked: dict[int, Parked] = field(default_factory=dict)
     pending_sync: set[str] = field(default_factory=set)
     surplus: set[str] = field(default_factory=set)
     joined_count: int = 0
     supporters: Counter[str] = field(default_factory=Counter)
-    subscribers: Counter[str] = field(default_factory=Counter)
+    subscriptions: dict[frozenset[str], Subscription] = field(default_factory=dict)
+    named_count: int = 0
+    together: frozenset[str] | None = field(default=None, compare=False, repr=False)
+    each_once: frozenset[frozenset[str]] | None = field(default=None, compare=False, repr=False)
+    read_ahead: dict[tuple[str | None, OpaqueJson], frozenset[str] | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     unreadable_count: int = 0
+    metadata_bytes: int = 0
 
     initial_window_ms: int | None = None
     initial_left_ms: int = 0
     new_member_in_window: bool = False
-    awaits_newcomers: bool = False
+    came_at_ms: int = 0
+    lingers_until_ms: int | None = None
 
     partition_counts: dict[str, int] = field(default_factory=dict)
     offsets: dict[str, dict[int, OffsetRecord]] = field(default_factory=dict)
@@ -231,13 +297,28 @@ class Group:
 
     @property
     def all_joined(self) -> bool:
-        """Everyone has joined the present phase, and no id that was handed out is still to come."""
-        return self.joined_count == len(self.members) and not self.pending
+        """Every member has joined the present phase. Ids that were handed out are of nobody yet."""
+        return self.joined_count == len(self.members)
 
     @property
-    def topics(self) -> frozenset[str] | None:
-        """What its members subscribe to together; None where some member's subscription cannot be read."""
-        return None if self.unreadable_count else frozenset(self.subscribers)
+    def topics(self) -> frozenset[str]:
+        """What its members subscribe to together, as far as it can be read. Put together anew where a subscription has
+        come or gone: O(`named_count`).
+        """
+        if self.together is None:
+            self.together = frozenset().union(*self.subscriptions)
+        return self.together
+
+    @property
+    def distinct_subscriptions(self) -> frozenset[frozenset[str]] | None:
+        """Each once; None where some member's subscription cannot be read. Costs a look at each, where one has come or
+        gone, and none at the topics.
+        """
+        if self.unreadable_count:
+            return None
+        if self.each_once is None:
+            self.each_once = frozenset(self.subscriptions)
+        return self.each_once
 
     def by_seniority(self) -> list[Member]:
         """Members, the longest-standing first."""
@@ -274,3 +355,27 @@ class Group:
     def supports_any(self, names: Iterator[str]) -> bool:
         """Whether every member supports at least one of the names; true for all names where there are no members."""
         return any(self.supporters[name] == len(self.members) for name in names)
+
+
+def check_exists(group: Group) -> Failure | None:
+    """GROUP_ID_NOT_FOUND for a group that is not there; None for one that is."""
+    if group.state is not State.DEAD:
+        return None
+    return Failure(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group.group_id!r}.", field="group_id")
+
+
+def check_empty(group: Group) -> Failure | None:
+    """As `check_exists`, and NON_EMPTY_GROUP for a group that is not Empty."""
+    if group.state in (State.EMPTY, State.DEAD):
+        return check_exists(group)
+    return Failure(ErrorCode.NON_EMPTY_GROUP, f"The group is {group.state}: stop its members first.")
+
+
+def topics_of(protocol_type: str | None, metadata: OpaqueJson) -> frozenset[str] | None:
+    """The topics of a consumer's subscription; None where it is of another type or cannot be read."""
+    if protocol_type != CONSUMER:
+        return None
+    try:
+        return frozenset(ConsumerSubscription.model_validate_json(metadata.text).topics)
+    except ValidationError:
+        return None

@@ -10,10 +10,11 @@ starts for all of it. Until then
     all others go on as if nothing were
 
 A hold protects an assignment that somebody uses. When the last member of the generation has gone, it holds nothing:
-whoever waits forms a generation, or the group is Empty. A round under way goes on to its end.
+whoever waits forms a generation, or the group is Empty. A rebalance under way goes on to its end.
 
-    frozen until    stored, for a restart does not thaw; bounded by `rebalance_freeze_max_ms`
-    cooling until   since when the group is Stable, which is stored too, plus the cool-down
+    frozen until    stored, for a restart does not thaw; at most `rebalance_freeze_max_ms` from now, also at a load
+    cooling until   since when the group is Stable, which is stored too and never later than the load, plus the
+                    cool-down
 
 The causes are memory. After a crash the members whom the store has come back, and who of them had gone expires; who
 waited joins anew; and the topics are compared with those of the assignment: what was a reason becomes one again.
@@ -22,17 +23,16 @@ waited joins anew; and the topics are compared with those of the assignment: wha
 from collections.abc import Callable
 from dataclasses import replace
 
-from coordinator.core import notes as n
-from coordinator.core import records as r
-from coordinator.core import rounds
-from coordinator.core.commands import Call, Moment, Rebalance, TimerFired, Trigger
-from coordinator.core.decision import Draft, hold_timer
-from coordinator.core.effects import Failure, GroupFrozen, GroupThawed, RebalanceHeld
-from coordinator.core.group import Group, State
-from coordinator.core.presence import check_exists
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.limits import REASON_LENGTH_MAX
+from rallypoint.coordinator.core import rebalance_history
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core import transient_facts as t
+from rallypoint.coordinator.core.commands import Call, DecisionContext, Rebalance, TimerFired, Trigger
+from rallypoint.coordinator.core.decision import Draft, hold_timer
+from rallypoint.coordinator.core.effects import Failure, GroupFrozen, GroupThawed, RebalanceHeld
+from rallypoint.coordinator.core.group import Group, State, check_exists
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.limits import REASON_LENGTH_MAX
 
 # --- questions -------------------------------------------------------------------------------------------------------
 
@@ -42,40 +42,41 @@ def frozen_until(group: Group) -> int | None:
     return None if group.hold is None else group.hold.frozen_until_ms
 
 
-def cooldown_of(group: Group, moment: Moment) -> int:
+def cooldown_of(group: Group, context: DecisionContext) -> int:
     """The cool-down in force: the group's own, within what the settings allow now, or theirs."""
     own = None if group.hold is None else group.hold.cooldown_ms
-    return moment.rules.rebalance_cooldown_ms if own is None else min(own, moment.rules.rebalance_cooldown_max_ms)
+    return context.rules.rebalance_cooldown_ms if own is None else min(own, context.rules.rebalance_cooldown_max_ms)
 
 
-def cooling_until(group: Group, moment: Moment) -> int | None:
+def cooling_until(group: Group, context: DecisionContext) -> int | None:
     """When the cool-down ends; None where it does not run."""
     if group.state is not State.STABLE:
         return None
-    until_ms = group.state_at_ms + cooldown_of(group, moment)
-    return until_ms if until_ms > moment.now_ms else None
+    until_ms = group.state_at_ms + cooldown_of(group, context)
+    return until_ms if until_ms > context.now_ms else None
 
 
-def held_until(group: Group, moment: Moment) -> int | None:
+def held_until(group: Group, context: DecisionContext) -> int | None:
     """Until when nothing leads out of Stable; None where nothing holds.
 
     Cost: a look at members, up to the first that has a part in the generation.
     """
     if group.state is not State.STABLE or all(member.is_new for member in group.members.values()):
         return None
-    until_ms = max(frozen_until(group) or 0, cooling_until(group, moment) or 0)
-    return until_ms if until_ms > moment.now_ms else None
+    # Not 0 where nothing holds: a machine may take the present for a time before 1970, and nothing holds until then.
+    untils = (frozen_until(group), cooling_until(group, context))
+    return max((until_ms for until_ms in untils if until_ms is not None and until_ms > context.now_ms), default=None)
 
 
 # --- what is held, and let go ----------------------------------------------------------------------------------------
 
 
-def hold(group: Group, command: Rebalance, moment: Moment, draft: Draft) -> bool:
+def hold(group: Group, command: Rebalance, context: DecisionContext, draft: Draft) -> bool:
     """Remember the cause instead of starting a rebalance, if something holds; false: start it."""
-    until_ms = None if command.trigger is Trigger.OPERATOR else held_until(group, moment)
+    until_ms = None if command.trigger is Trigger.OPERATOR else held_until(group, context)
     if until_ms is None:
         return False
-    draft.fact(n.CauseHeld(rounds.cause_of(command, moment)))
+    draft.fact(t.CauseHeld(rebalance_history.cause_of(command, context)))
     _set_timer(group, until_ms, draft)
     draft.notify(RebalanceHeld(group.group_id, command.trigger, command.member_id, command.reason, until_ms))
     return True
@@ -93,15 +94,15 @@ def let_go(group: Group, draft: Draft) -> None:
         draft.cancel_timer(hold_timer())
 
 
-def review(group: Group, moment: Moment, draft: Draft) -> None:
+def review(group: Group, context: DecisionContext, draft: Draft) -> None:
     """The timer fired, the group was loaded, or an operator has changed something: what holds now?"""
     until = frozen_until(group)
-    if until is not None and until <= moment.now_ms:
+    if until is not None and until <= context.now_ms:
         _store(group, _freeze_ended, draft)
         draft.notify(GroupThawed(group.group_id, lifted=False))
         draft.then.append(TimerFired(hold_timer()))
     elif group.held:
-        until_ms = held_until(group, moment)
+        until_ms = held_until(group, context)
         if until_ms is None:
             draft.cancel_timer(hold_timer())
             first = group.held[0]
@@ -118,23 +119,30 @@ def review(group: Group, moment: Moment, draft: Draft) -> None:
         draft.cancel_timer(hold_timer())
 
 
+def bound_freeze(group: Group, context: DecisionContext, draft: Draft) -> None:
+    """At a load: a freeze goes on for no longer than one that begins now may. The clock may have been put back."""
+    until_ms, latest_ms = frozen_until(group), context.now_ms + context.rules.rebalance_freeze_max_ms
+    if until_ms is not None and until_ms > latest_ms:
+        _store(group, lambda stands: replace(stands, frozen_until_ms=latest_ms), draft)
+
+
 # --- what operators ask ----------------------------------------------------------------------------------------------
 
 
-def freeze(group: Group, call: Call, request: m.FreezeRequest, moment: Moment, draft: Draft) -> None:
+def freeze(group: Group, call: Call, request: m.FreezeRequest, context: DecisionContext, draft: Draft) -> None:
     """Hold the group's rebalances from now on; a duration of 0 thaws. Errors: INVALID_REQUEST for one that is too long,
     GROUP_ID_NOT_FOUND.
     """
     if not request.duration_ms:
-        thaw(group, call, moment, draft)
+        thaw(group, call, context, draft)
         return
     failure = check_exists(group) or _check_bound(
-        "duration_ms", request.duration_ms, "rebalance_freeze_max_ms", moment.rules.rebalance_freeze_max_ms
+        "duration_ms", request.duration_ms, "rebalance_freeze_max_ms", context.rules.rebalance_freeze_max_ms
     )
     if failure is not None:
         draft.reply(call, failure)
         return
-    until_ms = moment.now_ms + request.duration_ms
+    until_ms = context.now_ms + request.duration_ms
     reason = None if request.reason is None else request.reason[:REASON_LENGTH_MAX]
     _store(group, lambda stands: replace(stands, frozen_until_ms=until_ms, freeze_reason=reason), draft)
     draft.notify(GroupFrozen(group.group_id, until_ms, reason or "not provided"))
@@ -147,7 +155,7 @@ def freeze(group: Group, call: Call, request: m.FreezeRequest, moment: Moment, d
     draft.then.append(TimerFired(hold_timer()))
 
 
-def thaw(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
+def thaw(group: Group, call: Call, context: DecisionContext, draft: Draft) -> None:
     """End the freeze; what was held starts a rebalance, unless the group cools down. A group that is not frozen stays
     as it is.
     """
@@ -159,33 +167,33 @@ def thaw(group: Group, call: Call, moment: Moment, draft: Draft) -> None:
         _store(group, _freeze_ended, draft)
         draft.notify(GroupThawed(group.group_id, lifted=True))
         draft.then.append(TimerFired(hold_timer()))
-    still_held = group.held_count if cooling_until(group, moment) is not None else 0
+    still_held = group.held_count if cooling_until(group, context) is not None else 0
     draft.reply(
         call,
         m.FreezeAnswer(group_id=group.group_id, frozen_until_ms=None, reason=None, held_count=still_held),
     )
 
 
-def set_cooldown(group: Group, call: Call, request: m.CooldownRequest, moment: Moment, draft: Draft) -> None:
+def set_cooldown(group: Group, call: Call, request: m.CooldownRequest, context: DecisionContext, draft: Draft) -> None:
     """Set the group's own cool-down, or leave it to the settings. Counts for the time after the last rebalance too.
 
     Errors: INVALID_REQUEST for one that is too long, GROUP_ID_NOT_FOUND.
     """
     failure = check_exists(group) or _check_bound(
-        "cooldown_ms", request.cooldown_ms or 0, "rebalance_cooldown_max_ms", moment.rules.rebalance_cooldown_max_ms
+        "cooldown_ms", request.cooldown_ms or 0, "rebalance_cooldown_max_ms", context.rules.rebalance_cooldown_max_ms
     )
     if failure is not None:
         draft.reply(call, failure)
         return
     _store(group, lambda stands: replace(stands, cooldown_ms=request.cooldown_ms), draft)
     is_default = request.cooldown_ms is None
-    cooldown_ms = moment.rules.rebalance_cooldown_ms if request.cooldown_ms is None else request.cooldown_ms
+    cooldown_ms = context.rules.rebalance_cooldown_ms if request.cooldown_ms is None else request.cooldown_ms
     draft.reply(call, m.CooldownAnswer(group_id=group.group_id, cooldown_ms=cooldown_ms, is_default=is_default))
     draft.then.append(TimerFired(hold_timer()))
 
 
 def start_rebalance(
-    group: Group, call: Call, request: m.StartRebalanceRequest, moment: Moment, draft: Draft
+    group: Group, call: Call, request: m.StartRebalanceRequest, context: DecisionContext, draft: Draft
 ) -> None:  # fmt: skip
     """Start a rebalance at an operator's word, whatever holds; one that is under way is answered instead.
 
@@ -199,15 +207,15 @@ def start_rebalance(
     if group.state is State.STABLE:
         reason = "not provided" if not request.reason else request.reason[:REASON_LENGTH_MAX]
         draft.then.append(Rebalance(Trigger.OPERATOR, f"an operator asked for it: {reason}", host=call.host))
-        rebalance_id, started = rounds.last_id(group) + 1, True
+        rebalance_id, started = rebalance_history.last_id(group) + 1, True
     draft.reply(call, m.StartedRebalance(group_id=group.group_id, rebalance_id=rebalance_id, started=started))
 
 
-def _check_bound(field: str, value: int, setting: str, most: int) -> Failure | None:
+def _check_bound(field: str, value: int, limit_name: str, most: int) -> Failure | None:
     if value <= most:
         return None
-    detail = f"{field} must not be above {most}, as the setting {setting} says; it is {value}."
-    return Failure(ErrorCode.INVALID_REQUEST, detail, field=field)
+    detail = f"{field} must not be above {most}, for {limit_name} is fixed; it is {value}."
+    return Failure(ErrorCode.INVALID_REQUEST, detail, field=field, limit=most, limit_name=limit_name)
 
 
 # --- what is stored --------------------------------------------------------------------------------------------------

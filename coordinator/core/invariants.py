@@ -6,14 +6,14 @@ Each check raises AssertionError with the group's id and what is wrong. Costs a 
 from collections import Counter
 from collections.abc import Iterable
 
-from coordinator.core.group import Box, Group, Member, State
-from coordinator.core.records import Outcome
+from rallypoint.coordinator.core.group import CallKind, Group, Member, State, topics_bytes, words_bytes
+from rallypoint.coordinator.core.records import Outcome
 
 
 def check(group: Group) -> None:
-    """Counts are what a recount gives, letter-boxes and their index agree, and the state fits who is there."""
+    """Counts are what a recount gives, pending responses and their index agree, and the state fits who is there."""
     _check_counts(group)
-    _check_boxes(group)
+    _check_waiting_calls(group)
     _check_state(group)
     _check_identities(group)
     _check_rebalances(group)
@@ -25,11 +25,25 @@ def _check_counts(group: Group) -> None:
     eldest = min(members, key=lambda member: member.seniority, default=None)
     assert group.eldest() == (None if eldest is None else eldest.member_id), group.group_id
     assert group.supporters == _supporters(members), group.group_id
-    assert group.subscribers == Counter(topic for member in members for topic in member.topics or ()), group.group_id
+    _check_subscriptions(group)
     assert group.unreadable_count == sum(member.topics is None for member in members), group.group_id
+    metadata_bytes = sum(
+        topics_bytes(member.topics) + words_bytes(offered.metadata for offered in member.terms.protocols)
+        for member in members
+    )
+    assert group.metadata_bytes == metadata_bytes, group.group_id
     assert group.pending_sync <= group.members.keys(), group.group_id
     assert group.surplus <= {member.member_id for member in members if not member.joined}, group.group_id
     assert group.offset_count == sum(map(len, group.offsets.values())), group.group_id
+
+
+def _check_subscriptions(group: Group) -> None:
+    said = Counter(member.topics for member in group.members.values() if member.topics is not None)
+    assert {topics: kept.count for topics, kept in group.subscriptions.items()} == said, group.group_id
+    assert group.named_count == sum(map(len, said)), group.group_id
+    assert group.topics == {topic for topics in said for topic in topics}, group.group_id
+    assert group.distinct_subscriptions == (None if group.unreadable_count else said.keys()), group.group_id
+    assert not group.read_ahead, group.group_id
 
 
 def _supporters(members: Iterable[Member]) -> Counter[str]:
@@ -39,18 +53,18 @@ def _supporters(members: Iterable[Member]) -> Counter[str]:
     return count
 
 
-def _check_boxes(group: Group) -> None:
-    in_boxes = {}
+def _check_waiting_calls(group: Group) -> None:
+    waiting = {}
     for member in group.members.values():
-        for box, call_id in (
-            (Box.JOIN, member.join_call),
-            (Box.SYNC, member.sync_call),
-            (Box.HEARTBEAT, member.heartbeat_call),
+        for kind, call_id in (
+            (CallKind.JOIN, member.join_call),
+            (CallKind.SYNC, member.sync_call),
+            (CallKind.HEARTBEAT, member.heartbeat_call),
         ):
             if call_id is not None:
-                assert call_id not in in_boxes, f"{group.group_id}: call {call_id} is in two letter-boxes"
-                in_boxes[call_id] = (member.member_id, box)
-    assert in_boxes == {call_id: (p.member_id, p.box) for call_id, p in group.parked.items()}, group.group_id
+                assert call_id not in waiting, f"{group.group_id}: call {call_id} waits twice"
+                waiting[call_id] = (member.member_id, kind)
+    assert waiting == {call_id: (p.member_id, p.kind) for call_id, p in group.parked.items()}, group.group_id
 
 
 def _check_state(group: Group) -> None:
@@ -81,8 +95,8 @@ def _check_state(group: Group) -> None:
             assert group.state is State.PREPARING_REBALANCE or group.held_count, where
         if member.sync_call is not None:
             assert group.state is State.COMPLETING_REBALANCE, where
-    if group.awaits_newcomers:
-        assert group.state is State.PREPARING_REBALANCE, f"{where}, and awaits newcomers"
+    if group.lingers_until_ms is not None:
+        assert group.state is State.PREPARING_REBALANCE, f"{where}, and lingers"
     elif group.state is State.PREPARING_REBALANCE and group.initial_window_ms is None:
         assert not group.all_joined, f"{where}, but everyone has joined"
 
@@ -95,6 +109,9 @@ def _check_identities(group: Group) -> None:
     }
     assert group.stored_instances == stored, group.group_id
     assert not group.pending.keys() & group.members.keys(), group.group_id
+    of_networks = {member_id: network for network, ids in group.pending_of_networks.items() for member_id in ids}
+    assert of_networks == {member_id: pending.network for member_id, pending in group.pending.items()}, group.group_id
+    assert all(group.pending_of_networks.values()), group.group_id
     known = group.pending.keys() | group.members.keys()
     assert set(group.requests.values()) <= known, group.group_id
     seniorities = [member.seniority for member in group.members.values()]
@@ -103,18 +120,18 @@ def _check_identities(group: Group) -> None:
 
 def _check_rebalances(group: Group) -> None:
     where = f"{group.group_id} is {group.state}"
-    rounds = group.rebalances
-    assert list(rounds) == sorted(rounds), where
-    assert all(key == record.rebalance_id for key, record in rounds.items()), where
+    rebalances = group.rebalances
+    assert list(rebalances) == sorted(rebalances), where
+    assert all(key == record.rebalance_id for key, record in rebalances.items()), where
     under_way = group.state in (State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE)
     assert (group.rebalance_id is not None) == under_way, f"{where}, and rebalance {group.rebalance_id} is under way"
     if group.rebalance_id is not None:
-        present = rounds[group.rebalance_id]
-        assert present.rebalance_id == max(rounds), where
+        present = rebalances[group.rebalance_id]
+        assert present.rebalance_id == max(rebalances), where
         assert present.outcome is Outcome.IN_PROGRESS, where
         assert (present.generation_id is None) == (group.state is State.PREPARING_REBALANCE), where
     if group.state is State.DEAD:
-        assert not rounds, where
+        assert not rebalances, where
         assert group.hold is None, where
         assert not group.deletions_stored, where
     assert len(group.held) <= group.held_count, where

@@ -3,18 +3,25 @@
 What a change of membership means for the others is `rebalance`'s business; here it is only asked for.
 """
 
-from coordinator.core import capacity, rebalance
-from coordinator.core import notes as n
-from coordinator.core import records as r
-from coordinator.core.commands import Call, GroupRequest, HangUp, Moment, Rebalance, Trigger
-from coordinator.core.decision import Draft, call_timer, expiry_timer, grace_timer, pending_timer, session_timer
-from coordinator.core.effects import Failure, GroupCreated, MemberReplaced, SessionExpired
-from coordinator.core.group import Box, Group, Member, MemberTerms, Offered, State
-from coordinator.core.subscription import topics_of
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.ids import new_member_id
-from protocol.limits import REASON_LENGTH_MAX
+from rallypoint.coordinator.core import capacity, rebalance
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core import transient_facts as t
+from rallypoint.coordinator.core.commands import Call, DecisionContext, GroupRequest, HangUp, Rebalance, Trigger
+from rallypoint.coordinator.core.decision import (
+    Draft,
+    call_timer,
+    grace_timer,
+    pending_timer,
+    retention_timer,
+    session_timer,
+)
+from rallypoint.coordinator.core.effects import Failure, GroupCreated, MemberReplaced, SessionExpired
+from rallypoint.coordinator.core.group import CallKind, Group, Member, MemberTerms, Offered, State, topics_of
+from rallypoint.coordinator.core.network import network_of
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.ids import new_member_id
+from rallypoint.protocol.limits import REASON_LENGTH_MAX
 
 
 def check_member(group: Group, member_id: str, group_instance_id: str | None) -> Failure | None:
@@ -54,50 +61,56 @@ def reason_of(reason: str | None) -> str:
 # --- join ------------------------------------------------------------------------------------------------------------
 
 
-def join(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
+def join(group: Group, call: Call, request: m.JoinRequest, context: DecisionContext, draft: Draft) -> None:
     """Decide a join: refuse it, hand out an id, answer it at once, or let it wait for the end of the join phase."""
-    failure = _check_join(group, request, moment) or capacity.check_subscription(request, moment.rules)
+    failure = (
+        _check_join(group, request, context)
+        or capacity.check_subscription(request, context.rules)
+        or capacity.check_group_topics(group, request, context.rules)
+    )
     if failure is not None:
         draft.reply(call, failure)
         return
     if _is_overtaken(group, request):
         draft.reply(call, _OVERTAKEN)
         return
-    if request.request_id is not None and _repeat(group, call, request, moment, draft):
+    if request.request_id is not None and _repeat(group, call, request, context, draft):
         return
     if group.state is State.DEAD and request.member_id:
         draft.refuse(call, ErrorCode.UNKNOWN_MEMBER_ID, "The group does not exist.", field="member_id")
         return
-    if _refuse_for_capacity(group, call, request, moment, draft):
+    if _refuse_for_capacity(group, call, request, context, draft):
         return
     failure = _check_protocols(group, request)
     if failure is not None:
         draft.reply(call, failure)
         return
     if group.state is State.DEAD:
-        create(group, moment, draft)
+        create(group, context, draft)
     if not request.member_id:
-        _join_without_id(group, call, request, moment, draft)
+        _join_without_id(group, call, request, context, draft)
     elif request.member_id in group.pending and request.group_instance_id is None:
         draft.cancel_timer(pending_timer(request.member_id))
-        _add(group, call, request, request.member_id, moment, draft)
+        _add(group, call, request, request.member_id, context, draft)
     else:
-        _join_again(group, call, request, moment, draft)
+        _join_again(group, call, request, context, draft)
 
 
-def _check_join(group: Group, request: m.JoinRequest, moment: Moment) -> Failure | None:
-    rules = moment.rules
+def _check_join(group: Group, request: m.JoinRequest, context: DecisionContext) -> Failure | None:
+    rules = context.rules
     if not group.group_id:
         return Failure(ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
     low, high = rules.group_min_session_timeout_ms, rules.group_max_session_timeout_ms
     if not low <= request.session_timeout_ms <= high:
-        setting = "group_min_session_timeout_ms" if request.session_timeout_ms < low else "group_max_session_timeout_ms"
+        limit_name = (
+            "group_min_session_timeout_ms" if request.session_timeout_ms < low else "group_max_session_timeout_ms"
+        )
         return Failure(
             ErrorCode.INVALID_SESSION_TIMEOUT,
-            f"session_timeout_ms must be from {low} to {high}, not {request.session_timeout_ms}; see {setting}.",
+            f"session_timeout_ms must be from {low} to {high}, not {request.session_timeout_ms}; see {limit_name}.",
             field="session_timeout_ms",
-            limit=getattr(rules, setting),
-            setting=setting,
+            limit=getattr(rules, limit_name),
+            limit_name=limit_name,
         )
     return None
 
@@ -123,9 +136,11 @@ def _inconsistent(detail: str, field: str) -> Failure:
     return Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail, field=field)
 
 
-def _refuse_for_capacity(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> bool:
+def _refuse_for_capacity(
+    group: Group, call: Call, request: m.JoinRequest, context: DecisionContext, draft: Draft
+) -> bool:
     """Refuse a member too many. Ids handed out do not count, so they can overshoot and are refused at their join."""
-    failure = capacity.check_members(group, request, moment.rules)
+    failure = capacity.check_members(group, request, context.rules)
     if failure is None:
         return False
     draft.reply(call, failure)
@@ -140,7 +155,7 @@ def _refuse_for_capacity(group: Group, call: Call, request: m.JoinRequest, momen
     return True
 
 
-def create(group: Group, moment: Moment, draft: Draft) -> None:
+def create(group: Group, context: DecisionContext, draft: Draft) -> None:
     """Let the group exist, Empty, of no type yet: what the first join or the first simple commit does."""
     draft.fact(
         r.GroupRecord(
@@ -150,12 +165,12 @@ def create(group: Group, moment: Moment, draft: Draft) -> None:
             generation_id=0,
             highest_generation_id=0,
             leader=None,
-            state_at_ms=moment.now_ms,
+            state_at_ms=context.now_ms,
         )
     )
-    draft.fact(n.GroupCreated(moment.now_ms))
+    draft.fact(t.GroupInitialized(context.now_ms))
     draft.notify(GroupCreated(group.group_id))
-    draft.set_timer(expiry_timer(), moment.now_ms + moment.rules.offsets_retention_check_interval_ms)
+    draft.set_timer(retention_timer(), context.now_ms + context.rules.offsets_retention_check_interval_ms)
 
 
 _OVERTAKEN = Failure(
@@ -185,7 +200,7 @@ def _is_overtaken(group: Group, request: m.JoinRequest) -> bool:
     )
 
 
-def _repeat(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> bool:
+def _repeat(group: Group, call: Call, request: m.JoinRequest, context: DecisionContext, draft: Draft) -> bool:
     """A join whose request_id is remembered gets its first answer again and moves nothing; false: it is no repeat."""
     assert request.request_id is not None
     member_id = group.requests.get(request.request_id)
@@ -202,12 +217,12 @@ def _repeat(group: Group, call: Call, request: m.JoinRequest, moment: Moment, dr
         # The id that was handed out comes to join, under the request id that asked for it.
         return False
     if member.joined:
-        _wait_for_phase(group, call, request, member, moment, draft)
+        _wait_for_phase(group, call, request, member, context, draft)
         return True
     if group.is_active:
         draft.supersede(member.join_call)
-        draft.extend_session(member, moment)
-        draft.reply(call, rebalance.join_answer(group, member, moment))
+        draft.extend_session(member, context)
+        draft.reply(call, rebalance.join_answer(group, member, context))
         return True
     # A newer phase began before this answer was read: the join counts for that one.
     return False
@@ -222,23 +237,26 @@ def _member_id_required(member_id: str) -> Failure:
     )
 
 
-def _join_without_id(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
+def _join_without_id(group: Group, call: Call, request: m.JoinRequest, context: DecisionContext, draft: Draft) -> None:
     member_id = new_member_id(request.client_id, request.group_instance_id, call.random_part)
     if request.group_instance_id is None:
-        failure = capacity.check_pending(group, moment.rules)
-        if failure is not None:
-            draft.reply(call, failure)
+        network = network_of(call.host)
+        found = capacity.check_pending(group, network, context.rules)
+        if isinstance(found, Failure):
+            draft.reply(call, found)
             return
-        deadline_ms = moment.now_ms + request.session_timeout_ms
-        draft.fact(n.PendingAdded(member_id, request.request_id, deadline_ms))
+        if found is not None:
+            _lapse(group, found, draft)
+        deadline_ms = context.now_ms + min(request.session_timeout_ms, context.rules.group_pending_timeout_ms)
+        draft.fact(t.PendingAdded(member_id, request.request_id, network, context.now_ms, deadline_ms))
         draft.set_timer(pending_timer(member_id), deadline_ms)
         draft.reply(call, _member_id_required(member_id))
         return
     seated = group.static_members.get(request.group_instance_id)
     if seated is None:
-        _add(group, call, request, member_id, moment, draft)
+        _add(group, call, request, member_id, context, draft)
     else:
-        _take_over(group, call, request, group.members[seated], member_id, moment, draft)
+        _take_over(group, call, request, group.members[seated], member_id, context, draft)
 
 
 def _terms(request: m.JoinRequest) -> MemberTerms:
@@ -268,11 +286,13 @@ def _topics_again(group: Group, member: Member, request: m.JoinRequest) -> froze
     return _topics(request)
 
 
-def _add(group: Group, call: Call, request: m.JoinRequest, member_id: str, moment: Moment, draft: Draft) -> None:
-    join_deadline_ms = moment.now_ms + moment.rules.new_member_join_timeout_ms
+def _add(
+    group: Group, call: Call, request: m.JoinRequest, member_id: str, context: DecisionContext, draft: Draft
+) -> None:
+    join_deadline_ms = context.now_ms + context.rules.new_member_join_timeout_ms
     _store_seat(group, call, request, member_id, draft)
     draft.fact(
-        n.MemberAdded(
+        t.MemberAdded(
             member_id=member_id,
             group_instance_id=request.group_instance_id,
             client_id=request.client_id,
@@ -280,46 +300,47 @@ def _add(group: Group, call: Call, request: m.JoinRequest, member_id: str, momen
             protocol_type=request.protocol_type,
             terms=_terms(request),
             topics=_topics(request),
+            at_ms=context.now_ms,
             join_deadline_ms=join_deadline_ms,
         )
     )
-    draft.fact(n.MemberJoined(member_id))
+    draft.fact(t.MemberJoined(member_id))
     draft.set_timer(session_timer(member_id), join_deadline_ms)
-    draft.park(call, member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))
+    draft.park(call, member_id, CallKind.JOIN, _wait_until(request.max_wait_ms, context))
     reason = f"member {member_id} joined: {reason_of(request.reason)}"
     draft.then.append(Rebalance(Trigger.MEMBER_JOINED, reason, member_id, client_id=request.client_id, host=call.host))
 
 
-def _wait_until(max_wait_ms: int | None, moment: Moment) -> int:
-    limit = moment.rules.parked_call_max_wait_ms
-    return moment.now_ms + (limit if max_wait_ms is None else min(max_wait_ms, limit))
+def _wait_until(max_wait_ms: int | None, context: DecisionContext) -> int:
+    limit = context.rules.parked_call_max_wait_ms
+    return context.now_ms + (limit if max_wait_ms is None else min(max_wait_ms, limit))
 
 
 def _wait_for_phase(
-    group: Group, call: Call, request: m.JoinRequest, member: Member, moment: Moment, draft: Draft
+    group: Group, call: Call, request: m.JoinRequest, member: Member, context: DecisionContext, draft: Draft
 ) -> None:
     """The member has joined the phase; this call is now where the answer goes."""
     draft.supersede(member.join_call)
-    draft.park(call, member.member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))
-    deadline_ms = member.join_deadline_ms if member.is_new else moment.now_ms + request.session_timeout_ms
+    draft.park(call, member.member_id, CallKind.JOIN, _wait_until(request.max_wait_ms, context))
+    deadline_ms = member.join_deadline_ms if member.is_new else context.now_ms + request.session_timeout_ms
     draft.start_session(member, deadline_ms)
 
 
-def _join_again(group: Group, call: Call, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
+def _join_again(group: Group, call: Call, request: m.JoinRequest, context: DecisionContext, draft: Draft) -> None:
     """A known member joins again; what follows depends on the state and on whether it says anything new."""
     failure = check_member(group, request.member_id, request.group_instance_id)
     if failure is not None:
         draft.reply(call, failure)
         return
     member = group.members[request.member_id]
-    changed = n.MemberChanged(member.member_id, _terms(request), _topics_again(group, member, request))
+    changed = t.MemberChanged(member.member_id, _terms(request), _topics_again(group, member, request))
     same = changed.terms.protocols == _comparable(group, member, changed.terms)
     if group.state is State.PREPARING_REBALANCE or member.joined:
         draft.fact(changed)
-        draft.fact(n.MemberJoined(member.member_id))
-        _wait_for_phase(group, call, request, member, moment, draft)
+        draft.fact(t.MemberJoined(member.member_id))
+        _wait_for_phase(group, call, request, member, context, draft)
         if changed.topics != member.topics:
-            # Not its whole metadata: what it owns may stand there, and changes with every round.
+            # Not its whole metadata: what it owns may stand there, and changes with every rebalance.
             draft.then.append(
                 _because(Trigger.SUBSCRIPTION_CHANGED, _said(Trigger.SUBSCRIPTION_CHANGED, request), member)
             )
@@ -329,13 +350,13 @@ def _join_again(group: Group, call: Call, request: m.JoinRequest, moment: Moment
         # Timeouts of the request are ignored, as in Kafka; but the request id is the last one from now on, and what
         # a load had forgotten of the protocols is known again.
         draft.fact(_reminded(member, changed.terms))
-        draft.reply(call, rebalance.join_answer(group, member, moment))
-        draft.extend_session(member, moment)
+        draft.reply(call, rebalance.join_answer(group, member, context))
+        draft.extend_session(member, context)
         return
     trigger = Trigger.LEADER_REJOINED if same else Trigger.SUBSCRIPTION_CHANGED
     draft.fact(changed)
-    draft.fact(n.MemberJoined(member.member_id))
-    _wait_for_phase(group, call, request, member, moment, draft)
+    draft.fact(t.MemberJoined(member.member_id))
+    _wait_for_phase(group, call, request, member, context, draft)
     draft.then.append(_because(trigger, _said(trigger, request), member))
 
 
@@ -358,14 +379,20 @@ def _is_stored_form(group: Group, member: Member) -> bool:
     return stored is not None and member.terms.protocols == (Offered(group.protocol_name or "", stored.metadata),)
 
 
-def _reminded(member: Member, said: MemberTerms) -> n.MemberChanged:
+def _reminded(member: Member, said: MemberTerms) -> t.MemberChanged:
     """The member's terms as they were, but for what a join that moves nothing still brings."""
     terms = member.terms._replace(protocols=said.protocols, request_id=said.request_id, attempt=said.attempt)
-    return n.MemberChanged(member.member_id, terms, member.topics)
+    return t.MemberChanged(member.member_id, terms, member.topics)
 
 
 def _take_over(
-    group: Group, call: Call, request: m.JoinRequest, old: Member, member_id: str, moment: Moment, draft: Draft
+    group: Group,
+    call: Call,
+    request: m.JoinRequest,
+    old: Member,
+    member_id: str,
+    context: DecisionContext,
+    draft: Draft,
 ) -> None:
     """A static member comes back without its id: the seat gets a new one, and the old one is fenced.
 
@@ -383,14 +410,14 @@ def _take_over(
     name = group.protocol_name
     unchanged = (
         group.state is State.STABLE
-        # One that has joined waits for the next round, while that is held back.
+        # One that has joined waits for the next rebalance, while that is held back.
         and not old.joined
         and rebalance.choose_protocol(group, group.of_generation(), group.leader, instead={old.member_id: terms})
         == name
         and terms.metadata_of(name) == old.terms.metadata_of(name)
     )
     leads = group.leader == old.member_id
-    replaced = n.MemberReplaced(
+    replaced = t.StaticMemberReplaced(
         old_member_id=old.member_id,
         new_member_id=member_id,
         client_id=request.client_id,
@@ -406,14 +433,14 @@ def _take_over(
     if unchanged:
         rebalance.store_replacement(group, old, replaced, draft)
         draft.fact(replaced)
-        _start_session_of(member_id, request, moment, draft)
-        draft.reply(call, rebalance.replacement_answer(group, replaced, moment))
+        _start_session_of(member_id, request, context, draft)
+        draft.reply(call, rebalance.replacement_answer(group, replaced, context))
         return
     _store_seat(group, call, request, member_id, draft)
     draft.fact(replaced)
-    draft.fact(n.MemberJoined(member_id))
-    draft.park(call, member_id, Box.JOIN, _wait_until(request.max_wait_ms, moment))
-    _start_session_of(member_id, request, moment, draft)
+    draft.fact(t.MemberJoined(member_id))
+    draft.park(call, member_id, CallKind.JOIN, _wait_until(request.max_wait_ms, context))
+    _start_session_of(member_id, request, context, draft)
     reason = f"static member {old.group_instance_id} was replaced: {reason_of(request.reason)}"
     draft.then.append(
         Rebalance(Trigger.STATIC_MEMBER_REPLACED, reason, member_id, client_id=request.client_id, host=call.host)
@@ -433,16 +460,16 @@ def _store_seat(group: Group, call: Call, request: m.JoinRequest, member_id: str
         )
 
 
-def _start_session_of(member_id: str, request: m.JoinRequest, moment: Moment, draft: Draft) -> None:
-    deadline_ms = moment.now_ms + request.session_timeout_ms
-    draft.fact(n.SessionSet(member_id, deadline_ms))
+def _start_session_of(member_id: str, request: m.JoinRequest, context: DecisionContext, draft: Draft) -> None:
+    deadline_ms = context.now_ms + request.session_timeout_ms
+    draft.fact(t.SessionSet(member_id, deadline_ms))
     draft.set_timer(session_timer(member_id), deadline_ms)
 
 
 # --- leave -----------------------------------------------------------------------------------------------------------
 
 
-def leave(group: Group, call: Call, request: m.LeaveRequest, moment: Moment, draft: Draft) -> None:
+def leave(group: Group, call: Call, request: m.LeaveRequest, context: DecisionContext, draft: Draft) -> None:
     """Each entry has a result of its own; whoever goes, goes in one step, and one rebalance follows at most."""
     if not group.group_id:
         draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
@@ -491,14 +518,14 @@ def _leave_one(group: Group, entry: m.LeaveMember, gone: set[str], reasons: list
 
 def drop_pending(member_id: str, draft: Draft) -> None:
     """An id that was handed out is void, and holds nobody up any longer."""
-    draft.fact(n.PendingDropped(member_id))
+    draft.fact(t.PendingDropped(member_id))
     draft.cancel_timer(pending_timer(member_id))
 
 
 # --- heartbeats and sessions -----------------------------------------------------------------------------------------
 
 
-def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, moment: Moment, draft: Draft) -> None:
+def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, context: DecisionContext, draft: Draft) -> None:
     """A member lives. Its session starts anew; with `wait_ms` the call waits for the next rebalance."""
     if not group.group_id:
         draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
@@ -511,13 +538,13 @@ def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, moment: Mom
         draft.reply(call, failure)
         return
     member = group.members[member_id]
-    draft.extend_session(member, moment)
+    draft.extend_session(member, context)
     if group.state is State.PREPARING_REBALANCE:
         draft.reply(call, rebalance.in_progress(group))
     elif request.wait_ms:
         draft.supersede(member.heartbeat_call)
         wait_ms = min(request.wait_ms, member.terms.session_timeout_ms // 2)
-        draft.park(call, member.member_id, Box.HEARTBEAT, _wait_until(wait_ms, moment))
+        draft.park(call, member.member_id, CallKind.HEARTBEAT, _wait_until(wait_ms, context))
     else:
         draft.reply(call, HEARD)
 
@@ -545,23 +572,45 @@ def check_generation(group: Group, generation_id: int, member_id: str) -> Failur
     )
 
 
-def session_fired(group: Group, member_id: str, moment: Moment, draft: Draft) -> None:
-    """A session's timer fired: it may be early, since a heartbeat does not move it; or the member may be waiting."""
+def remove_outlived(group: Group, draft: Draft) -> None:
+    """A restored group has the members of its backup, in a generation that others have followed. None of them stays:
+    where they are now, and what they own, is not known.
+    """
+    for member_id in group.stored_members:
+        draft.fact(t.MemberRemoved(member_id))
+    count = len(group.stored_members)
+    reason = f"the store was restored from a backup, in which the group had {count} members"
+    draft.then.append(Rebalance(Trigger.STORE_RESTORED, reason))
+
+
+def session_fired(
+    group: Group, member_id: str, heard_at_ms: int | None, context: DecisionContext, draft: Draft
+) -> None:
+    """A session's timer fired: it may be early, since a heartbeat does not move it; or the member may be waiting.
+
+    A request of the member that waits to be told (`heard_at_ms`) is a sign of life as of when it came, and no later:
+    so nobody lives longer by it than a session from the last that came of him.
+    """
     member = group.members.get(member_id)
     if member is None:
         return
-    if moment.now_ms < member.deadline_ms:
+    if context.now_ms < member.deadline_ms:
         draft.set_timer(session_timer(member_id), member.deadline_ms)
         return
     # What holds a rebalance back is no fault of a new member's, so its time to join counts in a join phase alone.
     is_timed = member.is_new and group.state is State.PREPARING_REBALANCE
-    too_long = is_timed and moment.now_ms >= member.join_deadline_ms
+    too_long = is_timed and context.now_ms >= member.join_deadline_ms
     if member.waits and not too_long:
-        deadline_ms = moment.now_ms + member.terms.session_timeout_ms
+        deadline_ms = context.now_ms + member.terms.session_timeout_ms
         if is_timed:
             deadline_ms = min(deadline_ms, member.join_deadline_ms)
-        draft.fact(n.SessionSet(member_id, deadline_ms))
+        draft.fact(t.SessionSet(member_id, deadline_ms))
         draft.set_timer(session_timer(member_id), deadline_ms)
+        return
+    heard_until_ms = 0 if heard_at_ms is None or too_long else heard_at_ms + member.terms.session_timeout_ms
+    if context.now_ms < heard_until_ms:
+        draft.fact(t.SessionSet(member_id, heard_until_ms))
+        draft.set_timer(session_timer(member_id), heard_until_ms)
         return
     expired = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member's session has expired.", member_id="")
     draft.remove_member(member, expired)
@@ -569,33 +618,38 @@ def session_fired(group: Group, member_id: str, moment: Moment, draft: Draft) ->
     draft.then.append(_because(Trigger.MEMBER_EXPIRED, f"the session of {member_id} expired", member))
 
 
-def pending_fired(group: Group, member_id: str, moment: Moment, draft: Draft) -> None:
+def pending_fired(group: Group, member_id: str, context: DecisionContext, draft: Draft) -> None:
     """An id that was handed out was not used in time."""
     pending = group.pending.get(member_id)
-    if pending is None or moment.now_ms < pending.deadline_ms:
+    if pending is None or context.now_ms < pending.deadline_ms:
         return
+    _lapse(group, member_id, draft)
+
+
+def _lapse(group: Group, member_id: str, draft: Draft) -> None:
+    """Nobody has joined with the id. Who does so later is told to forget it, and asks for another one."""
     drop_pending(member_id, draft)
     draft.notify(SessionExpired(group.group_id, member_id, pending=True))
 
 
-def call_fired(group: Group, call_id: int, moment: Moment, draft: Draft) -> None:
+def call_fired(group: Group, call_id: int, context: DecisionContext, draft: Draft) -> None:
     """A waiting call has waited long enough: a heartbeat is fine, a join or sync is told to ask again."""
     parked = group.parked.get(call_id)
     if parked is None:
         return
     member = group.members[parked.member_id]
-    if parked.box is Box.HEARTBEAT:
+    if parked.kind is CallKind.HEARTBEAT:
         draft.answer_parked(call_id, HEARD)
-        draft.extend_session(member, moment)
+        draft.extend_session(member, context)
         return
-    draft.answer_parked(call_id, m.WaitingAnswer(member_id=member.member_id if parked.box is Box.JOIN else None))
-    draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+    draft.answer_parked(call_id, m.WaitingAnswer(member_id=member.member_id if parked.kind is CallKind.JOIN else None))
+    draft.start_session(member, context.now_ms + member.terms.session_timeout_ms)
 
 
 # --- connections -----------------------------------------------------------------------------------------------------
 
 
-def connection_lost(group: Group, member_id: str, moment: Moment, draft: Draft) -> None:
+def connection_lost(group: Group, member_id: str, context: DecisionContext, draft: Draft) -> None:
     """The member's own side has ended the connection that carried it: it has its grace to come back.
 
     A static member is away on purpose more often than not, so it has a grace only where its join asked for one. The
@@ -608,9 +662,9 @@ def connection_lost(group: Group, member_id: str, moment: Moment, draft: Draft) 
     if grace_ms is None:
         if member.group_instance_id is not None:
             return
-        grace_ms = moment.rules.disconnect_grace_ms
-    deadline_ms = moment.now_ms + grace_ms
-    draft.fact(n.GraceSet(member_id, deadline_ms))
+        grace_ms = context.rules.disconnect_grace_ms
+    deadline_ms = context.now_ms + grace_ms
+    draft.fact(t.GraceSet(member_id, deadline_ms))
     draft.set_timer(grace_timer(member_id), deadline_ms)
 
 
@@ -622,17 +676,17 @@ def come_back(group: Group, request: GroupRequest, draft: Draft) -> None:
         member_id = group.requests.get(request.request_id)
     member = group.members.get(member_id or "")
     if member is not None and member.grace_deadline_ms is not None:
-        draft.fact(n.GraceSet(member.member_id, None))
+        draft.fact(t.GraceSet(member.member_id, None))
         draft.cancel_grace(member)
 
 
-def grace_fired(group: Group, member_id: str, moment: Moment, draft: Draft) -> None:
-    """Who has not come back is dead; who waits on another connection was never away."""
+def grace_fired(group: Group, member_id: str, heard_at_ms: int | None, context: DecisionContext, draft: Draft) -> None:
+    """Who has not come back is dead; who waits on another connection was never away, nor who waits there to be told."""
     member = group.members.get(member_id)
-    if member is None or member.grace_deadline_ms is None or moment.now_ms < member.grace_deadline_ms:
+    if member is None or member.grace_deadline_ms is None or context.now_ms < member.grace_deadline_ms:
         return
-    if member.is_connected:
-        draft.fact(n.GraceSet(member_id, None))
+    if member.is_connected or heard_at_ms is not None:
+        draft.fact(t.GraceSet(member_id, None))
         return
     detail = "The member's connection was lost, and it did not come back in time."
     draft.remove_member(member, Failure(ErrorCode.UNKNOWN_MEMBER_ID, detail, member_id=""))
@@ -640,8 +694,8 @@ def grace_fired(group: Group, member_id: str, moment: Moment, draft: Draft) -> N
     draft.then.append(_because(Trigger.MEMBER_EXPIRED, f"the connection of {member_id} was lost", member))
 
 
-def hang_up(group: Group, command: HangUp, moment: Moment, draft: Draft) -> None:
-    """The client of a waiting call is gone: its letter-box is empty, and without one the session runs.
+def hang_up(group: Group, command: HangUp, context: DecisionContext, draft: Draft) -> None:
+    """The client of a waiting call is gone: its pending response is dropped, and the member's session runs again.
 
     A heartbeat that waited was counted when it came; that nobody reads its answer is no sign of life.
     """
@@ -649,10 +703,10 @@ def hang_up(group: Group, command: HangUp, moment: Moment, draft: Draft) -> None
     parked = group.parked.get(call_id)
     if parked is None:
         return
-    draft.fact(n.CallUnparked(call_id))
+    draft.fact(t.CallUnparked(call_id))
     draft.cancel_timer(call_timer(call_id))
     if command.connection_lost:
-        connection_lost(group, parked.member_id, moment, draft)
-    if parked.box is not Box.HEARTBEAT:
+        connection_lost(group, parked.member_id, context, draft)
+    if parked.kind is not CallKind.HEARTBEAT:
         member = group.members[parked.member_id]
-        draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+        draft.start_session(member, context.now_ms + member.terms.session_timeout_ms)

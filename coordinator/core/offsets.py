@@ -1,24 +1,31 @@
 """Progress: committing offsets, fenced by member and generation, and reading them back."""
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import cast
 
-from coordinator.core import rebalance
-from coordinator.core import records as r
-from coordinator.core.capacity import offsets_room
-from coordinator.core.commands import Call, Moment
-from coordinator.core.decision import Draft
-from coordinator.core.deletion import keep_apart
-from coordinator.core.effects import Failure, OffsetsCommitted
-from coordinator.core.group import Group, State
-from coordinator.core.membership import check_generation, check_member, create
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core import rebalance
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core.capacity import offsets_room
+from rallypoint.coordinator.core.commands import Call, DecisionContext, Rules
+from rallypoint.coordinator.core.decision import Draft
+from rallypoint.coordinator.core.deletion import keep_apart
+from rallypoint.coordinator.core.effects import Failure, LargeFetch, Notify, OffsetsCommitted, OffsetsLoaded
+from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.membership import check_generation, check_member, create
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.limits import PARTITION_MAX
 
-SIMPLE_GENERATION = -1
-"""The generation of a commit that belongs to no member."""
+ANSWERED_AT_ONCE_MAX = 2_000
+"""Committed offsets that an answer holds as a model. It takes some 8 ms; more are put into words slice by slice."""
+LOADED_PART_MAX = 100
+"""Offsets that one event tells of after a load. It weighs as much as an answer, which is what a slice is counted in."""
+NO_COUNT = PARTITION_MAX + 1
+"""Of a topic that nobody registered: whatever partition is taken."""
 
 
-def commit(group: Group, call: Call, request: m.CommitRequest, moment: Moment, draft: Draft) -> None:
+def commit(group: Group, call: Call, request: m.CommitRequest, context: DecisionContext, draft: Draft) -> None:
     """Take the offsets of a current member, or of nobody for a group without members. Each partition has a result.
 
     PreparingRebalance still takes the old generation's offsets, so that work can be finished before it is handed over.
@@ -28,28 +35,33 @@ def commit(group: Group, call: Call, request: m.CommitRequest, moment: Moment, d
         draft.reply(call, failure)
         return
     if group.state is State.DEAD:
-        create(group, moment, draft)
+        create(group, context, draft)
     member = group.members.get(request.member_id)
     if member is not None:
-        draft.extend_session(member, moment)
+        draft.extend_session(member, context)
     taken: list[tuple[str, int, int]] = []
     results: dict[str, dict[int, m.PartitionResult]] = {}
-    room = offsets_room(group, moment.rules)
+    room = offsets_room(group, context.rules)
+    # Looked up once: each name costs a commit of ten thousand partitions half a millisecond.
+    record, fact, group_id, now_ms = r.OffsetRecord, draft.fact, group.group_id, context.now_ms
+    length_max = context.rules.offset_metadata_max_bytes
     for topic, partitions in request.offsets.items():
-        results[topic] = {}
+        answers = results[topic] = {}
         held = group.offsets.get(topic, ())
+        count = context.partition_counts.get(topic, NO_COUNT)
         for partition, wanted in partitions.items():
-            is_held = partition in held
-            refused = _check_partition(topic, partition, wanted, is_held or room > 0, moment)
-            results[topic][partition] = refused or TAKEN
-            if refused is None:
+            metadata, is_held = wanted.metadata, partition in held
+            if partition < count and len(metadata) <= length_max and (is_held or room > 0):
                 room -= not is_held
-                draft.fact(_record(group, topic, partition, wanted, moment))
+                answers[partition] = TAKEN
+                fact(record(group_id, topic, partition, wanted.offset, wanted.leader_epoch, metadata, now_ms))
                 taken.append((topic, partition, wanted.offset))
+            else:
+                answers[partition] = _why_not(partition < count, len(metadata) <= length_max, context.rules)
     draft.reply(call, _answer_of(results))
     if taken:
-        if moment.deleted_topics:
-            keep_apart(group, {topic for topic, _, _ in taken}, moment, draft)
+        if context.deleted_topics:
+            keep_apart(group, {topic for topic, _, _ in taken}, context, draft)
         draft.notify(OffsetsCommitted(group.group_id, tuple(taken)))
 
 
@@ -92,49 +104,61 @@ def _check_committer(group: Group, request: m.CommitRequest) -> Failure | None:
     return None
 
 
-def _check_partition(
-    topic: str, partition: int, wanted: m.OffsetCommit, has_room: bool, moment: Moment
-) -> m.PartitionResult | None:
-    """A registered topic must have the partition; one that nobody registered is taken as it comes. None: it is taken.
-
-    A partition that the group has committed before needs no room.
+def _why_not(is_there: bool, is_short: bool, rules: Rules) -> m.PartitionResult:
+    """Why the offset is not taken. A registered topic must have the partition; one that nobody registered is taken as
+    it comes. Metadata is counted in characters, as Kafka does. A partition that the group has committed before needs
+    no room.
     """
-    rules = moment.rules
-    count = moment.partition_counts.get(topic)
-    if count is not None and partition >= count:
+    if not is_there:
         return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    # Counted in characters, as Kafka does.
-    if len(wanted.metadata) > rules.offset_metadata_max_bytes:
+    if not is_short:
         limit = rules.offset_metadata_max_bytes
         return _refused(ErrorCode.OFFSET_METADATA_TOO_LARGE, limit, "offset_metadata_max_bytes")
-    if not has_room:
-        return _refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, rules.group_offsets_max, "group_offsets_max")
-    return None
+    return _refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, rules.group_offsets_max, "group_offsets_max")
 
 
 def _refused(code: ErrorCode, limit: int | None = None, setting: str | None = None) -> m.PartitionResult:
     return m.PartitionResult(error_code=code, error_name=code.name, limit=limit, setting=setting)
 
 
-def _record(group: Group, topic: str, partition: int, wanted: m.OffsetCommit, moment: Moment) -> r.OffsetRecord:
-    return r.OffsetRecord(
-        group_id=group.group_id,
-        topic=topic,
-        partition=partition,
-        offset=wanted.offset,
-        leader_epoch=wanted.leader_epoch,
-        metadata=wanted.metadata,
-        commit_at_ms=moment.now_ms,
-    )
-
-
 TAKEN = m.PartitionResult(error_code=ErrorCode.NONE, error_name=ErrorCode.NONE.name)
+
+
+def tell_loaded(group: Group, draft: Draft) -> None:
+    """Tell whoever watches with which offsets the group goes on, in parts. Cost here: a copy of their list."""
+    records = [record for of_topic in group.offsets.values() for record in of_topic.values()]
+    starts = range(0, len(records), LOADED_PART_MAX)
+
+    def tell(start: int) -> Iterator[Notify]:
+        told = tuple([(of.topic, of.partition, of.offset) for of in records[start : start + LOADED_PART_MAX]])
+        yield Notify(OffsetsLoaded(group_id, told, 1 + start // LOADED_PART_MAX, len(starts)))
+
+    group_id = group.group_id
+    draft.each(starts, tell)
 
 
 def fetch(group: Group, call: Call, request: m.FetchRequest, draft: Draft) -> None:
     """Committed offsets, of the topics named or of all; needs no membership and works in every state."""
-    wanted = request.topics or tuple(group.offsets)
-    draft.reply(call, m.FetchAnswer(offsets={topic: committed(group, topic) for topic in wanted}))
+    wanted = dict.fromkeys(request.topics or group.offsets)
+    if is_many(group, wanted):
+        draft.reply(call, LargeFetch.model_construct(offsets=as_they_stand(group, wanted)))
+    else:
+        draft.reply(call, m.FetchAnswer(offsets={topic: committed(group, topic) for topic in wanted}))
+
+
+def is_many(group: Group, topics: Iterable[str]) -> bool:
+    """Whether these are more committed offsets than an answer holds that is made in one go."""
+    return group.offset_count > ANSWERED_AT_ONCE_MAX and (
+        sum(len(group.offsets.get(topic, ())) for topic in topics) > ANSWERED_AT_ONCE_MAX
+    )
+
+
+def as_they_stand(group: Group, topics: Iterable[str]) -> dict[str, dict[int, m.CommittedOffset]]:
+    """The records of these, copied, without order: they have the same fields as what is shown of them.
+
+    Cost: a hundredth of what it takes to put them into words.
+    """
+    return {topic: cast(dict[int, m.CommittedOffset], dict(group.offsets.get(topic, {}))) for topic in topics}
 
 
 def committed(group: Group, topic: str) -> dict[int, m.CommittedOffset]:

@@ -1,4 +1,4 @@
-"""A round of the group: everyone joins, a generation is made, the leader's assignment is stored and handed out.
+"""A rebalance of the group: everyone joins, a generation is made, the leader's assignment is stored and handed out.
 
 start      from Empty, CompletingRebalance or Stable into PreparingRebalance
 settle     after every step: is the join phase complete?
@@ -7,56 +7,79 @@ sync       the leader submits, the followers wait for it
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import itemgetter
+from typing import NamedTuple, Self, cast
 
-from coordinator.core import holding, movement, newcomers, rounds
-from coordinator.core import notes as n
-from coordinator.core import records as r
-from coordinator.core.commands import Call, Moment, Rebalance, TimerKey, TimerKind, Trigger
-from coordinator.core.decision import Draft, join_timer, sync_timer
-from coordinator.core.effects import Failure, JoinPhaseEnded, RebalanceBegan, SyncPhaseEnded
-from coordinator.core.group import Box, Group, Member, MemberTerms, State
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.coordinator.core import holding, linger, movement, rebalance_history
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core import transient_facts as t
+from rallypoint.coordinator.core.commands import (
+    Call,
+    DecisionContext,
+    MovesCounted,
+    Rebalance,
+    TimerKey,
+    TimerKind,
+    Trigger,
+)
+from rallypoint.coordinator.core.decision import Draft, call_timer, join_timer, session_timer, sync_timer
+from rallypoint.coordinator.core.effects import (
+    TOLD_AT_ONCE_CHARACTERS,
+    CancelTimer,
+    Failure,
+    JoinPhaseEnded,
+    LargeJoin,
+    OneEffect,
+    RebalanceBegan,
+    Reply,
+    SetTimer,
+    SyncPhaseEnded,
+)
+from rallypoint.coordinator.core.group import CallKind, Group, Member, MemberTerms, State
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
+
+COUNTED_WITH_MAX = 1_000
+"""Stored members of a group in which what an assignment moves is counted in the step that stores it."""
 
 # --- start -----------------------------------------------------------------------------------------------------------
 
 
-def start(group: Group, command: Rebalance, moment: Moment, draft: Draft) -> None:
+def start(group: Group, command: Rebalance, context: DecisionContext, draft: Draft) -> None:
     """Ask everyone to join again, unless that is held back. Where everyone is asked already, only the cause is kept."""
     if group.state is State.DEAD:
         return
     if group.state is State.PREPARING_REBALANCE:
-        rounds.add_cause(group, rounds.cause_of(command, moment), draft)
+        rebalance_history.add_cause(group, rebalance_history.cause_of(command, context), draft)
         return
-    if holding.hold(group, command, moment, draft):
+    if holding.hold(group, command, context, draft):
         return
     if group.is_active:
         # Also of a Stable group: some of its members may not have asked for their assignment yet.
         draft.cancel_timer(sync_timer(group))
-    cause = group.held[0] if command.was_held else rounds.cause_of(command, moment)
+    cause = group.held[0] if command.was_held else rebalance_history.cause_of(command, context)
     more_count = group.held_count - command.was_held
     holding.let_go(group, draft)
-    started = n.RebalanceStarted(
-        at_ms=moment.now_ms,
-        rebalance_id=rounds.begin(group, cause, moment, draft),
-        join_deadline_ms=moment.now_ms + moment.rules.new_member_join_timeout_ms,
+    started = t.RebalanceStarted(
+        at_ms=context.now_ms,
+        rebalance_id=rebalance_history.begin(group, cause, context, draft),
+        join_deadline_ms=context.now_ms + context.rules.new_member_join_timeout_ms,
         further=group.held[1:] if command.was_held else group.held,
         further_count=more_count,
     )
-    delay_ms = moment.rules.group_initial_rebalance_delay_ms
+    delay_ms = context.rules.group_initial_rebalance_delay_ms
     if group.state is State.EMPTY and delay_ms:
         left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         draft.fact(replace(started, initial_window_ms=delay_ms, initial_left_ms=left_ms))
-        deadline_ms = moment.now_ms + delay_ms
+        deadline_ms = context.now_ms + delay_ms
     else:
         draft.fact(started)
-        deadline_ms = moment.now_ms + group.rebalance_timeout_ms
+        deadline_ms = context.now_ms + group.rebalance_timeout_ms
     draft.set_timer(_next_phase(TimerKind.JOIN, group), deadline_ms)
-    _call_back(group, moment, draft)
+    _call_back(group, context, draft)
     reason = f"{command.reason}; {more_count} more held until now" if more_count else command.reason
     draft.notify(
         RebalanceBegan(
@@ -79,25 +102,37 @@ def in_progress(group: Group) -> Failure:
     )
 
 
-def _call_back(group: Group, moment: Moment, draft: Draft) -> None:
+def refuse_assignments(group: Group) -> Failure | None:
+    """Why no leader can submit a list of assignments now, whoever it is; None where one may.
+
+    In Stable one is taken too: a leader that did not hear the answer sends its list again.
+    """
+    if group.is_active:
+        return None
+    if group.state is State.PREPARING_REBALANCE:
+        return in_progress(group)
+    return Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The group has no members.", field="member_id")
+
+
+def _call_back(group: Group, context: DecisionContext, draft: Draft) -> None:
     """Every waiting sync and heartbeat learns of the rebalance now; their members' sessions start anew."""
     answer = in_progress(group)
     for parked_id, parked in list(group.parked.items()):
-        if parked.box is Box.JOIN:
+        if parked.kind is CallKind.JOIN:
             continue
         draft.answer_parked(parked_id, answer)
         member = group.members[parked.member_id]
-        draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+        draft.start_session(member, context.now_ms + member.terms.session_timeout_ms)
 
 
-def topics_changed(group: Group, moment: Moment, draft: Draft) -> None:
+def topics_changed(group: Group, context: DecisionContext, draft: Draft) -> None:
     """A subscribed topic has other partitions than the present assignment was made for: a new one is needed.
 
     Told at every change of the registry and after every load, so a change just before a crash is not forgotten.
     """
     if not group.is_active:
         return
-    counts = counts_seen(group, moment)
+    counts = counts_seen(group, context)
     if counts == group.partition_counts:
         return
     changed = sorted(
@@ -109,58 +144,68 @@ def topics_changed(group: Group, moment: Moment, draft: Draft) -> None:
     draft.then.append(Rebalance(Trigger.TOPIC_CHANGED, f"subscribed topics changed: {what}"))
 
 
-def counts_seen(group: Group, moment: Moment) -> dict[str, int]:
+def counts_seen(group: Group, context: DecisionContext) -> dict[str, int]:
     """The registered partitions of the topics that the group subscribes to."""
-    registered = moment.partition_counts
-    return {topic: registered[topic] for topic in group.subscribers if topic in registered}
+    return _counts_of(group, group.topics, context)
+
+
+def _counts_of(group: Group, topics: Iterable[str], context: DecisionContext) -> dict[str, int]:
+    """By topic, in order. Of a topic of which the registry cannot tell, the count that the group knew last."""
+    known, kept, unreadable = context.partition_counts, group.partition_counts, context.unreadable_topics
+    # Members may name many more topics than are registered.
+    found = sorted([topic for topic in topics if topic in known or topic in unreadable])
+    counts = {topic: known.get(topic, kept.get(topic) if topic in unreadable else None) for topic in found}
+    return {topic: count for topic, count in counts.items() if count is not None}
 
 
 # --- the end of a join phase -----------------------------------------------------------------------------------------
 
 
-def is_phase_over(group: Group) -> bool:
-    """Everyone has done what the present phase waits for. During the initial delay, its timer alone ends it."""
+def may_be_over(group: Group) -> bool:
+    """Every member has done what the present phase waits for. During the initial delay, its timer alone ends it; where
+    it lingers for ids that are out, that is looked at when the linger ends, and not with each of them.
+    """
     if group.state is State.PREPARING_REBALANCE:
-        return group.initial_window_ms is None and group.all_joined
+        lingers_for_ids = bool(group.pending) and group.lingers_until_ms is not None
+        return group.initial_window_ms is None and group.all_joined and not lingers_for_ids
     return group.is_active and not group.pending_sync
 
 
-def settle(group: Group, moment: Moment, draft: Draft) -> None:
+def settle(group: Group, context: DecisionContext, draft: Draft) -> None:
     """End what is over: complete the join phase, or wait for nobody's sync any more.
 
-    Where newcomers are at the door, the join phase goes on for a moment.
+    A join phase that new members have come to, or may, lingers for them.
     """
-    if not is_phase_over(group):
+    if not may_be_over(group):
         return
     if group.state is State.PREPARING_REBALANCE:
-        if newcomers.are_awaited(group, moment):
-            newcomers.wait(group, moment, draft)
+        if linger.linger(group, context, draft):
             return
         draft.cancel_timer(join_timer(group))
-        complete(group, moment, draft)
+        complete(group, context, draft)
     else:
         draft.cancel_timer(sync_timer(group))
 
 
-def join_fired(group: Group, phase: int, moment: Moment, draft: Draft) -> None:
+def join_fired(group: Group, phase: int, context: DecisionContext, draft: Draft) -> None:
     """The time to join is over; during the initial delay, a window of it."""
     if group.state is not State.PREPARING_REBALANCE or phase != group.phase:
         return
     if group.initial_window_ms is not None and group.new_member_in_window and group.initial_left_ms:
-        window_ms = min(moment.rules.group_initial_rebalance_delay_ms, group.initial_left_ms)
+        window_ms = min(context.rules.group_initial_rebalance_delay_ms, group.initial_left_ms)
         left_ms = max(group.initial_left_ms - group.initial_window_ms, 0)
-        draft.fact(n.InitialDelayExtended(window_ms, left_ms))
-        draft.set_timer(join_timer(group), moment.now_ms + window_ms)
+        draft.fact(t.InitialDelayExtended(window_ms, left_ms))
+        draft.set_timer(join_timer(group), context.now_ms + window_ms)
         return
-    complete(group, moment, draft)
+    complete(group, context, draft)
 
 
-def complete(group: Group, moment: Moment, draft: Draft) -> None:
+def complete(group: Group, context: DecisionContext, draft: Draft) -> None:
     """End the join phase: who has not joined is out (static members stay), the rest is a new generation.
 
     Where only static members are left and none of them has come back, the phase goes on and they are waited for again.
     """
-    newcomers.stop_waiting(group, draft)
+    linger.stop(group, draft)
     absent = [x for x in group.members.values() if not x.joined and x.group_instance_id is None]
     staying = [x for x in group.by_seniority() if x.joined or x.group_instance_id is not None]
     leader = next((member for member in staying if member.joined), None)
@@ -169,20 +214,20 @@ def complete(group: Group, moment: Moment, draft: Draft) -> None:
         draft.remove_member(member, gone)
     if staying and leader is None:
         # The generation that they know stays theirs.
-        wait_ms = max(moment.rules.heartbeat_interval_ms, *(x.terms.rebalance_timeout_ms for x in staying))
-        draft.set_timer(join_timer(group), moment.now_ms + wait_ms)
+        wait_ms = max(context.rules.heartbeat_interval_ms, *(x.terms.rebalance_timeout_ms for x in staying))
+        draft.set_timer(join_timer(group), context.now_ms + wait_ms)
         return
-    generation_id = max(group.generation_id, group.highest_generation_id) + 1
+    generation_id = max(group.generation_id, group.highest_generation_id, context.generation_floor) + 1
     if leader is None:
-        _empty(group, generation_id, moment, draft)
+        _empty(group, generation_id, context, draft)
     else:
-        _begin_generation(group, staying, leader, generation_id, moment, draft)
-    duration_ms = moment.now_ms - group.phase_began_ms
-    rebalance_id = rounds.last_id(group)
+        _begin_generation(group, staying, leader, generation_id, context, draft)
+    duration_ms = context.now_ms - group.phase_began_ms
+    rebalance_id = rebalance_history.last_id(group)
     draft.notify(JoinPhaseEnded(group.group_id, generation_id, duration_ms, len(staying), rebalance_id))
 
 
-def _empty(group: Group, generation_id: int, moment: Moment, draft: Draft) -> None:
+def _empty(group: Group, generation_id: int, context: DecisionContext, draft: Draft) -> None:
     for stored in group.stored_members.values():
         draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
     draft.fact(
@@ -193,45 +238,67 @@ def _empty(group: Group, generation_id: int, moment: Moment, draft: Draft) -> No
             generation_id=generation_id,
             highest_generation_id=generation_id,
             leader=None,
-            state_at_ms=moment.now_ms,
+            state_at_ms=context.now_ms,
         )
     )
-    rounds.end_empty(group, generation_id, moment, draft)
-    draft.fact(n.Emptied(moment.now_ms, generation_id))
+    rebalance_history.end_empty(group, generation_id, context, draft)
+    draft.fact(t.Emptied(context.now_ms, generation_id))
+
+
+class _Seat(NamedTuple):
+    """What the end of a phase has to know of a member. `deadline_ms`: its session's, where the timer is to be moved."""
+
+    member_id: str
+    call_id: int | None
+    deadline_ms: int | None
+
+    @classmethod
+    def of(cls, member: Member, call_id: int | None, context: DecisionContext) -> Self:
+        """The member whose session begins anew now."""
+        deadline_ms = context.now_ms + member.terms.session_timeout_ms
+        return cls(member.member_id, call_id, deadline_ms if deadline_ms < member.deadline_ms else None)
 
 
 def _begin_generation(
-    group: Group, staying: list[Member], leader: Member, generation_id: int, moment: Moment, draft: Draft
+    group: Group, staying: list[Member], leader: Member, generation_id: int, context: DecisionContext, draft: Draft
 ) -> None:
     protocol_name = choose_protocol(group, staying, leader.member_id)
-    subscribed = {topic for member in staying for topic in member.topics or ()}
-    counts = {topic: count for topic, count in moment.partition_counts.items() if topic in subscribed}
+    if len(staying) == len(group.members):
+        subscribed = group.topics
+    else:
+        subscribed = frozenset().union(*{member.topics for member in staying if member.topics is not None})
+    counts = _counts_of(group, subscribed, context)
     # The number is used up before anyone hears of it: after a crash it is never given to another generation.
-    draft.fact(_header(group, moment, highest_generation_id=generation_id))
-    rounds.make(group, generation_id, len(staying), moment, draft)
-    draft.fact(n.PhaseCompleted(moment.now_ms, generation_id, protocol_name, leader.member_id, counts))
+    draft.fact(_header(group, context, highest_generation_id=generation_id))
+    rebalance_history.make(group, generation_id, len(staying), context, draft)
+    draft.fact(t.PhaseCompleted(context.now_ms, generation_id, protocol_name, leader.member_id, counts))
     everyone = _listing(staying, protocol_name)
-    for member in staying:
-        draft.move_session_timer(member, moment.now_ms + member.terms.session_timeout_ms)
-        if member.join_call is None:
-            continue
-        draft.release_parked(
-            member.join_call,
-            m.JoinAnswer(
+    protocol_type = group.protocol_type or ""
+
+    def effects_of(seat: _Seat) -> Iterator[OneEffect]:
+        if seat.deadline_ms is not None:
+            yield SetTimer(session_timer(seat.member_id), seat.deadline_ms)
+        if seat.call_id is not None:
+            yield CancelTimer(call_timer(seat.call_id))
+            members = everyone if seat.member_id == leader_id else ()
+            answer = _join_answer_of(members)(
                 generation_id=generation_id,
-                protocol_type=group.protocol_type or "",
+                protocol_type=protocol_type,
                 protocol_name=protocol_name,
-                leader=leader.member_id,
-                member_id=member.member_id,
-                members=everyone if member is leader else (),
-                heartbeat_interval_ms=moment.rules.heartbeat_interval_ms,
-            ),
-        )
-    deadline_ms = moment.now_ms + max(member.terms.rebalance_timeout_ms for member in staying)
+                leader=leader_id,
+                member_id=seat.member_id,
+                members=members,
+                heartbeat_interval_ms=context.rules.heartbeat_interval_ms,
+            )
+            yield Reply(seat.call_id, answer)
+
+    leader_id = leader.member_id
+    draft.each([_Seat.of(member, member.join_call, context) for member in staying], effects_of)
+    deadline_ms = context.now_ms + max(member.terms.rebalance_timeout_ms for member in staying)
     draft.set_timer(_next_phase(TimerKind.SYNC, group), deadline_ms)
 
 
-def _header(group: Group, moment: Moment, *, highest_generation_id: int) -> r.GroupRecord:
+def _header(group: Group, context: DecisionContext, *, highest_generation_id: int) -> r.GroupRecord:
     """The stored header with this highest generation. A group of offsets that was loaded without one gets it now."""
     header = group.header or r.GroupRecord(
         group_id=group.group_id,
@@ -240,7 +307,7 @@ def _header(group: Group, moment: Moment, *, highest_generation_id: int) -> r.Gr
         generation_id=0,
         highest_generation_id=0,
         leader=None,
-        state_at_ms=moment.now_ms,
+        state_at_ms=context.now_ms,
     )
     return replace(header, highest_generation_id=highest_generation_id)
 
@@ -287,25 +354,32 @@ def _listing(members: Iterable[Member], protocol_name: str | None) -> tuple[m.Jo
     )
 
 
-def join_answer(group: Group, member: Member, moment: Moment) -> m.JoinAnswer:
+def _join_answer_of(members: tuple[m.JoinedMember, ...]) -> type[m.JoinAnswer]:
+    """The kind of an answer with these. Cost: a look at the lengths of what they say."""
+    size = sum([len(member.metadata.text) for member in members])
+    return m.JoinAnswer if size <= TOLD_AT_ONCE_CHARACTERS else LargeJoin
+
+
+def join_answer(group: Group, member: Member, context: DecisionContext) -> m.JoinAnswer:
     """The answer to a member that joins a generation which stands: the leader is told of everyone."""
     leads = member.member_id == group.leader
-    return m.JoinAnswer(
+    listing = _listing(group.of_generation(), group.protocol_name) if leads else ()
+    return _join_answer_of(listing)(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type or "",
         protocol_name=group.protocol_name or "",
         leader=group.leader or "",
         member_id=member.member_id,
         skip_assignment=leads and member.skip_assignment,
-        members=_listing(group.of_generation(), group.protocol_name) if leads else (),
-        heartbeat_interval_ms=moment.rules.heartbeat_interval_ms,
+        members=listing,
+        heartbeat_interval_ms=context.rules.heartbeat_interval_ms,
     )
 
 
 # --- a static member that came back to a stable group ----------------------------------------------------------------
 
 
-def store_replacement(group: Group, old: Member, replaced: n.MemberReplaced, draft: Draft) -> None:
+def store_replacement(group: Group, old: Member, replaced: t.StaticMemberReplaced, draft: Draft) -> None:
     """Store the seat under its new id, so that the new one is still the right one after a crash."""
     assert group.header is not None
     stored = group.stored_members.get(old.member_id)
@@ -329,7 +403,7 @@ def store_replacement(group: Group, old: Member, replaced: n.MemberReplaced, dra
 def store_seat(
     group: Group, instance: str, *, member_id: str, client_id: str, host: str, terms: MemberTerms, draft: Draft
 ) -> None:
-    """The seat is a new id's in a round that is not stored yet: what is stored of the seat goes to it as it stands.
+    """The seat is a new id's in a rebalance that is not stored yet: what is stored of the seat goes to it as it stands.
 
     Else an old id, replaced or gone since, would come back with a crash, or with an append that fails, and fence the
     live process for good. The old metadata stays with the old assignment, so that what the new process says is held
@@ -355,7 +429,7 @@ def store_seat(
         draft.fact(replace(group.header, leader=member_id))
 
 
-def replacement_answer(group: Group, replaced: n.MemberReplaced, moment: Moment) -> m.JoinAnswer:
+def replacement_answer(group: Group, replaced: t.StaticMemberReplaced, context: DecisionContext) -> m.JoinAnswer:
     """Nothing moved: the new id goes on in the generation. If it leads, it learns so, and that nothing is to assign."""
     leads = group.leader == replaced.old_member_id
     listing = tuple(
@@ -367,7 +441,7 @@ def replacement_answer(group: Group, replaced: n.MemberReplaced, moment: Moment)
         for member in group.of_generation()
         for taken_over in (member.member_id == replaced.old_member_id,)
     )
-    return m.JoinAnswer(
+    return _join_answer_of(listing if leads else ())(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type or "",
         protocol_name=group.protocol_name or "",
@@ -375,30 +449,35 @@ def replacement_answer(group: Group, replaced: n.MemberReplaced, moment: Moment)
         member_id=replaced.new_member_id,
         skip_assignment=leads,
         members=listing if leads else (),
-        heartbeat_interval_ms=moment.rules.heartbeat_interval_ms,
+        heartbeat_interval_ms=context.rules.heartbeat_interval_ms,
     )
 
 
 # --- sync ------------------------------------------------------------------------------------------------------------
 
 
-def sync(group: Group, call: Call, request: m.SyncRequest, moment: Moment, draft: Draft) -> None:
+def sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionContext, draft: Draft) -> None:
     """A member that passed the common checks asks for its assignment of the present generation."""
     if group.state is State.PREPARING_REBALANCE:
         draft.reply(call, in_progress(group))
         return
     member = group.members[request.member_id]
-    draft.fact(n.SyncSeen(member.member_id))
+    if group.state is not State.STABLE and member.member_id == group.leader:
+        moves = MovesCounted(call, movement.count_moved(group, _given(request)))
+        if len(group.stored_members) > COUNTED_WITH_MAX:
+            draft.again = moves
+        else:
+            store_counted(group, moves, context, draft)
+        return
+    draft.fact(t.SyncSeen(member.member_id))
     draft.supersede(member.sync_call)
     if group.state is State.STABLE:
-        draft.start_session(member, moment.now_ms + member.terms.session_timeout_ms)
+        draft.start_session(member, context.now_ms + member.terms.session_timeout_ms)
         draft.reply(call, _sync_answer(group, member.assignment))
-    elif member.member_id == group.leader:
-        _store_assignment(group, call, request, moment, draft)
     else:
-        limit_ms = moment.rules.parked_call_max_wait_ms
+        limit_ms = context.rules.parked_call_max_wait_ms
         wait_ms = limit_ms if request.max_wait_ms is None else min(request.max_wait_ms, limit_ms)
-        draft.park(call, member.member_id, Box.SYNC, moment.now_ms + wait_ms)
+        draft.park(call, member.member_id, CallKind.SYNC, context.now_ms + wait_ms)
 
 
 def check_protocol(group: Group, request: m.SyncRequest) -> Failure | None:
@@ -413,35 +492,52 @@ def check_protocol(group: Group, request: m.SyncRequest) -> Failure | None:
     return None
 
 
-def _store_assignment(group: Group, call: Call, request: m.SyncRequest, moment: Moment, draft: Draft) -> None:
+def _given(request: m.SyncRequest) -> dict[str, OpaqueJson]:
+    return {entry.member_id: entry.assignment for entry in request.assignments}
+
+
+def store_counted(group: Group, moves: MovesCounted, context: DecisionContext, draft: Draft) -> None:
     """The leader's assignment is stored, then handed to everyone who waits for it.
 
     Whom the leader forgot gets nothing; whom the group does not know is ignored. Only members whose record changed
     are written, so that the store's work grows with the change and not with the group.
     """
-    given = {entry.member_id: entry.assignment for entry in request.assignments}
-    partitions_moved = movement.count_moved(group, given)
+    call, partitions_moved = moves.call, moves.partitions_moved
+    request = cast(m.SyncRequest, call.request)
+    given = _given(request)
+    draft.fact(t.SyncSeen(request.member_id))
+    draft.supersede(group.members[request.member_id].sync_call)
     for stored in group.stored_members.values():
         if stored.member_id not in group.members:
             draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
-    for member in group.by_seniority():
-        assignment = given.get(member.member_id, EMPTY)
-        _store_member(group, member, assignment, draft)
-        if member.member_id == request.member_id:
-            draft.reply(call, _sync_answer(group, assignment))
-            draft.extend_session(member, moment)
-        elif member.sync_call is not None:
-            draft.release_parked(member.sync_call, _sync_answer(group, assignment))
-            draft.move_session_timer(member, moment.now_ms + member.terms.session_timeout_ms)
-    draft.fact(_stable_header(group, moment.now_ms, group.leader))
-    rounds.end(group, partitions_moved, moment, draft)
-    draft.fact(n.Stabilised(moment.now_ms))
+    members = group.by_seniority()
+    for member in members:
+        _store_member(group, member, given.get(member.member_id, EMPTY), draft)
+    leader = group.members[request.member_id]
+    protocol_type, protocol_name = group.protocol_type or "", group.protocol_name or ""
+
+    def effects_of(seat: _Seat) -> Iterator[OneEffect]:
+        if seat.deadline_ms is not None:
+            yield SetTimer(session_timer(seat.member_id), seat.deadline_ms)
+        if seat.call_id is not None:
+            yield CancelTimer(call_timer(seat.call_id))
+            assignment = given.get(seat.member_id, EMPTY)
+            answer = m.SyncAnswer(protocol_type=protocol_type, protocol_name=protocol_name, assignment=assignment)
+            yield Reply(seat.call_id, answer)
+
+    draft.reply(call, _sync_answer(group, given.get(request.member_id, EMPTY)))
+    draft.extend_session(leader, context)
+    waiting = [x for x in members if x.sync_call is not None and x is not leader]
+    draft.each([_Seat.of(member, member.sync_call, context) for member in waiting], effects_of)
+    draft.fact(_stable_header(group, context.now_ms, group.leader))
+    rebalance_history.end(group, partitions_moved, context, draft)
+    draft.fact(t.Stabilised(context.now_ms))
     draft.notify(
         SyncPhaseEnded(
             group.group_id,
             group.generation_id,
-            moment.now_ms - group.phase_began_ms,
-            rounds.last_id(group),
+            context.now_ms - group.phase_began_ms,
+            rebalance_history.last_id(group),
             partitions_moved,
         )
     )
@@ -459,7 +555,7 @@ def _store_member(group: Group, member: Member, assignment: OpaqueJson, draft: D
     )
     stored = group.stored_members.get(member.member_id)
     if stored is not None:
-        if _same_but_generation(stored, record):
+        if stored.assignment.text == assignment.text and _same_but_generation(stored, record):
             return
         if stored.generation_id != record.generation_id:
             draft.fact(r.MemberForgotten(group.group_id, member.member_id, stored.generation_id))

@@ -3,7 +3,7 @@
 Written through `apply` like every other fact, live and at load; how they look on disk is the codec's business.
 The highest generation ever handed out stands in the group's header, so that a generation lost in a crash is never
 used again. A member's key carries the generation in which it was written: members of a generation that the header
-does not name yet are invisible to a load, which lets a change larger than a batch be written in pieces.
+does not name yet are invisible to a load, which lets a change larger than a batch be written in chunks.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from protocol.opaque import OpaqueJson
+from rallypoint.protocol.opaque import OpaqueJson
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """Header of a group. `generation_id` is the last one whose assignment was stored (or that emptied the group).
+    """Header of a group.
 
-    `partition_counts` are the registered partitions of the subscribed topics that the assignment was made for: a
-    difference found later, even after a crash, is reason for a rebalance. `state_at_ms`: since when the group is so.
+    generation_id: the last generation whose assignment was stored, or that emptied the group.
+    partition_counts: the registered partitions of the subscribed topics that the assignment was made for. A difference
+        found later, even after a crash, triggers a rebalance.
+    state_at_ms: since when the group is in its state.
     """
 
     group_id: str
@@ -65,7 +67,7 @@ class MemberForgotten:
 class MemberGone:
     """In that generation the member is no more. Stands for a `MemberForgotten` that came too early for its batch.
 
-    Written only where a change is stored in pieces: invisible until the header names the generation, and taken away
+    Written only where a change is stored in chunks: invisible until the header names the generation, and taken away
     when the older record that it hides is gone. No group ever knows of it.
     """
 
@@ -132,10 +134,13 @@ class Cause:
 class RebalanceRecord:
     """One rebalance of the group, written as it begins, when its generation is made, and as it ends.
 
-    `rebalance_id` grows by one with each of the group. The cause may be older than the beginning: it may have been held
-    back. `generation_id` is None until it is made. `join_phase_ms` and
-    `sync_phase_ms` are None while the phase lasts, and where there was none. `partitions_moved` is None where the
-    assignments cannot be read. `further` are the first causes that came besides, `further_count` counts all of them.
+    rebalance_id: grows by one with each rebalance of the group.
+    cause: may be older than the beginning, since it may have been held back.
+    generation_id: None until the generation is made.
+    join_phase_ms, sync_phase_ms: None while the phase lasts, and if there was none.
+    partitions_moved: None if the assignments cannot be read.
+    further: the first causes that came besides.
+    further_count: counts all causes that came besides.
     """
 
     group_id: str
@@ -246,11 +251,55 @@ class RegistryRecord:
     version: int
 
 
+class Pause(NamedTuple):
+    """Between the two nobody served the shard. Each is told by the clock of its side: the second may be the earlier
+    one, where that clock was put back meanwhile.
+    """
+
+    ran_until_ms: int
+    ran_again_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTimeRecord:
+    """When a shard was served: at most until `ran_until_ms`, and not in the pauses, the oldest first. The first of all
+    is where counting began, and takes no time.
+
+    Written ahead: no instant that is stored in the shard is later than `ran_until_ms`.
+    """
+
+    ran_until_ms: int
+    pauses: tuple[Pause, ...]
+
+
+NEVER_PAUSED = RunningTimeRecord(0, ())
+"""Where nothing is known of pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRecord:
+    """The newest format in which anything of the store was written, and the release that was the first to do so.
+
+    How this record looks never changes, so that every release can read what every other one says.
+    """
+
+    major: int
+    minor: int
+    release: str
+
+
 @dataclass(frozen=True, slots=True)
 class LayoutRecord:
     """How the store is divided, written when it is made: a group is looked for in the shard that this number gives."""
 
     shards: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFloorRecord:
+    """The store was restored from a backup: any generation up to this one may have been handed out, of any group."""
+
+    generation_id: int
 
 
 GroupFact = (
@@ -267,7 +316,9 @@ GroupFact = (
     | DeletionsRecord
     | DeletionsForgotten
 )
-RegistryFact = TopicRecord | TopicForgotten | DeletedTopicRecord | DeletedTopicForgotten | RegistryRecord
-Record = GroupFact | MemberGone | RegistryFact | LayoutRecord
-"""Everything that the store keeps. A group's records live in the group's shard, the registry's and the
-layout in a space of their own."""
+RegistryFact = (
+    TopicRecord | TopicForgotten | DeletedTopicRecord | DeletedTopicForgotten | RegistryRecord | GenerationFloorRecord
+)
+Record = GroupFact | MemberGone | RunningTimeRecord | RegistryFact | LayoutRecord | FormatRecord
+"""Everything that the store keeps. A group's records live in the group's shard, beside the shard's running time; the
+registry's, the layout and the floor of generations in a keyspace of their own."""

@@ -5,20 +5,19 @@ A reset writes offsets without metadata: what a member remembered beside the old
 
 from collections.abc import Mapping
 
-from coordinator.core import records as r
-from coordinator.core.capacity import offsets_room, over_limit
-from coordinator.core.commands import Call, Moment
-from coordinator.core.decision import Draft
-from coordinator.core.deletion import keep_apart
-from coordinator.core.effects import Failure, OffsetsReset
-from coordinator.core.group import Group
-from coordinator.core.presence import check_empty
-from protocol import limits
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core.capacity import offsets_room, over_limit
+from rallypoint.coordinator.core.commands import Call, DecisionContext
+from rallypoint.coordinator.core.decision import Draft
+from rallypoint.coordinator.core.deletion import keep_apart
+from rallypoint.coordinator.core.effects import Failure, OffsetsReset
+from rallypoint.coordinator.core.group import Group, check_empty
+from rallypoint.protocol import limits
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
 
-def reset(group: Group, call: Call, request: m.ResetOffsetsRequest, moment: Moment, draft: Draft) -> None:
+def reset(group: Group, call: Call, request: m.ResetOffsetsRequest, context: DecisionContext, draft: Draft) -> None:
     """Put the offsets of the partitions asked for where the request says. Each partition has a result.
 
     Errors of the whole: INVALID_REQUEST, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. A partition that has an error keeps what
@@ -28,21 +27,21 @@ def reset(group: Group, call: Call, request: m.ResetOffsetsRequest, moment: Mome
     if failure is not None:
         draft.reply(call, failure)
         return
-    asked = _partitions(group, request, moment)
+    asked = _partitions(group, request, context)
     if isinstance(asked, Failure):
         draft.reply(call, asked)
         return
     results = {
-        topic: {partition: _reset_one(group, topic, partition, request, moment) for partition in partitions}
+        topic: {partition: _reset_one(group, topic, partition, request, context) for partition in partitions}
         for topic, partitions in asked.items()
     }
-    failure = _check_room(group, results, moment)
+    failure = _check_room(group, results, context)
     if failure is not None:
         draft.reply(call, failure)
         return
     draft.reply(call, m.ResetOffsetsAnswer(dry_run=request.dry_run, offsets=results))
     if not request.dry_run:
-        _write(group, request, results, moment, draft)
+        _write(group, request, results, context, draft)
 
 
 def _check_values(request: m.ResetOffsetsRequest) -> Failure | None:
@@ -56,13 +55,15 @@ def _check_values(request: m.ResetOffsetsRequest) -> Failure | None:
     return None
 
 
-def _partitions(group: Group, request: m.ResetOffsetsRequest, moment: Moment) -> dict[str, list[int]] | Failure:
+def _partitions(
+    group: Group, request: m.ResetOffsetsRequest, context: DecisionContext
+) -> dict[str, list[int]] | Failure:
     """What is to be reset. Of a whole topic: its registered partitions, and those that the group has committed."""
     topics = dict.fromkeys(sorted(group.offsets)) if request.topics is None else request.topics
     found: dict[str, list[int]] = {}
-    limit = left = moment.rules.request_partitions_max
+    limit = left = context.rules.request_partitions_max
     for topic, named in topics.items():
-        count = moment.partition_counts.get(topic, 0)
+        count = context.partition_counts.get(topic, 0)
         beyond = [partition for partition in group.offsets.get(topic, ()) if partition >= count]
         left -= count + len(beyond) if named is None else len(named)
         if left < 0:
@@ -73,21 +74,23 @@ def _partitions(group: Group, request: m.ResetOffsetsRequest, moment: Moment) ->
     return found
 
 
-def _check_room(group: Group, results: Mapping[str, Mapping[int, m.PartitionReset]], moment: Moment) -> Failure | None:
+def _check_room(
+    group: Group, results: Mapping[str, Mapping[int, m.PartitionReset]], context: DecisionContext
+) -> Failure | None:
     """A reset also writes offsets of partitions that had none; there may be no room for them."""
     added = sum(result.before is None and result.after is not None for of in results.values() for result in of.values())
-    if added <= max(0, offsets_room(group, moment.rules)):
+    if added <= max(0, offsets_room(group, context.rules)):
         return None
     detail = f"The group has {group.offset_count} committed partitions, and the reset would add {added}"
-    return over_limit("group_offsets_max", moment.rules.group_offsets_max, detail, field="topics")
+    return over_limit("group_offsets_max", context.rules.group_offsets_max, detail, field="topics")
 
 
 def _reset_one(
-    group: Group, topic: str, partition: int, request: m.ResetOffsetsRequest, moment: Moment
+    group: Group, topic: str, partition: int, request: m.ResetOffsetsRequest, context: DecisionContext
 ) -> m.PartitionReset:
     held = group.offsets.get(topic, {}).get(partition)
     before = None if held is None else held.offset
-    registered = moment.topics.get(topic)
+    registered = context.topics.get(topic)
     if registered is not None and partition >= registered.partitions:
         return _refused(before, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     end = None if registered is None else registered.end_offsets.get(partition)
@@ -125,7 +128,7 @@ def _write(
     group: Group,
     request: m.ResetOffsetsRequest,
     results: dict[str, dict[int, m.PartitionReset]],
-    moment: Moment,
+    context: DecisionContext,
     draft: Draft,
 ) -> None:
     written: list[tuple[str, int, int]] = []
@@ -141,10 +144,10 @@ def _write(
                     offset=result.after,
                     leader_epoch=None,
                     metadata="",
-                    commit_at_ms=moment.now_ms,
+                    commit_at_ms=context.now_ms,
                 )
             )
             written.append((topic, partition, result.after))
     if written:
-        keep_apart(group, {topic for topic, _, _ in written}, moment, draft)
+        keep_apart(group, {topic for topic, _, _ in written}, context, draft)
         draft.notify(OffsetsReset(group.group_id, request.to, tuple(written)))

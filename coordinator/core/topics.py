@@ -1,24 +1,28 @@
-"""The rules of the topic registry. It spans groups, so it has a space and a version of its own.
+"""The rules of the topic registry. It spans groups, so it has a keyspace and a version of its own.
 
 A change of a topic's partitions is what starts a rebalance of the groups that subscribe; the runtime tells them. A
 change of racks alone starts none: they count at the next one.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import singledispatch
 from types import MappingProxyType
+from typing import cast
 
-from coordinator.core import records as r
-from coordinator.core.capacity import over_limit
-from coordinator.core.commands import Rules
-from coordinator.core.effects import Failure
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core.capacity import over_limit
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.effects import Failure, LargeTopicList
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
 Racks = tuple[tuple[str, ...], ...]
 """Of one topic: by partition the racks of its replicas, as `TopicRecord` has them."""
+
+LISTED_AT_ONCE_MAX = 2_000
+"""Topics, ends and racks of a page that is made in one go."""
 
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -43,6 +47,8 @@ class Registry:
     """The registered topics. `partition_counts` is replaced, never changed, so that it may be shared as it is; so is
     `deleted`: the deletions of which some group may not have heard, with their versions, of which
     `deletions` is the newest. `racks_bytes`: what the racks of each topic take, of those that have any.
+    `unreadable`: topics that are registered, and whose record cannot be read. `generation_floor`: the last generation
+    that may have been handed out before the store was restored; 0 where it never was.
     """
 
     version: int = 0
@@ -51,6 +57,8 @@ class Registry:
     deleted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     deletions: int = 0
     racks_bytes: dict[str, int] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
+    generation_floor: int = 0
 
     @property
     def replica_racks(self) -> dict[str, Racks]:
@@ -130,6 +138,9 @@ def _check_room(registry: Registry, request: PutTopic, held: r.TopicRecord | Non
             "topics_max", rules.topics_max, f"{len(registry.topics)} topics are registered", field="topic"
         )
     added = request.request.partitions - (0 if held is None else held.partitions)
+    if added and request.request.partitions > rules.topic_partitions_max:
+        detail = f"Topic {request.topic!r} would have {request.request.partitions} partitions"
+        return over_limit("topic_partitions_max", rules.topic_partitions_max, detail, field="partitions")
     if added and sum(registry.partition_counts.values()) + added > rules.topics_partitions_max:
         detail = "The registered topics would have too many partitions together"
         return over_limit("topics_partitions_max", rules.topics_partitions_max, detail, field="partitions")
@@ -153,7 +164,7 @@ def _size_bytes(racks: Racks) -> int:
 
 
 def _decide_delete(registry: Registry, request: DeleteTopic) -> TopicDecision:
-    if request.topic not in registry.topics:
+    if request.topic not in registry.topics and request.topic not in registry.unreadable:
         detail = f"Topic {request.topic!r} is not registered."
         return TopicDecision((), Failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail, field="topic"))
     version = registry.version + 1
@@ -181,52 +192,98 @@ def topic_answer(record: r.TopicRecord) -> m.Topic:
     )
 
 
-def apply_topic(registry: Registry, fact: r.RegistryFact) -> None:
-    """Write one record into the registry, live and at load."""
-    _apply_topic(fact, registry)
+def topics_answer(registry: Registry, shown: Iterable[str], next_cursor: str | None) -> m.ListTopicsAnswer:
+    """A page with these topics; in the words of their records where that is much."""
+    records = [registry.topics[topic] for topic in shown]
+    if sum(1 + len(of.end_offsets) + len(of.replica_racks) for of in records) <= LISTED_AT_ONCE_MAX:
+        topics = tuple(map(topic_answer, records))
+        return m.ListTopicsAnswer(topics=topics, version=registry.version, next_cursor=next_cursor)
+    return LargeTopicList.model_construct(
+        topics=cast(tuple[m.Topic, ...], tuple(records)), version=registry.version, next_cursor=next_cursor
+    )
+
+
+def apply_topics(registry: Registry, facts: Iterable[r.RegistryFact]) -> None:
+    """Write records into the registry, live and at load. Cost: O(topics) for all of them together."""
+    writer = _Writer(registry)
+    for fact in facts:
+        _apply_topic(fact, writer)
+    writer.end()
+
+
+class _Writer:
+    """A registry that is being written: what is replaced in it and not changed is copied once, if anything of it is."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._counts: dict[str, int] | None = None
+        self._deleted: dict[str, int] | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The partition counts, to be changed."""
+        if self._counts is None:
+            self._counts = dict(self.registry.partition_counts)
+        return self._counts
+
+    @property
+    def deleted(self) -> dict[str, int]:
+        """The deletions, to be changed."""
+        if self._deleted is None:
+            self._deleted = dict(self.registry.deleted)
+        return self._deleted
+
+    def end(self) -> None:
+        """Replace what was changed."""
+        if self._counts is not None:
+            self.registry.partition_counts = MappingProxyType(self._counts)
+        if self._deleted is not None:
+            self.registry.deleted = MappingProxyType(self._deleted)
+            self.registry.deletions = max(self._deleted.values(), default=0)
 
 
 @singledispatch
-def _apply_topic(fact: object, registry: Registry) -> None:
+def _apply_topic(fact: object, writer: _Writer) -> None:
     raise AssertionError(f"no such record: {fact!r}")
 
 
 @_apply_topic.register
-def _topic_record(fact: r.TopicRecord, registry: Registry) -> None:
+def _topic_record(fact: r.TopicRecord, writer: _Writer) -> None:
+    registry = writer.registry
     held = registry.topics.get(fact.topic)
     registry.topics[fact.topic] = fact
+    registry.unreadable -= {fact.topic}
     if not fact.replica_racks:
         registry.racks_bytes.pop(fact.topic, None)
     elif held is None or held.replica_racks is not fact.replica_racks:  # a report of ends leaves them as they are
         registry.racks_bytes[fact.topic] = _size_bytes(fact.replica_racks)
-    if registry.partition_counts.get(fact.topic) != fact.partitions:
-        registry.partition_counts = MappingProxyType({**registry.partition_counts, fact.topic: fact.partitions})
+    if held is None or held.partitions != fact.partitions:
+        writer.counts[fact.topic] = fact.partitions
 
 
 @_apply_topic.register
-def _topic_forgotten(fact: r.TopicForgotten, registry: Registry) -> None:
-    registry.topics.pop(fact.topic, None)
-    registry.racks_bytes.pop(fact.topic, None)
-    registry.partition_counts = MappingProxyType(
-        {topic: count for topic, count in registry.partition_counts.items() if topic != fact.topic}
-    )
+def _topic_forgotten(fact: r.TopicForgotten, writer: _Writer) -> None:
+    writer.registry.topics.pop(fact.topic, None)
+    writer.registry.unreadable -= {fact.topic}
+    writer.registry.racks_bytes.pop(fact.topic, None)
+    writer.counts.pop(fact.topic, None)
 
 
 @_apply_topic.register
-def _deleted_topic_record(fact: r.DeletedTopicRecord, registry: Registry) -> None:
-    _set_deleted(registry, {**registry.deleted, fact.topic: fact.version})
+def _deleted_topic_record(fact: r.DeletedTopicRecord, writer: _Writer) -> None:
+    writer.deleted[fact.topic] = fact.version
 
 
 @_apply_topic.register
-def _deleted_topic_forgotten(fact: r.DeletedTopicForgotten, registry: Registry) -> None:
-    _set_deleted(registry, {topic: version for topic, version in registry.deleted.items() if topic != fact.topic})
-
-
-def _set_deleted(registry: Registry, deleted: dict[str, int]) -> None:
-    registry.deleted = MappingProxyType(deleted)
-    registry.deletions = max(deleted.values(), default=0)
+def _deleted_topic_forgotten(fact: r.DeletedTopicForgotten, writer: _Writer) -> None:
+    writer.deleted.pop(fact.topic, None)
 
 
 @_apply_topic.register
-def _registry_record(fact: r.RegistryRecord, registry: Registry) -> None:
-    registry.version = fact.version
+def _registry_record(fact: r.RegistryRecord, writer: _Writer) -> None:
+    writer.registry.version = fact.version
+
+
+@_apply_topic.register
+def _generation_floor_record(fact: r.GenerationFloorRecord, writer: _Writer) -> None:
+    writer.registry.generation_floor = fact.generation_id

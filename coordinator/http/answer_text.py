@@ -1,4 +1,4 @@
-"""Successful answers as JSON: the same bytes over HTTP and on a session.
+"""Successful answers as JSON: the same bytes over HTTP and on a channel.
 
 The answers of a rebalance are put together here, for what is opaque in them is JSON already: a model would parse the
 text of each member to write the same text again, and the leader's list of 10,000 would hold up everyone else.
@@ -9,8 +9,9 @@ from json.encoder import encode_basestring
 
 from pydantic import BaseModel
 
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.effects import LARGE_ANSWERS
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
 NOT_FETCHED = {"offsets": {"__all__": {"__all__": {"commit_at_ms", "end_offset", "lag"}}}}
 """Fields of a committed offset that only a description shows."""
@@ -19,7 +20,8 @@ _HEARD = b"{}"
 
 
 def text_of(answer: BaseModel) -> bytes:
-    """The answer's body."""
+    """The answer's body; of a large one, see `large_answers`."""
+    assert not isinstance(answer, LARGE_ANSWERS), "a large answer is put into words in slices"
     if isinstance(answer, m.HeartbeatAnswer):
         return _HEARD
     if isinstance(answer, m.CommitAnswer):
@@ -69,7 +71,7 @@ def _sync_text(answer: m.SyncAnswer) -> str:
 
 
 def _join_text(answer: m.JoinAnswer) -> str:
-    members = ",".join(map(_member_text, answer.members))
+    members = ",".join(map(joined_member_text, answer.members))
     return (
         f'{{"generation_id":{answer.generation_id},"protocol_type":{_quote(answer.protocol_type)},'
         f'"protocol_name":{_quote(answer.protocol_name)},"leader":{_quote(answer.leader)},'
@@ -78,7 +80,8 @@ def _join_text(answer: m.JoinAnswer) -> str:
     )
 
 
-def _member_text(member: m.JoinedMember) -> str:
+def joined_member_text(member: m.JoinedMember) -> str:
+    """A member as its leader is told of it."""
     instance_id = "null" if member.group_instance_id is None else _quote(member.group_instance_id)
     member_id, metadata = _quote(member.member_id), member.metadata.text
     return f'{{"member_id":{member_id},"group_instance_id":{instance_id},"metadata":{metadata}}}'

@@ -1,32 +1,61 @@
-"""Connections: how many there may be, how large the head of a request, and an answer to bytes that are no request.
+"""Connections: how long the head of a request may take and how large it may be, who makes place for whom, and an answer
+to bytes that are no request.
 
-A connection too many is taken, told so in the answer to its first request, and closed: who is refused without a word
-only tries again. There are few of these at a time, and they wait shortly; beyond them a connection is cut.
+How many there may be is `admission`'s. A connection is taken before anybody knows whose it is. One too many of those
+that have authenticated is told so in the answer to its first request, and closed: who is refused without a word only
+tries again.
 """
 
 import asyncio
 import logging
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import _ErrInfo
 
-from coordinator.core.effects import Failure
-from coordinator.http.app import FAULT, Door
-from coordinator.http.errors import problem_of, respond_problem
-from coordinator.http.inputs import ConnectionLimits
-from coordinator.http.session_inlet import Inlet
-from coordinator.http.turn_end import GatheringTransport, TurnEnd
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.http.admission import last_file
+from rallypoint.coordinator.http.api import FAULT, HttpApi
+from rallypoint.coordinator.http.channel.allowance import Allowance
+from rallypoint.coordinator.http.channel.inlet import Inlet
+from rallypoint.coordinator.http.deadline import Deadline
+from rallypoint.coordinator.http.errors import problem_of, respond_problem
+from rallypoint.coordinator.http.frames import forget_frames
+from rallypoint.coordinator.http.inputs import ConnectionLimits
+from rallypoint.coordinator.http.turn_share import TurnShare
+from rallypoint.coordinator.http.write_coalescing import GatheringTransport, WriteCoalescer
+from rallypoint.protocol.errors import ErrorCode
 
 LINGER_SECONDS = 5.0
 """How long the rest of a refused body is read and thrown away, so that its sender gets to read the answer."""
 
-SURPLUS_MAX = 256
-"""Connections beyond the limit that may wait to be told so."""
-SURPLUS_SECONDS = 5.0
-"""How long such a connection may wait for its first request."""
+WARNED_SECONDS = 10.0
+"""How often it is said in the log that connections are cut because the process has too many open files."""
+
+HEAD_UNIT_BYTES = 512
+"""What of heads is a unit of `turn_share`."""
+
+CHUNKS_UNIT_BYTES = 128
+"""What of a chunked body is one: it may come in chunks of a byte, each of which takes a microsecond."""
+
+ARRIVED_UNITS = 8
+"""What of that which has just come is parsed at once, whoever waits for a share of the turn."""
+
+FED_BYTES = 16_384
+"""So much of heads is parsed before it is looked at whether one has ended in it."""
+
+WAITING_BYTES_MAX = 65_536
+"""Bytes of bodies behind the request that is being answered, of a connection, beyond which it is not read. Nobody looks
+at them yet, and so they do not count for `bodies_max_bytes`."""
+
+HEAD_END = b"\r\n\r\n"
+
+SHUT_AT_ONCE_MAX = 200
+"""Connections whose end begins in one turn, as the service stops: a task for each, and its part of the last answers."""
 
 TOO_MANY_HEADERS = "Too many headers"
 """How aiohttp's parser begins its word on a request with too many headers."""
@@ -34,36 +63,153 @@ TOO_MANY_HEADERS = "Too many headers"
 log = logging.getLogger("rallypoint.http")
 
 
+class HeadTooLateError(HttpProcessingError):
+    """A request's head has begun and did not end in time."""
+
+
+class HeadTooLargeError(HttpProcessingError):
+    """A request's head has more bytes than it may, and has not ended."""
+
+
 class Connection(web.RequestHandler):
     """A connection whose own refusals (no request line, too long a header) are coded problems too.
 
-    `inlet`: the short way in, once it is a session's.
+    `inlet`: what takes all that comes, once it is a channel's. `recent_work`: what was done lately for its requests.
+
+    The head of its first request has to come within `request_head_timeout_ms` of its beginning, that of a later one of
+    its own first byte. What comes of a later one behind a request that is still answered is looked at with the next
+    byte, or goes with the idle connection.
+
+    A head has at most `max_head_bytes`, line ends before it among them, and `FED_BYTES` more where it came behind
+    another request. Nothing is parsed behind a refusal.
+
+    Heads and chunked bodies are parsed by the connection's share of each turn (`turn_share`), and it is not read
+    meanwhile. A body whose length was said is copied, not parsed, and takes no share.
     """
 
-    __slots__ = ("_door", "_limits", "inlet", "turn_end")
+    __slots__ = (
+        "_allowance",
+        "_api",
+        "_body",
+        "_head_bytes",
+        "_head_timer",
+        "_is_head_begun",
+        "_is_refused",
+        "_length_bytes",
+        "_limits",
+        "_unfed",
+        "_waits",
+        "coalescer",
+        "inlet",
+        "recent_work",
+        "turn_share",
+    )
 
     def __init__(
-        self, manager: web.Server, door: Door, limits: ConnectionLimits, turn_end: TurnEnd, **settings: Any
+        self,
+        manager: web.Server,
+        api: HttpApi,
+        limits: ConnectionLimits,
+        coalescer: WriteCoalescer,
+        turn_share: TurnShare,
+        **settings: Any,
     ) -> None:
         super().__init__(manager, **settings)
-        self._door = door
+        self._api = api
         self._limits = limits
-        self.turn_end = turn_end
+        self.coalescer = coalescer
+        self.turn_share = turn_share
+        self.recent_work = api.turns.new_connection()
         self.inlet: Inlet | None = None
+        self._head_timer: Deadline | None = None
+        self._is_head_begun = False
+        self._head_bytes = 0
+        self._is_refused = False
+        self._body: StreamReader = EMPTY_PAYLOAD
+        self._length_bytes = 0
+        self._unfed = b""
+        self._waits = False
+        self._allowance: Allowance | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop. What is written leaves at the end of the turn."""
-        super().connection_made(GatheringTransport(cast(asyncio.Transport, transport), self.turn_end))
+        super().connection_made(GatheringTransport(cast(asyncio.Transport, transport), self.coalescer))
+        self._await_head()
+
+    async def start(self) -> None:
+        """Called by aiohttp, in a task that is cancelled as the connection ends."""
+        try:
+            await super().start()
+        except asyncio.CancelledError as error:
+            forget_frames(error)
+            raise
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Called by the event loop. The inlet knows the session, which knows this: one circle less."""
-        self.inlet = None
+        """Called by the event loop. What knows this is known no longer, so that nothing waits for the collector."""
+        inlet, self.inlet = self.inlet, None
+        self._body = EMPTY_PAYLOAD
+        if inlet is not None:
+            inlet.close()
+        self._stop_awaiting_head()
         super().connection_lost(exc)
 
-    def open_inlet(self, inlet: Inlet) -> None:
-        """Offer it what comes from now on. What has come already goes the other way."""
-        inlet.follow(self._message_tail)
+    def _await_head(self) -> None:
+        self._head_timer = Deadline(self._api.clock, self._limits.request_head_timeout_ms, self._head_is_late)
+
+    def _stop_awaiting_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        """Who has begun to ask is told so; who has said nothing is not answered."""
+        self._head_timer = None
+        self._api.metrics.connection_cut("head_timeout")
+        waiter = self._waiter
+        if not self._is_head_begun or waiter is None or waiter.done():
+            self.force_close()
+            return
+        self._refuse_head(HeadTooLateError(code=400, message="the head did not come in time"))
+
+    def _refuse_head(self, error: HttpProcessingError) -> None:
+        """Answer it behind those that are answered already, and end."""
+        self._is_refused = True
+        self._messages.append((_ErrInfo(status=400, exc=error, message=error.message), EMPTY_PAYLOAD))
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _look_at_head(self, data: bytes) -> None:
+        """Something has come: of a head, whole or in part, or of a body."""
+        if self._messages:
+            self._stop_awaiting_head()
+            self._is_head_begun = False
+            return
+        waiter = self._waiter
+        # The first bytes may come in the turn of their connection, before aiohttp waits for any.
+        is_answering = (waiter is None and self._request_count > 0) or (waiter is not None and waiter.done())
+        if is_answering or not data.strip(b"\r\n"):
+            return
+        self._is_head_begun = True
+        if self._head_timer is None:
+            self._await_head()
+
+    def open_inlet(self, inlet: Inlet) -> bytes:
+        """Hand it all that comes from now on. Returns what has come already, which is to be handed to it first."""
+        came, self._message_tail = self._message_tail + self._unfed, b""
+        self._unfed = b""
+        self._release_reading()
         self.inlet = inlet
+        return came
+
+    @property
+    def has_waiting(self) -> bool:
+        """Requests have come behind the one that is being answered."""
+        return bool(self._messages)
+
+    def feed(self, data: bytes) -> None:
+        """Let aiohttp parse it."""
+        super().data_received(data)
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop. What breaks the framing of a body that is being read ends the reading at once.
@@ -71,16 +217,151 @@ class Connection(web.RequestHandler):
         aiohttp queues the fault behind the request, and the body would be waited for until its time is over.
         """
         inlet = self.inlet
-        if inlet is None:
-            self.turn_end.is_pressed = True
-        elif inlet.take(data):
+        if inlet is not None:
+            inlet.take(data)
             return
-        super().data_received(data)
+        if self._waits:
+            self._unfed += data
+            if not data:
+                self._feed_one(b"", is_head=False)  # aiohttp has room again for what it keeps itself
+            return
+        share = self.turn_share
+        share.spent(self._take_share(data, max(ARRIVED_UNITS, share.units_now())))
+
+    def go_on(self, units: int) -> int:
+        """Called in its turn, where something was left over."""
+        self._waits = False
+        if self.inlet is not None or self.transport is None:
+            return 1
+        return max(1, self._take_share(b"", units))
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _take_share(self, data: bytes, units: int) -> int:
+        """Let so much of what came be parsed, and say how much that was. What is left waits for its turn."""
+        fed, spent = self._feed_counted(data, units)
+        if self._waits:
+            self._wait(spent)
+        else:
+            self._release_reading()
+        self._look_at_head(fed)
+        self._look_at_framing()
+        return spent
+
+    def _wait(self, spent: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self._allowance is None:
+            self._allowance = Allowance(now_s)
+        self._allowance.spend(spent)
+        if self.transport is not None:
+            cast(GatheringTransport, self.transport).hold_reading()
+        self.turn_share.wait(self, goes_first=self._allowance.has_some(0, now_s))
+
+    def _release_reading(self) -> None:
+        if self.transport is not None:
+            cast(GatheringTransport, self.transport).release_reading()
+
+    def _look_at_framing(self) -> None:
         request = self._current_request
         if request is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
             content = request.content
             if not content.is_eof() and content.exception() is None:
                 content.set_exception(web.RequestPayloadError("the framing is broken"))
+
+    def _feed_counted(self, data: bytes, units: int) -> tuple[bytes, int]:
+        """Let aiohttp parse so much, and count what heads take. aiohttp bounds each header alone, and their number.
+
+        Returns what was parsed and the units of it. `_waits` is set where more is left that aiohttp has room for.
+
+        aiohttp says b"" where it has room for more; what comes before it has, waits here.
+        """
+        if self._unfed:
+            data, self._unfed = self._unfed + data, b""
+        at = spent = 0
+        while not self._is_refused:
+            is_full = self._is_full()
+            if is_full or self._reading_paused:
+                self._unfed = data[at:]
+                if is_full and at == 0:
+                    super().data_received(b"")
+                if is_full and not self._buffer_paused:
+                    self._pause_reading_for_buffer()
+                break
+            is_head = self._body.is_eof() and not self._upgraded
+            left = units - spent
+            if self._upgraded:
+                end = len(data)
+            elif not is_head and self._length_bytes:
+                end = min(len(data), at + max(1, self._length_bytes - self._body.total_bytes))
+            elif left <= 0:
+                self._unfed = data[at:]
+                self._waits = True
+                break
+            elif is_head:
+                room = self._limits.max_head_bytes - self._head_bytes
+                end = min(len(data), at + min(FED_BYTES, room, left * HEAD_UNIT_BYTES))
+                spent += -(-(end - at) // HEAD_UNIT_BYTES)
+            else:
+                end = min(len(data), at + left * CHUNKS_UNIT_BYTES)
+                spent += -(-(end - at) // CHUNKS_UNIT_BYTES)
+            self._feed_one(data[at:end], is_head=is_head)
+            at = end
+            if at == len(data):
+                break
+            if self._head_bytes == self._limits.max_head_bytes:
+                self._refuse_head(HeadTooLargeError(code=400, message="the head is too large"))
+        return data[:at], spent
+
+    def _is_full(self) -> bool:
+        """Whether enough has come behind the request that is being answered, and what follows is to wait outside."""
+        waiting = self._messages
+        return not self._upgraded and (
+            len(waiting) >= self._max_msg_queue_size
+            or sum(body.total_bytes for _, body in waiting if body is not EMPTY_PAYLOAD) > WAITING_BYTES_MAX
+        )
+
+    def _resume_reading_for_buffer(self) -> None:
+        """Called by aiohttp, which looks at the number of those that wait alone."""
+        if not self._is_full():
+            super()._resume_reading_for_buffer()
+
+    def _feed_one(self, data: bytes, *, is_head: bool) -> None:
+        """`is_head`: it begins in a head."""
+        count = self._request_count
+        super().data_received(data)
+        if self._request_count != count:
+            message, self._body = self._messages[-1]
+            self._head_bytes = 0
+            if isinstance(message, _ErrInfo):
+                self._is_refused = True
+                forget_frames(message.exc)
+            else:
+                self._length_bytes = 0 if message.chunked else int(message.headers.get("Content-Length", 0))
+                if (
+                    message.upgrade
+                    and not self._upgraded
+                    and self._may_be_more(message, data, self._request_count - count)
+                ):
+                    self._messages[-1] = message._replace(should_close=True), self._body
+        elif is_head:
+            self._head_bytes += len(data)
+        if self._body.is_eof():
+            self._body = EMPTY_PAYLOAD  # the other one is not needed any more
+
+    def _may_be_more(self, message: RawRequestMessage, data: bytes, heads: int) -> bool:
+        """Whether the data, in which so many heads ended, may go on behind the last one's request.
+
+        aiohttp's parser stops behind one that asks for an upgrade, whatever it asks for, and throws away what is left.
+        """
+        if heads > 1 or message.chunked:
+            return True
+        if data[:1] in {b"\r", b"\n"}:
+            return bool(data.strip(b"\r\n"))  # the head may have ended in the first of these
+        head_end = data.find(HEAD_END)
+        return head_end < 0 or len(data) > head_end + len(HEAD_END) + self._length_bytes
 
     def handle_error(
         self,
@@ -89,9 +370,12 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Called by aiohttp for bytes that it cannot parse, and for a handler that raised, which `Door` does not."""
+        """Called by aiohttp for bytes that it cannot parse, and for a handler that raised, which `HttpApi` does not."""
         if status < 500:
-            return self._door.refuse_malformed(self._what_is_wrong(exc, message or ""))
+            return self._api.refuse_malformed(self._what_is_wrong(exc, message or ""))
+        if isinstance(exc, ConnectionError):
+            # aiohttp ends the connection. To raise it anew would let it keep this frame, which knows it.
+            raise ConnectionError("the client has gone before its answer") from None
         log.error("a fault of the service, outside any operation", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("part of an answer is sent already")
@@ -101,6 +385,12 @@ class Connection(web.RequestHandler):
 
     def _what_is_wrong(self, exc: BaseException | None, message: str) -> Failure:
         limits = self._limits
+        if isinstance(exc, HeadTooLateError):
+            limit, limit_name = limits.request_head_timeout_ms, "request_head_timeout_ms"
+            detail = f"The request's head did not arrive within {limit} ms; {limit_name} is fixed."
+            return Failure(ErrorCode.INVALID_REQUEST, detail, limit=limit, limit_name=limit_name)
+        if isinstance(exc, HeadTooLargeError):
+            return _head_too_large("The request's head", limits.max_head_bytes, " bytes", "max_head_bytes")
         if isinstance(exc, LineTooLong):
             if exc.args[1] == limits.max_header_bytes:
                 return _head_too_large("A header", limits.max_header_bytes, " bytes", "max_header_bytes")
@@ -113,36 +403,76 @@ class Connection(web.RequestHandler):
         return Failure(ErrorCode.INVALID_REQUEST, f"These bytes are no HTTP request: {reason[:200]}.")
 
 
-def _head_too_large(what: str, limit: int, unit: str, setting: str) -> Failure:
-    detail = f"{what} has more than {limit}{unit}; that is set by {setting}."
-    return Failure(ErrorCode.INVALID_REQUEST, detail, limit=limit, setting=setting)
+def _head_too_large(what: str, limit: int, unit: str, limit_name: str) -> Failure:
+    detail = f"{what} has more than {limit}{unit}; {limit_name} is fixed."
+    return Failure(ErrorCode.INVALID_REQUEST, detail, limit=limit, limit_name=limit_name)
 
 
-class DoorServer(web.Server):
+class Shut(Protocol):
+    """What is asked of a connection as the service stops."""
+
+    def close(self) -> None:
+        """Take no more requests."""
+
+    async def shutdown(self, timeout: float | None = ...) -> None:
+        """Return when what is being answered is, or its time is over; then the connection is closed."""
+
+
+async def shut_down(connections: Sequence[Shut], timeout_s: float | None) -> None:
+    """End them all, side by side, begun some at a time. Returns when all have ended."""
+    begun: list[asyncio.Future[list[None]]] = []
+    for start in range(0, len(connections), SHUT_AT_ONCE_MAX):
+        some = connections[start : start + SHUT_AT_ONCE_MAX]
+        for connection in some:
+            connection.close()
+        begun.append(asyncio.gather(*(connection.shutdown(timeout_s) for connection in some)))
+        await asyncio.sleep(0)
+    for ending in begun:
+        await ending
+
+
+class HttpServer(web.Server):
     """Makes a `Connection` for each that comes in. A client that hangs up cancels its handler.
 
-    `open_count` connections there are now, `ended_count` have ended.
+    `ended_count` connections have ended.
     """
 
-    def __init__(self, door: Door) -> None:
-        super().__init__(door.handle, handler_cancellation=True)
-        self._door = door
-        self._limits = door.connections
-        self.open_count = 0
+    def __init__(self, api: HttpApi, files_max: int | None = None) -> None:
+        """`files_max`: open files that the process may have; None where nobody limits them."""
+        super().__init__(self._handle, handler_cancellation=True)
+        self._last_file = None if files_max is None else last_file(files_max)
+        self._cut_for_files = 0
+        self._warn_at = 0.0
+        self._api = api
+        self._limits = api.connections
         self.ended_count = 0
-        self._turn_end = TurnEnd()
+        self._coalescer = WriteCoalescer()
+        self._turn_share = TurnShare()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request. One that others wait behind gives way before: to whoever else has sent something.
+
+        Python runs a task at once from 3.12 on, and so all that a connection has sent in a row would be answered in one
+        turn of the event loop: thousands of requests.
+        """
+        connection = cast(Connection, request.protocol)
+        if connection.has_waiting:
+            await asyncio.sleep(0)
+        return await self._api.turns.count(connection.recent_work, self._api.handle(request))
 
     def __call__(self) -> Connection:
         """A new connection's protocol."""
         return Connection(
             self,
-            self._door,
+            self._api,
             self._limits,
-            self._turn_end,
+            self._coalescer,
+            self._turn_share,
             loop=asyncio.get_running_loop(),
             access_log=None,
             auto_decompress=False,
             lingering_time=LINGER_SECONDS,
+            keepalive_timeout=self._limits.keep_alive_timeout_ms / 1000,
             max_line_size=self._limits.line_bytes,
             # The parser counts the name with the value in a request's first header, and apart in the others.
             max_field_size=self._limits.max_header_bytes,
@@ -152,18 +482,39 @@ class DoorServer(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Called by each connection as it begins."""
         super().connection_made(handler, transport)
-        self.open_count += 1
-        if self.open_count <= self._limits.connections_max:
-            return
-        if self.open_count > self._limits.connections_max + SURPLUS_MAX:
+        peer = transport.get_extra_info("peername")
+        first = self._api.admission.come(handler, peer[0] if peer else "")
+        if first is not None:
+            self._api.metrics.connection_cut("made_place")
+            assert isinstance(first, Connection)
+            if first.transport is not None:
+                first.transport.abort()
+        if self._last_file is not None and transport.get_extra_info("socket").fileno() >= self._last_file:
+            # At the limit itself libuv ends what comes without telling anybody.
+            self._cut_for_files += 1
+            self._api.metrics.connection_cut("open_files")
             transport.abort()
-            return
-        self._door.surplus.add(handler)
-        asyncio.get_running_loop().call_later(SURPLUS_SECONDS, transport.close)
+            self._warn_of_files()
+
+    def _warn_of_files(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._warn_at:
+            self._warn_at = now + WARNED_SECONDS
+            log.warning(
+                "%d connections were cut because the process has as many open files as it may; raise its limit",
+                self._cut_for_files,
+            )
+            self._cut_for_files = 0
+
+    def pre_shutdown(self) -> None:
+        """Called by aiohttp as the service stops. Nothing is done here: it would be done to all in one turn."""
+
+    async def shutdown(self, timeout: float | None = None) -> None:
+        """Called by aiohttp as the service stops. What is being answered has so many seconds."""
+        await shut_down(self.connections, timeout)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Called by each connection as it ends."""
         super().connection_lost(handler, exc)
-        self.open_count -= 1
         self.ended_count += 1
-        self._door.surplus.discard(handler)
+        self._api.admission.go(handler)

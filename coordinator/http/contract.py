@@ -1,16 +1,18 @@
-"""What the door asks of the rooms behind it: the service that answers calls, and the figures that are kept of them.
+"""What the API asks of the packages behind it: the service that answers calls, and the metrics that are kept of them.
 
-Two small protocols, so that the door is tested against a fake and does not import what it does not use.
+Two small protocols, so that the API is tested against a fake and does not import what it does not use.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from coordinator.core.commands import GroupRequest
-from coordinator.core.effects import Failure, GroupAnswer
-from coordinator.runtime.carriers import Carrier, Carriers
-from coordinator.runtime.newcomers import Newcomers
-from protocol import messages as m
+from rallypoint.coordinator.core.commands import GroupRequest
+from rallypoint.coordinator.core.effects import Failure, GroupAnswer
+from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.runtime.condition import Condition
+from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.protocol import messages as m
 
 
 class WaitingCall(Protocol):
@@ -30,25 +32,43 @@ class GroupService(Protocol):
     def phase(self) -> str:
         """ "starting", "loading", "ready", "draining" or "stopped"."""
 
+    def condition(self) -> Condition:
+        """What the node can do now."""
+
     async def call(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure:
         """Do what the request asks of the group. Cancelling the waiting task hangs up; what was begun is finished."""
 
-    def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | WaitingCall:
-        """The same without a task: the answer, or the call that waits for it, whose `on_answer` is to be set."""
+    def ask(
+        self, group_id: str, request: GroupRequest, *, host: str, connection: MemberConnection | None
+    ) -> GroupAnswer | Failure | WaitingCall:
+        """The same without a task: the answer, or the call that waits for it, whose `on_answer` is to be set.
 
-    async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
-        """Many heartbeats, one result each, in order."""
+        `connection`: the channel on which the call came; it carries the caller from now on.
+        """
 
-    def end_session(self, carrier: Carrier, *, by_client: bool) -> None:
-        """A session is over; whose side ended it decides how long its members are waited for."""
+    def waiting(self, group_id: str, member_id: str) -> AbstractContextManager[None]:
+        """A request of the member has come and waits for its turn, as long as this is entered: a sign of life."""
+
+    def refuse_assignments(self, group_id: str) -> Failure | None:
+        """Why a leader's large sync would be read in vain; None where the group may be waiting for one."""
+
+    def ends(self, topic: str) -> Mapping[int, int]:
+        """The end of each partition of the topic that was reported."""
+
+    async def beat(
+        self, request: m.HeartbeatsRequest, *, host: str, give_way: Callable[[], Awaitable[None]]
+    ) -> m.HeartbeatsAnswer:
+        """Many heartbeats, one result each, in order. `give_way` is awaited now and then, and returns in its turn."""
+
+    def carried_count(self, connection: MemberConnection) -> int:
+        """How many members the channel carries. Cheap: it is asked for in the middle of a flood."""
+
+    def end_channel(self, connection: MemberConnection, *, by_client: bool) -> None:
+        """A channel is over; whose side ended it decides how long its members are waited for."""
 
     @property
-    def carriers(self) -> Carriers:
-        """Which session carries which member."""
-
-    @property
-    def newcomers(self) -> Newcomers:
-        """Which sessions have not called a group yet."""
+    def clock(self) -> Clock:
+        """Time, less that in which the service did not run."""
 
     def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
         """One entry for each group asked for."""
@@ -72,11 +92,14 @@ class GroupService(Protocol):
         """Take a topic out of the registry."""
 
 
-class Figures(Protocol):
+class HttpMetrics(Protocol):
     """Counts requests, and shows everything that is counted. `coordinator.metrics` has the real one."""
 
     def request_answered(self, operation: str, outcome: str, seconds: float) -> None:
         """One request was answered: `outcome` is NONE, WAITING, or the name of its error."""
+
+    def connection_cut(self, reason: str) -> None:
+        """A connection was cut before its client had authenticated, or for want of open files."""
 
     def streams_open(self, delta: int) -> None:
         """So many more event streams are open, or fewer."""
@@ -84,17 +107,17 @@ class Figures(Protocol):
     def events_lost(self, count: int) -> None:
         """A stream was so slow that it lost so many events."""
 
-    def sessions_open(self, delta: int) -> None:
-        """So many more sessions are open, or fewer."""
+    def channels_open(self, delta: int) -> None:
+        """So many more channels are open, or fewer."""
 
-    def session_call(self, operation: str, outcome: str) -> None:
-        """A call on a session was answered; the words are those of `request_answered`."""
+    def channel_call(self, operation: str, outcome: str) -> None:
+        """A call on a channel was answered; the words are those of `request_answered`."""
 
-    def session_pushed(self, event: str) -> None:
-        """Something was pushed on a session."""
+    def channel_pushed(self, event: str) -> None:
+        """Something was pushed on a channel."""
 
-    def session_closed(self, reason: str) -> None:
-        """A session has ended."""
+    def channel_closed(self, reason: str) -> None:
+        """A channel has ended."""
 
-    def expose(self, accept: str) -> tuple[bytes, str]:
+    async def page(self, accept: str) -> tuple[bytes, str]:
         """The page for Prometheus and its content type, in the format that the `Accept` header asks for."""

@@ -1,7 +1,7 @@
 """Problem documents: how a refusal looks on the wire. The words come from the table in `protocol.errors`.
 
-Two kinds become one shape: a `Failure`, with which the service answers a call, and a `Refused`, which the door raises
-about a request that never reaches the service. `Refused` is raised anywhere in the door and caught in one place.
+Two kinds become one shape: a `Failure`, with which the service answers a call, and a `Refused`, which the API raises
+about a request that never reaches the service. `Refused` is raised anywhere in the API and caught in one place.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from coordinator.core.effects import Failure
-from protocol import messages as m
-from protocol.errors import ERRORS, HTTP_SLUGS, SUPERSEDED, ErrorCode, row
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ERRORS, HTTP_SLUGS, SUPERSEDED, ErrorCode, row
+from rallypoint.protocol.limits import setting_of
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -43,7 +44,7 @@ _HTTP_WORDS = {
     405: ("The path does not take this method", "Use one of the methods that the `Allow` header names."),
     413: (
         "The body is too large",
-        "Send less in one request, or raise `max_body_bytes` (of a sync: `max_sync_bytes`).",
+        "Send less in one request: at most `max_body_bytes` (of a sync: `max_sync_bytes`).",
     ),
     415: (
         "The body is not JSON as it must be sent",
@@ -106,12 +107,13 @@ def problem_of(failure: Failure) -> m.Problem:
         node_id=failure.node_id,
         url=failure.url,
         limit=failure.limit,
-        setting=failure.setting,
+        limit_name=failure.limit_name,
+        setting=setting_of(failure.limit_name),
     )
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer on its way, not a fault
-    """The door refuses the request: this problem, with these headers, is the answer."""
+    """The API refuses the request: this problem, with these headers, is the answer."""
 
     def __init__(self, problem: m.Problem, headers: Mapping[str, str] | None = None, *, close: bool = False) -> None:
         super().__init__(problem.detail)
@@ -126,11 +128,11 @@ def refuse(
     *,
     field: str | None = None,
     limit: int | None = None,
-    setting: str | None = None,
+    limit_name: str | None = None,
     close: bool = False,
 ) -> Refused:
     """A refusal by a row of the table. `close`: the connection cannot be used further."""
-    return Refused(problem_of(Failure(code, detail, field=field, limit=limit, setting=setting)), close=close)
+    return Refused(problem_of(Failure(code, detail, field=field, limit=limit, limit_name=limit_name)), close=close)
 
 
 def refuse_http(
@@ -139,7 +141,7 @@ def refuse_http(
     *,
     field: str | None = None,
     limit: int | None = None,
-    setting: str | None = None,
+    limit_name: str | None = None,
     headers: Mapping[str, str] | None = None,
     close: bool = False,
 ) -> Refused:
@@ -155,7 +157,8 @@ def refuse_http(
         retriable=page.retriable,
         field=field,
         limit=limit,
-        setting=setting,
+        limit_name=limit_name,
+        setting=setting_of(limit_name),
     )
     return Refused(problem, headers, close=close)
 

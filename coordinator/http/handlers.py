@@ -1,44 +1,48 @@
 """What each operation does with a request: read it, ask the service, hand on the answer. No rule lives here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 from aiohttp import web
 from pydantic import BaseModel
 
-from coordinator.core.commands import (
+from rallypoint.coordinator.core.commands import (
     DeleteGroupRequest,
     DescribeRequest,
     GroupRequest,
     ListRebalancesRequest,
     ThawRequest,
 )
-from coordinator.core.effects import Failure
-from coordinator.http.answer_text import status_of, text_of
-from coordinator.http.contract import GroupService
-from coordinator.http.errors import refuse
-from coordinator.http.inputs import (
-    LARGE_BYTES,
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.http.answer_text import status_of, text_of
+from rallypoint.coordinator.http.contract import GroupService
+from rallypoint.coordinator.http.errors import Refused, problem_of, refuse
+from rallypoint.coordinator.http.inputs import (
     BodyLimits,
-    parse_beside,
+    MoreBytes,
     parse_body,
     parse_query,
     read_body,
     refuse_body,
     refuse_query,
 )
-from coordinator.http.json_response import JsonResponse
-from coordinator.http.routes import Answer, Handler
-from protocol import limits, operations
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.operations import Operation
-from protocol.request_limits import RequestChecks
+from rallypoint.coordinator.http.json_response import JsonResponse
+from rallypoint.coordinator.http.large_bodies import LARGE_BYTES, LargeBodies
+from rallypoint.coordinator.http.recent_work import RecentWork
+from rallypoint.coordinator.http.routes import Answer, Handler
+from rallypoint.coordinator.http.speaker import member_of
+from rallypoint.coordinator.http.syncs import parse_sync
+from rallypoint.coordinator.http.work_turns import WorkTurns, recent_work_of
+from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.protocol import limits, operations
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import Operation
+from rallypoint.protocol.request_limits import RequestChecks
 
 GROUP_BODIES = (
     operations.JOIN,
-    operations.SYNC,
     operations.HEARTBEAT,
     operations.LEAVE,
     operations.COMMIT,
@@ -57,17 +61,46 @@ GROUP_QUESTIONS: Mapping[Operation, GroupRequest] = {
 }
 """Operations whose path says all."""
 
+LARGE_OPERATIONS = frozenset(
+    {
+        operations.RESET_OFFSETS,
+        operations.DELETE_OFFSETS,
+        operations.DELETE_GROUP,
+        operations.LIST_GROUPS,
+        operations.LIST_TOPICS,
+    }
+)
+"""Operations of which a short request may be some tens of milliseconds of work."""
+
+Model = TypeVar("Model", bound=m.RequestModel)
+
+SMALL_BYTES = 1_024
+"""A body up to this is read in the turn in which it came: some tens of microseconds."""
+
 
 class Handlers:
     """One handler for each operation, by its name."""
 
-    def __init__(self, service: GroupService, limits: BodyLimits, checks: RequestChecks) -> None:
+    def __init__(
+        self,
+        service: GroupService,
+        limits: BodyLimits,
+        checks: RequestChecks,
+        bodies: LargeBodies,
+        clock: Clock,
+        turns: WorkTurns,
+    ) -> None:
+        """`clock`: what the time for a body goes by."""
         self._service = service
+        self._turns = turns
+        self._clock = clock
         self._limits = limits
+        self._bodies = bodies
         self._checks = checks
         self.by_operation: Mapping[str, Handler] = {
             **{operation.name: self._group_body(operation) for operation in GROUP_BODIES},
             **{operation.name: self._group_question(asked) for operation, asked in GROUP_QUESTIONS.items()},
+            operations.SYNC.name: self.sync,
             operations.FETCH.name: self.fetch,
             operations.DELETE_OFFSETS.name: self.delete_offsets,
             operations.HEARTBEATS.name: self.heartbeats,
@@ -84,24 +117,79 @@ class Handlers:
         """The handler of a call whose body is a request to the group."""
         model = operation.request
         assert model is not None
-        setting = "max_sync_bytes" if operation is operations.SYNC else "max_body_bytes"
-        bytes_max: int = getattr(self._limits, setting)
-        timeout_ms = self._limits.body_timeout_ms
-        call = self._service.call
-        checks = self._checks
+        call, read = self._service.call, self._read
 
         async def handle(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
             if query:
                 refuse_query(query)
-            body = await read_body(request, bytes_max, timeout_ms, setting)
-            parsed = (
-                parse_body(model, body, checks)
-                if len(body) <= LARGE_BYTES
-                else await parse_beside(partial(parse_body, model, body, checks))
-            )
-            return await call(ids["group_id"], cast(GroupRequest, parsed), host=request.remote or "")
+            parsed = cast(GroupRequest, await read(request, model, ids["group_id"]))
+            return await call(ids["group_id"], parsed, host=request.remote or "")
 
         return handle
+
+    async def _read(self, request: web.BaseRequest, model: type[Model], group_id: str = "") -> Model:
+        """The request in the body. `group_id`: for which its sender lives, if it is a member's."""
+        bodies, checks = self._bodies, self._checks
+        try:
+            body = await read_body(request, self._limits, bodies, self._clock)
+            return await self._parse(request, body, partial(parse_body, model, body, checks), group_id)
+        finally:
+            if bodies.total_bytes:
+                bodies.release(request.protocol)
+
+    async def _parse(
+        self, request: web.BaseRequest, body: bytes, parse: Callable[[], Model], group_id: str = ""
+    ) -> Model:
+        """What stands in the body. Whatever its size, it is the connection's turn on return."""
+        if len(body) <= SMALL_BYTES:
+            return parse()
+        work = recent_work_of(request)
+        member_id = member_of(body) if group_id else ""
+        if not member_id:
+            return await self._parse_in_turn(work, body, parse)
+        work.speaker = group_id, member_id
+        with self._service.waiting(group_id, member_id):
+            return await self._parse_in_turn(work, body, parse)
+
+    async def _parse_in_turn(self, work: RecentWork, body: bytes, parse: Callable[[], Model]) -> Model:
+        turns = self._turns
+        await turns.enter(work, len(body))
+        if len(body) <= LARGE_BYTES:
+            return parse()
+        parsed = await self._bodies.parse(parse)
+        await turns.enter(work, len(body))
+        return parsed
+
+    async def sync(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Ask for an assignment, or submit everyone's. What is larger than other bodies is read for who may have it."""
+        refuse_query(query)
+        group_id = ids["group_id"]
+        parsed = await self._read_sync(request, group_id)
+        return await self._service.call(group_id, parsed, host=request.remote or "")
+
+    async def _read_sync(self, request: web.BaseRequest, group_id: str) -> m.SyncRequest:
+        bodies, checks, limits = self._bodies, self._checks, self._limits
+        is_begun = False
+
+        def begin() -> None:
+            nonlocal is_begun
+            failure = self._service.refuse_assignments(group_id)
+            if failure is None and not bodies.begin_sync(group_id):
+                failure = Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "Large syncs of the group are being read.")
+            if failure is not None:
+                raise Refused(problem_of(failure), close=True)
+            is_begun = True
+
+        try:
+            more = MoreBytes(limits.max_sync_bytes, "max_sync_bytes", begin)
+            body = await read_body(request, limits, bodies, self._clock, more)
+            if len(body) <= LARGE_BYTES:
+                return await self._parse(request, body, partial(parse_body, m.SyncRequest, body, checks), group_id)
+            return await self._parse(request, body, partial(parse_sync, body, checks, limits), group_id)
+        finally:
+            bodies.release(request.protocol)
+            if is_begun:
+                bodies.end_sync(group_id)
 
     def _group_question(self, asked: GroupRequest) -> Handler:
         """The handler of a call that has neither a body nor a query."""
@@ -128,8 +216,9 @@ class Handlers:
     async def heartbeats(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Heartbeats of many members."""
         refuse_query(query)
-        body = await read_body(request, self._limits.max_body_bytes, self._limits.body_timeout_ms)
-        return await self._service.beat(parse_body(m.HeartbeatsRequest, body, self._checks), host=request.remote or "")
+        parsed = await self._read(request, m.HeartbeatsRequest)
+        give_way = partial(self._turns.enter, recent_work_of(request))
+        return await self._service.beat(parsed, host=request.remote or "", give_way=give_way)
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Where groups live."""
@@ -158,15 +247,13 @@ class Handlers:
     async def preview(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """What would be."""
         refuse_query(query)
-        body = await read_body(request, self._limits.max_body_bytes, self._limits.body_timeout_ms)
-        return await self._service.preview(ids["group_id"], parse_body(m.PreviewRequest, body, self._checks))
+        return await self._service.preview(ids["group_id"], await self._read(request, m.PreviewRequest))
 
     async def put_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Register or change a topic."""
         refuse_query(query)
         _check_topic(ids["topic"])
-        body = await read_body(request, self._limits.max_body_bytes, self._limits.body_timeout_ms)
-        return await self._service.put_topic(ids["topic"], parse_body(m.PutTopicRequest, body, self._checks))
+        return await self._service.put_topic(ids["topic"], await self._read(request, m.PutTopicRequest))
 
     async def delete_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Forget a topic."""

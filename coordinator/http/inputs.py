@@ -4,7 +4,6 @@ Every way in which it can be wrong raises `Refused` with the field's name. Compr
 one could unfold past every limit.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,46 +12,67 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 from aiohttp import web
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from coordinator.http.errors import Refused, refuse, refuse_http
-from coordinator.http.json_depth import is_deeper
-from coordinator.http.routes import decode
-from protocol.errors import ErrorCode
-from protocol.messages import RequestModel
-from protocol.request_limits import KEY_SHOWN_MAX, Excess, RequestChecks
+from rallypoint.coordinator.http.deadline import time_limit
+from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http
+from rallypoint.coordinator.http.json_shape import Excess as ShapeExcess
+from rallypoint.coordinator.http.json_shape import excess as shape_excess
+from rallypoint.coordinator.http.large_bodies import LargeBodies
+from rallypoint.coordinator.http.routes import decode
+from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.limits import REQUEST_BYTES_MAX, SYNC_BYTES_MAX
+from rallypoint.protocol.messages import RequestModel
+from rallypoint.protocol.request_limits import KEY_SHOWN_MAX, Excess, RequestChecks
 
 JSON_TYPE = "application/json"
 FIELD_PART_LENGTH_MAX = KEY_SHOWN_MAX
 """Characters of a field's name, or of one key of the client's own, that are repeated in an answer."""
 
-LARGE_BYTES = 65_536
-"""Texts above this are parsed beside the event loop: an assignment of 10,000 members takes 70 ms."""
+SHAPED_BYTES = 16_384
+"""Texts above this are looked at before anything is made of them; what a smaller one can cost is some 5 ms."""
+ERRORS_READ_MAX = 5_000
+"""Wrong fields of which the first is named. Of more, only their number is said: each costs a microsecond to read."""
 
 Model = TypeVar("Model", bound=RequestModel)
-Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """How large a body may be and how long it may take; the settings of the same names say why."""
+    """How large a body may be and how long it may take. `bodies_max_bytes` is a setting; the others are fixed."""
 
-    max_body_bytes: int = 1_048_576
-    max_sync_bytes: int = 33_554_432
+    max_body_bytes: int = REQUEST_BYTES_MAX
+    max_sync_bytes: int = SYNC_BYTES_MAX
     body_timeout_ms: int = 30_000
+    """Time for a slow line; stalled clients do not hold memory for longer."""
+    bodies_max_bytes: int = 134_217_728
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The settings of the same names say why."""
+    """How many there may be, for how long, and how large the head of a request. Two are settings, the others fixed."""
 
     connections_max: int = 50_000
+    keep_alive_timeout_ms: int = 630_000
+    unauthenticated_connections_max: int = 10_000
+    """Beside `connections_max`: so many members may connect in the same moment, behind one proxy too."""
+    request_head_timeout_ms: int = 10_000
+    """Of a connection's first request from the beginning of the connection, of a later one from its first byte."""
     max_url_bytes: int = 65_536
+    """Path and query: a look-up of a thousand groups, or a fetch of as many topics. Many proxies take 8 KiB."""
     max_header_bytes: int = 8_192
+    """The value of a header, as common servers take it; any token. Its name may have as many, but for the first header,
+    whose name is counted with its value."""
+    max_head_bytes: int = 98_304
+    """A head that has not ended is held, whoever sends it, in twice its bytes. 32 KiB are for headers beside the
+    longest target."""
     headers_max: int = 128
+    """Far above what clients and proxies send."""
 
     @property
     def line_bytes(self) -> int:
-        """Where the parser gives up on a request's target. The door refuses what is above `max_url_bytes`; this is
+        """Where the parser gives up on a request's target. The API refuses what is above `max_url_bytes`; this is
         higher, and never the same as the parser's other limit, for its errors differ by the number alone.
         """
         return max(self.max_url_bytes, self.max_header_bytes) + 1
@@ -61,50 +81,87 @@ class ConnectionLimits:
 # --- bodies
 
 
-async def read_body(
-    request: web.BaseRequest, bytes_max: int, timeout_ms: int, setting: str = "max_body_bytes"
-) -> bytes:
-    """The whole body, which must be JSON by its headers. Raises Refused (400, 413, 415). `setting` sets `bytes_max`.
+@dataclass(frozen=True, slots=True)
+class MoreBytes:
+    """A body may have more bytes than others: so many, by this limit. `begin` raises Refused where not now."""
 
-    A client that hangs up meanwhile raises ConnectionError, which is nobody's to answer.
+    bytes_max: int
+    limit_name: str
+    begin: Callable[[], None]
+
+
+async def read_body(
+    request: web.BaseRequest, limits: BodyLimits, bodies: LargeBodies, clock: Clock, more: MoreBytes | None = None
+) -> bytes:
+    """The whole body, which must be JSON by its headers. Raises Refused (400, 413, 415, 429).
+
+    Its connection holds it in `bodies`, until the caller releases that there. A client that hangs up meanwhile raises
+    ConnectionError, which is nobody's to answer.
     """
     check_media_type(request.headers)
     length = request.headers.get("Content-Length")
-    if length is not None and int(length) > bytes_max:
-        raise _too_large(bytes_max, setting)
+    allowed = _Allowed(limits.max_body_bytes, more)
+    if length is not None:
+        allowed.check(int(length))
     content = request.content
     try:
         if content.is_eof():  # it came with the head, as small ones do
             body = content.read_nowait()
-        else:
-            if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                request.writer.output_size = 0
-            async with asyncio.timeout(timeout_ms / 1000):
-                body = await _read_to_end(request, bytes_max)
+            allowed.check(len(body))
+            return body
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
+        async with time_limit(clock, limits.body_timeout_ms):
+            return await _read_to_end(request, allowed, bodies)
     except TimeoutError as error:
-        detail = f"The body did not arrive within {timeout_ms} ms; that is set by body_timeout_ms."
-        code, setting = ErrorCode.INVALID_REQUEST, "body_timeout_ms"
-        raise refuse(code, detail, limit=timeout_ms, setting=setting, close=True) from error
+        timeout_ms = limits.body_timeout_ms
+        detail = f"The body did not arrive within {timeout_ms} ms; body_timeout_ms is fixed."
+        code, limit_name = ErrorCode.INVALID_REQUEST, "body_timeout_ms"
+        raise refuse(code, detail, limit=timeout_ms, limit_name=limit_name, close=True) from error
     except web.RequestPayloadError as error:
         raise refuse(ErrorCode.INVALID_REQUEST, "The body's framing is broken.", close=True) from error
-    if len(body) > bytes_max:
-        raise _too_large(bytes_max, setting)
-    return body
 
 
-async def _read_to_end(request: web.BaseRequest, bytes_max: int) -> bytes:
+class _Allowed:
+    """How many bytes a body may have: more than others, once that was asked for and granted."""
+
+    __slots__ = ("_bytes_max", "_limit_name", "_more", "has_more")
+
+    def __init__(self, bytes_max: int, more: MoreBytes | None) -> None:
+        self._bytes_max = bytes_max
+        self._limit_name = "max_body_bytes"
+        self._more = more
+        self.has_more = False
+
+    def check(self, size_bytes: int) -> None:
+        """Raise Refused for a body of so many bytes that may not have them."""
+        if size_bytes <= self._bytes_max:
+            return
+        more, self._more = self._more, None
+        if more is not None:
+            self._bytes_max, self._limit_name = more.bytes_max, more.limit_name
+            if size_bytes <= self._bytes_max:
+                more.begin()
+                self.has_more = True
+                return
+        raise _too_large(self._bytes_max, self._limit_name)
+
+
+async def _read_to_end(request: web.BaseRequest, allowed: _Allowed, bodies: LargeBodies) -> bytes:
     body = bytearray()
     while chunk := await request.content.readany():
         body += chunk
-        if len(body) > bytes_max:
-            break
+        allowed.check(len(body))
+        # Anyone with a token may send the others; half of the room is kept for who is waited for.
+        if not bodies.hold(request.protocol, len(body), half=not allowed.has_more):
+            raise Refused(problem_of(bodies.refusal()), close=True)
     return bytes(body)
 
 
-def _too_large(bytes_max: int, setting: str) -> Refused:
-    detail = f"The body has more than {bytes_max} bytes; that is set by {setting}."
-    return refuse_http(413, detail, limit=bytes_max, setting=setting, close=True)
+def _too_large(bytes_max: int, limit_name: str) -> Refused:
+    detail = f"The body has more than {bytes_max} bytes; {limit_name} is fixed."
+    return refuse_http(413, detail, limit=bytes_max, limit_name=limit_name, close=True)
 
 
 def check_media_type(headers: Mapping[str, str]) -> None:
@@ -133,22 +190,28 @@ def refuse_body(request: web.BaseRequest) -> None:
 
 def parse_body(model: type[Model], body: bytes, checks: RequestChecks) -> Model:
     """The request in the body, within its limits. Raises Refused, which names the first wrong field."""
-    depth_max = checks.limits.json_depth_max
+    is_shaped = len(body) > SHAPED_BYTES
+    if is_shaped:
+        check_shape(body, checks)
     try:
         request = model.model_validate_json(body)
     except ValidationError as error:
-        if "recursion limit" in str(error.errors(include_url=False, include_input=False)[0]["msg"]):
-            raise too_deep(depth_max) from error
         raise refuse_fields(model, error, {}, checks) from error
-    if checks.may_be_deep(model) and is_deeper(body, depth_max):
-        raise too_deep(depth_max)
+    if not is_shaped and checks.may_be_deep(model):
+        check_shape(body, checks)
     check_limits(request, checks)
     return request
 
 
-async def parse_beside(parse: Callable[[], Parsed]) -> Parsed:
-    """Parse a large text on another thread, and raise what it raises. Others have their turn meanwhile."""
-    return await asyncio.get_running_loop().run_in_executor(None, parse)
+def check_shape(text: bytes, checks: RequestChecks, extra_depth: int = 0) -> None:
+    """Refuse a text of more levels or more parts than it may have. `extra_depth`: of what stands around the body."""
+    depth_max, parts_max = checks.limits.json_depth_max, checks.limits.json_parts_max
+    found = shape_excess(text, depth_max + extra_depth, parts_max)
+    if found is ShapeExcess.DEPTH:
+        raise too_deep(depth_max)
+    if found is ShapeExcess.PARTS:
+        detail = f"The body has more than {parts_max} objects, lists and keys; json_parts_max is fixed."
+        raise refuse(ErrorCode.INVALID_REQUEST, detail, limit=parts_max, limit_name="json_parts_max")
 
 
 def check_limits(request: RequestModel, checks: RequestChecks, names: Mapping[str, str] | None = None) -> None:
@@ -158,17 +221,24 @@ def check_limits(request: RequestModel, checks: RequestChecks, names: Mapping[st
         raise _over_limit(excess, names or {})
 
 
+def over_ceiling(model: type[RequestModel], field: str, checks: RequestChecks) -> Refused:
+    """The refusal of a field of the model that is over the limit of its row."""
+    excess = checks.ceiling_excess(model, (field,), field)
+    assert excess is not None, f"{field} of {model.__name__} has no row"
+    return _over_limit(excess, {})
+
+
 def _over_limit(excess: Excess, names: Mapping[str, str]) -> Refused:
     name = excess.field.partition(".")[0]
     field = names.get(name, excess.field)
     detail = excess.detail.replace(excess.field, field, 1)
-    return refuse(excess.code, detail, field=field, limit=excess.limit, setting=excess.setting)
+    return refuse(excess.code, detail, field=field, limit=excess.limit, limit_name=excess.limit_name)
 
 
 def too_deep(depth_max: int) -> Refused:
     """The refusal of a body with more levels than that."""
-    detail = f"The body has more than {depth_max} levels of objects and lists; that is set by json_depth_max."
-    return refuse(ErrorCode.INVALID_REQUEST, detail, limit=depth_max, setting="json_depth_max")
+    detail = f"The body has more than {depth_max} levels of objects and lists; json_depth_max is fixed."
+    return refuse(ErrorCode.INVALID_REQUEST, detail, limit=depth_max, limit_name="json_depth_max")
 
 
 # --- queries
@@ -220,8 +290,8 @@ def parse_query(model: type[Model], query: str, checks: RequestChecks) -> Model:
 
 def _check_parameters(query: str, count_max: int) -> None:
     if query.count("&") >= count_max:
-        detail = f"The query has more than {count_max} parameters; that is set by query_parameters_max."
-        raise refuse(ErrorCode.INVALID_REQUEST, detail, limit=count_max, setting="query_parameters_max")
+        detail = f"The query has more than {count_max} parameters; query_parameters_max is fixed."
+        raise refuse(ErrorCode.INVALID_REQUEST, detail, limit=count_max, limit_name="query_parameters_max")
 
 
 def refuse_query(query: str) -> None:
@@ -260,13 +330,22 @@ def refuse_fields(
     checks: RequestChecks,
     *,
     skip: int = 0,
+    within: tuple[str, int] | None = None,
 ) -> Refused:
     """The first wrong field of a model, by its path, and how many more there are. No value is repeated.
 
-    `skip`: so many names at the beginning of each path lead to the model.
+    `skip`: so many names at the beginning of each path lead to the model. `within`: what was read are entries of this
+    list of the model, and so many of its entries were before them.
     """
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = first_error(error)
+    if first is None:
+        detail = f"The body has {error.error_count()} wrong fields, too many to name the first."
+        return refuse(ErrorCode.INVALID_REQUEST, detail)
+    if "recursion limit" in first["msg"]:
+        return too_deep(checks.limits.json_depth_max)
     place = first["loc"][skip:]
+    if within is not None:
+        place = (within[0], within[1] + place[0], *place[1:]) if place and isinstance(place[0], int) else within[:1]
     parts = [_shorten(str(part)) for part in place if part != "[key]"]
     if parts and parts[0] in names:
         parts = [names[parts[0]]]
@@ -278,6 +357,13 @@ def refuse_fields(
     others = error.error_count() - 1
     more = "" if not others else f" ({others} more wrong field{'s' if others > 1 else ''})"
     return refuse(ErrorCode.INVALID_REQUEST, f"{field or 'The body'}: {first['msg'].rstrip('.')}{more}.", field=field)
+
+
+def first_error(error: ValidationError) -> ErrorDetails | None:
+    """The first of the errors; None where there are too many to read them, which pydantic does all at once."""
+    if error.error_count() > ERRORS_READ_MAX:
+        return None
+    return error.errors(include_url=False, include_context=False, include_input=False)[0]
 
 
 def _shorten(text: str) -> str:

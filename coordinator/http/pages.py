@@ -4,17 +4,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from aiohttp import web
 
-from coordinator.http import html
-from coordinator.http.contract import Figures, GroupService
-from coordinator.http.errors import ERROR_PAGES, refuse_http
-from coordinator.http.json_response import JSON_HEADERS
-from coordinator.http.openapi import openapi_document
-from coordinator.http.readiness import why_not_ready
-from coordinator.http.routes import Answer, Handler
-from protocol import messages as m
+from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
+from rallypoint.coordinator.http.errors import ERROR_PAGES, Refused, problem_of, refuse_http
+from rallypoint.coordinator.http.json_response import JSON_HEADERS
+from rallypoint.coordinator.http.reference import html
+from rallypoint.coordinator.http.reference.openapi import openapi_document
+from rallypoint.coordinator.http.routes import Answer, Handler
+from rallypoint.coordinator.runtime.condition import Condition, why_not_ready
+from rallypoint.protocol import messages as m
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,9 @@ def texts_of(version: str) -> Texts:
 class Pages:
     """Handlers by path. `public`: no token needed; `probes`: nor an allowed `Host`."""
 
-    def __init__(self, service: GroupService, figures: Figures, version: str) -> None:
+    def __init__(self, service: GroupService, metrics: HttpMetrics, version: str) -> None:
         self._service = service
-        self._figures = figures
+        self._metrics = metrics
         self._texts = texts_of(version)
         self.public: Mapping[str, Handler] = {
             "/": _html(self._texts.front),
@@ -73,14 +74,30 @@ class Pages:
         return m.HealthAnswer(status="ok")
 
     async def readiness(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """Whether groups are served; not while they load, nor once the service stops."""
-        failure = why_not_ready(self._service.phase)
-        return m.HealthAnswer(status="ok") if failure is None else failure
+        """Whether the node should be sent calls; and, either way, which shards it does not serve."""
+        condition = self._service.condition()
+        failure = why_not_ready(condition)
+        if failure is not None:
+            raise Refused(m.NotReady(**problem_of(failure).model_dump(), **_shards_of(condition)))
+        return m.ReadinessAnswer(status="ok", **_shards_of(condition))
 
     async def metrics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Everything that is counted."""
-        body, content_type = self._figures.expose(request.headers.get("Accept", ""))
+        body, content_type = await self._metrics.page(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type, "Server": "rallypoint"})
+
+
+def _shards_of(condition: Condition) -> dict[str, Any]:
+    """What anybody may know of the shards: no text of an error, for it may name files or groups."""
+    unavailable = (
+        m.ShardCondition(shard=shard.number, state=shard.state, error=shard.kind) for shard in condition.unavailable
+    )
+    return {
+        "shards": dict(condition.shards),
+        "unavailable_shards": tuple(unavailable),
+        "damaged_group_count": condition.damaged_groups,
+        "append_age_ms": condition.append_age_ms,
+    }
 
 
 def _html(body: bytes) -> Handler:

@@ -12,11 +12,11 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 from pydantic import BaseModel
 
-from coordinator.core.effects import Failure
-from coordinator.http.errors import refuse, refuse_http
-from protocol.errors import ErrorCode
-from protocol.ids import PATH_IDS_REFUSED
-from protocol.request_limits import RequestLimits
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.http.errors import refuse, refuse_http
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.ids import PATH_IDS_REFUSED
+from rallypoint.protocol.request_limits import RequestLimits
 
 Answer = BaseModel | Failure | web.StreamResponse
 Handler = Callable[[web.BaseRequest, Mapping[str, str], str], Awaitable[Answer]]
@@ -30,13 +30,14 @@ class Route:
     """What answers one method of one path. `name` is the operation in metrics.
 
     `public`: answered without a token even where tokens are set. `any_host`: answered whatever `Host` says, for
-    probes that call by an address.
+    probes that call by an address. `is_large`: it may be much work, however short the request.
     """
 
     name: str
     handler: Handler
     public: bool = False
     any_host: bool = False
+    is_large: bool = False
 
 
 @dataclass(slots=True)
@@ -110,9 +111,9 @@ def check_id(name: str, value: str, limits: RequestLimits) -> None:
         detail = f"{name} must not be `{value}`: clients take such a segment out of a path."
         raise refuse(code, detail, field=name)
     if len(value) > length_max:
-        setting = "topic_length_max" if is_topic else "id_length_max"
-        detail = f"{name} has more than {length_max} characters; that is set by {setting}."
-        raise refuse(code, detail, field=name, limit=length_max, setting=setting)
+        limit_name = "topic_length_max" if is_topic else "id_length_max"
+        detail = f"{name} has more than {length_max} characters; {limit_name} is fixed."
+        raise refuse(code, detail, field=name, limit=length_max, limit_name=limit_name)
 
 
 def decode(text: str, *, plus: bool) -> str:

@@ -10,18 +10,21 @@ A token is kept as its SHA-256: tokens are drawn with 256 random bits, so a slow
 
 import hashlib
 import hmac
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from aiohttp import web
 
-from coordinator.http.errors import Refused, refuse, refuse_http
-from coordinator.http.hosts import host_of_authority, is_loopback
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.http.errors import Refused, refuse, refuse_http
+from rallypoint.coordinator.http.hosts import ANY_HOST, host_of_authority, is_loopback
+from rallypoint.protocol.errors import ErrorCode
 
 TOKEN_HASH_PREFIX = "sha256:"
-ANY_HOST = "*"
+
+_NAME = re.compile(r"[a-z0-9_.-]{1,253}")
+"""What is shown of a `Host`."""
 
 PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
@@ -38,7 +41,7 @@ def hash_token(token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SecurityPolicy:
-    """Whom to let in. `own_origins` and `hosts` come from the advertised URL and the settings, in lower case.
+    """Whom to let in. `origins` and `hosts` come from the advertised URL and the settings, in lower case.
 
     `token_hashes` are those of `hash_token`; without any no token is asked for. `hosts` may hold `*`.
     """
@@ -67,12 +70,10 @@ class Guard:
             raise refuse(ErrorCode.INVALID_REQUEST, "There is more than one `Host`.", field="Host", close=True)
         if target_authority:
             authorities.append(target_authority)
-        if not authorities or not all(map(self._is_allowed_authority, authorities)):
-            raise refuse(
-                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                "The service does not go by the name in `Host`; the setting `allowed_hosts` adds one.",
-                field="Host",
-            )
+        foreign = [authority for authority in authorities if not self._is_allowed_authority(authority)]
+        if foreign or not authorities:
+            detail = _not_our_name(foreign[0] if foreign else "")
+            raise refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, field="Host")
 
     def check_origin(self, request: web.BaseRequest) -> str:
         """Refuse (403) the pages of other sites. A request without `Origin` is not from a page that could do harm.
@@ -124,6 +125,16 @@ class Guard:
         if host is None:
             return False
         return is_loopback(host) or host in self._policy.hosts or ANY_HOST in self._policy.hosts
+
+
+def _not_our_name(authority: str) -> str:
+    """Which name was refused, where it is one, and the settings that let it in."""
+    host = host_of_authority(authority) or ""
+    called = f"the name {host!r} in `Host`" if _NAME.fullmatch(host) else "the name in `Host`"
+    return (
+        f"The service does not go by {called}. If clients are to call it so, name it in the setting `allowed_hosts`"
+        " (--allowed-hosts, RALLYPOINT_ALLOWED_HOSTS), or as the URL `advertised_url`."
+    )
 
 
 def is_preflight(request: web.BaseRequest) -> bool:

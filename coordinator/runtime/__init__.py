@@ -1,4 +1,4 @@
-"""The hands: clock, timers, lanes, shards, the service. They wait, retry and order; what to do is the core's business.
+"""The runtime: clock, timers, group executors, shards, the service. It waits, retries and orders; the core decides.
 
-`service.Service` is what the door and main use; DESIGN.md says how a call travels.
+The HTTP server and `main` use `service.Service`. DESIGN.md describes how a call travels.
 """

@@ -1,29 +1,42 @@
-"""What a lane hands to its writer: the steps that become durable together, or one step that is too large for that."""
+"""What an executor hands to its writer: the steps that become durable together, or one step that is too large for
+that.
+"""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.core.commands import Command
-from coordinator.core.effects import Effect
-from coordinator.core.records import GroupFact, GroupRecord
-from coordinator.runtime.pieces import Change, cut
-from coordinator.storage.codec import encode
-from coordinator.storage.contract import BatchLimits, StorageError, Write, size_of
+from rallypoint.coordinator.core.commands import Command
+from rallypoint.coordinator.core.effects import Effect
+from rallypoint.coordinator.core.records import GroupFact, GroupRecord, MemberRecord
+from rallypoint.coordinator.runtime.chunks import Change, cut
+from rallypoint.coordinator.storage.codec import encode
+from rallypoint.coordinator.storage.contract import BatchLimits, StorageError, Write, size_of
 
 ENCODED_AT_ONCE_MAX = 200
 """Records that are encoded before others have their turn: some milliseconds. A step with more of them goes alone."""
 
 
-class BatchOwner(Protocol):
-    """The lane, as its batch knows it."""
+CHARACTERS_PER_RECORD = 5_000
+"""What a member says, and has, that takes as long to be encoded as another record."""
 
-    def settled(self, batch: "LaneBatch", error: StorageError | None) -> None:
+
+def weight_of(record: GroupFact) -> int:
+    """So many records of the usual size take as long to be encoded."""
+    if type(record) is MemberRecord:
+        return 1 + (len(record.metadata.text) + len(record.assignment.text)) // CHARACTERS_PER_RECORD
+    return 1
+
+
+class BatchOwner(Protocol):
+    """The executor, as its batch knows it."""
+
+    def settled(self, batch: "GroupBatch", error: StorageError | None) -> None:
         """The append under way has ended, one way or the other."""
 
-    def faulted(self) -> None:
-        """A fault of ours is being handled: the group is not what it should be."""
+    def give_up(self) -> None:
+        """A fault of ours, which is logged, has made the group what it should not be."""
 
 
 @dataclass(slots=True)
@@ -40,21 +53,22 @@ class Stepped:
     header: GroupRecord | None = None
 
 
-class LaneBatch:
-    """The steps of a lane that become durable, and are released, together. At most one step stores if it is large.
+class GroupBatch:
+    """The steps of an executor that become durable, and are released, together. At most one step stores if it is large.
 
-    `deletions_seen` is the group's after the last step.
+    `deletions_seen` is the group's after the last step. `weight`: so many steps of the usual size were made for it.
     """
 
-    __slots__ = ("_lane", "_large", "deletions_seen", "size_bytes", "steps", "stores", "writes")
+    __slots__ = ("_executor", "_large", "deletions_seen", "size_bytes", "steps", "stores", "weight", "writes")
 
-    def __init__(self, lane: BatchOwner) -> None:
-        self._lane = lane
+    def __init__(self, executor: BatchOwner) -> None:
+        self._executor = executor
         self._large: Stepped | None = None
         self.steps: list[Stepped] = []
         self.writes: list[Write] = []
         self.size_bytes = 0
         self.stores = False
+        self.weight = 0
         self.deletions_seen = 0
 
     @property
@@ -88,17 +102,20 @@ class LaneBatch:
         """Encode a large step in slices; the batches to store one after the other. Raises BatchTooLarge."""
         assert self._large is not None
         changes: list[Change] = []
+        left = ENCODED_AT_ONCE_MAX
         for record in self._large.large:
-            if changes and len(changes) % ENCODED_AT_ONCE_MAX == 0:
+            if left <= 0:
+                left = ENCODED_AT_ONCE_MAX
                 await asyncio.sleep(0)
+            left -= weight_of(record)
             changes.append((record, encode(record)))
         self.size_bytes = size_of(write for _, write in changes)
         return cut(changes, self._large.header, limits)
 
     def settle(self, error: StorageError | None) -> None:
         """The batch is durable, or it definitely is not."""
-        self._lane.settled(self, error)
+        self._executor.settled(self, error)
 
     def give_up(self) -> None:
-        """By a fault of ours it will never be durable."""
-        self._lane.faulted()
+        """A fault of ours, which is logged, has kept it from being stored or settled."""
+        self._executor.give_up()

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from assignors.contract import MemberSubscription, TopicPartition
-from coordinator.core.effects import Failure
-from coordinator.core.group import CONSUMER
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import EMPTY
+from rallypoint.assignors.contract import MemberSubscription, TopicPartition
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.group import CONSUMER
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import EMPTY
 
 
 class Unreadable(Exception):  # noqa: N818 - a reason to refuse, on its way to the answer

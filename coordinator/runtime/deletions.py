@@ -8,8 +8,9 @@ here, or cannot be loaded, keeps it: nobody knows what its groups still have.
 import asyncio
 from collections.abc import Callable
 
-from coordinator.runtime.clock import Clock, sleep
-from coordinator.runtime.registry import RegistryKeeper
+from rallypoint.coordinator.runtime.clock import Clock, sleep
+from rallypoint.coordinator.runtime.faults import begin
+from rallypoint.coordinator.runtime.registry import RegistryKeeper
 
 FIRST_LOOK_MS = 1_000
 LONGEST_WAIT_MS = 60_000
@@ -29,8 +30,7 @@ class Deletions:
     def wake(self) -> None:
         """Something may be remembered now."""
         if not self._is_closed and self._looking is None and self._registry.registry.deleted:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
-            self._looking.add_done_callback(self._looked)
+            self._looking = begin(self._look(), self.wake)
 
     def close(self) -> None:
         """Look no more."""
@@ -38,16 +38,14 @@ class Deletions:
         if self._looking is not None:
             self._looking.cancel()
 
-    def _looked(self, task: asyncio.Task[None]) -> None:
-        self._looking = None
-        if not task.cancelled():
-            task.result()
-
     async def _look(self) -> None:
         wait_ms = FIRST_LOOK_MS
-        while self._registry.registry.deleted:
-            await sleep(self._clock, wait_ms)
-            wait_ms = min(2 * wait_ms, LONGEST_WAIT_MS)
-            version = self._registry.registry.deletions
-            if self._has_been_seen(version):
-                await self._registry.forget_deletions(version)
+        try:
+            while self._registry.registry.deleted:
+                await sleep(self._clock, wait_ms)
+                wait_ms = min(2 * wait_ms, LONGEST_WAIT_MS)
+                version = self._registry.registry.deletions
+                if self._has_been_seen(version):
+                    await self._registry.forget_deletions(version)
+        finally:
+            self._looking = None

@@ -1,8 +1,8 @@
 """The events of the last while, kept so that a reader that comes back goes on where it stopped.
 
 Two rings: commits, which are many and which few ask for, and everything else, which they must not push out. Events of
-both are numbered together, from 1, and the number is a reader's cursor. A ring is bounded by what it holds, so a
-reader that is slow, or away for too long, loses events; it is told so, and told how many.
+both are numbered together, from 1, and the number is a reader's cursor. A ring is bounded by the bytes that it has, so
+a reader that is slow, or away for too long, loses events; it is told so, and told how many.
 
 Readers pull. The feed holds nothing for any of them but where it stands.
 """
@@ -10,26 +10,23 @@ Readers pull. The feed holds nothing for any of them but where it stands.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
-from coordinator.core.effects import (
+from rallypoint.coordinator.core.effects import (
     Event,
     GroupChanged,
     OffsetsCommitted,
     OffsetsLoaded,
-    OffsetsRemoved,
-    OffsetsReset,
 )
-from coordinator.core.group import State
-from coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.core.group import State
+from rallypoint.coordinator.runtime.event_size import size_of
+from rallypoint.coordinator.storage.contract import AppendFigures
 
-PARTITIONS_PER_WEIGHT = 10
-"""A ring holds fewer events where they name many partitions: each so many of them count as one more event."""
+WEIGHT_BYTES = 2_048
+"""Bytes of an event that count as one. Most events have less, and count as one all the same."""
 
 COMMITS = (OffsetsCommitted, OffsetsLoaded)
 """Events that only those get who ask for them."""
-
-
-_WITH_OFFSETS = (OffsetsCommitted, OffsetsLoaded, OffsetsReset)
 
 
 class Kept:
@@ -46,8 +43,9 @@ class Kept:
 
 
 class Ring:
-    """The last events of one sort. `gone` counts those that it holds no more, `gone_number` is the number of the last
-    of these, 0 where there is none.
+    """The last events of one sort, no more than weigh so much together: one that outweighs the ring is gone at once.
+
+    `gone` counts those that it holds no more, `gone_number` is the number of the last of these, 0 where there is none.
     """
 
     __slots__ = ("_kept", "_weight", "_weight_max", "gone", "gone_number", "waiting")
@@ -69,7 +67,7 @@ class Ring:
         """Take the newest event in, the oldest ones out, and wake who waits."""
         self._kept.append(kept)
         self._weight += kept.weight
-        while self._weight > self._weight_max and len(self._kept) > 1:
+        while self._weight > self._weight_max:
             oldest = self._kept.popleft()
             self._weight -= oldest.weight
             self.gone += 1
@@ -99,11 +97,14 @@ class Ring:
 
 
 def _weight_of(event: Event) -> int:
-    if isinstance(event, _WITH_OFFSETS):
-        return 1 + len(event.offsets) // PARTITIONS_PER_WEIGHT
-    if isinstance(event, OffsetsRemoved):
-        return 1 + len(event.partitions) // PARTITIONS_PER_WEIGHT
-    return 1
+    return -(-size_of(event) // WEIGHT_BYTES)
+
+
+def _kept_of(event: Event) -> Event:
+    """What is kept of it. What a group subscribes to may be ten thousand topics, and no stream tells them."""
+    if isinstance(event, GroupChanged) and event.summary.subscriptions:
+        return GroupChanged(replace(event.summary, subscriptions=frozenset()))
+    return event
 
 
 class EventFeed:
@@ -127,7 +128,7 @@ class EventFeed:
             return  # GroupRemoved has said it, with the reason
         self.last_number += 1
         ring = self.commits if isinstance(event, COMMITS) else self.changes
-        ring.add(Kept(self.last_number, self._now_ms(), event))
+        ring.add(Kept(self.last_number, self._now_ms(), _kept_of(event)))
 
     def appended(self, figures: AppendFigures) -> None:
         """No event of a group."""

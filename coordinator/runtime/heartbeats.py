@@ -1,14 +1,17 @@
-"""Many heartbeats in one request: each goes to its group by itself, and one answer has the results of all."""
+"""Many heartbeats in one request: each goes to its group by itself, and one answer has the results of all.
+
+Each is asked like any other call, so a member that is heard of here is carried by its channel no longer.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
-from coordinator.core.commands import GroupRequest
-from coordinator.core.effects import Failure, GroupAnswer
-from coordinator.runtime.lane import Answer, Waiting
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.commands import GroupRequest
+from rallypoint.coordinator.core.effects import Failure, GroupAnswer
+from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
 SLICE = 100
 """Heartbeats that are asked in one go, before others have their turn."""
@@ -16,8 +19,12 @@ SLICE = 100
 Ask = Callable[[str, GroupRequest], GroupAnswer | Failure | Waiting]
 
 
-async def beat_all(request: m.HeartbeatsRequest, ask: Ask) -> m.HeartbeatsAnswer:
+async def beat_all(
+    request: m.HeartbeatsRequest, ask: Ask, give_way: Callable[[], Awaitable[None]]
+) -> m.HeartbeatsAnswer:
     """The results, in order. They come when the last one is there: a group that is being written answers then.
+
+    `give_way` is awaited between slices.
 
     Cancelling hangs up those that wait; those that were heard of were heard of.
     """
@@ -34,7 +41,7 @@ async def beat_all(request: m.HeartbeatsRequest, ask: Ask) -> m.HeartbeatsAnswer
             else:
                 answers.append(answer)
             if number % SLICE == 0:
-                await asyncio.sleep(0)
+                await give_way()
         settled = [await answer if isinstance(answer, asyncio.Future) else answer for answer in answers]
     except asyncio.CancelledError:
         for call in waiting:

@@ -1,23 +1,23 @@
 """Questions about assignments that cost more than a step of a group may take: answered beside the event loop.
 
-The group is asked in its lane, as by any call; what follows is work on paper and runs on a thread, so that heartbeats
-are answered meanwhile.
+The group is asked in its executor, as by any call; what follows is work on paper and runs on a thread, so that
+heartbeats are answered meanwhile.
 """
 
 import base64
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from assignors import registry
-from assignors.partitioners import partition_for_key
-from coordinator.core.commands import AssignmentRequest
-from coordinator.core.effects import Failure, GroupAnswer
-from coordinator.core.topics import Registry
-from coordinator.runtime.owners import Made, OwnerIndexes, index_of
-from coordinator.runtime.preview import preview
-from coordinator.runtime.work import WorkThread
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.assignors import registry
+from rallypoint.assignors.placement.partitioners import partition_for_key
+from rallypoint.coordinator.core.commands import AssignmentRequest
+from rallypoint.coordinator.core.effects import Failure, GroupAnswer
+from rallypoint.coordinator.core.topics import Registry
+from rallypoint.coordinator.runtime.owners import Made, OwnerIndexes, index_of
+from rallypoint.coordinator.runtime.preview import preview
+from rallypoint.coordinator.runtime.work import WorkThread
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
 AskGroup = Callable[[str, AssignmentRequest], Awaitable[GroupAnswer | Failure]]
 

@@ -1,17 +1,21 @@
 """From stored writes to groups: decode, put the records of each group together, leave out what no header names.
 
-A change that is larger than a batch is written in pieces (`pieces.py`): members of the new generation first, then the
+A group of which a record cannot be read, or whose records cannot be those of one group, comes as a `DamagedGroup`, and
+nothing of it is swept. A record whose key names no group comes by itself, as a `StrayRecord`.
+
+A change that is larger than a batch is written in chunks (`chunks.py`): members of the new generation first, then the
 header that names it, then the deletions of what the load would leave out anyway. So what no header names is part of a
 change that did not come to its end, or of one whose end was not tidied up; either way it counts for nothing. It must
 be swept before the group goes on, for the next header would name it.
 """
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 
-from coordinator.core.apply import apply
-from coordinator.core.group import Group
-from coordinator.core.records import (
+from rallypoint.coordinator.core.apply import apply
+from rallypoint.coordinator.core.group import Group
+from rallypoint.coordinator.core.records import (
     DeletionsForgotten,
     DeletionsRecord,
     GroupRecord,
@@ -24,12 +28,27 @@ from coordinator.core.records import (
     RebalanceForgotten,
     RebalanceRecord,
 )
-from coordinator.storage.codec import decode
-from coordinator.storage.contract import Space, StoredDataInvalid
+from rallypoint.coordinator.core.soundness import why_unsound
+from rallypoint.coordinator.runtime.damage import DamagedGroup, PassedOver, StrayRecord
+from rallypoint.coordinator.storage.codec import (
+    RUNNING_TIME_KEY,
+    UnknownKind,
+    decode,
+    encode,
+    group_of,
+    group_prefix,
+)
+from rallypoint.coordinator.storage.contract import Keyspace, StoredDataInvalid
 
 Beside = RebalanceRecord | HoldRecord | DeletionsRecord
 CountedRecord = GroupRecord | MemberRecord | OffsetRecord | Beside
 StoredRecord = CountedRecord | MemberGone
+APPLIED_AT_ONCE_MAX = 10_000
+"""Records of which a group is made before others have their turn: some 5 ms."""
+CHARACTERS_PER_RECORD = 100
+"""What of members' metadata takes as long as another record: topics are read from it."""
+READ_AT_ONCE_BYTES = 262_144
+"""What of the stored values is read before others have their turn: some 10 ms."""
 Leftover = MemberForgotten | RebalanceForgotten | HoldForgotten | DeletionsForgotten
 
 
@@ -44,12 +63,23 @@ class StoredGroup:
     records: tuple[CountedRecord, ...]
     leftovers: tuple[Leftover, ...]
 
-    def restore(self) -> Group:
-        """The group as its records say; it goes on with `GroupLoaded`."""
+    async def restore(self) -> Group:
+        """The group as its records say; it goes on with `GroupLoaded`. Others have their turns between many records."""
         group = Group(self.group_id)
+        left = APPLIED_AT_ONCE_MAX
         for record in self.records:
             apply(group, record)
+            left -= 1
+            if isinstance(record, MemberRecord):
+                # Its topics are read from it.
+                left -= len(record.metadata.text) // CHARACTERS_PER_RECORD
+            if left <= 0:
+                left = APPLIED_AT_ONCE_MAX
+                await asyncio.sleep(0)
         return group
+
+
+Found = StoredGroup | DamagedGroup | StrayRecord | PassedOver
 
 
 def sort_out(group_id: str, records: Iterable[StoredRecord]) -> StoredGroup:
@@ -109,28 +139,87 @@ def _forgotten_beside(record: Beside) -> Leftover:
     return RebalanceForgotten(record.group_id, record.rebalance_id)
 
 
-async def stored_groups(space: Space, prefix: bytes) -> AsyncIterator[list[StoredGroup]]:
-    """The groups under the prefix, as many at a time as a page of the store completes.
+class _Gathering:
+    """The records of one group, as they come."""
 
-    Raises StoredDataInvalid, and whatever the scan raises.
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.prefix = group_prefix(group_id)
+        self._records: list[StoredRecord] = []
+        self._faulty: list[bytes] = []
+        self._reason = ""
+
+    def take(self, key: bytes, value: bytes, of_newer_minor: bool) -> PassedOver | None:
+        """One more; it may be none that can be read, or one to be passed over."""
+        try:
+            self._records.append(_of_a_group(key, value, of_newer_minor))
+        except UnknownKind:
+            return PassedOver(key)
+        except StoredDataInvalid as error:
+            self._faulty.append(key)
+            self._reason = self._reason or str(error)
+        return None
+
+    async def result(self) -> StoredGroup | DamagedGroup:
+        """What they come to. Of many records, others have their turn between."""
+        if self._faulty:
+            return DamagedGroup(self.group_id, self._reason, tuple(self._faulty))
+        is_large = len(self._records) > APPLIED_AT_ONCE_MAX
+        if is_large:
+            await asyncio.sleep(0)
+        stored = sort_out(self.group_id, self._records)
+        if is_large:
+            await asyncio.sleep(0)
+        unsound = why_unsound(stored.records)
+        if unsound is None:
+            return stored
+        keys = tuple(encode(record).key for record in unsound.records)
+        return DamagedGroup(self.group_id, f"by the stored record {keys[0]!r}, {unsound.reason}", keys)
+
+
+async def stored_groups(
+    keyspace: Keyspace, prefix: bytes, is_here: Callable[[str], bool], *, of_newer_minor: bool = False
+) -> AsyncIterator[list[Found]]:
+    """The groups under the prefix, as many at a time as a page of the store completes, and what belongs to none.
+
+    `is_here` says whether a group of that id would be kept in this keyspace; `of_newer_minor` is as in `decode`. Raises
+    whatever the scan raises, and nothing for what is stored, whatever it is.
     """
-    records: list[StoredRecord] = []
-    async for page in space.scan(prefix):
-        complete: list[StoredGroup] = []
+    stray: str | None = None
+    gathering: _Gathering | None = None
+    async for page in keyspace.scan(prefix):
+        found: list[Found] = []
+        read_bytes = 0
         for key, value in page:
-            record = _of_a_group(key, value)
+            if key == RUNNING_TIME_KEY:
+                continue
+            if read_bytes and read_bytes + len(value) > READ_AT_ONCE_BYTES:
+                read_bytes = 0
+                await asyncio.sleep(0)
+            read_bytes += len(value)
             # The keys of a group share a prefix, so its records come together.
-            if records and records[-1].group_id != record.group_id:
-                complete.append(sort_out(records[-1].group_id, records))
-                records = []
-            records.append(record)
-        yield complete
-    if records:
-        yield [sort_out(records[-1].group_id, records)]
+            if gathering is None or not key.startswith(gathering.prefix):
+                group_id = group_of(key)
+                if of_newer_minor and group_id is None and not key.startswith(b"g/"):
+                    found.append(PassedOver(key))
+                    continue
+                if group_id is None or group_id == stray or not is_here(group_id):
+                    stray = group_id
+                    found.append(StrayRecord(key, f"the stored record {key!r} belongs to no group of this shard"))
+                    continue
+                if gathering is not None:
+                    found.append(await gathering.result())
+                gathering = _Gathering(group_id)
+            passed_over = gathering.take(key, value, of_newer_minor)
+            if passed_over is not None:
+                found.append(passed_over)
+        yield found
+    if gathering is not None:
+        yield [await gathering.result()]
 
 
-def _of_a_group(key: bytes, value: bytes) -> StoredRecord:
-    record = decode(key, value)
+def _of_a_group(key: bytes, value: bytes, of_newer_minor: bool) -> StoredRecord:
+    record = decode(key, value, of_newer_minor=of_newer_minor)
     if not isinstance(record, StoredRecord):
         raise StoredDataInvalid(f"the stored record {key!r} is none of a group")
     return record

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from coordinator.core.effects import Event
-from coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.storage.contract import AppendFigures
 
 
 class Observer(Protocol):

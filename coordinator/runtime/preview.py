@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
-from assignors import measure
-from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription, TopicPartition
-from assignors.evenness import optimal_counts, pairwise
-from assignors.registry import AssignorError
-from coordinator.core.effects import Failure
-from coordinator.core.topics import Racks
-from coordinator.runtime.consumers import (
+from rallypoint.assignors import measure, validity
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription, TopicPartition
+from rallypoint.assignors.evenness import optimal_counts, pairwise
+from rallypoint.assignors.registry import AssignorError
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.topics import Racks
+from rallypoint.coordinator.runtime.consumers import (
     Unreadable,
     assigned_counts,
     assigned_to,
@@ -23,9 +23,9 @@ from coordinator.runtime.consumers import (
     flat,
     subscription_of,
 )
-from protocol import limits
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.protocol import limits
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
 COOPERATIVE_ROUNDS_MAX = 3
 """A cooperative rule is through in two; the third shows that nothing moves any more."""
@@ -150,8 +150,8 @@ def _count(request: m.PreviewRequest, registered: Mapping[str, int], supposed: _
 def _check_size(supposed: _Supposed, size_max: int) -> None:
     size = len(supposed.said.keys() | supposed.after.keys()) + sum(supposed.counts_after.values())
     if size > size_max:
-        detail = f"Members and partitions are {size} together, more than the setting preview_size_max ({size_max})."
-        raise Unreadable(Failure(ErrorCode.INVALID_REQUEST, detail, limit=size_max, setting="preview_size_max"))
+        detail = f"Members and partitions are {size} together, more than {size_max}; preview_size_max is fixed."
+        raise Unreadable(Failure(ErrorCode.INVALID_REQUEST, detail, limit=size_max, limit_name="preview_size_max"))
 
 
 # --- the assignor ----------------------------------------------------------------------------------------------------
@@ -188,15 +188,12 @@ def _assign(assignor: Assignor, spec: GroupSpec) -> tuple[int, Assignment]:
 
 def _run(assignor: Assignor, spec: GroupSpec) -> Assignment:
     try:
-        assignment = assignor.assign(spec)
+        return validity.run(assignor, spec).assignment
+    except validity.InvalidAssignment as error:
+        raise _refuse(f"What the assignor {assignor.name!r} gives is wrong: {error}.", "assignor") from error
     except Exception as error:  # it may be anybody's code, and may ask for more than the members say
         detail = f"The assignor {assignor.name!r} does not share this out: {error or type(error).__name__}."
         raise _refuse(detail, "assignor") from error
-    faults = measure.faults_of(spec, assignment)
-    if faults:
-        detail = f"What the assignor {assignor.name!r} gives is wrong: {faults.sentences()[0]}."
-        raise _refuse(detail, "assignor")
-    return assignment
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------

@@ -1,42 +1,155 @@
-"""The topic registry on this node: its space, one change at a time, and who is told of it.
+"""The topic registry on this node: its keyspace, one change at a time, and who is told of it.
 
-The store's layout stands in the same space, so it is checked here, before any shard is looked into.
+The store's layout stands in the same keyspace, so it is checked here, before any shard is looked into.
 
 A change is decided against what is durable, stored, and only then written into the registry; so a failed one leaves
-nothing to undo. While its space is lost, groups go on with the counts that were known last.
+nothing to undo. While its keyspace is lost, groups go on with the counts that were known last.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
-from coordinator.core.commands import Rules
-from coordinator.core.effects import Failure
-from coordinator.core.records import DeletedTopicRecord, LayoutRecord, RegistryFact, RegistryRecord, TopicRecord
-from coordinator.core.topics import DeleteTopic, PutTopic, Registry, apply_topic, decide_topic, forget_deletions
-from coordinator.runtime.clock import Backoff, Clock, sleep
-from coordinator.runtime.writer import DEFINITE
-from coordinator.storage.codec import decode, encode
-from coordinator.storage.contract import (
-    REGISTRY_SPACE,
+from rallypoint.coordinator.core.capacity import append_is_late
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.records import (
+    DeletedTopicRecord,
+    GenerationFloorRecord,
+    LayoutRecord,
+    Record,
+    RegistryFact,
+    RegistryRecord,
+    TopicRecord,
+)
+from rallypoint.coordinator.core.soundness import why_topic_unsound
+from rallypoint.coordinator.core.topics import (
+    DeleteTopic,
+    PutTopic,
+    Registry,
+    apply_topics,
+    decide_topic,
+    forget_deletions,
+)
+from rallypoint.coordinator.runtime.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.faults import begin
+from rallypoint.coordinator.runtime.writer import DEFINITE
+from rallypoint.coordinator.storage.codec import UnknownKind, decode, encode, topic_of
+from rallypoint.coordinator.storage.contract import (
+    REGISTRY_KEYSPACE,
     BatchTooLarge,
-    Space,
+    Keyspace,
     StorageError,
     Store,
     StoredDataInvalid,
 )
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.limits import INT32_MAX
 
 logger = logging.getLogger(__name__)
 
 Change = PutTopic | DeleteTopic
 Changed = m.Topic | m.DeletedTopic | Failure
 
+READ_AT_ONCE_BYTES = 262_144
+"""What of the stored values is read in one turn of the loop: some 10 ms."""
+
+_NEEDED = (b"l", b"n", b"r")
+"""Keys of the layout, the floor of generations and the header: without the first no group is found, without the others
+a generation or a version is used twice.
+"""
+
+
+class RegistryFound:
+    """What a load finds in the registry's keyspace, record by record in the order of keys.
+
+    A topic whose record cannot be read is registered all the same. What belongs to no topic, or says that a topic was
+    deleted and cannot be read, is counted. Either is logged, and left as it is.
+    """
+
+    def __init__(self, decode: Callable[..., Record] = decode) -> None:
+        """`decode` reads one record; it is called on another thread for one that is large."""
+        self._decode = decode
+        self.layout: LayoutRecord | None = None
+        self.passed_over = 0
+        self.strays = 0
+        self._registry = Registry()
+        self._version: int | None = None
+        self._facts: list[RegistryFact] = []
+        self._unreadable: set[str] = set()
+
+    async def take_page(self, page: Sequence[tuple[bytes, bytes]], *, of_newer_minor: bool) -> None:
+        """One page more, of which others have their turn after each `READ_AT_ONCE_BYTES`. Raises StoredDataInvalid for
+        what everything else hangs on (`_NEEDED`).
+
+        A topic has one record, of megabytes with the ends of a hundred thousand partitions: such a one is read beside
+        the loop.
+        """
+        taken_bytes = 0
+        for key, value in page:
+            if taken_bytes and taken_bytes + len(value) > READ_AT_ONCE_BYTES:
+                self._write()
+                taken_bytes = 0
+                await asyncio.sleep(0)
+            taken_bytes += len(value)
+            read = partial(self._decode, key, value, of_newer_minor=of_newer_minor)
+            try:
+                record = read() if len(value) <= READ_AT_ONCE_BYTES else await asyncio.to_thread(read)
+                self._take(record, key)
+            except UnknownKind:
+                self.passed_over += 1
+            except StoredDataInvalid as error:
+                if key in _NEEDED:
+                    raise
+                logger.error("%s; it is left as it is", error)
+                topic = topic_of(key)
+                if topic is None:
+                    self.strays += 1
+                else:
+                    self._unreadable.add(topic)
+        self._write()
+
+    def _write(self) -> None:
+        """Write what was read into the registry, at the cost of one copy."""
+        apply_topics(self._registry, self._facts)
+        self._facts = []
+
+    def result(self) -> Registry:
+        """The registry. Raises StoredDataInvalid where it has topics and no header."""
+        registry = self._registry
+        if self._version is None and (registry.topics or self._unreadable or registry.deleted):
+            raise StoredDataInvalid("the topic registry has lost the record b'r', which says of which version it is")
+        registry.unreadable = frozenset(self._unreadable)
+        return registry
+
+    def _take(self, record: Record, key: bytes) -> None:
+        match record:
+            case LayoutRecord():
+                self.layout = record
+                return
+            case RegistryRecord():
+                self._version = record.version
+                reason = f"it cannot be of version {record.version}" if record.version < 0 else None
+            case GenerationFloorRecord():
+                is_one = 0 <= record.generation_id < INT32_MAX
+                reason = None if is_one else f"{record.generation_id} is no generation that another can follow"
+            case TopicRecord():
+                reason = why_topic_unsound(record, self._version or 0)
+            case DeletedTopicRecord():
+                reason = "it is newer than the registry" if record.version > (self._version or 0) else None
+            case _:
+                raise StoredDataInvalid(f"the stored record {key!r} is none of the topic registry")
+        if reason is not None:
+            raise StoredDataInvalid(f"the stored record {key!r} is damaged: {reason}")
+        self._facts.append(record)
+
 
 class RegistryKeeper:
-    """Owns the registry's space. `on_changed` is told which topics have other partitions than before, and then which of
-    them came or went.
+    """Owns the registry's keyspace. `on_changed` is told which topics have other partitions than before, and then which
+    of them came or went.
     """
 
     def __init__(
@@ -46,16 +159,25 @@ class RegistryKeeper:
         layout: LayoutRecord,
         on_changed: Callable[[frozenset[str], frozenset[str]], None],
         rules: Rules,
+        is_store_newer: Callable[[], bool],
+        append_timeout_ms: int,
     ) -> None:
-        """`layout` is written into a store that has none, and must be that of one that has."""
+        """`layout` is written into a store that has none, and must be that of one that has. `is_store_newer`: a newer
+        minor version of the format was at work in it.
+        """
         self.registry = Registry()
+        self.passed_over_count = self.stray_count = 0
+        self._is_store_newer = is_store_newer
+        self.append_since_ms: int | None = None
+        """When the append that is under way began; None where none is."""
+        self._append_timeout_ms = append_timeout_ms
         self._layout = layout
         self.is_loaded = False
         self._store = store
         self._clock = clock
         self._on_changed = on_changed
         self._rules = rules
-        self._space: Space | None = None
+        self._keyspace: Keyspace | None = None
         self._is_ours = False
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Changed]] = set()
@@ -81,24 +203,37 @@ class RegistryKeeper:
                 return
 
     async def change(self, change: Change) -> Changed:
-        """Make the change durable, then answer. To stop waiting for it does not undo it."""
-        task = asyncio.get_running_loop().create_task(self._change(change))
+        """Make the change durable, then answer. To stop waiting for it does not undo it; it is waited for as long as
+        for any append.
+        """
+        task = begin(self._change(change), self._lose)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        is_over = asyncio.Event()
+        task.add_done_callback(lambda _: is_over.set())
+        deadline = self._clock.call_at(self._clock.now_ms() + self._append_timeout_ms, is_over.set)
+        try:
+            await is_over.wait()
+        finally:
+            deadline.cancel()
+        if not task.done():
+            return append_is_late(self._append_timeout_ms)
+        if task.exception() is not None:
+            return Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service failed; see its log.")
+        return task.result()
 
     async def forget_deletions(self, version: int) -> None:
         """Every group has heard of the deletions up to this version: keep them no longer. A failure leaves the rest."""
         async with self._turn:
-            if self._space is None or not self._is_ours:
+            if self._keyspace is None or not self._is_ours:
                 return
             records = forget_deletions(self.registry, version)
-            for start in range(0, len(records), self._space.limits.writes_max):
-                if await self._store_all(self._space, records[start : start + self._space.limits.writes_max]):
+            for start in range(0, len(records), self._keyspace.limits.writes_max):
+                if await self._store_all(self._keyspace, records[start : start + self._keyspace.limits.writes_max]):
                     return
 
     async def close(self) -> None:
-        """Finish the changes that were asked for, and give the space up."""
+        """Finish the changes that were asked for, and give the keyspace up."""
         self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -106,37 +241,31 @@ class RegistryKeeper:
         await self._release()
 
     async def _release(self) -> None:
-        space, self._space, self._is_ours = self._space, None, False
-        if space is not None:
+        keyspace, self._keyspace, self._is_ours = self._keyspace, None, False
+        if keyspace is not None:
             try:
-                await space.release()
+                await keyspace.release()
             except StorageError as error:
                 logger.warning("the topic registry was not released: %s", error)
 
     async def _load(self) -> None:
         await self._release()
-        space = self._space = await self._store.acquire(REGISTRY_SPACE)
-        registry = Registry()
-        layout: LayoutRecord | None = None
-        async for page in space.scan(b""):
-            for key, value in page:
-                record = decode(key, value)
-                if isinstance(record, LayoutRecord):
-                    layout = record
-                elif isinstance(record, TopicRecord | DeletedTopicRecord | RegistryRecord):
-                    apply_topic(registry, record)
-                else:
-                    raise StoredDataInvalid(f"the stored record {key!r} is none of the topic registry")
+        keyspace = self._keyspace = await self._store.acquire(REGISTRY_KEYSPACE)
+        found = RegistryFound()
+        async for page in keyspace.scan(b""):
+            await found.take_page(page, of_newer_minor=self._is_store_newer())
             await asyncio.sleep(0)
-        await self._keep_layout(space, layout)
+        registry = found.result()
+        await self._keep_layout(keyspace, found.layout)
+        self.passed_over_count, self.stray_count = found.passed_over, found.strays
         before, self.registry = self.registry, registry
         self._is_ours = True
         self.is_loaded = True
-        self._tell(before.partition_counts, before.deleted)
+        self._tell(before)
 
-    async def _keep_layout(self, space: Space, stored: LayoutRecord | None) -> None:
+    async def _keep_layout(self, keyspace: Keyspace, stored: LayoutRecord | None) -> None:
         if stored is None:
-            await space.append([encode(self._layout)])
+            await keyspace.append([encode(self._layout)])
         elif stored != self._layout:
             raise StoredDataInvalid(
                 f"the store was made with {stored.shards} shards, and the setting is {self._layout.shards};"
@@ -145,19 +274,20 @@ class RegistryKeeper:
 
     async def _change(self, change: Change) -> Changed:
         async with self._turn:
-            if self._space is None or not self._is_ours:
+            if self._keyspace is None or not self._is_ours:
                 return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The topic registry is not available; try again.")
             decision = decide_topic(self.registry, change, self._rules)
             if decision.records:
-                failure = await self._store_all(self._space, decision.records)
+                failure = await self._store_all(self._keyspace, decision.records)
                 if failure is not None:
                     return failure
             return decision.answer
 
-    async def _store_all(self, space: Space, records: tuple[RegistryFact, ...]) -> Failure | None:
-        before, deleted_before = self.registry.partition_counts, self.registry.deleted
+    async def _store_all(self, keyspace: Keyspace, records: tuple[RegistryFact, ...]) -> Failure | None:
+        before = replace(self.registry)
+        self.append_since_ms = self._clock.now_ms()
         try:
-            await space.append([encode(record) for record in records])
+            await keyspace.append([encode(record) for record in records])
         except BatchTooLarge as error:
             return Failure(ErrorCode.INVALID_REQUEST, f"The topic is too large to be stored: {error}.")
         except StorageError as error:
@@ -165,23 +295,27 @@ class RegistryKeeper:
             if not isinstance(error, DEFINITE):
                 self._lose()
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The change may not have been stored; try again.")
-        for record in records:
-            apply_topic(self.registry, record)
-        self._tell(before, deleted_before)
+        finally:
+            self.append_since_ms = None
+        apply_topics(self.registry, records)
+        self._tell(before)
         return None
 
-    def _tell(self, before: Mapping[str, int], deleted_before: Mapping[str, int]) -> None:
-        now = self.registry.partition_counts
-        changed = frozenset(topic for topic in before.keys() | now.keys() if before.get(topic) != now.get(topic))
-        changed |= {topic for topic, at in self.registry.deleted.items() if deleted_before.get(topic) != at}
-        if changed:
-            self._on_changed(changed, frozenset(before.keys() ^ now.keys()))
+    def _tell(self, before: Registry) -> None:
+        """A topic that cannot be read has neither changed nor gone."""
+        then, now = before.partition_counts, self.registry.partition_counts
+        changed = frozenset(topic for topic in then.keys() | now.keys() if then.get(topic) != now.get(topic))
+        changed |= {topic for topic, at in self.registry.deleted.items() if before.deleted.get(topic) != at}
+        changed -= self.registry.unreadable
+        listed = (then.keys() | before.unreadable) ^ (now.keys() | self.registry.unreadable)
+        if changed or listed:
+            self._on_changed(changed | listed, frozenset(listed))
 
     def _lose(self) -> None:
         """Nobody knows what is stored now: read it anew."""
         self._is_ours = False
         if not self._is_closed:
-            self._opening = asyncio.get_running_loop().create_task(self._open_again())
+            self._opening = begin(self._open_again(), self._lose)
 
     async def _open_again(self) -> None:
         while not self._is_ours:

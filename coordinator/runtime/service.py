@@ -1,4 +1,5 @@
-"""The service as the door knows it: every call comes in here, and goes to the lane of its group or to no lane at all.
+"""The service as the API knows it: every call comes in here, and goes to the executor of its group or to no executor
+at all.
 
 What is answered here is only what needs no group: that the node is starting or stopping, that the shard is another
 node's, that it is loading, and the lists. Everything else is the core's answer.
@@ -6,41 +7,63 @@ node's, that it is loading, and the lists. Everything else is the core's answer.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import lru_cache, partial
 from itertools import count
 
-from coordinator.core.capacity import creates_group, over_limit
-from coordinator.core.commands import Call, GroupRequest, Moment, Rules, TopicsChanged
-from coordinator.core.decide import step
-from coordinator.core.effects import Failure, GroupAnswer, Reply
-from coordinator.core.group import Group, State
-from coordinator.core.records import LayoutRecord
-from coordinator.core.topics import DeleteTopic, PutTopic, topic_answer
-from coordinator.runtime.capacity import NodeCapacity
-from coordinator.runtime.carriers import Carrier, Carriers, TopicsListed, is_refusal
-from coordinator.runtime.clock import Clock
-from coordinator.runtime.deletions import Deletions
-from coordinator.runtime.heartbeats import beat_all
-from coordinator.runtime.inquiries import Inquiries
-from coordinator.runtime.lane import Answer, Waiting
-from coordinator.runtime.newcomers import Newcomers
-from coordinator.runtime.observer import Observer
-from coordinator.runtime.ownership import NodeAddress, Ownership
-from coordinator.runtime.registry import RegistryKeeper
-from coordinator.runtime.shard import SLICE, Shard, ShardState, Workshop
-from coordinator.runtime.timers import Timers
-from coordinator.runtime.view import GroupView
-from coordinator.storage.contract import Store
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.group_hash import shard_of_group
-
-PREVIEW_SIZE_MAX = 120_000
-"""Members and partitions of one preview, where no setting says otherwise."""
+from rallypoint.coordinator.core import rebalance
+from rallypoint.coordinator.core.capacity import creates_group, over_limit
+from rallypoint.coordinator.core.commands import (
+    Call,
+    DecisionContext,
+    DeleteGroupRequest,
+    GroupRequest,
+    Rules,
+    TopicsChanged,
+)
+from rallypoint.coordinator.core.decide import step
+from rallypoint.coordinator.core.effects import Failure, GroupAnswer, LargeDescription, Reply
+from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, RunningTimeRecord
+from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topics_answer
+from rallypoint.coordinator.runtime.arrivals import Arrivals
+from rallypoint.coordinator.runtime.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
+from rallypoint.coordinator.runtime.connection_registry import ConnectionRegistry, MemberConnection, TopicsListed
+from rallypoint.coordinator.runtime.damage import with_damaged
+from rallypoint.coordinator.runtime.deletions import Deletions
+from rallypoint.coordinator.runtime.endings import Endings
+from rallypoint.coordinator.runtime.faults import begin, each
+from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
+from rallypoint.coordinator.runtime.heartbeats import beat_all
+from rallypoint.coordinator.runtime.inquiries import Inquiries
+from rallypoint.coordinator.runtime.node import NodeAddress, NodeCapacity, ShardOwnership
+from rallypoint.coordinator.runtime.observer import Observer
+from rallypoint.coordinator.runtime.registry import RegistryKeeper
+from rallypoint.coordinator.runtime.shard import SLICE, Shard, ShardDependencies
+from rallypoint.coordinator.runtime.store_format import follow_format, format_of
+from rallypoint.coordinator.runtime.timers import Timers
+from rallypoint.coordinator.runtime.view import GroupView
+from rallypoint.coordinator.storage.contract import StorageError, Store, StoredDataInvalid
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.group_hash import shard_of_group
+from rallypoint.protocol.limits import PREVIEW_SIZE_MAX
 
 logger = logging.getLogger(__name__)
+
+TELL_AGAIN_MS = 1_000
+"""How long after a fault the groups are told anew of a change of the registry."""
+
+TOPICS_PER_GROUP = 200
+"""Topics of a group that take as long to be compared as a small group does."""
+
+SUBSCRIPTIONS_PER_GROUP = 50
+"""Subscriptions that differ, of a group, that take as long to be looked through."""
+
+_A_TURN = partial(asyncio.sleep, 0)
 
 _ALL_TOPICS = m.ListTopicsRequest()
 
@@ -66,7 +89,7 @@ class Service:
         store: Store,
         *,
         clock: Clock,
-        ownership: Ownership,
+        ownership: ShardOwnership,
         address: NodeAddress,
         rules: Rules,
         shards: int,
@@ -74,23 +97,37 @@ class Service:
         observer: Observer,
         preview_size_max: int = PREVIEW_SIZE_MAX,
         capacity: NodeCapacity | None = None,
+        release: str = "of no release",
     ) -> None:
         """`shards` must be what it was when the store was made. `draw_id` gives a text that was never given before."""
         self.phase = Phase.STARTING
         self.parked_calls = 0
-        self._clock = clock
+        self.metadata_bytes = 0
+        self._store = store
+        self._release = release
+        self._is_store_newer = False
+        self.clock = clock
         self._ownership = ownership
         self._address = address
         self._rules = rules
         self._draw_id = draw_id
         self._observer = observer
+        self._store = store
         self._capacity = NodeCapacity() if capacity is None else capacity
         self._call_ids = count(1)
         self._timers = Timers(clock)
-        self._registry = RegistryKeeper(store, clock, LayoutRecord(shards), self._topics_changed, rules)
+        self._registry = RegistryKeeper(
+            store,
+            clock,
+            LayoutRecord(shards),
+            self._topics_changed,
+            rules,
+            lambda: self._is_store_newer,
+            self._capacity.storage_append_timeout_ms,
+        )
         self._telling: set[asyncio.Task[None]] = set()
-        self.carriers = Carriers()
-        self.newcomers = Newcomers(clock)
+        self.connections = ConnectionRegistry()
+        self._arrivals = Arrivals(clock)
         self._deletions = Deletions(self._registry, clock, self._deletions_seen)
         self.view = GroupView(lambda: self._registry.registry.topics)
         self._inquiries = Inquiries(
@@ -99,19 +136,26 @@ class Service:
             self.view.owners,
             preview_size_max,
         )
-        workshop = Workshop(
+        self._shard_of = lru_cache(maxsize=65_536)(lambda group_id: shard_of_group(group_id, shards))
+        deps = ShardDependencies(
             store=store,
             clock=clock,
             timers=self._timers,
             view=self.view,
             observer=observer,
-            carriers=self.carriers,
-            moment=self._moment,
+            arrivals=self._arrivals,
+            connections=self.connections,
+            rules=rules,
+            shard_of=lambda group_id: shard_of_group(group_id, shards),
+            is_store_newer=lambda: self._is_store_newer,
+            decision_context=self._decision_context,
             parked=self._parked,
             refuse_to_park=self._refuse_to_park,
+            append_timeout_ms=self._capacity.storage_append_timeout_ms,
+            metadata_grew=self._metadata_grew,
+            endings=Endings(),
         )
-        self._shards = [Shard(number, workshop) for number in range(shards)]
-        self._shard_of = lru_cache(maxsize=65_536)(lambda group_id: shard_of_group(group_id, shards))
+        self._shards = [Shard(number, deps) for number in range(shards)]
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -122,6 +166,7 @@ class Service:
         StoredDataInvalid where the registry cannot be read.
         """
         self.phase = Phase.LOADING
+        await self._follow_format()
         await self._registry.open()
         ours = [shard for shard in self._shards if self._ownership.owner_of(shard.number) == self._address]
         await asyncio.gather(*(shard.open() for shard in ours if self.phase is Phase.LOADING))
@@ -130,6 +175,20 @@ class Service:
             self._deletions.wake()
         failed = sum(shard.state is ShardState.FAILED for shard in ours)
         logger.info("%d shards and %d groups loaded, %d shards failed", len(ours), len(self.view.summaries), failed)
+
+    async def _follow_format(self) -> None:
+        """However long the store cannot be reached. Raises StoredDataInvalid for one that is not to be touched."""
+        backoff = Backoff()
+        while self.phase is Phase.LOADING:
+            try:
+                self._is_store_newer = await follow_format(self._store, format_of(self._release))
+            except StoredDataInvalid:
+                raise
+            except StorageError as error:
+                logger.error("the format of the store cannot be looked at: %s", error)
+                await sleep(self.clock, backoff.wait_ms(self.clock.now_ms()))
+            else:
+                return
 
     async def drain(self) -> None:
         """Stop: refuse new calls, answer those that wait, finish the appends under way, give everything up."""
@@ -144,6 +203,28 @@ class Service:
         self._timers.close()
         self.phase = Phase.STOPPED
 
+    def condition(self) -> Condition:
+        """What the node can do now. Cost: a look at each shard."""
+        found = [shard.state for shard in self._shards]
+        unavailable = (shard.why_unavailable() for shard in self._shards)
+        return Condition(
+            self.phase,
+            {state: found.count(state) for state in ShardState},
+            tuple(shard for shard in unavailable if shard is not None),
+            sum(len(shard.damaged) for shard in self._shards),
+            self._registry.stray_count + sum(shard.stray_count for shard in self._shards),
+            len(self._registry.registry.unreadable),
+            self._registry.passed_over_count + sum(len(shard.passed_over) for shard in self._shards),
+            append_age_ms=self._append_age_ms(),
+            metadata_bytes=self.metadata_bytes,
+            store=self._store.status,
+        )
+
+    def _append_age_ms(self) -> int:
+        began = (*(shard.append_since_ms for shard in self._shards), self._registry.append_since_ms)
+        now_ms = self.clock.now_ms()
+        return max((now_ms - since_ms for since_ms in began if since_ms is not None), default=0)
+
     # --- groups ------------------------------------------------------------------------------------------------------
 
     async def call(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure:
@@ -152,10 +233,11 @@ class Service:
         An answer that rests on a write comes when the write is durable; one that has to wait for other members comes
         at the latest when the longest wait is over.
         """
-        answer = self.ask(group_id, request, host=host)
-        if self.carriers and not is_refusal(answer):
-            # What was called on a session until now calls elsewhere.
-            self.carriers.drop(group_id, getattr(request, "member_id", ""))
+        if isinstance(request, DeleteGroupRequest):
+            shard = self._shards[self._shard_of(group_id)]
+            if group_id in shard.damaged:
+                return await shard.delete_damaged(group_id)
+        answer = self.ask(group_id, request, host=host, connection=None)
         if isinstance(answer, Waiting):
             waiting, future = answer, asyncio.get_running_loop().create_future()
             waiting.on_answer = partial(_hand_over, future)
@@ -164,15 +246,35 @@ class Service:
             except asyncio.CancelledError:
                 waiting.hang_up()
                 raise
-        if self.carriers and isinstance(answer, m.LeaveAnswer):
-            self.carriers.forget_who_left(group_id, answer)
-        return self.view.with_lag(answer) if isinstance(answer, m.DescribeAnswer) else answer
+        if isinstance(answer, m.DescribeAnswer) and not isinstance(answer, LargeDescription):
+            return self.view.with_lag(answer)
+        return answer
 
-    def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | Waiting:
+    def ask(
+        self, group_id: str, request: GroupRequest, *, host: str, connection: MemberConnection | None
+    ) -> GroupAnswer | Failure | Waiting:
         """The same without a task: the answer where it is there at once, or the call that waits for it.
 
-        Who gets a call that waits sets its `on_answer` before anything else happens, or hangs it up.
+        Who gets a call that waits sets its `on_answer` before anything else happens, or hangs it up. `connection`: the
+        connection that carries the members that call on it; None where none does. Whichever way a call comes, it comes
+        through here, and so who carries its member is known.
         """
+        connections = self.connections
+        if connection is not None and not connections.has_room(connection, group_id, request):
+            detail = "The channel carries members of as many groups as it may"
+            return over_limit("channel_groups_max", connection.groups_max, detail)
+        answer = self._ask_group(group_id, request, host)
+        if isinstance(answer, Waiting):
+            answer.before_answer = partial(connections.answered, group_id, request, connection)
+            if connection is None:
+                # A turn later: who is made to leave hears first, on its channel, of the rebalance that begins with it.
+                answer.before_answer = partial(asyncio.get_running_loop().call_soon, answer.before_answer)
+            connections.asked(group_id, request, None, connection)
+        elif connection is not None or connections:
+            connections.asked(group_id, request, answer, connection)
+        return answer
+
+    def _ask_group(self, group_id: str, request: GroupRequest, host: str) -> GroupAnswer | Failure | Waiting:
         if self.phase in _NOT_SERVING:
             return _not_serving(self.phase)
         shard = self._shards[self._shard_of(group_id)]
@@ -180,28 +282,64 @@ class Service:
             refusal = self._refuse_to_create()
             if refusal is not None:
                 return refusal
-        lane = shard.lane(group_id)
-        if lane is None:
+        executor = shard.executor(group_id)
+        if executor is None:
             return self._answer_unloaded(shard, group_id, request)
-        if len(lane) >= self._capacity.group_mailbox_max:
+        if len(executor) >= self._capacity.group_mailbox_max:
             limit = self._capacity.group_mailbox_max
             return over_limit("group_mailbox_max", limit, "Too many calls of this group wait to be worked on")
+        if isinstance(request, m.JoinRequest):
+            refusal = executor.refuse_metadata(request, self.metadata_bytes, self._capacity.node_metadata_max_bytes)
+            if refusal is not None:
+                return refusal
         # A system call; only who has no id yet is given one.
         random_part = self._draw_id() if isinstance(request, m.JoinRequest) and not request.member_id else ""
-        return lane.call(Call(next(self._call_ids), request, host, random_part))
+        return executor.call(Call(next(self._call_ids), request, host, random_part))
 
-    def end_session(self, carrier: Carrier, *, by_client: bool) -> None:
-        """The carrier is gone. Ended by its client's side, the members it carried have their grace to come back.
+    def waiting(self, group_id: str, member_id: str) -> AbstractContextManager[None]:
+        """A request of the member has come, and waits as long as this is entered."""
+        return self._arrivals.waiting(group_id, member_id)
+
+    def carried_count(self, connection: MemberConnection) -> int:
+        """How many members the channel carries."""
+        return self.connections.count_of(connection)
+
+    def end_channel(self, connection: MemberConnection, *, by_client: bool) -> None:
+        """The connection is gone. Ended by its client's side, the members it carried have their grace to come back.
 
         In one go, for a member that comes back is to find its loss told already.
         """
-        for group_id, member_id in self.carriers.release(carrier):
-            if by_client:
-                self._shards[self._shard_of(group_id)].lose_member(group_id, member_id)
+        lost = self.connections.release(connection)
+        if by_client:
+            each(lost, lambda place: self._shards[self._shard_of(place[0])].lose_member(*place))
 
-    async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
-        """Many heartbeats, each answered for itself, in order."""
-        return await beat_all(request, partial(self.ask, host=host))
+    def refuse_assignments(self, group_id: str) -> Failure | None:
+        """Why a leader's large sync would be read in vain; None where the group may be waiting for one."""
+        if self.phase in _NOT_SERVING:
+            return _not_serving(self.phase)
+        shard = self._shards[self._shard_of(group_id)]
+        executor = shard.executors.get(group_id)
+        if shard.state is ShardState.ACTIVE and not shard.knows(group_id):
+            return rebalance.refuse_assignments(Group(group_id))
+        if shard.state is ShardState.ACTIVE and executor is not None:
+            return executor.refuse_assignments()
+        answer = self._answer_unloaded(shard, group_id, m.SyncRequest(generation_id=0, member_id=""))
+        assert isinstance(answer, Failure), "a shard that is not loaded answers no sync"
+        return answer
+
+    def ends(self, topic: str) -> Mapping[int, int]:
+        """The end of each partition of the topic that was reported."""
+        return self.view.ends(topic)
+
+    async def beat(
+        self,
+        request: m.HeartbeatsRequest,
+        *,
+        host: str,
+        give_way: Callable[[], Awaitable[None]] = _A_TURN,
+    ) -> m.HeartbeatsAnswer:
+        """Many heartbeats, each answered for itself, in order. Others have their turn while `give_way` is awaited."""
+        return await beat_all(request, partial(self.ask, host=host, connection=None), give_way)
 
     def _refuse_to_create(self) -> Failure | None:
         """Whether there is room for one more group. Those that are there go on, whatever their number."""
@@ -209,6 +347,9 @@ class Service:
         if sum(shard.group_count for shard in self._shards) < limit:
             return None
         return over_limit("groups_max", limit, "The node has as many groups as it may have", field="group_id")
+
+    def _metadata_grew(self, delta_bytes: int) -> None:
+        self.metadata_bytes += delta_bytes
 
     def _answer_unloaded(self, shard: Shard, group_id: str, request: GroupRequest) -> GroupAnswer | Failure:
         shard.hear_of_member(group_id, getattr(request, "member_id", ""))
@@ -221,6 +362,8 @@ class Service:
         if owner != self._address:
             detail = f"The group is coordinated by node {owner.node_id!r}."
             return Failure(ErrorCode.NOT_COORDINATOR, detail, node_id=owner.node_id, url=owner.url)
+        if group_id in shard.damaged:
+            return shard.damaged[group_id].refusal()
         if shard.state is ShardState.FAILED:
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's shard cannot be loaded now; try again.")
         if isinstance(request, m.HeartbeatRequest):
@@ -230,7 +373,7 @@ class Service:
 
     def _stateless_refusal(self, group_id: str, request: GroupRequest) -> Failure | None:
         """What the rules refuse whatever there is in the group; asked of one that is empty, and thrown away."""
-        decision = step(Group(group_id), Call(0, request), self._moment())
+        decision = step(Group(group_id), Call(0, request), self._decision_context(NEVER_PAUSED))
         for effect in decision.effects:
             if isinstance(effect, Reply) and isinstance(effect.answer, Failure) and effect.answer.code in _STATELESS:
                 return effect.answer
@@ -256,19 +399,24 @@ class Service:
         )
 
     def list_groups(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer | Failure:
-        """One page of the groups of this node. A list that would not be complete is refused."""
+        """One page of the groups of this node, which of them are shut off, and which shards it knows nothing of.
+
+        Refused while the node starts, and where no shard is served: an empty list would be taken for no groups.
+        """
         if self.phase in _NOT_SERVING:
             return _not_serving(self.phase)
         if request.state is not None and request.state.casefold() not in _STATES:
             detail = f"There is no such state; there are: {', '.join(State)}."
             return Failure(ErrorCode.INVALID_REQUEST, detail, field="state")
-        for shard in self._shards:
-            if shard.state is ShardState.FAILED:
-                detail = f"Shard {shard.number} cannot be loaded: {shard.error}."
-                return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
-        if self.phase is Phase.LOADING or any(shard.state is ShardState.LOADING for shard in self._shards):
+        unavailable = tuple(map(_why_not_listed, self.condition().unavailable))
+        if self.phase is Phase.LOADING:
             return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The groups are being loaded; try again.")
-        return self.view.page(request)
+        if unavailable and not any(shard.state is ShardState.ACTIVE for shard in self._shards):
+            worst = max(unavailable, key=lambda shard: shard.error_code)
+            return Failure(ErrorCode(worst.error_code), worst.detail)
+        damaged = (group for shard in self._shards for group in shard.damaged.values())
+        page = with_damaged(self.view.page(request), request, damaged)
+        return page.model_copy(update={"unavailable_shards": unavailable}) if unavailable else page
 
     # --- assignments -------------------------------------------------------------------------------------------------
 
@@ -283,7 +431,10 @@ class Service:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def list_topics(self, request: m.ListTopicsRequest = _ALL_TOPICS) -> m.ListTopicsAnswer | Failure:
-        """One page of the registered topics, in the order of their names; without a limit, all of them."""
+        """One page of the registered topics, in the order of their names; without a limit, all of them.
+
+        Refused where it would lack one whose record cannot be read: to whoever reads it that topic would be deleted.
+        """
         failure = self._registry_failure()
         if failure is not None:
             return failure
@@ -294,11 +445,11 @@ class Service:
             if topic.startswith(request.prefix) and (request.cursor is None or topic > request.cursor)
         )
         shown = found[: request.limit]
-        return m.ListTopicsAnswer(
-            topics=tuple(topic_answer(registry.topics[topic]) for topic in shown),
-            version=registry.version,
-            next_cursor=shown[-1] if len(found) > len(shown) else None,
-        )
+        for topic in sorted(registry.unreadable):
+            is_after = request.cursor is None or topic > request.cursor
+            if topic.startswith(request.prefix) and is_after and (len(shown) == len(found) or topic < shown[-1]):
+                return _unreadable(topic)
+        return topics_answer(registry, shown, shown[-1] if len(found) > len(shown) else None)
 
     async def put_topic(self, topic: str, request: m.PutTopicRequest) -> m.Topic | Failure:
         """Register a topic, let it grow, or report its end offsets. Answered when it is durable."""
@@ -330,39 +481,53 @@ class Service:
 
     def _topics_changed(self, topics: frozenset[str], listed: frozenset[str]) -> None:
         if listed:
-            self.carriers.tell_all(TopicsListed(tuple(sorted(listed))))
+            self.connections.tell_all(TopicsListed(tuple(sorted(listed))))
         self._deletions.wake()
-        task = asyncio.get_running_loop().create_task(self._tell_subscribers(topics))
+        self._begin_telling(topics)
+
+    def _begin_telling(self, topics: frozenset[str], wait_ms: int = 0) -> None:
+        if self.phase in (Phase.DRAINING, Phase.STOPPED):
+            return
+        task = begin(self._tell_subscribers(topics, wait_ms), lambda: self._begin_telling(topics, TELL_AGAIN_MS))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def _tell_subscribers(self, topics: frozenset[str]) -> None:
+    async def _tell_subscribers(self, topics: frozenset[str], wait_ms: int) -> None:
         """Only groups that are here: one that is being loaded, or will be, compares the counts when it begins.
 
         Of a deletion all are told: whoever does not subscribe to the topic may have committed to it, just now even.
         """
+        if wait_ms:
+            await sleep(self.clock, wait_ms)
         is_deletion = not topics.isdisjoint(self._registry.registry.deleted)
         active = [shard for shard in self._shards if shard.state is ShardState.ACTIVE]
-        lanes = [lane for shard in active for lane in shard.lanes.values()]
-        for number, lane in enumerate(lanes, start=1):
-            summary = self.view.summaries.get(lane.group_id)
-            if is_deletion or summary is None or summary.topics is None or summary.topics & topics:
-                lane.tell(TopicsChanged())
-            if number % SLICE == 0:
+        executors = [executor for shard in active for executor in shard.executors.values()]
+        told = 0
+        for executor in executors:
+            summary = self.view.summaries.get(executor.group_id)
+            subscriptions = None if summary is None else summary.subscriptions
+            told += 1 + len(subscriptions or ()) // SUBSCRIPTIONS_PER_GROUP
+            if is_deletion or subscriptions is None or not all(one.isdisjoint(topics) for one in subscriptions):
+                told += sum(map(len, subscriptions or ())) // TOPICS_PER_GROUP
+                executor.tell(TopicsChanged())
+            if told >= SLICE:
+                told = 0
                 await asyncio.sleep(0)
 
     # --- for the shards ----------------------------------------------------------------------------------------------
 
-    def _moment(self) -> Moment:
-        registry, now_ms = self._registry.registry, self._clock.now_ms()
-        return Moment(
-            now_ms,
+    def _decision_context(self, running: RunningTimeRecord) -> DecisionContext:
+        registry = self._registry.registry
+        return DecisionContext(
+            self.clock.now_ms(),
             self._rules,
             registry.partition_counts,
             registry.topics,
             registry.deleted,
             registry.deletions,
-            self.newcomers.are_there(now_ms),
+            running,
+            registry.unreadable,
+            registry.generation_floor,
         )
 
     def _refuse_to_park(self) -> Failure | None:
@@ -388,6 +553,22 @@ _NOT_SERVING = frozenset({Phase.STARTING, Phase.DRAINING, Phase.STOPPED})
 
 def _not_serving(phase: Phase) -> Failure:
     return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The node is {phase}.")
+
+
+def _why_not_listed(shard: UnavailableShard) -> m.UnavailableShard:
+    if shard.state is ShardState.FAILED:
+        code, detail = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Shard {shard.number} cannot be loaded: {shard.error}."
+    else:
+        code, detail = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"Shard {shard.number} is being loaded; try again."
+    return m.UnavailableShard(shard=shard.number, error_code=code, error_name=code.name, detail=detail)
+
+
+def _unreadable(topic: str) -> Failure:
+    detail = (
+        f"The stored record of topic {topic!r} is damaged, and a list without it would say that the topic is gone. Put"
+        " the topic anew with its partitions, or delete it; groups go on with what they know."
+    )
+    return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
 
 
 def _stopping() -> Failure:

@@ -1,63 +1,63 @@
-"""A shard on this node: its space, its writer, and the lanes of its groups.
+"""A shard on this node: its keyspace, its writer, and the executors of its groups.
 
 Absent — not ours, or not yet taken. Calls: NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, by who owns it.
     Leaves by: `open` → Loading.
-Loading — the space is being acquired and its groups read. Calls: COORDINATOR_LOAD_IN_PROGRESS, heartbeats NONE.
+Loading — the keyspace is being acquired and its groups read. Calls: COORDINATOR_LOAD_IN_PROGRESS, heartbeats NONE.
     Leaves by: all groups are there → Active; an error of the store → Failed.
 Active — groups are served. A group whose append failed is read anew on its own, and is Loading meanwhile.
-    Leaves by: the space is lost, or in doubt → Failed; `close` → Absent.
+    Leaves by: the keyspace is lost, or in doubt → Failed; `close` → Absent.
 Failed — waits to try again, longer each time. Calls: COORDINATOR_NOT_AVAILABLE. Leaves by: → Loading.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
-from coordinator.core.commands import ConnectionLost, GroupLoaded, Moment
-from coordinator.core.effects import Event, Failure, GroupUnloaded
-from coordinator.core.group import Group
-from coordinator.runtime.batch import LaneBatch
-from coordinator.runtime.carriers import Carriers
-from coordinator.runtime.clock import Backoff, Clock, sleep
-from coordinator.runtime.lane import Lane
-from coordinator.runtime.loading import StoredGroup, stored_groups
-from coordinator.runtime.observer import Observer
-from coordinator.runtime.pieces import cut_anywhere
-from coordinator.runtime.timers import Timers
-from coordinator.runtime.view import GroupView
-from coordinator.runtime.writer import Writer
-from coordinator.storage.codec import encode, group_prefix
-from coordinator.storage.contract import (
+from rallypoint.coordinator.core.commands import ConnectionLost, DecisionContext, GroupLoaded, Rules
+from rallypoint.coordinator.core.effects import Event, Failure, GroupUnloaded
+from rallypoint.coordinator.core.group import Group
+from rallypoint.coordinator.core.records import RunningTimeRecord
+from rallypoint.coordinator.runtime.arrivals import Arrivals
+from rallypoint.coordinator.runtime.batch import GroupBatch
+from rallypoint.coordinator.runtime.chunks import cut_anywhere
+from rallypoint.coordinator.runtime.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.condition import ShardState, UnavailableShard
+from rallypoint.coordinator.runtime.connection_registry import ConnectionRegistry
+from rallypoint.coordinator.runtime.damage import DamagedGroup, StrayRecord
+from rallypoint.coordinator.runtime.endings import Endings
+from rallypoint.coordinator.runtime.faults import begin, each
+from rallypoint.coordinator.runtime.group_executor import GroupExecutor
+from rallypoint.coordinator.runtime.loading import Found, StoredGroup, stored_groups
+from rallypoint.coordinator.runtime.observer import Observer
+from rallypoint.coordinator.runtime.running_time import RunningTime, stored_running_time
+from rallypoint.coordinator.runtime.timers import Timers
+from rallypoint.coordinator.runtime.view import GroupView
+from rallypoint.coordinator.runtime.writer import Writer
+from rallypoint.coordinator.storage.codec import encode, group_prefix
+from rallypoint.coordinator.storage.contract import (
     BatchLimits,
     BatchTooLarge,
     Fenced,
-    Space,
+    Keyspace,
     StorageError,
     Store,
     Write,
-    shard_space,
+    shard_keyspace,
 )
-from protocol.errors import ErrorCode
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
 SLICE = 50
 """Groups that are started in one go after a load, before others have their turn."""
+STORED_PER_GROUP = 10
+"""Members and offsets of a group that takes as long to go on as two small ones."""
 
 logger = logging.getLogger(__name__)
 
 
-class ShardState(StrEnum):
-    """See the module's docstring."""
-
-    ABSENT = "Absent"
-    LOADING = "Loading"
-    ACTIVE = "Active"
-    FAILED = "Failed"
-
-
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class ShardDependencies:
     """What all shards of a node share."""
 
     store: Store
@@ -65,24 +65,36 @@ class Workshop:
     timers: Timers
     view: GroupView
     observer: Observer
-    carriers: Carriers
-    moment: Callable[[], Moment]
+    arrivals: Arrivals
+    connections: ConnectionRegistry
+    rules: Rules
+    shard_of: Callable[[str], int]
+    is_store_newer: Callable[[], bool]
+    decision_context: Callable[[RunningTimeRecord], DecisionContext]
     parked: Callable[[int], None]
     refuse_to_park: Callable[[], Failure | None]
+    append_timeout_ms: int
+    metadata_grew: Callable[[int], None]
+    endings: Endings
 
 
 class Shard:
-    """One shard. It is what its lanes know as their host."""
+    """One shard. It is what its executors know as their host."""
 
-    def __init__(self, number: int, workshop: Workshop) -> None:
+    def __init__(self, number: int, deps: ShardDependencies) -> None:
         self.number = number
         self.state = ShardState.ABSENT
-        self.error: str | None = None
-        self.lanes: dict[str, Lane] = {}
-        self._workshop = workshop
+        self.error: Exception | None = None
+        self._is_listed = False
+        self.executors: dict[str, GroupExecutor] = {}
+        self.damaged: dict[str, DamagedGroup] = {}
+        self.stray_count = 0
+        self.passed_over: set[bytes] = set()
+        self._deps = deps
         self._is_closed = False
-        self._space: Space | None = None
+        self._keyspace: Keyspace | None = None
         self._writer: Writer | None = None
+        self._running: RunningTime | None = None
         self._opening: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         self._open_backoff = Backoff()
@@ -90,6 +102,7 @@ class Shard:
         self._reload_backoff = Backoff()
         self._large: set[asyncio.Task[None]] = set()
         self._lost: dict[str, dict[str, None]] = {}
+        self._deleting: dict[str, asyncio.Task[m.DeletedGroup | Failure]] = {}
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -100,7 +113,7 @@ class Shard:
         await self._tried.wait()
 
     async def close(self, failure: Failure) -> None:
-        """Answer what waits, finish the append under way, give the space up. It is not opened again."""
+        """Answer what waits, finish the append under way, give the keyspace up. It is not opened again."""
         self.state = ShardState.ABSENT
         self._is_closed = True
         self._lost.clear()
@@ -110,55 +123,77 @@ class Shard:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._reloads.clear()
         self._tried.set()
-        for lane in self.lanes.values():
-            lane.close(failure)
-        await asyncio.gather(*self._large, return_exceptions=True)
+        each(
+            list(self.executors.values()),
+            lambda executor: executor.close(failure),
+            lambda executor: executor.end(failure),
+        )
+        await asyncio.gather(*self._large, *self._deleting.values(), return_exceptions=True)
         if self._writer is not None:
             await self._writer.finish()
-        self._forget_lanes()
+        # What a step of thousands of members has made comes out in slices.
+        for executor in list(self.executors.values()):
+            await executor.finish()
+        await self._deps.endings.finish()
+        self._forget_executors()
         await self._release()
 
     async def _release(self) -> None:
-        space, self._space = self._space, None
-        if space is not None:
+        keyspace, self._keyspace = self._keyspace, None
+        if keyspace is not None:
             try:
-                await space.release()
+                await keyspace.release()
             except StorageError as error:
                 # It was lost already, or nobody can be told; either way it is not ours any more.
                 logger.warning("shard %d was not released: %s", self.number, error)
 
-    def lane(self, group_id: str) -> Lane | None:
-        """The group's lane, made where the group is not there yet; None while the group is being loaded."""
-        lane = self.lanes.get(group_id)
-        if lane is None and self.state is ShardState.ACTIVE and group_id not in self._reloads:
-            lane = self.lanes[group_id] = Lane(Group(group_id), self)
-        return lane if self.state is ShardState.ACTIVE else None
+    def executor(self, group_id: str) -> GroupExecutor | None:
+        """The group's executor, made where the group is not there yet; None while it is being loaded, or is shut
+        off.
+        """
+        executor = self.executors.get(group_id)
+        if executor is None and self.state is ShardState.ACTIVE and not self.knows(group_id):
+            executor = self.executors[group_id] = GroupExecutor(Group(group_id), self)
+        return executor if self.state is ShardState.ACTIVE else None
+
+    def why_unavailable(self) -> UnavailableShard | None:
+        """Why its groups are not served, or cannot be listed yet; None where they are, and where it is not ours."""
+        if self.state is ShardState.ABSENT or (self.state is ShardState.ACTIVE and self._is_listed):
+            return None
+        state = ShardState.LOADING if self.state is ShardState.ACTIVE else self.state
+        if self.error is None:
+            return UnavailableShard(self.number, state)
+        kind = type(self.error).__name__
+        return UnavailableShard(self.number, state, str(self.error) or kind, kind)
 
     def has_seen_deletions(self, version: int) -> bool:
-        """Every group of the shard has, and none is being read that might not have; see `Lane.has_seen_deletions`."""
+        """Every group of the shard has, and none is being read, or is shut off, that might not have; see
+        `GroupExecutor.has_seen_deletions`.
+        """
         return (
             self.state is ShardState.ACTIVE
             and not self._reloads
-            and all(lane.has_seen_deletions(version) for lane in self.lanes.values())
+            and not self.damaged
+            and all(executor.has_seen_deletions(version) for executor in self.executors.values())
         )
 
     @property
     def group_count(self) -> int:
-        """Groups that are here, being made, or being read anew."""
-        return len(self.lanes) + len(self._reloads)
+        """Groups that are here, being made, or being read anew. One that is shut off takes no room from others."""
+        return len(self.executors) + len(self._reloads)
 
     def knows(self, group_id: str) -> bool:
         """Whether the group is one of those; never of one that is not loaded yet."""
-        return group_id in self.lanes or group_id in self._reloads
+        return group_id in self.executors or group_id in self._reloads or group_id in self.damaged
 
     def lose_member(self, group_id: str, member_id: str) -> None:
         """The member's connection is lost. A group that is being loaded is told so before anything else, unless the
         member is heard of until then.
         """
         if self.state is ShardState.ACTIVE and group_id not in self._reloads:
-            lane = self.lanes.get(group_id)
-            if lane is not None:
-                lane.tell(ConnectionLost(member_id))
+            executor = self.executors.get(group_id)
+            if executor is not None:
+                executor.tell(ConnectionLost(member_id))
         elif self.state is not ShardState.ABSENT:
             self._lost.setdefault(group_id, {})[member_id] = None
 
@@ -167,17 +202,21 @@ class Shard:
         if self._lost:
             self._lost.get(group_id, {}).pop(member_id, None)
 
-    def _tell_losses(self, lane: Lane) -> None:
-        for member_id in self._lost.pop(lane.group_id, ()):
-            lane.put(ConnectionLost(member_id))
+    def _tell_losses(self, executor: GroupExecutor) -> None:
+        for member_id in self._lost.pop(executor.group_id, ()):
+            executor.put(ConnectionLost(member_id))
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def _begin_opening(self, wait_ms: int) -> None:
-        self._opening = asyncio.get_running_loop().create_task(self._open(wait_ms))
+        self._opening = begin(self._open(wait_ms), self._open_again)
+
+    def _open_again(self) -> None:
+        if not self._is_closed:
+            self._begin_opening(self._open_backoff.wait_ms(self._deps.clock.now_ms()))
 
     async def _open(self, wait_ms: int) -> None:
-        clock = self._workshop.clock
+        clock = self._deps.clock
         while self.state is not ShardState.ACTIVE:
             if wait_ms:
                 await sleep(clock, wait_ms)
@@ -189,50 +228,86 @@ class Shard:
                 logger.error(
                     "shard %d cannot be loaded: %s", self.number, error, exc_info=not isinstance(error, StorageError)
                 )
-                self._forget_lanes()
+                self._forget_executors()
                 self.state = ShardState.FAILED
-                self.error = str(error) or type(error).__name__
+                self.error = error
                 wait_ms = self._open_backoff.wait_ms(clock.now_ms())
             self._tried.set()
 
     async def _load(self) -> None:
         await self._release()
-        space = self._space = await self._workshop.store.acquire(shard_space(self.number))
+        keyspace = self._keyspace = await self._deps.store.acquire(shard_keyspace(self.number))
         leftovers: list[Write] = []
-        async for groups in stored_groups(space, b""):
-            for stored in groups:
-                self._add_lane(stored)
-                leftovers.extend(encode(record) for record in stored.leftovers)
+        stored_time = await stored_running_time(keyspace, of_newer_minor=self._deps.is_store_newer())
+        running = self._running = RunningTime(stored_time, self._deps.clock.now_ms(), self._deps.rules)
+        async for page in self._stored(keyspace, b""):
+            for found in page:
+                if await self._take(found) is not None and isinstance(found, StoredGroup):
+                    leftovers.extend(encode(record) for record in found.leftovers)
             # An engine that never waits must not keep the others from their turn.
             await asyncio.sleep(0)
-        for batch in cut_anywhere(leftovers, space.limits):
-            await space.append(batch)
-        self._writer = Writer(space, self._lose)
+        if self.executors:
+            leftovers.append(running.first_write())
+        for batch in cut_anywhere(leftovers, keyspace.limits):
+            await keyspace.append(batch)
+        self._writer = Writer(keyspace, self._lose, self._deps.clock.now_ms)
         self.error = None
-        ended = [lane for lane in self.lanes.values() if not lane.takes_calls]
+        ended = [executor for executor in self.executors.values() if not executor.takes_calls]
         self.state = ShardState.ACTIVE
-        for lane in self.lanes.values() if self._lost else ():
-            self._tell_losses(lane)
+        for executor in self.executors.values() if self._lost else ():
+            self._tell_losses(executor)
         self._lost.clear()
-        for lane in ended:
-            self.lane_failed(lane)
-        await self._start_lanes()
+        for executor in ended:
+            self.executor_failed(executor)
+        await self._start_executors()
 
-    def _add_lane(self, stored: StoredGroup) -> Lane:
-        lane = self.lanes[stored.group_id] = Lane(stored.restore(), self, first=GroupLoaded())
-        return lane
+    def _stored(self, keyspace: Keyspace, prefix: bytes) -> AsyncIterator[list[Found]]:
+        return stored_groups(keyspace, prefix, self._is_here, of_newer_minor=self._deps.is_store_newer())
 
-    async def _start_lanes(self) -> None:
+    def _is_here(self, group_id: str) -> bool:
+        return self._deps.shard_of(group_id) == self.number
+
+    async def _take(self, found: Found) -> GroupExecutor | None:
+        """Let a group in, by its new executor; or shut it off. What is neither is counted, and left as it is."""
+        if isinstance(found, StoredGroup):
+            try:
+                group = await found.restore()
+            except Exception as fault:
+                logger.exception("group %r cannot be made of what is stored", found.group_id)
+                found = DamagedGroup(found.group_id, f"no group can be made of its records: {fault!r}")
+            else:
+                executor = self.executors[found.group_id] = GroupExecutor(group, self, first=GroupLoaded())
+                return executor
+        if isinstance(found, DamagedGroup):
+            logger.error("group %r is shut off: %s", found.group_id, found.reason)
+            self.damaged[found.group_id] = found
+        elif isinstance(found, StrayRecord):
+            logger.error("shard %d: %s; it is left as it is", self.number, found.reason)
+            self.stray_count += 1
+        else:
+            self.passed_over.add(found.key)
+        return None
+
+    async def _start_executors(self) -> None:
         """Let each group go on from its records. A call that comes first starts its group itself."""
-        for number, lane in enumerate(list(self.lanes.values()), start=1):
-            lane.go_on()
-            if number % SLICE == 0:
+        begun = 0
+        for executor in list(self.executors.values()):
+            weight = 1 + executor.stored_count // STORED_PER_GROUP
+            begun += weight
+            if begun > SLICE:
+                begun = weight
                 await asyncio.sleep(0)
+            executor.go_on()
+        self._is_listed = True
 
-    def _forget_lanes(self) -> None:
-        for group_id in self.lanes:
-            self._workshop.view.forget(group_id)
-        self.lanes.clear()
+    def _forget_executors(self) -> None:
+        for group_id in self.executors:
+            self._deps.view.forget(group_id)
+        self.executors.clear()
+        self.damaged.clear()
+        self.stray_count = 0
+        self.passed_over.clear()
+        self._is_listed = False
 
     # --- losing it ---------------------------------------------------------------------------------------------------
 
@@ -241,25 +316,25 @@ class Shard:
         logger.error("shard %d is dropped: %s (%s)", self.number, error, type(error).__name__)
         code = ErrorCode.NOT_COORDINATOR if isinstance(error, Fenced) else ErrorCode.COORDINATOR_NOT_AVAILABLE
         failure = Failure(code, "The shard was lost and is loaded anew; find the coordinator and try again.")
-        for lane in list(self.lanes.values()):
-            lane.end(failure)
-        for group_id in (*self.lanes, *self._reloads):
-            self.observe(GroupUnloaded(group_id))
-        self._forget_lanes()
+        each(list(self.executors.values()), lambda executor: executor.end(failure))
+        each((*self.executors, *self._reloads), lambda group_id: self.observe(GroupUnloaded(group_id)))
+        self._forget_executors()
         for task in self._reloads.values():
             task.cancel()
         self._reloads.clear()
         for large in self._large:
             large.cancel()
+        for deleting in self._deleting.values():
+            deleting.cancel()
         if self._is_closed:
             return
         self.state = ShardState.FAILED
-        self.error = str(error)
+        self.error = error
         if self._opening is not None:
             self._opening.cancel()
-        self._begin_opening(self._open_backoff.wait_ms(self._workshop.clock.now_ms()))
+        self._open_again()
 
-    # --- host of its lanes -------------------------------------------------------------------------------------------
+    # --- host of its executors ----------------------------------------------------------------------------------------
 
     @property
     def limits(self) -> BatchLimits:
@@ -269,73 +344,116 @@ class Shard:
 
     @property
     def timers(self) -> Timers:
-        """Where lanes set their timers."""
-        return self._workshop.timers
+        """Where executors set their timers."""
+        return self._deps.timers
 
-    def moment(self) -> Moment:
+    @property
+    def append_timeout_ms(self) -> int:
+        """For how long calls wait for an append."""
+        return self._deps.append_timeout_ms
+
+    @property
+    def append_since_ms(self) -> int | None:
+        """When the append that is under way began; None where none is."""
+        return None if self._writer is None else self._writer.append_since_ms
+
+    def now_ms(self) -> int:
+        """The present instant."""
+        return self._deps.clock.now_ms()
+
+    def decision_context(self) -> DecisionContext:
         """When, and under what, a step is decided."""
-        return self._workshop.moment()
-
-    def append(self, batch: LaneBatch) -> None:
-        """Store the batch, and settle it. One that is large goes beside the writer, piece by piece."""
+        assert self._running is not None
         assert self._writer is not None
+        context = self._deps.decision_context(self._running.record)
+        self._running.goes_on(context.now_ms, self._writer)
+        return context
+
+    def append(self, batch: GroupBatch) -> None:
+        """Store the batch, and settle it. One that is large goes beside the writer, chunk by chunk."""
+        assert self._running is not None
+        assert self._writer is not None
+        self._running.is_stored_to(self._deps.clock.now_ms(), self._writer)
         if batch.is_large:
-            task = asyncio.get_running_loop().create_task(self._store_large(batch, self._writer))
+            task = begin(self._store_large(batch, self._writer), batch.give_up)
             self._large.add(task)
             task.add_done_callback(self._large.discard)
         else:
             self._writer.submit(batch)
 
-    async def _store_large(self, batch: LaneBatch, writer: Writer) -> None:
-        """Other groups' batches go between the pieces; the next step of this group waits for the last one."""
+    async def _store_large(self, batch: GroupBatch, writer: Writer) -> None:
+        """Other groups' batches go between the chunks; the next step of this group waits for the last one."""
         try:
             error = await writer.store(await batch.cut(writer.limits))
         except BatchTooLarge as too_large:
             error = too_large
-        except Exception:
-            batch.give_up()
-            return
         batch.settle(error)
 
     def observe(self, event: Event) -> None:
         """Something happened, and may be known."""
-        self._workshop.view.event(event)
-        self._workshop.observer.event(event)
-        self._workshop.carriers.event(event)
+        self._deps.view.event(event)
+        self._deps.observer.event(event)
+        self._deps.connections.event(event)
+
+    def heard_at_ms(self, group_id: str, member_id: str) -> int | None:
+        """When the last came of what waits for its turn: a request of the member, or anything behind one on the
+        connection that carries it, which may be its heartbeat.
+        """
+        request_ms = self._deps.arrivals.last_ms(group_id, member_id)
+        connection = self._deps.connections.connection_of(group_id, member_id)
+        connection_ms = None if connection is None else connection.heard_at_ms
+        return max((ms for ms in (request_ms, connection_ms) if ms is not None), default=None)
 
     def refuse_to_park(self) -> Failure | None:
         """Why no more calls can be held back; None where they can."""
-        return self._workshop.refuse_to_park()
+        return self._deps.refuse_to_park()
 
     def parked(self, delta: int) -> None:
         """So many more calls are held back."""
-        self._workshop.parked(delta)
+        self._deps.parked(delta)
 
-    def lane_forgettable(self, lane: Lane) -> None:
+    def metadata_grew(self, delta_bytes: int) -> None:
+        """What members say takes so much more memory."""
+        self._deps.metadata_grew(delta_bytes)
+
+    def settle_ended(self, settle: Callable[[], None]) -> None:
+        """Settle a call of a group that has ended, now or as soon as others had their turn."""
+        self._deps.endings.add(settle)
+
+    def executor_forgettable(self, executor: GroupExecutor) -> None:
         """Nothing is in the group: it is made anew if somebody asks for it."""
-        if self.lanes.get(lane.group_id) is lane:
-            del self.lanes[lane.group_id]
-            self._workshop.view.forget(lane.group_id)
+        if self.executors.get(executor.group_id) is executor:
+            del self.executors[executor.group_id]
+            self._deps.view.forget(executor.group_id)
 
-    def lane_failed(self, lane: Lane) -> None:
+    def executor_failed(self, executor: GroupExecutor) -> None:
         """The group is ahead of the store, or in disorder: read it anew, whether somebody asks for it or not.
 
-        Its members must be able to expire, so this does not wait for a call. While the shard is Loading the lane stays
-        until the load is through: no call can meet it, and without it a call after the load would find a group of
+        Its members must be able to expire, so this does not wait for a call. While the shard is Loading the executor
+        stays until the load is through: no call can meet it, and without it a call after the load would find a group of
         which nothing is stored. In a shard that is given up, nobody asks for it any more.
         """
-        if self.lanes.get(lane.group_id) is not lane or self.state is ShardState.LOADING:
+        if self.executors.get(executor.group_id) is not executor or self.state is ShardState.LOADING:
             return
-        del self.lanes[lane.group_id]
+        del self.executors[executor.group_id]
         if self.state is not ShardState.ACTIVE:
-            self._workshop.view.forget(lane.group_id)
+            self._deps.view.forget(executor.group_id)
         else:
-            wait_ms = self._reload_backoff.wait_ms(self._workshop.clock.now_ms())
-            self._reloads[lane.group_id] = asyncio.get_running_loop().create_task(self._reload(lane.group_id, wait_ms))
+            self._begin_reload(executor.group_id)
+
+    def _begin_reload(self, group_id: str) -> None:
+        if not self._is_closed:
+            wait_ms = self._reload_backoff.wait_ms(self._deps.clock.now_ms())
+            self._reloads[group_id] = begin(self._reload(group_id, wait_ms), lambda: self._reload_again(group_id))
+
+    def _reload_again(self, group_id: str) -> None:
+        """The reload met a fault. The group's executor is not there unless the reload was through with it."""
+        if group_id in self._reloads:
+            self._begin_reload(group_id)
 
     async def _reload(self, group_id: str, wait_ms: int) -> None:
         while True:
-            await sleep(self._workshop.clock, wait_ms)
+            await sleep(self._deps.clock, wait_ms)
             try:
                 found = await self._read_and_sweep(group_id)
                 break
@@ -344,23 +462,59 @@ class Shard:
                 return
             except StorageError as error:
                 logger.error("group %r cannot be loaded anew: %s", group_id, error)
-                wait_ms = self._reload_backoff.wait_ms(self._workshop.clock.now_ms())
-        del self._reloads[group_id]
-        self._workshop.view.forget(group_id)
+                wait_ms = self._reload_backoff.wait_ms(self._deps.clock.now_ms())
+        self._deps.view.forget(group_id)
         self.observe(GroupUnloaded(group_id))
-        for stored in found:
-            lane = self._add_lane(stored)
-            self._tell_losses(lane)
-            lane.go_on()
+        executors = [executor for one in found if (executor := await self._take(one)) is not None]
+        # Not before the executors are there: a call would make one of which nothing is stored.
+        del self._reloads[group_id]
+        for executor in executors:
+            self._tell_losses(executor)
+            executor.go_on()
         self._lost.pop(group_id, None)
 
-    async def _read_and_sweep(self, group_id: str) -> list[StoredGroup]:
+    async def _read_and_sweep(self, group_id: str) -> list[Found]:
         """The group as it is stored, when nothing is left in the store that does not count."""
-        assert self._space is not None
+        assert self._keyspace is not None
         assert self._writer is not None
-        found = [stored async for groups in stored_groups(self._space, group_prefix(group_id)) for stored in groups]
-        leftovers = [encode(record) for stored in found for record in stored.leftovers]
+        found = [one async for page in self._stored(self._keyspace, group_prefix(group_id)) for one in page]
+        stored = [group for group in found if isinstance(group, StoredGroup)]
+        leftovers = [encode(record) for group in stored for record in group.leftovers]
         error = await self._writer.store(cut_anywhere(leftovers, self._writer.limits))
         if error is not None:
             raise error
         return found
+
+    # --- groups that are shut off ------------------------------------------------------------------------------------
+
+    async def delete_damaged(self, group_id: str) -> m.DeletedGroup | Failure:
+        """Take all that is stored of a group that is shut off away, and let its id be used again.
+
+        Its members are not known, so none is asked for. Not to wait for it does not stop it.
+        """
+        task = self._deleting.get(group_id)
+        if task is None:
+            # By a fault of ours it stays shut off, and whoever waits is told so.
+            task = self._deleting[group_id] = begin(self._delete_damaged(group_id), lambda: None)
+            task.add_done_callback(lambda _: self._deleting.pop(group_id, None))
+        await asyncio.wait([task])
+        if not task.cancelled():
+            return task.result()
+        return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The shard was lost; the group may not have been deleted.")
+
+    async def _delete_damaged(self, group_id: str) -> m.DeletedGroup | Failure:
+        assert self._keyspace is not None
+        assert self._writer is not None
+        damaged, writer = self.damaged[group_id], self._writer
+        try:
+            stored = [key async for page in self._keyspace.scan(group_prefix(group_id)) for key, _ in page]
+            error = await writer.store(cut_anywhere(damaged.deletion(stored), writer.limits))
+        except StorageError as failed:
+            error = failed
+        if error is not None:
+            logger.error("group %r, which is shut off, cannot be deleted: %s", group_id, error)
+            return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group could not be deleted; try again.")
+        del self.damaged[group_id]
+        self.passed_over.difference_update(stored)
+        logger.warning("group %r, which was shut off, is deleted with %d records", group_id, len(stored))
+        return m.DeletedGroup(group_id=group_id)

@@ -1,7 +1,7 @@
 """All timers of the process, by one wake-up of the clock. Setting and cancelling cost the same however many there are.
 
 Timers lie in buckets of some milliseconds, by their deadline rounded up. The clock is asked to call at the earliest
-bucket that is not empty; so a thousand sessions that end together cost one wake-up, and no timers cost none. A timer
+bucket that is not empty; so hundreds of sessions that end together cost one wake-up, and no timers cost none. A timer
 never fires early, and at most one bucket late, plus what the event loop is late.
 """
 
@@ -9,10 +9,13 @@ import heapq
 import logging
 from collections.abc import Callable
 
-from coordinator.runtime.clock import Clock, Handle
+from rallypoint.coordinator.runtime.clock import Clock, Handle
 
-BUCKET_MS = 20
-"""A fiftieth of a second more or less matters to no timeout of the protocol."""
+BUCKET_MS = 5
+"""So much matters to no timeout of the protocol; the shortest is the 20 ms for which a join phase lingers."""
+
+FIRED_AT_ONCE_MAX = 200
+"""Timers that fire in one go, before others have their turn: each is a step of a group, of some 10 us."""
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +92,9 @@ class Timers:
         while self._numbers and self._numbers[0] * self._bucket_ms <= now_ms:
             due.extend(self._buckets.pop(heapq.heappop(self._numbers)))
         due.sort(key=lambda timer: timer.deadline_ms)
-        for timer in due:
+        if len(due) > FIRED_AT_ONCE_MAX:
+            self._put_off(due[FIRED_AT_ONCE_MAX:], now_ms)
+        for timer in due[:FIRED_AT_ONCE_MAX]:
             # One that fired before it may have cancelled it.
             if timer.is_set:
                 timer.is_set = False
@@ -101,6 +106,14 @@ class Timers:
         planned = self._wakes_at
         if self._numbers and (planned is None or self._numbers[0] < planned):
             self._plan(self._numbers[0])
+
+    def _put_off(self, timers: list[Timer], now_ms: int) -> None:
+        """Let them fire as soon as others had their turn; until then they can be cancelled as before."""
+        number = now_ms // self._bucket_ms
+        for timer in timers:
+            timer.bucket = number
+        self._buckets[number] = dict.fromkeys(timers)
+        heapq.heappush(self._numbers, number)
 
     def _forget_plan(self) -> None:
         self._wake_up = None

@@ -3,10 +3,10 @@
 Lists, gauges and lag are made from it, and never from a group itself, which may be ahead of the store.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 
-from coordinator.core.effects import (
+from rallypoint.coordinator.core.effects import (
     Event,
     GroupChanged,
     GroupSummary,
@@ -16,10 +16,10 @@ from coordinator.core.effects import (
     OffsetsRemoved,
     OffsetsReset,
 )
-from coordinator.core.group import State
-from coordinator.core.records import TopicRecord
-from coordinator.runtime.owners import OwnerIndexes
-from protocol import messages as m
+from rallypoint.coordinator.core.group import State
+from rallypoint.coordinator.core.records import TopicRecord
+from rallypoint.coordinator.runtime.owners import OwnerIndexes
+from rallypoint.protocol import messages as m
 
 _STANDING = (OffsetsCommitted, OffsetsReset)
 
@@ -34,7 +34,7 @@ class GroupView:
         self._topics = topics
         self.owners = OwnerIndexes()
 
-    # --- written by the lanes ----------------------------------------------------------------------------------------
+    # --- written by the executors -------------------------------------------------------------------------------------
 
     def event(self, event: Event) -> None:
         """Take in what happened to a group."""
@@ -49,9 +49,9 @@ class GroupView:
             else:
                 self.summaries[event.summary.group_id] = event.summary
         elif isinstance(event, OffsetsLoaded):
-            self._offsets.pop(event.group_id, None)
+            if event.part == 1:
+                self._offsets.pop(event.group_id, None)
             self._add(event.group_id, event.offsets)
-
         elif isinstance(event, OffsetsRemoved):
             self._remove(event.group_id, event.partitions)
 
@@ -76,6 +76,10 @@ class GroupView:
 
     # --- read --------------------------------------------------------------------------------------------------------
 
+    def committed_count(self, group_id: str) -> int:
+        """How many committed offsets the group's lag is summed over."""
+        return sum(map(len, self._offsets.get(group_id, {}).values()))
+
     def lag(self, group_id: str) -> int | None:
         """End offsets minus committed offsets, summed; None where no end offset of a committed partition is known."""
         lags = [
@@ -86,6 +90,11 @@ class GroupView:
             if (end_offset := record.end_offsets.get(partition)) is not None
         ]
         return sum(lags) if lags else None
+
+    def ends(self, topic: str) -> Mapping[int, int]:
+        """The end of each partition of the topic that is known."""
+        record = self._topics().get(topic)
+        return {} if record is None else record.end_offsets
 
     def with_lag(self, answer: m.DescribeAnswer) -> m.DescribeAnswer:
         """The description with the end and the lag of each partition whose end is known."""
@@ -115,8 +124,8 @@ class GroupView:
 
     def page(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer:
         """One page of the list, in the order of group ids. Costs a look at each group."""
-        found = nsmallest(request.limit + 1, self._matching(request), key=lambda summary: summary.group_id)
-        shown = found[: request.limit]
+        found = nsmallest(request.limit + 1, self._matching(request))
+        shown = [self.summaries[group_id] for group_id in found[: request.limit]]
         return m.ListGroupsAnswer(
             groups=tuple(
                 m.GroupListing(
@@ -133,7 +142,12 @@ class GroupView:
             next_cursor=shown[-1].group_id if len(found) > len(shown) else None,
         )
 
-    def _matching(self, request: m.ListGroupsRequest) -> Iterator[GroupSummary]:
+    def _matching(self, request: m.ListGroupsRequest) -> Iterable[str]:
+        if not request.prefix and request.cursor is None and request.state is None:
+            return self.summaries
+        return self._matching_some(request)
+
+    def _matching_some(self, request: m.ListGroupsRequest) -> Iterator[str]:
         state = None if request.state is None else request.state.casefold()
         for group_id, summary in self.summaries.items():
             if (
@@ -141,7 +155,7 @@ class GroupView:
                 and (request.cursor is None or group_id > request.cursor)
                 and (state is None or summary.state.casefold() == state)
             ):
-                yield summary
+                yield group_id
 
 
 def lag_of(end_offset: int, offset: int) -> int:

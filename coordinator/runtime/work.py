@@ -1,4 +1,4 @@
-"""Work on paper that takes too long for the event loop: one piece at a time, on a thread of its own."""
+"""Computations that take too long for the event loop: one at a time, on a thread of their own."""
 
 import asyncio
 from collections import deque
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from coordinator.core.effects import Failure
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.protocol.errors import ErrorCode
 
 WAITING_MAX = 16
-"""Pieces that may wait for one thread."""
+"""Tasks that may wait for one thread."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _Task:
     work: Callable[[], Any]
     answer: "asyncio.Future[Any]"
 
@@ -30,8 +30,8 @@ class WorkThread:
         """`name` is the thread's, for whoever looks at the process."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._waiting_max = waiting_max
-        self._waiting: deque[_Piece] = deque()
-        self._at_work: _Piece | None = None
+        self._waiting: deque[_Task] = deque()
+        self._at_work: _Task | None = None
         self._is_closed = False
 
     async def run(self, work: Callable[[], Result]) -> Result | Failure:
@@ -40,38 +40,38 @@ class WorkThread:
             return _stopping()
         if len(self._waiting) >= self._waiting_max:
             return Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "Too many questions about assignments wait.")
-        piece = _Piece(work, asyncio.get_running_loop().create_future())
-        self._waiting.append(piece)
+        task = _Task(work, asyncio.get_running_loop().create_future())
+        self._waiting.append(task)
         self._go_on()
-        result: Result | Failure = await piece.answer
+        result: Result | Failure = await task.answer
         return result
 
     def close(self) -> None:
         """Answer everyone who waits. What is being worked out ends by itself, and nobody hears of it."""
         self._is_closed = True
-        pieces = [*self._waiting, *([] if self._at_work is None else [self._at_work])]
+        tasks = [*self._waiting, *([] if self._at_work is None else [self._at_work])]
         self._waiting.clear()
-        for piece in pieces:
-            if not piece.answer.done():
-                piece.answer.set_result(_stopping())
+        for task in tasks:
+            if not task.answer.done():
+                task.answer.set_result(_stopping())
         self._pool.shutdown(wait=False)
 
     def _go_on(self) -> None:
         while self._waiting and self._at_work is None:
-            piece = self._waiting.popleft()
-            if not piece.answer.done():
-                self._at_work = piece
-                done = asyncio.get_running_loop().run_in_executor(self._pool, piece.work)
-                done.add_done_callback(partial(self._finish, piece))
+            task = self._waiting.popleft()
+            if not task.answer.done():
+                self._at_work = task
+                done = asyncio.get_running_loop().run_in_executor(self._pool, task.work)
+                done.add_done_callback(partial(self._finish, task))
 
-    def _finish(self, piece: _Piece, done: "asyncio.Future[Any]") -> None:
+    def _finish(self, task: _Task, done: "asyncio.Future[Any]") -> None:
         self._at_work = None
         fault = None if done.cancelled() else done.exception()
-        if not piece.answer.done():
+        if not task.answer.done():
             if fault is not None:
-                piece.answer.set_exception(fault)
+                task.answer.set_exception(fault)
             else:
-                piece.answer.set_result(_stopping() if done.cancelled() else done.result())
+                task.answer.set_result(_stopping() if done.cancelled() else done.result())
         self._go_on()
 
 

@@ -1,6 +1,6 @@
-"""One writer for each space: what waits there, of however many lanes, goes out as one append.
+"""One writer for each keyspace: what waits there, of however many executors, goes out as one append.
 
-One append is under way at a time, so that a doubtful one can never be overtaken by a newer one of the same space.
+One append is under way at a time, so that a doubtful one can never be overtaken by a newer one of the same keyspace.
 """
 
 import asyncio
@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from coordinator.storage.contract import (
+from rallypoint.coordinator.runtime.faults import begin, each
+from rallypoint.coordinator.storage.contract import (
     AppendDoubtful,
     AppendFailed,
     BatchTooLarge,
-    Space,
+    Keyspace,
     StorageError,
     StorageUnavailable,
     Write,
@@ -23,7 +24,10 @@ from coordinator.storage.contract import (
 logger = logging.getLogger(__name__)
 
 DEFINITE = (AppendFailed, BatchTooLarge, StorageUnavailable)
-"""Errors of an append after which it is certain that nothing was stored, and that the space is still ours."""
+"""Errors of an append after which it is certain that nothing was stored, and that the keyspace is still ours."""
+
+SETTLED_AT_ONCE_MAX = 100
+"""Batches that are settled before others have their turn: each is a group that goes on."""
 
 
 class Batch(Protocol):
@@ -38,10 +42,14 @@ class Batch(Protocol):
         """Of all keys and values."""
 
     def settle(self, error: StorageError | None) -> None:
-        """Called once, when the batch is durable, or with one of the `DEFINITE` errors. Must not raise.
+        """Called once, when the batch is durable, or with one of the `DEFINITE` errors.
 
-        It is not called if the space is lost: then nobody knows, and the space's owner drops all that rests on it.
+        It is not called if the keyspace is lost: then nobody knows, and the keyspace's owner drops all that rests on
+        it.
         """
+
+    def give_up(self) -> None:
+        """A fault, which is logged, was met in `settle`: what rests on the batch is in disorder."""
 
 
 class _Awaited:
@@ -57,14 +65,21 @@ class _Awaited:
         if not self.fate.done():
             self.fate.set_result(error)
 
+    def give_up(self) -> None:
+        """Nobody is told."""
+        self.fate.cancel()
+
 
 class Writer:
-    """The writer of an acquired space."""
+    """The writer of an acquired keyspace."""
 
-    def __init__(self, space: Space, on_lost: Callable[[StorageError], None]) -> None:
-        """`on_lost` is called at most once, when the space cannot be written any more under this epoch."""
-        self.limits = space.limits
-        self._space = space
+    def __init__(self, keyspace: Keyspace, on_lost: Callable[[StorageError], None], now_ms: Callable[[], int]) -> None:
+        """`on_lost` is called at most once, when the keyspace cannot be written any more under this epoch."""
+        self.limits = keyspace.limits
+        self.append_since_ms: int | None = None
+        """When the append that is under way began; None where none is."""
+        self._now_ms = now_ms
+        self._keyspace = keyspace
         self._on_lost = on_lost
         self._waiting: deque[Batch] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -76,14 +91,14 @@ class Writer:
             return
         self._waiting.append(batch)
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = begin(self._run(), self._lose_by_fault)
 
-    async def store(self, pieces: Iterable[Sequence[Write]]) -> StorageError | None:
+    async def store(self, chunks: Iterable[Sequence[Write]]) -> StorageError | None:
         """Store one batch after the other; others may come between. Ends at the first error, one of the `DEFINITE`.
 
-        If the space is lost it never returns: whoever owns the space cancels those who wait for it.
+        If the keyspace is lost it never returns: whoever owns the keyspace cancels those who wait for it.
         """
-        for writes in pieces:
+        for writes in chunks:
             awaited = _Awaited(writes)
             self.submit(awaited)
             error = await awaited.fate
@@ -94,7 +109,7 @@ class Writer:
     async def finish(self) -> None:
         """Return when nothing waits any more."""
         while self._task is not None:
-            await asyncio.shield(self._task)
+            await asyncio.wait((self._task,))
 
     def abandon(self) -> None:
         """Drop what waits; what is under way goes on, and nobody is told."""
@@ -123,8 +138,9 @@ class Writer:
 
     async def _append(self, joined: list[Batch]) -> None:
         error: StorageError | None = None
+        self.append_since_ms = self._now_ms()
         try:
-            await self._space.append([write for batch in joined for write in batch.writes])
+            await self._keyspace.append([write for batch in joined for write in batch.writes])
         except DEFINITE as definite:
             error = definite
         except StorageError as lost:
@@ -134,9 +150,18 @@ class Writer:
             logger.exception("the store failed in a way that it does not know itself")
             self._lose(AppendDoubtful(repr(fault)))
             return
-        if not self._is_over:
-            for batch in joined:
-                batch.settle(error)
+        finally:
+            self.append_since_ms = None
+        for start in range(0, len(joined), SETTLED_AT_ONCE_MAX):
+            if start:
+                await asyncio.sleep(0)
+            if self._is_over:
+                return
+            some = joined[start : start + SETTLED_AT_ONCE_MAX]
+            each(some, lambda batch: batch.settle(error), lambda batch: batch.give_up())
+
+    def _lose_by_fault(self) -> None:
+        self._lose(AppendDoubtful("the writer met a fault of the service"))
 
     def _lose(self, error: StorageError) -> None:
         if not self._is_over:

@@ -1,1 +1,1 @@
-"""The memory: one small contract, its codec, and an engine a file."""
+"""Storage: one small contract, its codec, and its engines, one in each file."""

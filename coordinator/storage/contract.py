@@ -1,21 +1,22 @@
-"""What a store promises, by space. Engines keep it; the runtime asks for nothing more.
+"""What a store promises, by keyspace. Engines keep it; the runtime asks for nothing more.
 
-A *space* is owned and fenced as a whole: one for each shard, and one for the topic registry. Whoever acquires a space
-gets an epoch; appends under an older epoch are refused, so that a process that lost a space can never write to it.
+A *keyspace* is owned and fenced as a whole: one for each shard, one for the topic registry, one for the store's format.
+Whoever acquires a keyspace gets an epoch; appends under an older epoch are refused, so that a process that lost a
+keyspace can never write to it.
 
     store = open…                     engine's own
-    space = await store.acquire(s)    an epoch; whoever had it before is fenced
-    async for page in space.scan(b""):   its writes of the past, by pages, in the order of keys
-    await space.append(writes)        durable, all or nothing, when it returns
-    await space.release()             others may acquire it at once
+    keyspace = await store.acquire(s)    an epoch; whoever had it before is fenced
+    async for page in keyspace.scan(b""):   its writes of the past, by pages, in the order of keys
+    await keyspace.append(writes)        durable, all or nothing, when it returns
+    await keyspace.release()             others may acquire it at once
     await store.close()
 
 Errors (all are StorageError):
     StorageUnavailable   cannot be reached or opened now; nothing is known to have changed
-    SpaceHeld            another live owner has the space
-    Fenced               another owner took the space: drop it
+    KeyspaceHeld            another live owner has the keyspace
+    Fenced               another owner took the keyspace: drop it
     AppendFailed         definitely not stored: forget what it was to change, answer "retry"
-    AppendDoubtful       may or may not be stored, and the engine could not find out: drop the space, acquire it anew
+    AppendDoubtful       may or may not be stored, and the engine could not find out: drop the keyspace, acquire it anew
     BatchTooLarge        over `limits`; nothing was stored
     StoredDataInvalid    what is stored cannot be read: another version's, or damaged
 """
@@ -24,12 +25,17 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-REGISTRY_SPACE = "topics"
-"""The space of the topic registry."""
+REGISTRY_KEYSPACE = "topics"
+"""The keyspace of the topic registry."""
+
+FORMAT_KEYSPACE = "format"
+"""The keyspace of the one record that says in which format the store is. A release of before it was there never
+looks.
+"""
 
 
-def shard_space(shard: int) -> str:
-    """The space of a shard."""
+def shard_keyspace(shard: int) -> str:
+    """The keyspace of a shard."""
     return f"shard-{shard}"
 
 
@@ -41,12 +47,12 @@ class StorageUnavailable(StorageError):  # noqa: N818 - a state of the store, na
     """The store cannot be reached or opened now."""
 
 
-class SpaceHeld(StorageError):  # noqa: N818
-    """Another live owner has the space."""
+class KeyspaceHeld(StorageError):  # noqa: N818
+    """Another live owner has the keyspace."""
 
 
 class Fenced(StorageError):  # noqa: N818
-    """Another owner took the space."""
+    """Another owner took the keyspace."""
 
 
 class AppendFailed(StorageError):  # noqa: N818
@@ -79,8 +85,11 @@ class Write(NamedTuple):
 class BatchLimits:
     """How much one append may hold. etcd's defaults are 128 operations (one is the fence's own) and 1.5 MiB."""
 
-    writes_max: int
-    bytes_max: int
+    writes_max: int = 200_000
+    """One write does not hold up all others. A larger change is stored in pieces, and counts with the last that it
+    needs."""
+    bytes_max: int = 64 * 1024 * 1024
+    """Of keys and values. One record that is larger is refused: a member's subscription and assignment fit together."""
 
     def check(self, writes: Sequence[Write]) -> None:
         """Raise BatchTooLarge where the writes do not fit in one append, or a key is over 4 KiB."""
@@ -111,12 +120,24 @@ class AppendFigures:
     seconds: float
 
 
-class Space(Protocol):
-    """An acquired space. Appends of one space are stored in the order in which they were called."""
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """How a store stands.
+
+    trouble: why nothing can be stored now, in a few words that name no file, for anybody to read; None while it can.
+    log_bytes: size of its write-ahead log; 0 without one.
+    """
+
+    trouble: str | None = None
+    log_bytes: int = 0
+
+
+class Keyspace(Protocol):
+    """An acquired keyspace. Appends of one keyspace are stored in the order in which they were called."""
 
     @property
     def epoch(self) -> int:
-        """Grows with each acquisition of the space."""
+        """Grows with each acquisition of the keyspace."""
 
     @property
     def limits(self) -> BatchLimits:
@@ -129,14 +150,24 @@ class Space(Protocol):
         """Store all the writes or none; on return they are durable. Several may be under way at once."""
 
     async def release(self) -> None:
-        """Give the space up, after the appends under way; releasing twice is no error."""
+        """Give the keyspace up, after the appends under way; releasing twice is no error."""
 
 
 class Store(Protocol):
     """An open store."""
 
-    async def acquire(self, space: str) -> Space:
-        """Become the owner of a space. Raises SpaceHeld or StorageUnavailable."""
+    async def acquire(self, keyspace: str) -> Keyspace:
+        """Become the owner of a keyspace. Raises KeyspaceHeld or StorageUnavailable."""
+
+    @property
+    def status(self) -> StoreStatus:
+        """How it stands now. After a failure it says so until something can be stored again, which the engine tries by
+        itself.
+        """
 
     async def close(self) -> None:
-        """Finish what is under way, release everything, close. Closing twice is no error."""
+        """Finish what is under way, release everything, close. Closing twice is no error.
+
+        Raises nothing, and returns after the engine's own deadline even if its disk hangs: then calls under way are
+        never answered, and what was acknowledged is safe.
+        """

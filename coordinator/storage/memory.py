@@ -6,9 +6,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.storage.contract import AppendFigures, BatchLimits, Fenced, StorageUnavailable, Write
+from rallypoint.coordinator.storage.contract import (
+    AppendFigures,
+    BatchLimits,
+    Fenced,
+    StorageUnavailable,
+    StoreStatus,
+    Write,
+)
 
-MEMORY_LIMITS = BatchLimits(writes_max=200_000, bytes_max=64 * 1024 * 1024)
+MEMORY_LIMITS = BatchLimits()
 """As SQLite's, so that a try-out behaves like the real thing."""
 
 PAGE_ROWS = 500
@@ -24,15 +31,15 @@ class MemoryContents:
     """What a memory store holds. A second store over the same contents is a restart of the first."""
 
     def __init__(self) -> None:
-        self._spaces: dict[str, _Contents] = {}
+        self._keyspaces: dict[str, _Contents] = {}
 
-    def space(self, name: str) -> _Contents:
-        """Of the space; empty where nobody ever acquired it."""
-        return self._spaces.setdefault(name, _Contents())
+    def keyspace(self, name: str) -> _Contents:
+        """Of the keyspace; empty where nobody ever acquired it."""
+        return self._keyspaces.setdefault(name, _Contents())
 
 
 class MemoryStore:
-    """A store in memory. An acquire always succeeds and fences whoever had the space."""
+    """A store in memory. An acquire always succeeds and fences whoever had the keyspace."""
 
     def __init__(
         self,
@@ -46,21 +53,26 @@ class MemoryStore:
         self.on_append = on_append
         self.is_closed = False
 
-    async def acquire(self, space: str) -> "MemorySpace":
-        """Become the owner; whoever had the space is fenced."""
+    async def acquire(self, keyspace: str) -> "MemoryKeyspace":
+        """Become the owner; whoever had the keyspace is fenced."""
         if self.is_closed:
             raise StorageUnavailable("the store is closed")
-        contents = self.contents.space(space)
+        contents = self.contents.keyspace(keyspace)
         contents.epoch += 1
-        return MemorySpace(self, space, contents)
+        return MemoryKeyspace(self, keyspace, contents)
+
+    @property
+    def status(self) -> StoreStatus:
+        """Memory is always there."""
+        return StoreStatus()
 
     async def close(self) -> None:
         """Refuse everything from now on."""
         self.is_closed = True
 
 
-class MemorySpace:
-    """An acquired space of a memory store."""
+class MemoryKeyspace:
+    """An acquired keyspace of a memory store."""
 
     def __init__(self, store: MemoryStore, name: str, contents: _Contents) -> None:
         self._store = store
@@ -71,7 +83,7 @@ class MemorySpace:
 
     @property
     def epoch(self) -> int:
-        """Grows with each acquisition of the space."""
+        """Grows with each acquisition of the keyspace."""
         return self._epoch
 
     @property
@@ -102,7 +114,7 @@ class MemorySpace:
             self._store.on_append(AppendFigures(1, len(writes), time.perf_counter() - began))
 
     async def release(self) -> None:
-        """Give the space up."""
+        """Give the keyspace up."""
         self._is_released = True
 
     def _check_owned(self) -> None:

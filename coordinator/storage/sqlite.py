@@ -1,7 +1,7 @@
 """`sqlite:///PATH` — the store of a single node: one file, one process, one writing thread.
 
 Everything that touches the file is a job for that thread, in the order in which it was asked for. Appends that wait
-are joined, over all spaces, into one transaction and one sync: that is where the throughput comes from, and a lone
+are joined, over all keyspaces, into one transaction and one sync: that is where the throughput comes from, and a lone
 append still goes at once.
 """
 
@@ -11,28 +11,36 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from coordinator.storage.contract import (
+from rallypoint.coordinator.storage.contract import (
     AppendDoubtful,
     AppendFigures,
     BatchLimits,
     Fenced,
     StorageUnavailable,
+    StoreStatus,
     Write,
 )
-from coordinator.storage.sqlite_file import Batch, Connect, SqliteFile, connect
+from rallypoint.coordinator.storage.sqlite_file import Batch, Connect, SqliteFile, connect
 
-SQLITE_LIMITS = BatchLimits(writes_max=200_000, bytes_max=64 * 1024 * 1024)
+SQLITE_LIMITS = BatchLimits()
 """SQLite has no limit of its own that matters; this one keeps a single transaction from holding up all others."""
 
 JOINED_WRITES_MAX = 20_000
 """Writes after which no further append is joined to a transaction: some tens of milliseconds."""
 
 PAGE_ROWS = 500
+
+LOOK_INTERVAL_S = 1.0
+"""How often the thread looks at the files, and after a failure tries to write, asked or not."""
+
+CLOSE_TIMEOUT_S = 5.0
+"""How long a close waits for the disk. Copying a log of the usual 4 MiB into the file takes a fraction of a second."""
 
 Result = TypeVar("Result")
 
@@ -66,14 +74,19 @@ class SqliteStore:
         *,
         limits: BatchLimits = SQLITE_LIMITS,
         on_append: Callable[[AppendFigures], None] | None = None,
+        look_interval_s: float = LOOK_INTERVAL_S,
+        close_timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> None:
         """Takes the file over. `on_append` is told of every durable write, on the loop."""
         self.limits = limits
+        self._look_interval_s = look_interval_s
+        self._close_timeout_s = close_timeout_s
         self._file = file
         self._on_append = on_append
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Append | _Job | None] = SimpleQueue()
         self._closing: asyncio.Task[None] | None = None
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name=f"sqlite {file.path.name}", daemon=True)
         self._thread.start()
 
@@ -85,28 +98,53 @@ class SqliteStore:
         limits: BatchLimits = SQLITE_LIMITS,
         on_append: Callable[[AppendFigures], None] | None = None,
         connect: Connect = connect,
+        look_interval_s: float = LOOK_INTERVAL_S,
+        close_timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> "SqliteStore":
-        """Open or create the file. Raises SpaceHeld, StorageUnavailable or StoredDataInvalid, each naming it."""
-        return cls(await asyncio.to_thread(SqliteFile, path, connect), limits=limits, on_append=on_append)
+        """Open or create the file. Raises KeyspaceHeld, StorageUnavailable or StoredDataInvalid, each naming it."""
+        return cls(
+            await asyncio.to_thread(SqliteFile, path, connect),
+            limits=limits,
+            on_append=on_append,
+            look_interval_s=look_interval_s,
+            close_timeout_s=close_timeout_s,
+        )
 
-    async def acquire(self, space: str) -> "SqliteSpace":
-        """Become the owner; whoever had the space is fenced. Other processes are kept out by the file's lock."""
-        return SqliteSpace(self, space, await self.ask(lambda: self._file.acquire(space)))
+    @property
+    def status(self) -> StoreStatus:
+        """How the file stands, at most a second ago."""
+        return StoreStatus(self._file.trouble, self._file.log_bytes)
+
+    async def acquire(self, keyspace: str) -> "SqliteKeyspace":
+        """Become the owner; whoever had the keyspace is fenced. Other processes are kept out by the file's lock."""
+        return SqliteKeyspace(self, keyspace, await self.ask(lambda: self._file.acquire(keyspace)))
 
     async def durability(self) -> dict[str, int | str]:
         """What the writing connection itself says of how it writes."""
         return await self.ask(self._file.durability)
 
     async def close(self) -> None:
-        """Finish what was asked for, copy the log into the file, close it."""
+        """Finish what was asked for, copy the log into the file, close it. Raises nothing.
+
+        If the disk hangs for longer than the deadline, the thread is left behind, and ends with the process.
+        """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join)
-        await asyncio.to_thread(self._file.close)
+        try:
+            async with asyncio.timeout(self._close_timeout_s):
+                await self._closed
+        except TimeoutError:
+            logger.error(
+                "%s could not be closed within %g s, and is left: what was acknowledged is in it or in its log",
+                self._file.path,
+                self._close_timeout_s,
+            )
+        else:
+            self._thread.join()
 
     # --- jobs for the thread -----------------------------------------------------------------------------------------
 
@@ -130,9 +168,11 @@ class SqliteStore:
         if self._closing is None:
             await self.ask(lambda: None)
 
-    async def read_page(self, space: str, epoch: int, prefix: bytes, after: bytes | None) -> list[tuple[bytes, bytes]]:
+    async def read_page(
+        self, keyspace: str, epoch: int, prefix: bytes, after: bytes | None
+    ) -> list[tuple[bytes, bytes]]:
         """The next rows of a scan."""
-        return await self.ask(lambda: self._file.read_page(space, epoch, prefix, after, PAGE_ROWS))
+        return await self.ask(lambda: self._file.read_page(keyspace, epoch, prefix, after, PAGE_ROWS))
 
     def _check_open(self) -> None:
         if self._closing is not None:
@@ -142,11 +182,18 @@ class SqliteStore:
 
     def _run(self) -> None:
         waiting: deque[_Append | _Job | None] = deque()
+        look_at_s = time.monotonic() + self._look_interval_s
         while True:
             if not waiting:
-                waiting.append(self._jobs.get())
+                with suppress(Empty):
+                    waiting.append(self._jobs.get(timeout=max(0.0, look_at_s - time.monotonic())))
             while not self._jobs.empty():
                 waiting.append(self._jobs.get())
+            if time.monotonic() >= look_at_s:
+                self._look()
+                look_at_s = time.monotonic() + self._look_interval_s
+            if not waiting:
+                continue
             job = waiting.popleft()
             if job is None:
                 break
@@ -154,6 +201,17 @@ class SqliteStore:
                 self._do(job)
             else:
                 self._append(_joined(job, waiting))
+        try:
+            self._file.close()
+        except Exception:
+            logger.exception("the engine failed in closing %s", self._file.path)
+        self._call(self._closed.set_result, None)
+
+    def _look(self) -> None:
+        try:
+            self._file.look()
+        except Exception:
+            logger.exception("the engine failed in looking at %s", self._file.path)
 
     def _do(self, job: _Job) -> None:
         try:
@@ -177,8 +235,11 @@ class SqliteStore:
         self._deliver(fates, figures if stored else None)
 
     def _deliver(self, fates: list[_Fate], figures: AppendFigures | None = None) -> None:
+        self._call(self._receive, fates, figures)
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._receive, fates, figures)
+            self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
             logger.warning("%s: the event loop closed before the store did; nobody is left to be told", self._file.path)
 
@@ -207,8 +268,8 @@ def _joined(first: _Append, waiting: deque[_Append | _Job | None]) -> list[_Appe
     return appends
 
 
-class SqliteSpace:
-    """An acquired space of a SQLite store."""
+class SqliteKeyspace:
+    """An acquired keyspace of a SQLite store."""
 
     def __init__(self, store: SqliteStore, name: str, epoch: int) -> None:
         self._store = store
@@ -218,7 +279,7 @@ class SqliteSpace:
 
     @property
     def epoch(self) -> int:
-        """Grows with each acquisition of the space."""
+        """Grows with each acquisition of the keyspace."""
         return self._epoch
 
     @property
@@ -244,7 +305,7 @@ class SqliteSpace:
         await self._store.append(Batch(self._name, self._epoch, writes))
 
     async def release(self) -> None:
-        """Give the space up, after the appends under way."""
+        """Give the keyspace up, after the appends under way."""
         if not self._is_released:
             self._is_released = True
             await self._store.finish()

@@ -1,0 +1,241 @@
+"""The API as a whole: every request that a connection parses, and every one that it cannot parse, gets its answer.
+
+It stands on aiohttp's low-level server, not on its `Application`: that one decodes and normalises paths before they
+are routed.
+
+The law: whatever bytes arrive, the answer is a coded one. A 500 is a fault of ours, and is logged.
+"""
+
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
+from rallypoint.coordinator.http.admission import Admission
+from rallypoint.coordinator.http.channel.channel import ChannelContext, ChannelLimits
+from rallypoint.coordinator.http.channel.channels import Channels
+from rallypoint.coordinator.http.channel.handshake import asks_for_upgrade
+from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
+from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, respond_problem
+from rallypoint.coordinator.http.events.stream import StreamLimits
+from rallypoint.coordinator.http.events.streams import EventStreams
+from rallypoint.coordinator.http.handlers import LARGE_OPERATIONS, SMALL_BYTES, Handlers, outcome_of, respond
+from rallypoint.coordinator.http.inputs import BodyLimits, ConnectionLimits
+from rallypoint.coordinator.http.large_answers import PiecesResponse, pieces_of
+from rallypoint.coordinator.http.large_bodies import LargeBodies
+from rallypoint.coordinator.http.pages import Pages
+from rallypoint.coordinator.http.recent_work import RecentWork
+from rallypoint.coordinator.http.routes import Answer, Route, Routes
+from rallypoint.coordinator.http.security import PREFLIGHT_HEADERS, Guard, SecurityPolicy, is_preflight, show_to_origin
+from rallypoint.coordinator.http.work_turns import LARGE, WorkTurns, recent_work_of
+from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import CHANNEL, COMMIT, EVENTS, JOIN, OPERATIONS, SYNC
+from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
+
+LARGE_OF_MEMBERS = frozenset({JOIN.name, SYNC.name, COMMIT.name})
+"""What a member says that may be large."""
+UNROUTED = "unrouted"
+"""The operation, in metrics, of requests that fit no route."""
+MALFORMED = "malformed"
+"""The operation, in metrics, of bytes that are no HTTP request."""
+
+log = logging.getLogger("rallypoint.http")
+
+
+class HttpApi:
+    """Answers requests. `handle` is what the server calls for each."""
+
+    def __init__(
+        self,
+        service: GroupService,
+        metrics: HttpMetrics,
+        *,
+        policy: SecurityPolicy,
+        limits: BodyLimits,
+        feed: EventFeed,
+        stream_limits: StreamLimits,
+        version: str,
+        metrics_need_token: bool = True,
+        requests: RequestLimits | None = None,
+        connections: ConnectionLimits | None = None,
+        channel_limits: ChannelLimits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`limits` bound bodies before they are read, `requests` what they may hold.
+
+        `clock`: what the time of requests goes by, where that is not the service's clock; channels go by that one.
+        """
+        self.clock = service.clock if clock is None else clock
+        self.connections = ConnectionLimits() if connections is None else connections
+        self.admission: Admission[object] = Admission(
+            self.connections.connections_max, self.connections.unauthenticated_connections_max
+        )
+        self._max_url_bytes = self.connections.max_url_bytes
+        self.metrics = metrics
+        self._ends = service.ends
+        self._waiting = service.waiting
+        self.turns = WorkTurns()
+        self._guard = Guard(policy)
+        checks = RequestChecks(RequestLimits() if requests is None else requests)
+        self._routes = Routes(checks.limits)
+        self.bodies = LargeBodies(limits.bodies_max_bytes)
+        handlers = Handlers(service, limits, checks, self.bodies, self.clock, self.turns)
+        for operation in OPERATIONS:
+            handler = handlers.by_operation[operation.name]
+            route = Route(operation.name, handler, is_large=operation in LARGE_OPERATIONS)
+            self._routes.add(operation.method, operation.path, route)
+        streams = EventStreams(feed, metrics, stream_limits, lambda: service.phase, checks, self.clock)
+        self._routes.add(EVENTS.method, EVENTS.path, Route(EVENTS.name, streams.open))
+        context = ChannelContext(
+            service,
+            metrics,
+            checks,
+            limits,
+            ChannelLimits() if channel_limits is None else channel_limits,
+            self.bodies,
+            self._guard.is_known_token,
+        )
+        self.channels = Channels(context, self._guard, self._admit)
+        # A browser cannot send the token with the handshake, so the channel itself asks for it.
+        self._routes.add(CHANNEL.method, CHANNEL.path, Route(CHANNEL.name, self.channels.open, public=True))
+        pages = Pages(service, metrics, version)
+        for path, handler in pages.public.items():
+            self._routes.add("GET", path, Route("page", handler, public=True))
+        for path, handler in pages.probes.items():
+            self._routes.add("GET", path, Route("probe", handler, public=True, any_host=True))
+        route = Route("metrics", pages.metrics, public=not metrics_need_token, is_large=True)
+        self._routes.add("GET", "/metrics", route)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request. Raises only what ends a connection: cancellation, and ConnectionError."""
+        started = perf_counter()
+        operation = UNROUTED
+        origin = ""
+        turns, work = self.turns, recent_work_of(request)
+        turns.begin(work)
+        try:
+            if len(request.raw_path) > self._max_url_bytes:
+                raise self._refuse_url()
+            origin = self._guard.check_origin(request)
+            authority, path, query = _split_target(request.raw_path)
+            if origin and is_preflight(request):
+                self._guard.check_host(request, authority)
+                route, ids = PREFLIGHT, dict[str, str]()
+            else:
+                route, ids = self._find(request, authority, path)
+            operation = route.name
+            size_bytes = LARGE if route.is_large else len(request.raw_path)
+            if work.is_behind:
+                # Its large body is not even read before its turn.
+                size_bytes += request.content_length or 0
+            if not work.looks_small(operation, size_bytes):
+                with self._waiting_sender(work, operation, request, ids):
+                    await turns.enter(work, size_bytes)
+            answer = await route.handler(request, ids, query)
+            outcome = outcome_of(answer)
+            if not work.is_small(0):
+                await turns.enter(work)
+            response: web.StreamResponse = self._respond(answer)
+        except Refused as refused:
+            outcome = refused.problem.error_name
+            response = respond_problem(refused.problem, refused.headers, close=refused.close)
+        except ConnectionError:
+            raise
+        except Exception:
+            log.exception("a fault of the service, in %s", operation)
+            outcome = ErrorCode.UNKNOWN_SERVER_ERROR.name
+            response = respond_problem(problem_of(FAULT))
+        if origin:
+            show_to_origin(response, origin)
+        if response.status != 101 and asks_for_upgrade(request):
+            # What comes after it is no HTTP. A request before it on the connection has nothing to do with that.
+            response.force_close()
+        self.metrics.request_answered(operation, outcome, perf_counter() - started)
+        return response
+
+    def _refuse_url(self) -> Refused:
+        limit = self._max_url_bytes
+        detail = f"The URL has more than {limit} bytes; max_url_bytes is fixed."
+        return refuse(ErrorCode.INVALID_REQUEST, detail, limit=limit, limit_name="max_url_bytes")
+
+    def _admit(self, connection: object) -> None:
+        """The connection has authenticated. Refuse one too many."""
+        if not self.admission.admit(connection):
+            limit = self.admission.authenticated_max
+            detail = f"The node has as many connections as connections_max and the limit of open files allow ({limit})."
+            code, limit_name = ErrorCode.THROTTLING_QUOTA_EXCEEDED, "connections_max"
+            raise refuse(code, detail, limit=limit, limit_name=limit_name, close=True)
+
+    def _waiting_sender(
+        self, work: RecentWork, operation: str, request: web.BaseRequest, ids: dict[str, str]
+    ) -> AbstractContextManager[None]:
+        """Nobody has read yet who sends it. A large one is nearly always of the member whose large one came before on
+        the connection, which counts once: until a body has been read again.
+        """
+        if operation not in LARGE_OF_MEMBERS or (request.content_length or 0) <= SMALL_BYTES:
+            return nullcontext()
+        (group_id, member_id), work.speaker = work.speaker, ("", "")
+        known = group_id and ids.get("group_id") == group_id
+        return self._waiting(group_id, member_id) if known else nullcontext()
+
+    def _find(self, request: web.BaseRequest, authority: str, path: str) -> tuple[Route, dict[str, str]]:
+        """The route of a request that may take it. Raises Refused; nobody without a token learns which paths exist."""
+        guard = self._guard
+        try:
+            route, ids = self._routes.find(request.method, path)
+        except Refused:
+            guard.check_host(request, authority)
+            guard.check_token(request)
+            raise
+        if not route.any_host:
+            guard.check_host(request, authority)
+        if not route.public:
+            guard.check_token(request)
+            self._admit(request.protocol)
+        return route, ids
+
+    def _respond(self, answer: Answer) -> web.StreamResponse:
+        if isinstance(answer, LARGE_ANSWERS):
+            return PiecesResponse(pieces_of(answer, self._ends), self.clock, self.turns)
+        if isinstance(answer, BaseModel):
+            return respond(answer)
+        if isinstance(answer, Failure):
+            return respond_problem(problem_of(answer))
+        return answer
+
+    def refuse_malformed(self, failure: Failure) -> web.Response:
+        """The answer to bytes that are no HTTP request. The connection ends with it."""
+        self.metrics.request_answered(MALFORMED, failure.code.name, 0.0)
+        return respond_problem(problem_of(failure), close=True)
+
+
+async def _allow_request(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+    """The answer to a preflight. A browser sends no token with one."""
+    return web.Response(status=204, headers=PREFLIGHT_HEADERS)
+
+
+PREFLIGHT = Route("preflight", _allow_request, public=True)
+
+FAULT = Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service met a fault of its own; its log says more.")
+
+
+def _split_target(target: str) -> tuple[str, str, str]:
+    """Host and port, path and query of a request's target, undecoded.
+
+    The first is "" but for a proxy's absolute form, `http://host/path`.
+    """
+    if "#" in target:
+        raise refuse(ErrorCode.INVALID_REQUEST, "A request's target has no `#`; percent-encode it as %23.")
+    authority = ""
+    if not target.startswith("/") and "://" in target:
+        authority, slash, rest = target.partition("://")[2].partition("/")
+        authority, mark, query = authority.partition("?")
+        target = f"/{rest}" if slash else f"/{mark}{query}"
+    path, _, query = target.partition("?")
+    return authority, path, query

@@ -1,0 +1,587 @@
+"""One channel: calls in, answers and pushes out, until one side ends it.
+
+A call whose answer is there at once is answered within the turn in which it came, without a task; one that waits is
+answered by whoever answers it, in the middle of a release. So everything here that sends is synchronous: the
+connection's own buffer is the queue of what goes out (`websocket`). It is bounded on both sides. While it is above
+`RESTING_BYTES` no further call is taken; where it is above `channel_unsent_max_bytes` before something is sent, the
+client does not read, and the channel ends. The answer to a ping counts like any other.
+
+What a client may send that is no call is bounded too (`admits`): before it is known, nothing but one text; then so many
+pings, pongs and scraps in a second as nobody needs.
+
+Who ended it is told to the service, since a member whose own side hung up is not waited for as long (`Ending`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import count
+from typing import NamedTuple
+
+from aiohttp import WebSocketError, WSCloseCode, WSMsgType
+from pydantic import BaseModel
+
+from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
+from rallypoint.coordinator.http.answer_text import status_of, text_of
+from rallypoint.coordinator.http.channel.codec import (
+    DRAIN_TEXT,
+    Id,
+    answer_text,
+    parse_call,
+    problem_text,
+    push_name,
+    push_text,
+    read_id,
+)
+from rallypoint.coordinator.http.channel.contract import Message, Wire
+from rallypoint.coordinator.http.channel.frames import BINARY, CLOSE, FINAL, TEXT, FrameRate, Head
+from rallypoint.coordinator.http.contract import GroupService, HttpMetrics, WaitingCall
+from rallypoint.coordinator.http.deadline import Deadline, time_limit
+from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http
+from rallypoint.coordinator.http.frames import forget_frames
+from rallypoint.coordinator.http.inputs import BodyLimits
+from rallypoint.coordinator.http.large_answers import LargeAnswer, pieces_of, whole_text
+from rallypoint.coordinator.http.large_bodies import LARGE_BYTES, LargeBodies
+from rallypoint.coordinator.http.speaker import group_of, member_of_message
+from rallypoint.coordinator.runtime.connection_registry import Told
+from rallypoint.coordinator.runtime.faults import begin, each, survives
+from rallypoint.protocol import channel_messages as s
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.request_limits import RequestChecks
+
+RESTING_BYTES = 65_536
+"""Bytes that wait to be sent, above which no further call is read."""
+
+AUTHENTICATE_MAX_BYTES = 16_384
+"""Of the message with which a channel is authenticated."""
+SCRAP_BYTES = 1_024
+"""A part of a message, but for its last one, that is smaller counts as a frame that carries no call."""
+_WHOLE_TEXT = FINAL | TEXT
+
+log = logging.getLogger("rallypoint.http")
+
+_NUMBERS = count(1)
+"""Orders the channels of a process by their beginning."""
+
+
+class End(NamedTuple):
+    """Why a channel ended: the word in metrics, the code of the close, and whether the client's side did it."""
+
+    name: str
+    code: int
+    by_client: bool = False
+
+
+class Ending(Enum):
+    """The ways in which a channel ends."""
+
+    CLOSED = End("closed", WSCloseCode.OK, by_client=True)
+    LOST = End("lost", WSCloseCode.ABNORMAL_CLOSURE, by_client=True)
+    DRAIN = End("drain", WSCloseCode.SERVICE_RESTART)
+    UNANSWERED_PING = End("unanswered_ping", WSCloseCode.ABNORMAL_CLOSURE)
+    SLOW_READER = End("slow_reader", WSCloseCode.POLICY_VIOLATION)
+    TOO_LARGE = End("too_large", WSCloseCode.MESSAGE_TOO_BIG)
+    TOO_MUCH = End("too_much", WSCloseCode.TRY_AGAIN_LATER)
+    MALFORMED = End("malformed", WSCloseCode.PROTOCOL_ERROR)
+    NO_UTF_8 = End("malformed", WSCloseCode.INVALID_TEXT)
+    FLOOD = End("flood", WSCloseCode.POLICY_VIOLATION)
+    NOT_AUTHENTICATED = End("not_authenticated", WSCloseCode.POLICY_VIOLATION)
+    FAULT = End("fault", WSCloseCode.INTERNAL_ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLimits:
+    """How many, and how much of each. The first two are settings, the others fixed."""
+
+    channels_max: int = 20_000
+    channel_ping_interval_ms: int = 15_000
+    channel_calls_max: int = 1_000
+    """Calls that wait: a host of a thousand members waits for a rebalance on one connection."""
+    channel_groups_max: int = 1_000
+    """Groups whose members it may carry."""
+    channel_unsent_max_bytes: int = 16_777_216
+    """One answer may go past it, so it holds that of a leader of ten thousand members several times."""
+    channel_control_frames_max: int = 200
+    """In a second, frames that carry no call, of which a client needs one in several seconds. Calls are not counted:
+    they are only read as fast as they are answered."""
+    channel_authenticate_timeout_ms: int = 5_000
+    """For the token that comes as the first message: only browsers have to send it so."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelContext:
+    """What all channels of an API share."""
+
+    service: GroupService
+    metrics: HttpMetrics
+    checks: RequestChecks
+    sizes: BodyLimits
+    limits: ChannelLimits
+    bodies: LargeBodies
+    is_known_token: Callable[[str], bool]
+
+
+class Channel:
+    """What is said on one connection. It carries members.
+
+    `on_token` is called when a token that is known has come in the first message; it may raise Refused.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_calls",
+        "_committing",
+        "_context",
+        "_control_frames",
+        "_ending",
+        "_goodbye",
+        "_heard_at_ms",
+        "_host",
+        "_is_members",
+        "_is_over",
+        "_making",
+        "_socket",
+        "_takes_at_once",
+        "is_authenticated",
+        "number",
+        "on_token",
+    )
+
+    def __init__(self, context: ChannelContext, host: str, *, is_authenticated: bool) -> None:
+        self.number = next(_NUMBERS)
+        self._context = context
+        self._host = host
+        self.is_authenticated = is_authenticated
+        self.on_token: Callable[[], None] | None = None
+        self._socket: Wire | None = None
+        self._calls: dict[int | str, tuple[WaitingCall, bool]] = {}
+        self._committing: tuple[Id, asyncio.Future[None]] | None = None
+        self._control_frames: FrameRate | None = None
+        self._ending: Ending | None = None
+        self._goodbye: asyncio.Task[None] | None = None
+        self._heard_at_ms: int | None = None
+        self._takes_at_once = False
+        self._making: asyncio.Task[None] | None = None
+        self._is_members = False
+        self._is_over = False
+
+    @property
+    def groups_max(self) -> int:
+        """Of so many groups it may carry members."""
+        return self._context.limits.channel_groups_max
+
+    @property
+    def member_count(self) -> int:
+        """Members that it carries."""
+        return self._context.service.carried_count(self)
+
+    @property
+    def heard_at_ms(self) -> int | None:
+        """When something came last that waits for a large message or answer before it; None where nothing does."""
+        return self._heard_at_ms
+
+    @property
+    def is_busy(self) -> bool:
+        """What comes waits until a message before it was taken."""
+        return self._heard_at_ms is not None
+
+    def heard_behind(self) -> None:
+        """Something came that is not taken at once. Behind one that takes long it is a sign of life: of the members
+        that the channel carries nothing else is heard until then.
+        """
+        if self._heard_at_ms is not None:
+            self._heard_at_ms = self._context.service.clock.now_ms()
+
+    # --- its life ----------------------------------------------------------------------------------------------------
+
+    async def serve(self, socket: Wire) -> None:
+        """Answer what comes until the channel ends."""
+        self._socket = socket
+        if self._ending is not None:
+            # The service began to stop while hands were shaken.
+            self._begin_goodbye(socket, self._ending.value, "")
+        deadline: Deadline | None = None
+        if not self.is_authenticated:
+            context = self._context
+            wait_ms = context.limits.channel_authenticate_timeout_ms
+            deadline = Deadline(context.service.clock, wait_ms, self._end_unauthenticated)
+        how = Ending.LOST
+        try:
+            how = await self._read(socket)
+            if self._goodbye is not None:
+                await self._goodbye
+        finally:
+            if deadline is not None:
+                deadline.cancel()
+            if isinstance(socket.exception(), TimeoutError):
+                # aiohttp has cut the connection, which may look like a loss from here.
+                how = Ending.UNANSWERED_PING
+            self._over(self._ending or how)
+
+    def take_at_once(self, text: bytes) -> bool:
+        """Take a message as it comes; False where it has to wait until `serve` takes it, or takes long to read.
+
+        Those behind one that waits do, too: the queue hands on what comes next while it hands out that one.
+        """
+        if not self._takes_at_once or self._socket is None:
+            return False
+        if self._making is not None:
+            self._takes_at_once = False
+            return False
+        if self._socket.unsent_bytes > RESTING_BYTES or len(text) > LARGE_BYTES:
+            self._takes_at_once = False
+            return False
+        try:
+            self._take(text)
+        except Exception:
+            log.exception("a fault of the service, in reading a message on a channel")
+            self.end_by_fault()
+        return True
+
+    def admits(self, head: Head) -> bool:
+        """Called for each frame of the client, but for a text that comes alone, as its head comes."""
+        if self._ending is not None or head.opcode == CLOSE:
+            return True
+        if not self.is_authenticated:
+            if head.first == _WHOLE_TEXT and head.length <= AUTHENTICATE_MAX_BYTES:
+                return True
+            self.end(Ending.NOT_AUTHENTICATED, "the first message is one short text, with a token")
+            return False
+        if head.opcode < CLOSE and (head.first == _WHOLE_TEXT or _is_part_of_much(head)):
+            return True
+        if self._control_frames is None:
+            self._control_frames = FrameRate(self._context.limits.channel_control_frames_max)
+        if self._control_frames.has_room(asyncio.get_running_loop().time()):
+            return True
+        self.end(Ending.FLOOD, "too many frames that carry no call; channel_control_frames_max is fixed")
+        return False
+
+    def refuse_frame(self, detail: str) -> None:
+        """Called once, where what came is no frame."""
+        self.end(Ending.MALFORMED, detail)
+
+    async def _read(self, socket: Wire) -> Ending:
+        """Take what was not taken at once, until the end comes."""
+        while True:
+            self._takes_at_once = not socket.has_queued
+            self._heard_at_ms = None
+            message = await socket.receive()
+            self._takes_at_once = False
+            kind = message.type
+            if self._takes_long(socket, message):
+                self._heard_at_ms = self._context.service.clock.now_ms()
+                socket.read_behind()
+            if self._making is not None:
+                await asyncio.wait((self._making,))
+            if kind in _ANSWERED and socket.unsent_bytes > RESTING_BYTES and not await self._rest():
+                return self._ending or Ending.SLOW_READER
+            if kind is WSMsgType.TEXT:
+                if len(message.data) <= LARGE_BYTES:
+                    self._take(message.data)
+                else:
+                    await self._take_large(message.data)
+            elif kind is WSMsgType.BINARY:
+                self._refuse(None, refuse(ErrorCode.INVALID_REQUEST, "A message is a text, not binary."))
+            elif kind is WSMsgType.PING:
+                if self._may_send(socket):
+                    socket.send_pong(bytes(message.data))
+            elif kind is WSMsgType.PONG:
+                continue  # whatever comes is a sign of life, and was taken for one
+            elif kind is WSMsgType.ERROR:
+                return self._what_broke(message.data)
+            elif kind is WSMsgType.CLOSE:
+                return Ending.CLOSED
+            else:
+                return Ending.LOST
+
+    def _takes_long(self, socket: Wire, message: Message) -> bool:
+        """Whether what comes behind the message has to wait."""
+        if self._making is not None or socket.unsent_bytes > RESTING_BYTES:
+            return True
+        return message.type is WSMsgType.TEXT and len(message.data) > LARGE_BYTES
+
+    def _what_broke(self, error: object) -> Ending:
+        if isinstance(error, WebSocketError):
+            return Ending.TOO_LARGE if error.code == WSCloseCode.MESSAGE_TOO_BIG else Ending.MALFORMED
+        self._abort()
+        return Ending.LOST
+
+    async def _rest(self) -> bool:
+        """Read nothing until the client has; False where it does not in the time that a ping may take."""
+        assert self._socket is not None
+        assert self._socket.writer is not None
+        context = self._context
+        try:
+            async with time_limit(context.service.clock, context.limits.channel_ping_interval_ms * 3 // 2):
+                await self._socket.writer.drain()
+        except TimeoutError:
+            self._abort()
+            return False
+        return True
+
+    def end(self, ending: Ending, detail: str = "") -> None:
+        """End it from this side: with a close, and a cut where the client does not answer that. Once."""
+        if self._ending is None and not self._is_over:
+            self._ending = ending
+            if self._socket is not None:
+                self._begin_goodbye(self._socket, ending.value, detail)
+
+    def end_by_fault(self) -> None:
+        """A fault, which is logged, may have cost the client an answer or a push: let it begin anew."""
+        self.end(Ending.FAULT, "the service met a fault of its own")
+
+    def _begin_goodbye(self, socket: Wire, end: End, detail: str) -> None:
+        self._goodbye = begin(_say_goodbye(socket, end, detail), socket.abort)
+
+    async def ended(self) -> None:
+        """Return when the goodbye that was begun is over."""
+        if self._goodbye is not None:
+            await asyncio.wait((self._goodbye,))
+
+    def _abort(self) -> None:
+        if self._socket is not None:
+            self._socket.abort()
+
+    def _end_unauthenticated(self) -> None:
+        if not self.is_authenticated:
+            self.end(Ending.NOT_AUTHENTICATED, "no token came in time")
+
+    def _over(self, ending: Ending) -> None:
+        """Drop the pending responses, release the members, and leave every registry that knows the channel."""
+        self._is_over = True
+        self._heard_at_ms = None
+        self._socket = self.on_token = None
+        self._ending = ending
+        by_client = ending.value.by_client
+        calls, self._calls = self._calls, {}
+        self._committed()
+        service = self._context.service
+        self._context.bodies.release(self)
+        if self._making is not None:
+            self._making.cancel()
+        # A first join has a member whose id was told to nobody, so nobody carries it.
+        each(calls.values(), lambda call: call[0].hang_up(connection_lost=by_client and call[1]))
+        survives(partial(service.end_channel, self, by_client=by_client))
+        self._context.metrics.channel_closed(ending.value.name)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def _take(self, text: bytes) -> None:
+        """One message, whatever is in it."""
+        if self._ending is None:
+            self._take_call(text, self._parse(text))
+
+    def _parse(self, text: bytes) -> s.ChannelCall | Refused:
+        try:
+            return parse_call(text, self._context.checks, self._context.sizes)
+        except Refused as refused:
+            forget_frames(refused)
+            return refused
+
+    async def _take_large(self, text: bytes) -> None:
+        """One message that takes long to read. A large commit is stored before another such message is read.
+
+        What it is when it is read takes ten times its bytes, and one client could have a thousand of them wait for the
+        store. Only commits are waited for: the answers to others may wait for what comes on this very channel.
+        """
+        if self._ending is not None:
+            return
+        call = await self._parse_large(text)
+        if not isinstance(call, s.CommitCall):
+            self._take_call(text, call)
+            return
+        before = self._calls.get(call.id)
+        self._take_call(text, call)
+        # One with the id of a call that waits was refused: that call is not to be waited for.
+        if before is None and call.id in self._calls:
+            self._committing = call.id, asyncio.get_running_loop().create_future()
+
+    def _committed(self) -> None:
+        if self._committing is not None:
+            _, is_over = self._committing
+            self._committing = None
+            if not is_over.done():
+                is_over.set_result(None)
+
+    async def _parse_large(self, text: bytes) -> s.ChannelCall | Refused:
+        """Its bytes still count, and are let go when something is made of them."""
+        bodies, holder = self._context.bodies, object()
+        if not bodies.hold(holder, len(text)):
+            return Refused(problem_of(bodies.refusal()))
+        group_id, member_id = group_of(text), member_of_message(text)
+        try:
+            with self._context.service.waiting(group_id, member_id):
+                if self._committing is not None:
+                    await self._committing[1]
+                return await bodies.parse(partial(self._parse, text))
+        finally:
+            bodies.release(holder)
+
+    def may_grow(self, size_bytes: int) -> bool:
+        """Whether there is room for a message of so many bytes, which is not whole yet; if not, the channel ends.
+
+        Strangers may fill half of the room: the rest is for channels on which members have called.
+        """
+        context = self._context
+        if context.bodies.hold(self, size_bytes, half=not self._is_members):
+            return True
+        self.end(Ending.TOO_MUCH, "messages take more than bodies_max_bytes allows; try again")
+        return False
+
+    def _take_call(self, text: bytes, call: s.ChannelCall | Refused) -> None:
+        if self._ending is not None:
+            return
+        if isinstance(call, Refused):
+            if not _is_utf_8(text):
+                self.end(Ending.NO_UTF_8, "a text is UTF-8")
+                return
+            self._refuse(read_id(text), call)
+        else:
+            self._serve_call(call)
+        if not self.is_authenticated:
+            # There is no second try: who guesses tokens is to pay for a handshake each.
+            self.end(Ending.NOT_AUTHENTICATED, "the first message was no token that is known")
+
+    def _serve_call(self, call: s.ChannelCall) -> None:
+        try:
+            self._answer_call(call)
+        except Refused as refused:
+            self._refuse(call.id, refused, call.op)
+        except Exception:
+            log.exception("a fault of the service, in %s on a channel", call.op)
+            self._answer(call.id, call.op, FAULT)
+
+    def _answer_call(self, call: s.ChannelCall) -> None:
+        if isinstance(call, s.AuthenticateCall):
+            self._authenticate(call)
+            return
+        if not self.is_authenticated:
+            raise refuse_http(401, "The first message must be `authenticate`, with a token.", field="op")
+        if isinstance(call, s.CoordinatorCall):
+            self._answer(call.id, call.op, self._context.service.find_coordinators(call.body))
+        else:
+            self._ask(call)
+
+    def _authenticate(self, call: s.AuthenticateCall) -> None:
+        if not self._context.is_known_token(call.token):
+            raise refuse_http(401, "The service does not know this token.", field="token")
+        if self.on_token is not None:
+            self.on_token()
+            self.on_token = None
+        self.is_authenticated = True
+        self._answer(call.id, call.op, AUTHENTICATED)
+
+    def _ask(self, call: s.GroupCall) -> None:
+        context, calls = self._context, self._calls
+        if calls and call.id in calls:
+            raise refuse(ErrorCode.INVALID_REQUEST, "id: a call of this id waits for its answer.", field="id")
+        if len(calls) >= context.limits.channel_calls_max:
+            limit = context.limits.channel_calls_max
+            detail = f"The channel has as many calls in flight as channel_calls_max allows ({limit})."
+            raise refuse(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, limit=limit, limit_name="channel_calls_max")
+        answer = context.service.ask(call.group_id, call.body, host=self._host, connection=self)
+        if isinstance(answer, _ANSWERS):
+            self._answer(call.id, call.op, answer)
+            return
+        calls[call.id] = answer, isinstance(call, s.JoinCall) and not call.body.member_id
+        answer.on_answer = partial(self._answered, call)
+
+    def _answered(self, call: s.GroupCall, answer: BaseModel | Failure) -> None:
+        """A call that waited is answered, in the middle of somebody's release: a fault ends the channel alone."""
+        try:
+            del self._calls[call.id]
+            if self._committing is not None and self._committing[0] == call.id:
+                self._committed()
+            self._answer(call.id, call.op, answer)
+        except Exception:
+            log.exception("a fault of the service, in the answer to %s on a channel", call.op)
+            self.end_by_fault()
+
+    # --- what goes out -----------------------------------------------------------------------------------------------
+
+    async def _answer_large(self, before: asyncio.Task[None] | None, call_id: Id, answer: LargeAnswer) -> None:
+        """Meanwhile nothing more is taken, so that no client has many such answers made."""
+        if before is not None:
+            await asyncio.wait((before,))
+        try:
+            text = await whole_text(pieces_of(answer, self._context.service.ends))
+            self._send(answer_text(call_id, status_of(answer), text))
+        finally:
+            if self._making is asyncio.current_task():
+                self._making = None
+
+    def _answer(self, call_id: Id, op: str, answer: BaseModel | Failure) -> None:
+        if isinstance(answer, LARGE_ANSWERS):
+            self._context.metrics.channel_call(op, "NONE")
+            before = self._making
+            self._making = begin(self._answer_large(before, call_id, answer), self.end_by_fault)
+        elif isinstance(answer, Failure):
+            self._context.metrics.channel_call(op, answer.code.name)
+            self._send(problem_text(call_id, problem_of(answer)))
+        else:
+            status = status_of(answer)
+            self._is_members = self._is_members or op in _MEMBERS_OPS
+            self._context.metrics.channel_call(op, "NONE" if status == 200 else "WAITING")
+            self._send(answer_text(call_id, status, text_of(answer)))
+
+    def _refuse(self, call_id: Id, refused: Refused, op: str = "malformed") -> None:
+        self._context.metrics.channel_call(op, refused.problem.error_name)
+        self._send(problem_text(call_id, refused.problem))
+
+    def told(self, event: Told) -> None:
+        """Push what has happened to a group, or to the registry."""
+        self._push(push_name(event), push_text(event))
+
+    def warn_of_drain(self) -> None:
+        """Push that the node is stopping."""
+        self._push("drain", DRAIN_TEXT)
+
+    def _push(self, name: str, text: bytes) -> None:
+        if self._ending is None:
+            self._context.metrics.channel_pushed(name)
+            self._send(text)
+
+    def _send(self, text: bytes) -> None:
+        if self._socket is not None and self._may_send(self._socket):
+            self._socket.send_text(text)
+
+    def _may_send(self, socket: Wire) -> bool:
+        """Whether the channel goes on, and its client has read enough of what was sent."""
+        if self._ending is None and socket.unsent_bytes > self._context.limits.channel_unsent_max_bytes:
+            self.end(Ending.SLOW_READER, "too much waits to be read; channel_unsent_max_bytes is fixed")
+        return self._ending is None
+
+
+async def _say_goodbye(socket: Wire, end: End, detail: str) -> None:
+    await socket.close(code=end.code, message=detail.encode(), drain=False)
+    socket.abort()
+
+
+def _is_part_of_much(head: Head) -> bool:
+    """Whether a data frame of several is what a client cuts a large text into."""
+    return head.opcode != BINARY and (head.is_final or head.length >= SCRAP_BYTES)
+
+
+def _is_utf_8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_ANSWERED = frozenset((WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.PING))
+"""What is not taken while the client does not read."""
+
+# Tuples: a union written in place is made anew for each call.
+_ANSWERS = (BaseModel, Failure)
+
+_MEMBERS_OPS = frozenset({"join", "sync", "heartbeat"})
+"""Calls that get an answer, and no refusal, from a group that the caller is in."""
+
+AUTHENTICATED = m.HeartbeatAnswer()
+FAULT = Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service met a fault of its own; its log says more.")

@@ -1,0 +1,104 @@
+"""What a channel and its connection ask of each other: small contracts. `websocket` has the real one, of aiohttp.
+
+All goes by aiohttp's rules, with two things more: a text may be taken as it comes (`Channel.take_at_once`), and the
+channel answers pings, for what it sends is bounded.
+"""
+
+from typing import Any, Protocol
+
+from aiohttp import WSMsgType
+
+from rallypoint.coordinator.http.channel.frames import Head
+
+
+class Message(Protocol):
+    """What comes."""
+
+    @property
+    def type(self) -> WSMsgType:
+        """TEXT, BINARY, CLOSE, PING, PONG; or ERROR, CLOSING, CLOSED, which aiohttp makes."""
+
+    @property
+    def data(self) -> Any:
+        """Of a text or a ping its bytes, of an ERROR the exception."""
+
+
+class Drained(Protocol):
+    """What waits to be sent."""
+
+    async def drain(self) -> None:
+        """Return when the client has read enough of it. Raises ConnectionError where the connection is lost."""
+
+
+class Wire(Protocol):
+    """The service's end of a channel's connection."""
+
+    @property
+    def writer(self) -> Drained | None:
+        """None until hands are shaken."""
+
+    @property
+    def has_queued(self) -> bool:
+        """Something has come that was not taken at once, and was not received yet."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that were handed over and that the system has not taken yet."""
+
+    async def receive(self) -> Message:
+        """The next message that was not taken as it came; after the end CLOSED, again and again."""
+
+    def read_behind(self) -> None:
+        """The speaker is busy from now on: read a little of what comes, though it waits."""
+
+    def send_text(self, text: bytes) -> None:
+        """Send it soon. If the client has gone, it is dropped."""
+
+    def send_pong(self, payload: bytes) -> None:
+        """Answer a ping soon. If the client has gone, it is dropped."""
+
+    async def close(self, *, code: int, message: bytes, drain: bool) -> bool:
+        """Say goodbye, and wait a little for the client's."""
+
+    def abort(self) -> None:
+        """Cut it, whatever waits."""
+
+    def exception(self) -> BaseException | None:
+        """TimeoutError where a ping was not answered."""
+
+
+class Speaker(Protocol):
+    """The channel, as its connection knows it. Nothing that is called as something comes raises."""
+
+    @property
+    def is_authenticated(self) -> bool:
+        """More than one frame may be looked at."""
+
+    @property
+    def is_busy(self) -> bool:
+        """What comes waits until a message before it was taken."""
+
+    @property
+    def member_count(self) -> int:
+        """Members that it carries."""
+
+    async def serve(self, socket: Wire) -> None:
+        """Take what comes until the end."""
+
+    def take_at_once(self, text: bytes) -> bool:
+        """Take a text as it comes; False where it has to wait for `receive`."""
+
+    def heard_behind(self) -> None:
+        """Something came that is not taken at once."""
+
+    def admits(self, head: Head) -> bool:
+        """Whether a frame may come now. Where not, the channel is ending, and nothing more is to come."""
+
+    def may_grow(self, size_bytes: int) -> bool:
+        """Whether a message that is not whole yet may have so many bytes; 0 where it is whole.
+
+        Where not, the channel is ending, and nothing more is to come.
+        """
+
+    def refuse_frame(self, detail: str) -> None:
+        """What came is no frame: end."""

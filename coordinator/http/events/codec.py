@@ -1,0 +1,101 @@
+"""Events of groups as JSON, and as blocks of an event stream (WHATWG HTML, "server-sent events").
+
+An event's kind is the name of its class in snake_case, its fields are those of the class. So a new event of the rules
+is told here without a line; docs/events.md has to know it, and a test says so.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, get_args
+
+from rallypoint.coordinator.core.effects import Event, GroupChanged
+from rallypoint.coordinator.runtime.feed import COMMITS, Kept
+
+OPENED = "opened"
+"""Kind of the first event of a stream."""
+GAP = "gap"
+"""Kind of the event that tells of events which are not to be had any more."""
+
+
+def _kind(event_type: type) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
+
+
+KINDS: Mapping[str, type] = {_kind(event_type): event_type for event_type in get_args(Event)}
+"""Every kind of event of groups, with its class."""
+KINDS_ASKED_FOR = frozenset(_kind(event_type) for event_type in COMMITS)
+"""Kinds that only those get who name them."""
+_KIND_OF = {event_type: kind for kind, event_type in KINDS.items()}
+
+
+def kind_of(event: Event) -> str:
+    """The event's kind."""
+    return _KIND_OF[type(event)]
+
+
+def group_id_of(event: Event) -> str:
+    """The group that the event is about; every event is about one."""
+    return event.summary.group_id if isinstance(event, GroupChanged) else event.group_id
+
+
+def data_of(event: Event, at_ms: int) -> dict[str, Any]:
+    """The event as JSON has it, with the field names and the shapes of the other answers."""
+    values = {
+        "kind": kind_of(event),
+        "at_ms": at_ms,
+    }
+    source = event.summary if isinstance(event, GroupChanged) else event
+    for field in fields(source):
+        # What a group subscribes to may be a long list; its description has it.
+        if field.name != "subscriptions":
+            values[field.name] = _shape(field.name, getattr(source, field.name))
+    return values
+
+
+def _shape(name: str, value: Any) -> Any:
+    if name == "offsets":
+        return _offsets(value)
+    if name == "partitions":
+        return _partitions(value)
+    return value
+
+
+def _offsets(offsets: Iterable[tuple[str, int, int]]) -> dict[str, dict[str, dict[str, int]]]:
+    """As a fetch answers them."""
+    by_topic: dict[str, dict[str, dict[str, int]]] = {}
+    for topic, partition, offset in offsets:
+        by_topic.setdefault(topic, {})[str(partition)] = {"offset": offset}
+    return by_topic
+
+
+def _partitions(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """As an assignment has them."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    return by_topic
+
+
+def block_of(kept: Kept, life: str) -> bytes:
+    """The event's block; made once, however many streams show it."""
+    if kept.text is None:
+        kept.text = block(kind_of(kept.event), data_of(kept.event, kept.at_ms), cursor_of(life, kept.number))
+    return kept.text
+
+
+def block(kind: str, data: Mapping[str, Any], cursor: str) -> bytes:
+    """One event. JSON on one line has no line break that could end the block early."""
+    text = json.dumps(data, separators=(",", ":"))
+    return f"id: {cursor}\nevent: {kind}\ndata: {text}\n\n".encode("ascii")
+
+
+def heartbeat(cursor: str) -> bytes:
+    """No event: it keeps the connection in use, and lets the reader's cursor grow while nothing happens for it."""
+    return f": heartbeat\nid: {cursor}\n\n".encode("ascii")
+
+
+def cursor_of(life: str, number: int) -> str:
+    """The cursor of an event, or of a place in the stream."""
+    return f"{life}-{number}"

@@ -1,0 +1,181 @@
+"""One event stream: from a reader's place in the feed to the bytes of a connection.
+
+It begins with `opened`, whose cursor says from where it is whole. Where events that the client still wants are gone,
+one `gap` says so and the stream goes on from now; so it does when the feed runs away from a slow reader. A client that
+takes nothing at all is cut off. Nothing is kept for a reader but what its connection holds: some 64 KiB, and one piece
+more.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+
+from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.http.contract import HttpMetrics
+from rallypoint.coordinator.http.deadline import time_limit
+from rallypoint.coordinator.http.events.codec import GAP, OPENED, block, block_of, cursor_of, heartbeat
+from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.runtime.feed import EventFeed, FeedReader
+
+RETRY_MS = 2_000
+"""How long a browser waits before it connects again. It is told at the start of each stream."""
+SCAN_MAX = 1_000
+"""Events that are looked at in one go, wanted or not."""
+PIECE_BYTES = 32_768
+"""So many bytes, and the event that passes them, go out in one piece."""
+
+HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    # nginx would collect events in its buffer.
+    "X-Accel-Buffering": "no",
+    "Server": "rallypoint",
+}
+WHAT_TO_DO = "List the groups again (GET /v1/groups); what follows here is whole from this cursor on."
+
+Wanted = Callable[[Event], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """How many streams, and how long they may be quiet. The first is a setting, the others are fixed."""
+
+    event_streams_max: int = 100
+    events_heartbeat_interval_ms: int = 15_000
+    """A stream that has nothing to tell sends a comment: before the 60 seconds, and the 30 of some, at which proxies
+    cut a quiet connection."""
+    events_write_timeout_ms: int = 30_000
+    """A client that takes nothing for so long is cut, and can come back with its cursor."""
+
+
+class EventStream(web.StreamResponse):
+    """The answer that does not end. aiohttp prepares it, and then asks it for its end: that is when it streams."""
+
+    def __init__(
+        self,
+        feed: EventFeed,
+        reader: FeedReader,
+        is_wanted: Wanted,
+        gap: str | None,
+        *,
+        metrics: HttpMetrics,
+        limits: StreamLimits,
+        clock: Clock,
+        on_ended: Callable[[], None],
+    ) -> None:
+        """`gap`: why events before the reader's place are not told, if any are missing. `on_ended` is called once."""
+        super().__init__(headers=HEADERS)
+        self._feed = feed
+        self._metrics = metrics
+        self._limits = limits
+        self._clock = clock
+        self._on_ended = on_ended
+        self._reader = reader
+        self._is_wanted = is_wanted
+        self._gap = gap
+        self._request: web.BaseRequest | None = None
+        self._writer: AbstractStreamWriter | None = None
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Called by aiohttp: send the head."""
+        self._request = request
+        try:
+            self._writer = await super().prepare(request)
+        except BaseException:  # also a cancellation: the client has gone, and nobody will ask for the end
+            self._on_ended()
+            raise
+        return self._writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Called by aiohttp once the head is sent. Returns when the service stops, or the client takes nothing more."""
+        assert self._request is not None
+        try:
+            if self._request.method != "HEAD" and not await self._run():
+                self._abort()
+                return
+        finally:
+            self._on_ended()
+        await super().write_eof(data)
+
+    async def _run(self) -> bool:
+        """Write until the feed ends; False where the client takes nothing."""
+        beginning = f"retry: {RETRY_MS}\n".encode() + block(
+            OPENED, {"kind": OPENED, "cursor": self._cursor}, self._cursor
+        )
+        if not await self._write(beginning):
+            return False
+        if self._gap is not None and not await self._write(self._gap_block(self._gap, None)):
+            return False
+        lost_reason = "cursor_too_old"
+        while True:
+            piece = self._next_piece(lost_reason)
+            lost_reason = "slow_reader"
+            if piece and not await self._write(piece):
+                return False
+            if self._reader.has_more:
+                # A client that takes everything at once must not keep the others from their turn.
+                await asyncio.sleep(0)
+                continue
+            if self._feed.is_closed:
+                return True
+            if not await self._wait() and not await self._write(heartbeat(self._cursor)):
+                return False
+
+    def _next_piece(self, lost_reason: str) -> bytes:
+        """What is to be written next; nothing where no event of the next ones is wanted."""
+        if self._reader.lost_count:
+            # It goes on from now: so what is there still, and behind a hole, is not told either.
+            lost_count = self._reader.unread_count
+            self._reader.skip()
+            if lost_reason == "slow_reader":
+                self._metrics.events_lost(lost_count)
+            return self._gap_block(lost_reason, lost_count if lost_reason == "slow_reader" else None)
+        piece = bytearray()
+        for _ in range(SCAN_MAX):
+            kept = self._reader.take()
+            if kept is None:
+                break
+            if self._is_wanted(kept.event):
+                piece += block_of(kept, self._feed.life)
+                if len(piece) >= PIECE_BYTES:
+                    break
+        return bytes(piece)
+
+    def _gap_block(self, reason: str, lost_count: int | None) -> bytes:
+        data = {"kind": GAP, "reason": reason, "lost_count": lost_count, "cursor": self._cursor, "action": WHAT_TO_DO}
+        return block(GAP, data, self._cursor)
+
+    @property
+    def _cursor(self) -> str:
+        return cursor_of(self._feed.life, self._reader.number)
+
+    def _abort(self) -> None:
+        """Cut a connection whose client takes nothing: there is no way to tell it."""
+        self._metrics.events_lost(self._reader.unread_count)
+        assert self._request is not None
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    async def _wait(self) -> bool:
+        """Until something has happened; False where it is time for a heartbeat."""
+        try:
+            async with time_limit(self._clock, self._limits.events_heartbeat_interval_ms):
+                await self._reader.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _write(self, piece: bytes) -> bool:
+        """Send it; False where the client did not take what was sent before in time."""
+        assert self._writer is not None
+        try:
+            async with time_limit(self._clock, self._limits.events_write_timeout_ms):
+                await self.write(piece)
+                await self._writer.drain()
+        except TimeoutError:
+            return False
+        return True

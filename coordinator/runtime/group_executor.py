@@ -1,0 +1,730 @@
+"""One group, one thing at a time: step what waits, append what it made, then let it be seen.
+
+What waits in the mailbox is stepped in one go, and the records of all those steps go out as one append. Nothing that
+can be seen from outside (answers, events) leaves before the records it rests on are durable, nor before what was
+decided earlier. While an append is under way, commands wait in the mailbox; an executor without records to store
+answers at once, within the call, without a task.
+
+A step of a large group may have ten thousand records and as many answers. Its records are encoded in slices, and
+stored in chunks where one append cannot hold them (`chunks.py`); its effects are released in slices. Between slices
+others have their turn; the group itself goes on when the last one is out.
+
+Timers are set when they are decided, not when effects are released: nobody outside sees them, and one that fires
+while an append is under way waits in the mailbox like everything else. Those of a large step go with its effects, in
+slices: whatever fires late or for nothing meanwhile is known by the rules as such.
+
+An executor ends once, and its group with it: after a failure it is made anew from the store. Whatever happens, each
+call is answered exactly once; an answer to a call that is not waiting is a bug, and found here.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from rallypoint.coordinator.core import rebalance
+from rallypoint.coordinator.core.capacity import added_metadata_bytes, append_is_late, refuse_metadata
+from rallypoint.coordinator.core.commands import (
+    Call,
+    Command,
+    DecisionContext,
+    HangUp,
+    MovesCounted,
+    OffsetsDeleted,
+    Settle,
+    TimerFired,
+    TimerKey,
+    TimerKind,
+)
+from rallypoint.coordinator.core.decide import Decision, step
+from rallypoint.coordinator.core.decision import MADE_AT_ONCE_MAX, call_timer
+from rallypoint.coordinator.core.effects import (
+    CancelTimer,
+    Each,
+    Effect,
+    Event,
+    Failure,
+    GroupAnswer,
+    Notify,
+    OneEffect,
+    Reply,
+    SetTimer,
+    singly,
+)
+from rallypoint.coordinator.core.group import CallKind, Group, State
+from rallypoint.coordinator.core.records import GroupFact, GroupRecord
+from rallypoint.coordinator.runtime.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
+from rallypoint.coordinator.runtime.faults import survives
+from rallypoint.coordinator.runtime.timers import Timer, Timers
+from rallypoint.coordinator.storage.codec import encode
+from rallypoint.coordinator.storage.contract import BatchLimits, BatchTooLarge, StorageError, size_of
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+
+STEPS_MAX = 250
+"""Steps in one go, and so in one append; a join that says much counts as several. More than that waits for the next
+turn of the event loop.
+"""
+
+CHARACTERS_PER_STEP = 2_000
+"""What of a join's metadata takes as long as another step: topics are read from it."""
+
+RELEASED_AT_ONCE_MAX = 200
+"""Effects that are released before others have their turn. Most are answers, each with a request behind it."""
+
+_PART = Settle()
+"""Stands where a part of a command was stepped: nothing is over with it."""
+
+logger = logging.getLogger(__name__)
+
+Answer = GroupAnswer | Failure
+
+
+class ExecutorHost(Protocol):
+    """What an executor needs of the shard around it."""
+
+    @property
+    def limits(self) -> BatchLimits:
+        """What one append may hold."""
+
+    @property
+    def timers(self) -> Timers:
+        """Where its timers are set."""
+
+    @property
+    def append_timeout_ms(self) -> int:
+        """For how long calls wait for an append."""
+
+    def now_ms(self) -> int:
+        """The present instant."""
+
+    def decision_context(self) -> DecisionContext:
+        """When, and under what, a step is decided."""
+
+    def append(self, batch: "GroupBatch") -> None:
+        """Store the batch, and settle it."""
+
+    def observe(self, event: Event) -> None:
+        """Something happened, and may be known."""
+
+    def heard_at_ms(self, group_id: str, member_id: str) -> int | None:
+        """When the last request of the member came that waits for its turn; None where none does."""
+
+    def refuse_to_park(self) -> Failure | None:
+        """Why no more calls can be held back; None where they can."""
+
+    def parked(self, delta: int) -> None:
+        """So many more calls are held back."""
+
+    def metadata_grew(self, delta_bytes: int) -> None:
+        """What members say takes so much more memory."""
+
+    def settle_ended(self, settle: Callable[[], None]) -> None:
+        """Settle a call of a group that has ended, now or as soon as others had their turn."""
+
+    def executor_failed(self, executor: "GroupExecutor") -> None:
+        """The executor has ended by a failure: the group is to be loaded anew."""
+
+    def executor_forgettable(self, executor: "GroupExecutor") -> None:
+        """The executor is idle, and there is nothing in its group."""
+
+
+class Waiting:
+    """A call that is not answered yet. `answer` stands here once it is; `on_answer` is for whoever has to wait.
+
+    `before_answer` is for the service, which hears of it first. Both are called once, in the middle of a release, so
+    they do little; after a hang-up neither is. A fault in one is its owner's, and logged: neither the group nor another
+    call has to do with it.
+
+    `is_in_parts`: it is too much for one step, and its parts are stepped and stored one after another.
+    """
+
+    __slots__ = (
+        "_call_id",
+        "_executor",
+        "answer",
+        "before_answer",
+        "is_in_parts",
+        "is_parked",
+        "on_answer",
+        "since_ms",
+    )
+
+    def __init__(self, executor: "GroupExecutor", call_id: int, since_ms: int) -> None:
+        self.answer: Answer | None = None
+        self.on_answer: Callable[[Answer], None] | None = None
+        self.before_answer: Callable[[Answer], object] | None = None
+        self.is_parked = False
+        self.is_in_parts = False
+        self.since_ms = since_ms
+        self._executor = executor
+        self._call_id = call_id
+
+    def settle(self, answer: Answer) -> None:
+        """Hand over the one answer. What is decided about the call after that is heard by nobody."""
+        if self.answer is not None:
+            return
+        self.answer = answer
+        before_answer, on_answer = self.before_answer, self.on_answer
+        self.before_answer = self.on_answer = None
+        if before_answer is not None:
+            survives(before_answer, answer)
+        if on_answer is not None:
+            survives(on_answer, answer)
+
+    def hang_up(self, *, connection_lost: bool = False) -> None:
+        """Nobody waits for the answer any more. What the call did stays done.
+
+        `connection_lost`: the member's own side has ended the connection that carries the member.
+        """
+        self.on_answer = self.before_answer = None
+        if self.answer is None:
+            self._executor.hang_up(self._call_id, connection_lost=connection_lost)
+
+
+class GroupExecutor:
+    """A loaded group with its mailbox, its timers and its waiting calls."""
+
+    def __init__(self, group: Group, host: ExecutorHost, *, first: Command | None = None) -> None:
+        """`first` is stepped before anything else, as soon as something is told or asked."""
+        self.group_id = group.group_id
+        self._group = group
+        self._host = host
+        self._mailbox: deque[Command] = deque(() if first is None else (first,))
+        self._waiting: dict[int, Waiting] = {}
+        self._timers: dict[TimerKey, Timer] = {}
+        self._under_way: GroupBatch | None = None
+        self._append_began_ms = 0
+        self._late_timer: Timer | None = None
+        self._carried: Stepped | None = None
+        self._outbox: deque[Effect | Command] = deque()
+        self._durable_deletions = 0
+        self._metadata_bytes = 0
+        self._added_bytes: dict[int, int] = {}
+        self._is_busy = False
+        self._closed_by: Failure | None = None
+        self._is_over = False
+        self._finished: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        """Commands that wait."""
+        return len(self._mailbox)
+
+    @property
+    def stored_count(self) -> int:
+        """Members and offsets that are stored of the group."""
+        return len(self._group.stored_members) + self._group.offset_count
+
+    @property
+    def takes_calls(self) -> bool:
+        """It has not ended, and is not about to."""
+        return not (self._is_over or self._closed_by is not None)
+
+    async def finish(self) -> None:
+        """Return when it is over. To be called after `close`, once."""
+        if not self._is_over:
+            self._finished = asyncio.get_running_loop().create_future()
+            await self._finished
+
+    def refuse_metadata(self, request: m.JoinRequest, used_bytes: int, limit: int) -> Failure | None:
+        """Why there is no room on the node for what the join says."""
+        return refuse_metadata(self._group, request, used_bytes, limit)
+
+    def has_seen_deletions(self, version: int) -> bool:
+        """It is durable that the group has no offsets of topics deleted up to this version, but what came since."""
+        if self._is_over:
+            return True
+        if self._is_busy or self._mailbox:
+            return self._durable_deletions >= version
+        return self._group.state is State.DEAD or self._group.deletions_seen >= version
+
+    # --- from outside ------------------------------------------------------------------------------------------------
+
+    def call(self, call: Call) -> Answer | Waiting:
+        """Ask: the answer where it is there on return, else the call that waits. Not to be used after the end."""
+        assert self.takes_calls, f"the executor of {self.group_id!r} takes no calls any more"
+        if self._is_busy or self._mailbox:
+            waiting = self._wait(call)
+            self._weigh_waiting(call)
+            self.tell(call)
+        else:
+            self._is_busy = True
+            header = self._group.header
+            try:
+                decision = step(self._group, call, self._host.decision_context())
+            except Exception:
+                waiting = self._wait(call)
+                self.faulted()
+            else:
+                self._weigh(self._group.metadata_bytes)
+                answer = _only_answer(call, decision)
+                if answer is not None:
+                    # Nothing is stored and nobody else hears of it: all that is left of the turn is its end.
+                    self._rest()
+                    return answer
+                waiting = self._wait(call)
+                self._carried = self._stepped(self._after(call, decision), decision, header)
+                self._turn(None)
+        return waiting if waiting.answer is None else waiting.answer
+
+    def refuse_assignments(self) -> Failure | None:
+        """Why a leader's assignments would be of no use; what waits in the mailbox may change that."""
+        return None if self._mailbox else rebalance.refuse_assignments(self._group)
+
+    def _wait(self, call: Call) -> Waiting:
+        waiting = self._waiting[call.call_id] = Waiting(self, call.call_id, self._host.now_ms())
+        return waiting
+
+    def tell(self, command: Command) -> None:
+        """Give the group a command; after the end nothing happens."""
+        self.put(command)
+        self.go_on()
+
+    def put(self, command: Command) -> None:
+        """Give the group a command that is done when it goes on; after the end nothing happens."""
+        if self.takes_calls:
+            self._mailbox.append(command)
+
+    def hang_up(self, call_id: int, *, connection_lost: bool = False) -> None:
+        """Nobody waits for the call any more. What it did stays done."""
+        if call_id in self._waiting:
+            self.tell(HangUp(call_id, connection_lost))
+
+    def go_on(self) -> None:
+        """Do what waits, unless it is being done."""
+        if self.takes_calls and not self._is_busy:
+            self._turn(None)
+
+    def end(self, failure: Failure, instead: dict[int, Failure] | None = None) -> None:
+        """Forget the group: every call that waits gets the failure, or its own one; no timer of it fires any more."""
+        self._come_to_end()
+        self._mailbox.clear()
+        self._outbox.clear()
+        self._cancel_timers()
+        self._weigh(0, sum(self._added_bytes.values()))
+        self._added_bytes.clear()
+        self._settle_ended(list(self._waiting), failure, instead)
+
+    def _come_to_end(self) -> None:
+        self._is_over = True
+        self._forget_late()
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_result(None)
+
+    def close(self, failure: Failure) -> None:
+        """Take nothing more. Every call gets the failure, but those whose answers are durable, or about to be.
+
+        What is being released goes on in its slices. It is over when that is out, and the append under way settled.
+        """
+        under_way = [] if self._under_way is None else self._under_way.steps
+        due = (*self._outbox, *(effect for step in under_way for effect in step.effects))
+        self._closed_by = failure
+        self._is_over = not due and self._under_way is None
+        self._mailbox.clear()
+        self._carried = None
+        self._cancel_timers()
+        # Whom effects on each of many members answer is known when they are released; who is left is told after that.
+        if not any(isinstance(effect, Each) for effect in due):
+            decided = {effect.call_id for effect in due if isinstance(effect, Reply)}
+            self._settle_ended([call_id for call_id in self._waiting if call_id not in decided], failure)
+
+    def _settle_ended(
+        self, call_ids: Sequence[int], failure: Failure, instead: dict[int, Failure] | None = None
+    ) -> None:
+        """Nothing is decided about these calls any more."""
+        for call_id in call_ids:
+            waiting = self._waiting.pop(call_id)
+            self._host.settle_ended(partial(self._settle, waiting, (instead or {}).get(call_id, failure)))
+
+    # --- the turn ----------------------------------------------------------------------------------------------------
+
+    def _turn(self, durable: GroupBatch | None) -> None:
+        """Release what has become durable, then do what waits. A fault of ours ends the executor, not the process."""
+        self._is_busy = True
+        try:
+            if not (self._release_slice() if durable is None else self._release(durable)):
+                return
+            if self._closed_by is not None:
+                self._come_to_end()
+                self._settle_ended(list(self._waiting), self._closed_by)
+            else:
+                self._run()
+        except Exception:
+            self.faulted()
+
+    def faulted(self) -> None:
+        """A fault of ours is being handled: the group is not what it should be."""
+        logger.exception("group %r failed", self.group_id)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """A fault of ours, which is logged, has made the group what it should not be."""
+        logger.error("group %r is loaded anew", self.group_id)
+        self._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service failed; see its log."))
+
+    def _run(self) -> None:
+        """Step, append, release, until nothing waits or an append is under way."""
+        while self._mailbox or self._carried is not None:
+            batch = self._step_what_waits()
+            if batch.stores:
+                batch.deletions_seen = self._group.deletions_seen
+                self._under_way = batch
+                self._watch_append()
+                self._host.append(batch)
+                return
+            if not self._release(batch):
+                return
+            if self._mailbox and (batch.weight >= STEPS_MAX or batch.steps[-1].command is _PART):
+                asyncio.get_running_loop().call_soon(self._resume)
+                return
+        self._rest()
+
+    def _rest(self) -> None:
+        """Nothing waits. A group that is not there is forgotten."""
+        self._is_busy = False
+        self._forget_late()
+        if self._group.forgettable and not self._waiting:
+            self._is_over = True
+            self._cancel_timers()
+            self._host.executor_forgettable(self)
+
+    def _resume(self) -> None:
+        self._is_busy = False
+        self.go_on()
+
+    def _step_what_waits(self) -> GroupBatch:
+        batch = GroupBatch(self)
+        if self._carried is not None:
+            batch.add(self._carried)
+            self._carried = None
+        # The timers of a long step are set as it is released, and must not undo those of a later one: it is the last.
+        while self._mailbox and batch.weight < STEPS_MAX and not (batch.steps and _is_last(batch.steps[-1])):
+            command = self._mailbox.popleft()
+            batch.weight += _weight_of(command)
+            stepped = self._step(command)
+            if not batch.has_room_for(stepped, self._host.limits):
+                # It has happened to the group already, but nothing of it is released before its own append.
+                self._carried = stepped
+                break
+            batch.add(stepped)
+        return batch
+
+    def _step(self, command: Command) -> Stepped:
+        header = self._group.header
+        decision = step(self._group, command, self._host.decision_context())
+        added_bytes = self._added_bytes.pop(command.call_id, 0) if isinstance(command, Call) else 0
+        self._weigh(self._group.metadata_bytes, added_bytes)
+        return self._stepped(self._after(command, decision), decision, header)
+
+    def _weigh(self, metadata_bytes: int, waited_bytes: int = 0) -> None:
+        """Let the node know where the group's members say more than before, or less. `waited_bytes`: was told of what
+        has waited until now.
+        """
+        grown_bytes = metadata_bytes - self._metadata_bytes
+        if grown_bytes != waited_bytes:
+            self._host.metadata_grew(grown_bytes - waited_bytes)
+        self._metadata_bytes = metadata_bytes
+
+    def _weigh_waiting(self, call: Call) -> None:
+        """What a join says counts from now on, not from its step, which comes when a write of the group is over."""
+        added_bytes = added_metadata_bytes(self._group, call.request) if isinstance(call.request, m.JoinRequest) else 0
+        if added_bytes > 0:
+            self._added_bytes[call.call_id] = added_bytes
+            self._host.metadata_grew(added_bytes)
+
+    def _after(self, command: Command, decision: Decision) -> Command:
+        """What is over with the step: the command, unless it was a part of it, and what goes on is stepped next."""
+        if decision.again is None:
+            return command
+        self._mailbox.appendleft(decision.again)
+        match decision.again:
+            case (
+                Call(call_id=call_id)
+                | OffsetsDeleted(call=Call(call_id=call_id))
+                | MovesCounted(call=Call(call_id=call_id))
+            ):
+                waiting = self._waiting.get(call_id)
+                if waiting is not None:
+                    waiting.is_in_parts = True
+        return _PART
+
+    def _stepped(self, command: Command, decision: Decision, header: GroupRecord | None) -> Stepped:
+        if _is_long(decision.effects):
+            return self._to_store(command, decision.records, decision.effects, header)
+        seen: list[Effect] = []
+        for effect in singly(decision.effects):
+            match effect:
+                case SetTimer(key=key, deadline_ms=deadline_ms):
+                    self._set_timer(key, deadline_ms)
+                case CancelTimer(key=key):
+                    self._cancel_timer(key)
+                case _:
+                    seen.append(effect)
+        if not decision.records:
+            return Stepped(command, (), 0, seen)
+        return self._to_store(command, decision.records, seen, header)
+
+    def _to_store(
+        self, command: Command, records: Sequence[GroupFact], effects: Sequence[Effect], header: GroupRecord | None
+    ) -> Stepped:
+        limits = self._host.limits
+        is_little = len(records) <= min(ENCODED_AT_ONCE_MAX, limits.writes_max)
+        if is_little and sum(map(weight_of, records)) <= ENCODED_AT_ONCE_MAX:
+            writes = [encode(record) for record in records]
+            size_bytes = size_of(writes)
+            if size_bytes <= limits.bytes_max:
+                return Stepped(command, writes, size_bytes, effects)
+        return Stepped(command, (), 0, effects, records, header)
+
+    def settled(self, batch: GroupBatch, error: StorageError | None) -> None:
+        """The append under way has ended, one way or the other."""
+        if self._is_over:
+            return
+        assert batch is self._under_way, f"an append of {self.group_id!r} was settled twice"
+        self._under_way = None
+        if error is None:
+            self._durable_deletions = batch.deletions_seen
+            self._turn(batch)
+            return
+        logger.warning("group %r: %s (%s); it is loaded anew", self.group_id, error, type(error).__name__)
+        instead = _too_large(batch) if isinstance(error, BatchTooLarge) else {}
+        self._fail(Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The change could not be stored; try again."), instead)
+
+    def _fail(self, failure: Failure, instead: dict[int, Failure] | None = None) -> None:
+        self.end(failure, instead)
+        if self._closed_by is None:
+            self._host.executor_failed(self)
+
+    # --- an append that hangs ----------------------------------------------------------------------------------------
+
+    def _watch_append(self) -> None:
+        """From now on nobody waits for the store for longer than he may."""
+        self._append_began_ms = self._host.now_ms()
+        if self._late_timer is None:
+            self._look_for_late_at(self._append_began_ms + self._host.append_timeout_ms)
+
+    def _look_for_late_at(self, deadline_ms: int) -> None:
+        self._late_timer = self._host.timers.set(deadline_ms, self._look_for_late)
+
+    def _forget_late(self) -> None:
+        if self._late_timer is not None:
+            self._host.timers.cancel(self._late_timer)
+            self._late_timer = None
+
+    def _look_for_late(self) -> None:
+        """Answer every call that has waited for long, and for nothing but the store.
+
+        The append goes on, and so does what was said: it counts, or not, by what becomes of the append. To a call in
+        parts the store answers with each, so only the present append counts; who waits behind it has a time of his own.
+        """
+        now_ms, timeout_ms = self._host.now_ms(), self._host.append_timeout_ms
+        due = {
+            call_id: timeout_ms
+            + (self._append_began_ms if waiting.is_parked or waiting.is_in_parts else waiting.since_ms)
+            for call_id, waiting in self._waiting.items()
+            if not self._waits_by_right(call_id, waiting)
+        }
+        self._look_for_late_at(min((at_ms for at_ms in due.values() if at_ms > now_ms), default=now_ms + timeout_ms))
+        late = deque(call_id for call_id, at_ms in due.items() if at_ms <= now_ms)
+        if late:
+            logger.warning("group %r: an append hangs, and %d calls that wait are told so", self.group_id, len(late))
+            self._tell_late(late)
+
+    def _waits_by_right(self, call_id: int, waiting: Waiting) -> bool:
+        """The group holds its answer back, and will be told when that is over; or it has been answered."""
+        if waiting.answer is not None:
+            return True
+        # Of a long step whose append is under way the timers are still set, and no response is pending.
+        return waiting.is_parked and call_id in self._group.parked and call_timer(call_id) in self._timers
+
+    def _tell_late(self, late: deque[int]) -> None:
+        timeout_ms = self._host.append_timeout_ms
+        for _ in range(min(len(late), RELEASED_AT_ONCE_MAX)):
+            call_id = late.popleft()
+            waiting = self._waiting.get(call_id)
+            if waiting is not None and not self._waits_by_right(call_id, waiting):
+                self._give_early(call_id, waiting, append_is_late(timeout_ms))
+        if late:
+            asyncio.get_running_loop().call_soon(self._tell_late, late)
+
+    # --- release -----------------------------------------------------------------------------------------------------
+
+    def _release(self, batch: GroupBatch) -> bool:
+        """Let be seen what the batch made. False where it is too much at once: the rest follows in turns of its own."""
+        # A long step is the last of its batch.
+        if (
+            _is_long(batch.steps[-1].effects)
+            or sum(len(stepped.effects) for stepped in batch.steps) > RELEASED_AT_ONCE_MAX
+        ):
+            for stepped in batch.steps:
+                self._outbox.extend(stepped.effects)
+                self._outbox.append(stepped.command)
+            return self._release_slice()
+        for stepped in batch.steps:
+            for effect in singly(stepped.effects):
+                self._release_effect(effect)
+            self._release_command(stepped.command)
+        return True
+
+    def _release_slice(self) -> bool:
+        for _ in range(RELEASED_AT_ONCE_MAX):
+            if not self._outbox:
+                break
+            self._release_one(self._next_due())
+        if self._outbox:
+            asyncio.get_running_loop().call_soon(self._go_on_releasing)
+        return not self._outbox
+
+    def _next_due(self) -> OneEffect | Command:
+        """What is to be released next. Effects on each of many members are made here, some at a time."""
+        due = self._outbox.popleft()
+        while isinstance(due, Each):
+            made, left = due.first(MADE_AT_ONCE_MAX)
+            if left is not None:
+                self._outbox.appendleft(left)
+            self._outbox.extendleft(reversed(made))
+            due = self._outbox.popleft()
+        return due
+
+    def _go_on_releasing(self) -> None:
+        if not self._is_over:
+            self._turn(None)
+
+    def _release_one(self, due: OneEffect | Command) -> None:
+        if isinstance(due, OneEffect):
+            self._release_effect(due)
+        else:
+            self._release_command(due)
+
+    def _release_effect(self, effect: OneEffect) -> None:
+        if isinstance(effect, Reply):
+            self._answer(effect.call_id, effect.answer)
+        elif isinstance(effect, Notify):
+            self._host.observe(effect.event)
+        elif isinstance(effect, SetTimer):
+            self._set_timer(effect.key, effect.deadline_ms)
+        else:
+            self._cancel_timer(effect.key)
+
+    def _release_command(self, command: Command) -> None:
+        """Its effects are out: what is not answered now is parked; what was hung up gets no answer."""
+        if isinstance(command, Call):
+            self._park(command.call_id)
+        elif isinstance(command, HangUp):
+            self._drop(command.call_id)
+
+    def _answer(self, call_id: int, answer: Answer) -> None:
+        waiting = self._waiting.pop(call_id, None)
+        if waiting is None:
+            raise AssertionError(f"call {call_id} does not wait, and yet it is answered: {answer!r}")
+        self._settle(waiting, answer)
+
+    def _settle(self, waiting: Waiting, answer: Answer) -> None:
+        self._unpark(waiting)
+        waiting.settle(answer)
+
+    def _unpark(self, waiting: Waiting) -> None:
+        if waiting.is_parked:
+            waiting.is_parked = False
+            self._host.parked(-1)
+
+    def _park(self, call_id: int) -> None:
+        waiting = self._waiting.get(call_id)
+        if waiting is None or waiting.answer is not None:
+            return
+        refusal = self._host.refuse_to_park()
+        if refusal is None:
+            waiting.is_parked = True
+            self._host.parked(+1)
+            return
+        self._give_early(call_id, waiting, self._with_id(call_id, refusal))
+
+    def _give_early(self, call_id: int, waiting: Waiting, answer: Failure) -> None:
+        """Answer before the group does, as if the client hung up: what the call did stays done.
+
+        Its pending response is dropped in the group's own order. Until then it stands among those that wait, so that an
+        answer which was decided before finds it there, and is heard by nobody.
+        """
+        self._settle(waiting, answer)
+        self.put(HangUp(call_id))
+
+    def _with_id(self, call_id: int, refusal: Failure) -> Failure:
+        """A join may have come without the id that it has to go on with."""
+        parked = self._group.parked.get(call_id)
+        return (
+            refusal
+            if parked is None or parked.kind is not CallKind.JOIN
+            else replace(refusal, member_id=parked.member_id)
+        )
+
+    def _drop(self, call_id: int) -> None:
+        """After its hang-up a call gets no answer."""
+        waiting = self._waiting.pop(call_id, None)
+        if waiting is not None:
+            self._unpark(waiting)
+
+    # --- timers ------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self, key: TimerKey, deadline_ms: int) -> None:
+        self._cancel_timer(key)
+        if self._closed_by is not None:
+            return
+        self._timers[key] = self._host.timers.set(deadline_ms, partial(self._fire, key))
+
+    def _cancel_timer(self, key: TimerKey) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            self._host.timers.cancel(timer)
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers.values():
+            self._host.timers.cancel(timer)
+        self._timers.clear()
+
+    def _fire(self, key: TimerKey) -> None:
+        del self._timers[key]
+        is_members = key.kind in {TimerKind.SESSION, TimerKind.GRACE}
+        self.tell(TimerFired(key, self._host.heard_at_ms(self.group_id, key.subject) if is_members else None))
+
+
+def _weight_of(command: Command) -> int:
+    """Of a step. The topics of a consumer are read from what its join says."""
+    if not isinstance(command, Call) or not isinstance(command.request, m.JoinRequest):
+        return 1
+    return 1 + sum([len(offered.metadata.text) for offered in command.request.protocols]) // CHARACTERS_PER_STEP
+
+
+def _only_answer(call: Call, decision: Decision) -> Answer | None:
+    """The answer to the call where the step made nothing else; None where it made more, or other things."""
+    if decision.records or len(decision.effects) != 1 or decision.again is not None:
+        return None
+    effect = decision.effects[0]
+    return effect.answer if isinstance(effect, Reply) and effect.call_id == call.call_id else None
+
+
+def _is_last(stepped: Stepped) -> bool:
+    """Nothing is stepped with it: it is too much, or a part that was only worked out, and the next one waits a turn."""
+    return _is_long(stepped.effects) or (stepped.command is _PART and not stepped.writes and not stepped.large)
+
+
+def _is_long(effects: Sequence[Effect]) -> bool:
+    """Too many to be released in one go."""
+    return len(effects) > RELEASED_AT_ONCE_MAX or any(isinstance(effect, Each) for effect in effects)
+
+
+def _too_large(batch: GroupBatch) -> dict[int, Failure]:
+    """Who asked for more than the store takes in one write is told so; to send it again would be of no use."""
+    return {
+        stepped.command.call_id: Failure(
+            ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            if isinstance(stepped.command.request, m.CommitRequest)
+            else ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"The change has {batch.size_bytes} bytes, and what of it belongs together is more than the store takes in"
+            " one write.",
+        )
+        for stepped in batch.steps
+        if isinstance(stepped.command, Call)
+    }

@@ -1,0 +1,53 @@
+"""A node: its address, which shards it owns, and how much it takes on over all its groups.
+
+A single node owns all shards; a cluster would answer the same question otherwise.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """A node, and the URL under which clients reach it."""
+
+    node_id: str
+    url: str
+
+
+class ShardOwnership(Protocol):
+    """Asked at every call, so the answer must be at hand."""
+
+    def owner_of(self, shard: int) -> NodeAddress | None:
+        """The shard's owner; None while it has none."""
+
+
+class SoleOwner:
+    """This node owns every shard."""
+
+    def __init__(self, address: NodeAddress) -> None:
+        self._address = address
+
+    def owner_of(self, shard: int) -> NodeAddress | None:
+        """This node."""
+        return self._address
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCapacity:
+    """How much a node takes on, over all its groups. The settings of the same names say why; two have none.
+
+    groups_max: groups.
+    parked_calls_max: calls that are held back, ten for each of ten thousand members. Beyond it a call counts, and its
+        sender is told to ask again.
+    group_mailbox_max: calls of one group that wait to be worked on, as they do while a write of the group is under way;
+        two of each of five thousand members.
+    node_metadata_max_bytes: the metadata of all members, in memory.
+    storage_append_timeout_ms: how long a call waits for a write.
+    """
+
+    groups_max: int = 100_000
+    parked_calls_max: int = 100_000
+    group_mailbox_max: int = 10_000
+    node_metadata_max_bytes: int = 268_435_456
+    storage_append_timeout_ms: int = 5_000
