@@ -4,24 +4,23 @@ An event loop runs in a daemon thread of its own and carries the heartbeats; the
 and the racks run in worker threads, so they may block, commit, and take their time.
 """
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from types import EllipsisType, TracebackType
 from typing import Any, Self, TypeVar
 
 from pydantic import JsonValue
 
-from member.assignment import Assignment
-from member.client import GroupMember
-from member.core.states import State
-from member.driver import UserDataAtJoin
-from member.loop_thread import LoopThread
-from member.observer import Observer
-from member.options import MemberOptions
-from member.subscription import Racks
-from protocol.messages import CommittedOffset, OffsetCommit
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.client import GroupMember
+from rallypoint.member.core.states import State
+from rallypoint.member.daemon_threads import DaemonThreads
+from rallypoint.member.driver import UserDataAtJoin
+from rallypoint.member.loop_thread import LoopThread
+from rallypoint.member.observer import Observer
+from rallypoint.member.options import MemberOptions
+from rallypoint.member.subscription import Racks
+from rallypoint.protocol.messages import CommittedOffset, OffsetCommit
 
 T = TypeVar("T")
 
@@ -37,7 +36,7 @@ BlockingHandler = Callable[[Assignment], None]
 class BlockingGroupMember:
     """As `GroupMember`; its methods may be called from any thread, and wait. None of the callbacks may call `leave`.
 
-    The threads live from `start` until `leave` or `close`, also where the member stopped by itself in between: use it
+    The threads live from `start` until `leave` or `close`, also if the member stopped by itself in between: use it
     as a context manager, or in a `try` with a `finally`.
     """
 
@@ -52,10 +51,11 @@ class BlockingGroupMember:
         on_lost: BlockingHandler | None = None,
         user_data_at_join: UserDataAtJoin | None = None,
         observer: Observer | None = None,
+        max_poll_interval_ms: int | None = None,
     ) -> None:
         self._options = options
         # One for the callbacks, which come one at a time, and one for the counts, which may be wanted meanwhile.
-        self._workers = ThreadPoolExecutor(2, thread_name_prefix="rallypoint-callback")
+        self._workers = DaemonThreads("rallypoint-callback", 2)
         self._in_callback = threading.local()
         self._member = GroupMember(
             options,
@@ -66,6 +66,7 @@ class BlockingGroupMember:
             on_lost=self._in_worker(on_lost),
             user_data_at_join=user_data_at_join,
             observer=observer,
+            max_poll_interval_ms=max_poll_interval_ms,
         )
         self._loop = LoopThread("rallypoint-member")
 
@@ -127,6 +128,22 @@ class BlockingGroupMember:
         """As `GroupMember.committed`."""
         return self._wait(lambda: self._member.committed(topics))
 
+    def topics(self) -> Mapping[str, int]:
+        """As `GroupMember.topics`."""
+        return self._wait(self._member.topics)
+
+    def put_topic(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
+        """As `GroupMember.put_topic`, but between `start` and the end."""
+        self._wait(lambda: self._member.put_topic(topic, partitions, end_offsets))
+
+    def still_working(self) -> None:
+        """As `GroupMember.still_working`."""
+
+        async def tell() -> None:
+            self._member.still_working()
+
+        self._wait(tell)
+
     def request_rejoin(self, reason: str) -> None:
         """As `GroupMember.request_rejoin`."""
 
@@ -143,15 +160,15 @@ class BlockingGroupMember:
 
         self._wait(ask)
 
-    def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
-        """As `GroupMember.leave`; its threads are gone when it returns."""
+    def leave(self, reason: str | None = None, *, stay: bool = False, timeout_ms: int | None = None) -> None:
+        """As `GroupMember.leave`; its threads are gone when it returns, but for that of a callback that was cut."""
         if getattr(self._in_callback, "now", False):
             raise RuntimeError("a callback cannot call leave(), which waits for the callback")
-        self._finish(lambda: self._member.leave(reason, stay=stay), wait_for_workers=True)
+        self._finish(lambda: self._member.leave(reason, stay=stay, timeout_ms=timeout_ms))
 
     def close(self) -> None:
-        """As `GroupMember.close`; a callback that runs is not waited for, and its thread ends with it."""
-        self._finish(self._member.close, wait_for_workers=False)
+        """As `GroupMember.close`; a callback that runs is not waited for: its thread ends with it, or the process."""
+        self._finish(self._member.close)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -160,9 +177,9 @@ class BlockingGroupMember:
             raise self._member.error
         return self._loop.wait(call)
 
-    def _finish(self, end: Callable[[], Coroutine[Any, Any, None]], *, wait_for_workers: bool) -> None:
+    def _finish(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._loop.finish(end)
-        self._workers.shutdown(wait=wait_for_workers, cancel_futures=True)
+        self._workers.close()
 
     def _in_worker(self, call: "Callable[[Any], T] | None") -> "Callable[[Any], Awaitable[T]] | None":
         """`call` as a coroutine function that runs it in a worker thread."""
@@ -178,6 +195,6 @@ class BlockingGroupMember:
                 self._in_callback.now = False
 
         async def wait(argument: object) -> T:
-            return await asyncio.get_running_loop().run_in_executor(self._workers, run, argument)
+            return await self._workers.call(lambda: run(argument))
 
         return wait

@@ -2,37 +2,53 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import EllipsisType, TracebackType
 from typing import Self, TypeVar, cast
 
 from pydantic import JsonValue
 
-from assignors import registry
-from member import errors
-from member.answers import answer_of, check_partitions
-from member.assignment import Assignment
-from member.core import events as ev
-from member.core.actions import Assign, LookForTopics, Moved, Warn
-from member.core.events import Callback
-from member.core.machine import Membership
-from member.core.states import ENDED, State
-from member.driver import CallbackRaised, Driver, Handler, Report, UserDataAtJoin
-from member.http import HttpTransport
-from member.observer import ObservedTransport, Observer
-from member.options import MemberOptions, check_topics, check_user_data
-from member.session_pool import SessionPool
-from member.subscription import NO_RACKS, Racks, check_racks, share_out, topics_of
-from member.topic_watch import TopicWatch
-from member.transport import SessionTransport, Transport
-from protocol import messages as m
-from protocol import operations as ops
-from protocol.messages import CommittedOffset, OffsetCommit
+from rallypoint.assignors import registry
+from rallypoint.member import errors
+from rallypoint.member.answers import answer_of, check_partitions
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.channel.pool import ChannelPool
+from rallypoint.member.committable import checked
+from rallypoint.member.core import events as ev
+from rallypoint.member.core.actions import Assign, CompareCounts, LookForTopics, Moved, Warn
+from rallypoint.member.core.events import Callback
+from rallypoint.member.core.machine import Membership
+from rallypoint.member.core.states import ENDED, State
+from rallypoint.member.daemon_threads import DaemonThreads
+from rallypoint.member.driver import (
+    CANCEL_SECONDS,
+    CallbackRaised,
+    Driver,
+    Handler,
+    LibraryRaised,
+    Report,
+    UserDataAtJoin,
+)
+from rallypoint.member.http import HttpTransport
+from rallypoint.member.observer import ObservedTransport, Observer
+from rallypoint.member.options import MemberOptions, check_topics, check_user_data
+from rallypoint.member.poll_limit import PollLimit, Work
+from rallypoint.member.single_calls import call_once
+from rallypoint.member.subscription import NO_RACKS, Racks, check_racks, share_out, topics_of
+from rallypoint.member.topic_watch import TopicWatch
+from rallypoint.member.transport import ChannelTransport, Transport
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.messages import CommittedOffset, OffsetCommit
+from rallypoint.protocol.parts import commit_bytes, parts_of
 
 log = logging.getLogger("rallypoint.member")
 
 T = TypeVar("T")
+
+LOOKS_IN_A_POLL_INTERVAL = 8
+"""How often it is looked whether the program has come: it is missed so much of the interval too late, at the most."""
 
 PartitionCounts = Callable[[frozenset[str]], Awaitable[Mapping[str, int]]]
 """From topics to how many partitions each has; a topic that does not exist is absent. Asked by the leader alone."""
@@ -52,8 +68,9 @@ class GroupMember:
     """One member of a group, for one life: start it once, then leave or close it once.
 
     All methods belong to the event loop in which `start` is called. The callbacks are awaited one at a time; each
-    partition of an `on_assigned` is followed by one `on_revoked` or one `on_lost`, unless the member is closed. Those
-    of an eager member are about whole assignments. Where all assignors are cooperative, they are about what is added,
+    partition of an `on_assigned` is followed by one `on_revoked` or one `on_lost`, unless the member is closed, or its
+    leave takes too long. Those
+    of an eager member are about whole assignments. If all assignors are cooperative, they are about what is added,
     given up or lost, and `Assignment.kept` is the rest; `on_assigned` is called in each generation, also for nothing.
     `on_revoked` may commit still, `on_lost` may not. If `on_assigned` raises, the member leaves and fails; what the
     other two raise is logged. None of them may wait for `leave`.
@@ -63,10 +80,12 @@ class GroupMember:
     same, for assignors that look at racks; None takes the registry's with its counts, and no racks beside counts that
     come from elsewhere. ValueError for a mapping that is none of lists of lists of racks. `user_data_at_join`:
     gives the `user_data` of each attempt to join, for what changes with time, as the weights of partitions. It is
-    called in the event loop, so it returns at once what is known; where it raises, or gives what is no JSON, that is
-    logged and what was said last stays. `sessions`: shares sessions with other members of this event loop; None opens
-    the member's own. ValueError for sessions beside the transport "http". `observer`: is told what happens, as
-    `member.metrics` wants it. Raises `assignors.registry.AssignorError` for
+    called in the event loop, so it returns at once what is known; if it raises, or gives what is no JSON, that is
+    logged and what was said last stays. `channels`: shares channels with other members of this event loop; None opens
+    the member's own. ValueError for channels beside the transport "http". `observer`: is told what happens, as
+    `member.metrics` wants it. `max_poll_interval_ms`: a member that holds partitions, and whose program calls none of
+    its waiting methods nor `still_working` for so long, leaves the group and fails with `MaxPollExceeded`; None: never.
+    Raises `assignors.registry.AssignorError` for
     an assignor that is not installed.
     """
 
@@ -80,13 +99,15 @@ class GroupMember:
         on_revoked: Handler | None = None,
         on_lost: Handler | None = None,
         user_data_at_join: UserDataAtJoin | None = None,
-        sessions: SessionPool | None = None,
+        channels: ChannelPool | None = None,
         observer: Observer | None = None,
+        max_poll_interval_ms: int | None = None,
     ) -> None:
         self._options = options
         self._observer = observer
-        self._assignors = {name: registry.find(name) for name in options.assignors}
-        self._machine = Membership(options, tuple(self._assignors.values()))
+        assignors = tuple(registry.resolve(choice) for choice in options.assignors)
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._machine = Membership(options, assignors)
         self._counts = _asked_for(partition_counts)
         if isinstance(replica_racks, Mapping):
             check_racks(replica_racks)
@@ -94,18 +115,22 @@ class GroupMember:
         self._watch = TopicWatch(
             options,
             counts_of_all=self._counts_of_all,
-            counts_of_some=self._counts if callable(partition_counts) else None,
+            counts_of_some=self._counts_of_some,
+            counts_change=callable(partition_counts),
             follows_registry=partition_counts is None,
-            is_leader=lambda: self._machine.assignment is not None and self._machine.assignment.leader,
+            held=lambda: self._machine.assignment,
             change_topics=lambda topics: self._driver.feed(ev.SubscriptionChanged(topics, self._machine.user_data)),
             request_rejoin=lambda reason: self._driver.feed(ev.RejoinRequested(reason)),
             warn=lambda text: self._log(Warn(text)),
         )
         self._watching: asyncio.Task[None] | None = None
         self._refused: errors.MemberError | None = None
+        self._poll_limit = None if max_poll_interval_ms is None else PollLimit(max_poll_interval_ms)
+        self._polls: asyncio.Task[None] | None = None
+        self._is_overdue = False
         self._driver = Driver(
             self._machine,
-            self._observed(_transport_of(options, sessions)),
+            self._observed(_transport_of(options, channels)),
             group_id=options.group_id,
             handlers={
                 Callback.ASSIGNED: on_assigned,
@@ -131,9 +156,11 @@ class GroupMember:
         if self._machine.state is not State.UNJOINED or self._watching is not None:
             raise RuntimeError("a member is started once; make a new one for another life")
         self._driver.open()
+        if self._poll_limit is not None:
+            self._polls = asyncio.create_task(self._watch_polls(self._poll_limit))
         if self._options.topics_pattern is None:
             self._driver.start()
-        if self._watch.is_needed:
+        if self._watch.goes_on:
             self._watching = asyncio.create_task(self._watch_topics())
 
     @property
@@ -183,13 +210,14 @@ class GroupMember:
         says where it got stuck) after `timeout_ms`.
         """
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while True:
-                    self._check_running()
-                    held = self._machine.assignment
-                    if held is not None and self._is_announced(held) and _is_newer(held, newer_than):
-                        return held
-                    await self._driver.change()
+            with self._calling():
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    while True:
+                        self._check_running()
+                        held = self._machine.assignment
+                        if held is not None and self._is_announced(held) and _is_newer(held, newer_than):
+                            return held
+                        await self._driver.change()
         except TimeoutError:
             trouble = self._machine.last_failure
             stuck = f"{self._machine.state.value}{'' if trouble is None else f', last failure: {trouble}'}"
@@ -213,24 +241,46 @@ class GroupMember:
         wherever a rebalance may have come between reading and committing. A cooperative member may pass any since the
         partitions were added to it; its commit waits, up to `call_timeout_ms`, while the group is between two
         generations, and is refused if the partitions are not this member's afterwards.
-        Raises `CommitFailed` or what stands below it in `errors`, `Fenced`, `CoordinatorUnavailable`. A refused commit
+        ValueError for metadata that has no form in UTF-8, as a file name by `os.fsdecode`: nothing is sent.
+        Raises TypeError or ValueError, with nothing sent, for what is no offset of a partition; `CommitFailed` or what
+        stands below it in `errors`, `Fenced`, `CoordinatorUnavailable`. A refused commit
         changes nothing about the membership.
+
+        More than 10,000 partitions, or what may take more than some 980,000 bytes, go out in several calls, one after
+        another, each with its own `call_timeout_ms`. The first call that is refused ends the commit: what went before
+        it is committed, what comes after is not.
         """
+        with self._calling():
+            await self._commit(offsets, generation_id)
+
+    async def _commit(self, offsets: Mapping[tuple[str, int], OffsetCommit | int], generation_id: int | None) -> None:
         self._check_running()
         by_topic: dict[str, dict[int, OffsetCommit]] = {}
-        for (topic, partition), offset in offsets.items():
-            commit = OffsetCommit(offset=offset) if isinstance(offset, int) else offset
+        for (topic, partition), commit in checked(offsets).items():
             by_topic.setdefault(topic, {})[partition] = commit
-        body = m.CommitRequest(generation_id=-1, group_instance_id=self._options.group_instance_id, offsets=by_topic)
-        answer = answer_of(await self._driver.commit(body, generation_id), errors.commit_error)
-        assert isinstance(answer, m.CommitAnswer)
-        check_partitions(offsets, answer)
+        if generation_id is None and self._machine.assignment is not None:
+            generation_id = self._machine.assignment.generation_id  # the same for all calls, also if a new one comes
+        results: dict[tuple[str, int], m.PartitionResult] = {}
+        for part in parts_of(by_topic, bytes_of=commit_bytes):
+            body = m.CommitRequest(generation_id=-1, group_instance_id=self._options.group_instance_id, offsets=part)
+            answer = answer_of(await self._driver.commit(body, generation_id), errors.commit_error)
+            assert isinstance(answer, m.CommitAnswer)
+            results |= {
+                (topic, partition): result
+                for topic, partitions in answer.offsets.items()
+                for partition, result in partitions.items()
+            }
+        check_partitions(offsets, results)
 
     async def committed(self, topics: Iterable[str] | None = None) -> Mapping[tuple[str, int], CommittedOffset]:
         """The group's committed offsets, of some topics or of all. A partition without a commit is absent.
 
         Needs no assignment. Raises `CoordinatorUnavailable`, `NotAuthorized`.
         """
+        with self._calling():
+            return await self._committed(topics)
+
+    async def _committed(self, topics: Iterable[str] | None) -> Mapping[tuple[str, int], CommittedOffset]:
         self._check_running()
         wanted = None if topics is None else set(topics)
         if wanted is not None and not wanted:
@@ -245,18 +295,50 @@ class GroupMember:
             for partition, offset in partitions.items()
         }
 
+    async def topics(self) -> Mapping[str, int]:
+        """The topics of the service's registry, and how many partitions each has. Raises `CoordinatorUnavailable`,
+        `NotAuthorized`.
+        """
+        self._check_running()
+        return {topic.topic: topic.partitions for topic in await self._registry()}
+
+    async def put_topic(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
+        """Register a topic with the service, or let it grow, and tell where its partitions end: by partition the offset
+        after the last record, from which lag is made. Ends that are not named stay.
+
+        Needs no membership, and may be called before the start. More than 10,000 partitions go out in several calls.
+        Raises `CoordinatorUnavailable`, `NotAuthorized`, or a `MemberError` for a topic that would shrink.
+        """
+        options = self._options
+        for part in parts_of({topic: dict(sorted(end_offsets.items()))}):
+            outcome = await call_once(
+                options.coordinators,
+                ops.PUT_TOPIC,
+                m.PutTopicRequest(partitions=partitions, end_offsets=part.get(topic, {})),
+                timeout_ms=options.request_timeout_ms,
+                topic=topic,
+                token=options.token,
+                ssl_context=options.ssl_context,
+            )
+            answer_of(outcome, errors.call_error)
+
+    def still_working(self) -> None:
+        """Say that the program is at work, if it has nothing to commit; see `max_poll_interval_ms`."""
+        with self._calling():
+            self._check_running()
+
     def request_rejoin(self, reason: str) -> None:
         """Join again, after giving up the assignment if the member is eager. From the leader this starts a rebalance,
-        as when it saw a topic grow; from any other member only where what it says to the leader has changed, as what
+        as when it saw a topic grow; from any other member only if what it says to the leader has changed, as what
         it owns may have. Nothing while a rebalance is on.
         """
         self._check_running()
         self._driver.feed(ev.RejoinRequested(reason))
 
     def subscribe(self, topics: Iterable[str], user_data: JsonValue | EllipsisType = ...) -> None:
-        """Change the subscription, and the user data where given: gives up the assignment, or as a cooperative member
+        """Change the subscription, and the user data if given: gives up the assignment, or as a cooperative member
         what it no longer subscribes to, and joins again. The same subscription as before changes nothing. ValueError
-        where it is not usable, RuntimeError where a pattern is subscribed to.
+        if it is not usable, RuntimeError if a pattern is subscribed to.
         """
         self._check_running()
         if self._options.topics_pattern is not None:
@@ -268,17 +350,26 @@ class GroupMember:
         check_user_data(user_data)
         self._driver.feed(ev.SubscriptionChanged(wanted, user_data))
 
-    async def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
+    async def leave(self, reason: str | None = None, *, stay: bool = False, timeout_ms: int | None = None) -> None:
         """Give up the assignment (`on_revoked`), tell the group, stop. Again: waits for the same end.
 
         `stay`: do not tell the group, so that a static member finds its partitions again after a restart within the
-        session timeout; leaving an `async with` does this for static members. Raises nothing of the group's: where
-        the leave gets no answer within `leave_timeout_ms` the session will expire.
+        session timeout; leaving an `async with` does this for static members. `timeout_ms`: how long callbacks are
+        waited for; after it the one that runs is cancelled, the others are not called, and the group is told all the
+        same. None: `rebalance_timeout_ms`, and `call_timeout_ms` for a commit at its end. Raises nothing of the
+        group's: if the leave gets no answer within `leave_timeout_ms` the session will expire.
         """
         if self._driver.in_callback:
             raise RuntimeError("a callback cannot wait for leave(), which waits for the callback")
         self._driver.feed(ev.LeaveRequested(reason, stay))
-        await self._driver.finished.wait()
+        if timeout_ms is None:
+            timeout_ms = self._options.rebalance_timeout_ms + self._options.call_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._driver.finished.wait()
+        except TimeoutError:
+            self._driver.feed(ev.LeaveHurried())
+            await self._driver.hurry()
         await self._end_watching()
 
     async def close(self) -> None:
@@ -307,7 +398,7 @@ class GroupMember:
 
     async def _make_assignment(self, assign: Assign) -> tuple[m.SyncAssignment, ...]:
         """Run the assignor as leader. In a thread of its own, for with thousands of members it takes longer than a
-        heartbeat may wait.
+        heartbeat may wait; one that never returns keeps neither the next one waiting nor the process from ending.
         """
         topics = topics_of(assign.members)
         counts, racks = await self._counts_and_racks(topics)
@@ -317,23 +408,24 @@ class GroupMember:
         assignor = self._assignors.get(assign.protocol_name)
         if assignor is None:
             raise registry.UnknownAssignor(f"the group chose {assign.protocol_name!r}, which was not offered")
-        pool = ThreadPoolExecutor(1, thread_name_prefix="rallypoint-assignor")
+        leader_id, thread = self._machine.member_id, DaemonThreads("rallypoint-assignor", 1)
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(pool, share_out, assignor, assign.members, counts, racks)
+            return await thread.call(lambda: share_out(assignor, assign.members, leader_id, counts, racks))
         finally:
-            pool.shutdown(wait=False)
+            thread.close()
 
     async def _counts_and_racks(self, topics: frozenset[str]) -> tuple[Mapping[str, int], Mapping[str, Racks]]:
         """Of these topics, from wherever each is to come."""
         counts, racks = (
             await self._registered(topics) if self._counts is None else (await self._counts(topics), NO_RACKS)
         )
-        self._watch.shared_out(topics, counts)
         if self._racks is not None:
             racks = await self._racks(topics)
             check_racks(racks)
         return counts, racks
+
+    async def _counts_of_some(self, topics: frozenset[str]) -> Mapping[str, int]:
+        return (await self._registered(topics))[0] if self._counts is None else await self._counts(topics)
 
     async def _registered(self, topics: frozenset[str]) -> tuple[Mapping[str, int], Mapping[str, Racks]]:
         found = [topic for topic in await self._registry() if topic.topic in topics]
@@ -356,7 +448,7 @@ class GroupMember:
             await self._driver.finished.wait()
         finally:
             watching.cancel()
-            await asyncio.wait({watching})
+            await asyncio.wait({watching}, timeout=CANCEL_SECONDS)  # the user's counts may not let it end
 
     async def _find_and_watch_topics(self) -> None:
         """With a pattern, the member joins when its topics are known."""
@@ -372,7 +464,41 @@ class GroupMember:
             log.error("%s: the topics are refused: %s", self._options.group_id, error, extra=self._fields())
             self._driver.feed(ev.CloseRequested())
 
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """The program is in a call of this member."""
+        if self._poll_limit is None:
+            yield
+            return
+        self._poll_limit.enter()
+        try:
+            yield
+        finally:
+            self._poll_limit.leave(_now_ms())
+
+    async def _watch_polls(self, limit: PollLimit) -> None:
+        """Until the member has ended, or the program was away for too long: then it leaves."""
+        while not limit.is_over(_now_ms(), self._work()):  # noqa: ASYNC110 - what is counted is time
+            await asyncio.sleep(limit.limit_ms / 1000 / LOOKS_IN_A_POLL_INTERVAL)
+        self._is_overdue = True
+        text = f"the program called nothing of this member for {limit.limit_ms} ms (max_poll_interval_ms)"
+        log.warning("%s: %s: leaving the group", self._options.group_id, text, extra=self._fields())
+        stay = self._options.group_instance_id is not None
+        await self.leave(text, stay=stay, timeout_ms=self._options.leave_timeout_ms)
+        self._refused = errors.MaxPollExceeded(f"{text}, so it has left the group; make a new one to go on")
+
+    def _work(self) -> Work:
+        """What the program has to work on, if it need not give it up now."""
+        held = self._machine.assignment
+        if self._machine.state is not State.STABLE or held is None or not self._is_announced(held):
+            return Work.BETWEEN
+        return Work.PARTITIONS if held.partitions else Work.NOTHING
+
     async def _end_watching(self) -> None:
+        if self._polls is not None and self._polls is not asyncio.current_task():
+            if not self._is_overdue:
+                self._polls.cancel()
+            await asyncio.wait({self._polls})
         if self._watching is not None:
             await asyncio.wait({self._watching})
 
@@ -385,7 +511,7 @@ class GroupMember:
         return ObservedTransport(
             transport,
             lambda operation, outcome, seconds: observer.called(self, operation, outcome, seconds),
-            lambda: observer.session_lost(self),
+            lambda: observer.channel_lost(self),
         )
 
     def _log(self, report: Report) -> None:
@@ -401,6 +527,12 @@ class GroupMember:
                 log.warning("%s: %s", group_id, text, extra=fields)
             case LookForTopics(topics):
                 self._watch.heard_of(topics)
+            case CompareCounts():
+                self._watch.found_in_place()
+                if self._watching is None:
+                    self._watching = asyncio.create_task(self._watch_topics())
+            case LibraryRaised(error=error):
+                log.error("%s: a fault of this library: the member stops", group_id, exc_info=error, extra=fields)
             case CallbackRaised(callback=callback, error=error):
                 fields["callback"] = callback.value
                 log.error("%s: %s raised", group_id, callback.value, exc_info=error, extra=fields)
@@ -415,11 +547,11 @@ class GroupMember:
         }
 
 
-def _transport_of(options: MemberOptions, sessions: SessionPool | None) -> Transport:
-    if options.transport == "session":
-        return SessionTransport(options, SessionPool() if sessions is None else sessions)
-    if sessions is not None:
-        raise ValueError('sessions: there are none with the transport "http"')
+def _transport_of(options: MemberOptions, channels: ChannelPool | None) -> Transport:
+    if options.transport == "channel":
+        return ChannelTransport(options, ChannelPool() if channels is None else channels)
+    if channels is not None:
+        raise ValueError('channels: there are none with the transport "http"')
     return HttpTransport(options.token, options.ssl_context)
 
 
@@ -435,6 +567,10 @@ def _asked_for(
         return {topic: value for topic, value in fixed.items() if topics is None or topic in topics}
 
     return ask
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000
 
 
 def _is_newer(held: Assignment, newer_than: int | None) -> bool:

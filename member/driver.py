@@ -8,21 +8,26 @@ slow one delays the next but neither heartbeats nor commits.
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
 from pydantic import BaseModel, JsonValue
 
-from member.assignment import Assignment
-from member.core import actions as act
-from member.core import events as ev
-from member.core.events import Callback, Draw, Event
-from member.core.machine import Membership
-from member.core.outcomes import Outcome
-from member.errors import MemberClosed, MemberError
-from member.options import check_user_data
-from member.transport import Transport
-from protocol.messages import CommitRequest, SyncAssignment
-from protocol.operations import Operation
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.core import actions as act
+from rallypoint.member.core import events as ev
+from rallypoint.member.core.events import Callback, Draw, Event
+from rallypoint.member.core.machine import Membership
+from rallypoint.member.core.outcomes import Outcome
+from rallypoint.member.errors import MemberClosed, MemberError
+from rallypoint.member.options import check_user_data
+from rallypoint.member.transport import Transport
+from rallypoint.member.user_code import called
+from rallypoint.protocol.messages import CommitRequest, SyncAssignment
+from rallypoint.protocol.operations import Operation
+
+CANCEL_SECONDS = 2.0
+"""For what was cancelled to come to its end."""
 
 Handler = Callable[[Assignment], Awaitable[None]]
 UserDataAtJoin = Callable[[], JsonValue]
@@ -37,13 +42,21 @@ class CallbackRaised:
         self.error = error
 
 
-Report = act.Moved | act.Warn | act.LookForTopics | CallbackRaised
+class LibraryRaised:
+    """A report: this library has a fault. The member fails with it."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+Report = act.Moved | act.Warn | act.LookForTopics | act.CompareCounts | CallbackRaised | LibraryRaised
 
 
 class Driver:
     """Drives one `Membership` from `start` until it has ended and everything it started is gone (`finished`).
 
-    `report` is called for what happened; `fault` is this library's own bug, if one came up: then the member is closed.
+    `report` is called for what happened; `fault` is this library's own bug, if one came up: then what the member
+    held is lost, which `on_lost` hears, and it is Failed.
     """
 
     def __init__(
@@ -68,16 +81,18 @@ class Driver:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tickets: dict[int, asyncio.Future[Outcome]] = {}
         self._next_ticket = 1
+        self._due: deque[act.Action] = deque()
         self._wanted: asyncio.Queue[act.CallBack | None] = asyncio.Queue()
         self._callbacks: asyncio.Task[None] | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._watchers: set[asyncio.Future[None]] = set()
+        self._hurried = asyncio.Event()
         self.ready: Assignment | None = None
         self.fault: Exception | None = None
         self.finished = asyncio.Event()
 
     def open(self) -> None:
-        """Make ready for requests, before the start. Needs the running event loop, and keeps to it. RuntimeError where
+        """Make ready for requests, before the start. Needs the running event loop, and keeps to it. RuntimeError if
         the transport keeps to another.
         """
         self._transport.attach(self.feed)
@@ -98,18 +113,27 @@ class Driver:
         if self.fault is not None:
             return
         now_ms = max(int(asyncio.get_running_loop().time() * 1000), not_before_ms)
-        draw = Draw(secrets.token_hex(16), random.random(), self._user_data)
         try:
-            for action in self._machine.handle(event, now_ms, draw):
-                self._perform(action)
+            self._do(event, now_ms)
         except Exception as error:
             self._stumble(error)
+        self._wake()
+
+    def _do(self, event: Event, now_ms: int) -> None:
+        self._due.extend(
+            self._machine.handle(event, now_ms, Draw(secrets.token_hex(16), random.random(), self._user_data))
+        )
+        while self._due:
+            self._perform(self._due.popleft())
+
+    def _wake(self) -> None:
+        """Whoever waits for a change."""
         for watcher in self._watchers:
             if not watcher.done():
                 watcher.set_result(None)
 
     def _user_data(self, before: JsonValue) -> JsonValue:
-        """What the user says at a join; what was said before, where that cannot be told."""
+        """What the user says at a join; what was said before, if that cannot be told."""
         if self._user_data_at_join is None:
             return before
         try:
@@ -117,7 +141,7 @@ class Driver:
             check_user_data(told)
         except Exception as error:  # the user's code
             why = f"{type(error).__name__}: {error}"
-            self._report(act.Warn(f"user_data_at_join failed, what it said last stays: {why}"))
+            self._tell(act.Warn(f"user_data_at_join failed, what it said last stays: {why}"))
             return before
         return told
 
@@ -140,11 +164,11 @@ class Driver:
         """As `request`, for a commit of what was read under this generation."""
         return await self._outcome(lambda ticket: ev.CommitRequested(ticket, body, generation_id))
 
-    async def _outcome(self, wish: Callable[[int], Event]) -> Outcome:
+    async def _outcome(self, event_for: Callable[[int], Event]) -> Outcome:
         ticket = self._next_ticket
         self._next_ticket += 1
         self._tickets[ticket] = asyncio.get_running_loop().create_future()
-        self.feed(wish(ticket))
+        self.feed(event_for(ticket))
         try:
             return await self._tickets[ticket]
         finally:
@@ -152,9 +176,8 @@ class Driver:
             self.feed(ev.CallAbandoned(ticket))
 
     async def hurry(self) -> None:
-        """End a running callback rather than wait for it, and wait until everything is gone."""
-        if self._callbacks is not None:
-            self._callbacks.cancel()
+        """End a running callback rather than wait for it, and wait until everything is gone, which is soon."""
+        self._cut_callbacks()
         await self.finished.wait()
 
     # --- actions -----------------------------------------------------------------------------------------------------
@@ -179,8 +202,8 @@ class Driver:
             case act.Settle(ticket, outcome):
                 if ticket in self._tickets and not self._tickets[ticket].done():
                     self._tickets[ticket].set_result(outcome)
-            case act.Moved() | act.Warn() | act.LookForTopics():
-                self._report(action)
+            case act.Moved() | act.Warn() | act.LookForTopics() | act.CompareCounts():
+                self._tell(action)
             case act.Done(error, at_once):
                 self._end(error, at_once)
 
@@ -205,7 +228,7 @@ class Driver:
 
     async def _assign(self, assign: act.Assign) -> None:
         try:
-            made = await self._assigner(assign)
+            made = await called("the assignor or the partition counts", self._assigner(assign))
         except Exception as error:  # the user's partition counts, or a plug-in's rule: anything may come
             retriable = isinstance(error, MemberError) and error.retriable
             self.feed(ev.AssignmentFailed(assign.call_id, error, retriable))
@@ -232,26 +255,36 @@ class Driver:
         if handler is None:
             return None
         try:
-            await handler(wanted.assignment)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # `close` ends the callbacks
-            raised: Exception = RuntimeError("the callback was cancelled from within")
-            raised.__cause__ = error
+            await called("the callback", handler(wanted.assignment))
         except Exception as error:  # the user's code
-            raised = error
-        else:
-            return None
-        self._report(CallbackRaised(wanted.callback, raised))
-        return raised
+            self._tell(CallbackRaised(wanted.callback, error))
+            return error
+        return None
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _stumble(self, error: BaseException) -> None:
-        """A bug of this library: end the member with it, rather than hang half alive."""
-        self.fault = self.fault or (error if isinstance(error, Exception) else RuntimeError(repr(error)))
-        self._end(None, at_once=True)
+        """A bug of this library: fail with it, and tell the program, rather than hang half alive. What is to be done
+        still is done, so far as it can be: in it may be the callbacks that are owed.
+        """
+        if self.fault is not None:
+            return
+        self.fault = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        self._tell(LibraryRaised(self.fault))
+        try:
+            reason = f"a fault of this library: {type(error).__name__}: {error}"
+            self._do(ev.LibraryFailed(reason), int(asyncio.get_running_loop().time() * 1000))
+        except Exception as another:  # the core cannot even fail: what runs is ended all the same
+            self._tell(LibraryRaised(another))
+        self._end(None, at_once=False)
+        self._wake()
+
+    def _tell(self, report: Report) -> None:
+        """A program's observer may raise: a fault like any other, but what is to be done goes on."""
+        try:
+            self._report(report)
+        except Exception as error:
+            self._stumble(error)
 
     def _end(self, error: MemberError | None, at_once: bool) -> None:
         if self._finishing is None:
@@ -266,12 +299,31 @@ class Driver:
         running = list(self._calls.values())
         for task in running:
             task.cancel()
+        if at_once:
+            self._cut_callbacks()
+        else:
+            self._wanted.put_nowait(None)
         if self._callbacks is not None:
-            if at_once:
-                self._callbacks.cancel()
-            else:
-                self._wanted.put_nowait(None)
-            running.append(self._callbacks)
-        await asyncio.gather(*running, return_exceptions=True)
+            await self._callbacks_end(self._callbacks)
+        await self._wait_for_cancelled(running)
         await self._transport.close()
         self.finished.set()
+
+    def _cut_callbacks(self) -> None:
+        self._hurried.set()
+        if self._callbacks is not None:
+            self._callbacks.cancel()
+
+    async def _callbacks_end(self, callbacks: asyncio.Task[None]) -> None:
+        """Wait for them, and once they were cancelled not for long."""
+        hurried = asyncio.create_task(self._hurried.wait())
+        await asyncio.wait({callbacks, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        await self._wait_for_cancelled([callbacks])
+
+    async def _wait_for_cancelled(self, tasks: Collection[asyncio.Task[None]]) -> None:
+        """The user's code may not let itself be cancelled: then nobody waits for it."""
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+            if late:
+                self._tell(act.Warn(f"{len(late)} callbacks or partition counts were cancelled and go on all the same"))

@@ -7,24 +7,21 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from member.options import MemberOptions
+from rallypoint.member.options import MemberOptions
+from rallypoint.protocol.environment import ENV_PREFIX, MEMBER_OPTIONS_FROM_ENVIRONMENT
 
 O = TypeVar("O", bound=MemberOptions)  # noqa: E741 - the options' own type
 
-PREFIX = "RALLYPOINT_"
-FROM_ENVIRONMENT = ("coordinator", "group_id", "client_id", "group_instance_id", "token", "rack_id")
-"""The options that may stand there, as `RALLYPOINT_` and the name in capitals."""
-
 
 def options_from_environment(kind: type[O], *, environment: Mapping[str, str] = os.environ, **options: Any) -> O:
-    """`MemberOptions` or `ConsumerOptions`, with what stands in the environment where `options` do not say it.
+    """`MemberOptions` or `ConsumerOptions`, with what stands in the environment if `options` do not say it.
 
     Several coordinators have commas between them. ValueError for what is unusable, and for a variable that is there but
-    empty, as where a manifest names a field that does not exist: it names the variable.
+    empty, as when a manifest names a field that does not exist: it names the variable.
     """
     found: dict[str, Any] = {}
-    for name in FROM_ENVIRONMENT:
-        variable = PREFIX + name.upper()
+    for name in MEMBER_OPTIONS_FROM_ENVIRONMENT:
+        variable = ENV_PREFIX + name.upper()
         if name in options or variable not in environment:
             continue
         value = environment[variable].strip()
@@ -32,7 +29,7 @@ def options_from_environment(kind: type[O], *, environment: Mapping[str, str] = 
             raise ValueError(f"{variable} is there, but empty")
         found[name] = tuple(url.strip() for url in value.split(",")) if name == "coordinator" else value
     if "coordinator" not in found and "coordinator" not in options:
-        raise ValueError(f"coordinator: give it, or set {PREFIX}COORDINATOR")
+        raise ValueError(f"coordinator: give it, or set {ENV_PREFIX}COORDINATOR")
     if "group_id" not in found and "group_id" not in options:
-        raise ValueError(f"group_id: give it, or set {PREFIX}GROUP_ID")
+        raise ValueError(f"group_id: give it, or set {ENV_PREFIX}GROUP_ID")
     return kind(**options, **found)

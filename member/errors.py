@@ -10,9 +10,10 @@ MemberError
     GroupFull                the group has as many members as it may
     ServiceFailed            the service reports its own fault
     InsecureCoordinator      the coordinator is on http, but was looked up over https
-    AssignorFailed           this member led, and its assignor or partition counts raised
+    AssignorFailed           this member led, and its assignor or partition counts raised, or its result was refused
     UnreadableAssignment     the leader sent something that is no assignment of partitions
     CallbackFailed           `on_assigned` raised
+    MaxPollExceeded          the program left the member alone for longer than `max_poll_interval_ms`
   CommitFailed               the commit, or a part of it, was refused; the member goes on
     IllegalGeneration        the assignment it was made under is no longer this member's
     UnknownMember            the group has dropped the member meanwhile
@@ -27,9 +28,12 @@ Mistakes in a program's own arguments are `ValueError`, `TypeError` or `RuntimeE
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from protocol.errors import ERRORS, ErrorCode
-from protocol.messages import Problem
+from rallypoint.protocol.errors import ERRORS, ErrorCode
+
+if TYPE_CHECKING:
+    from rallypoint.protocol.messages import Problem
 
 
 class MemberError(Exception):
@@ -112,6 +116,10 @@ class UnreadableAssignment(FatalError):  # noqa: N818
     """The group's leader, perhaps written in another language, sent no `ConsumerAssignment`."""
 
 
+class MaxPollExceeded(FatalError):  # noqa: N818
+    """The program called nothing of this member for longer than `max_poll_interval_ms`, so it has left the group."""
+
+
 class CallbackFailed(FatalError):  # noqa: N818
     """`on_assigned` raised, so the member could not take its partitions; it has left. `__cause__` is what it raised."""
 
@@ -119,7 +127,7 @@ class CallbackFailed(FatalError):  # noqa: N818
 class CommitFailed(MemberError):  # noqa: N818
     """`partitions` names each partition that was refused; all others of the call are committed.
 
-    It is empty where the whole call was refused, which the subclasses say.
+    It is empty if the whole call was refused, which the subclasses say.
     """
 
     def __init__(
@@ -206,13 +214,13 @@ _OF_A_COMMIT: dict[int, type[CommitFailed]] = {
 }
 
 
-def fatal_error(problem: Problem) -> FatalError:
+def fatal_error(problem: "Problem") -> FatalError:
     """What a member stops with when membership itself is refused; a code without a class is `ServiceFailed`."""
     kind = _FATAL.get(problem.error_code, ServiceFailed)
     return kind(problem.detail, error_code=problem.error_code, error_name=problem.error_name)
 
 
-def commit_error(problem: Problem) -> MemberError:
+def commit_error(problem: "Problem") -> MemberError:
     """What a commit raises when it is refused as a whole. Fencing and missing rights keep their own classes."""
     kind = _OF_A_COMMIT.get(problem.error_code)
     if kind is None and problem.error_code in _FATAL and problem.error_code != ErrorCode.INVALID_REQUEST:
@@ -225,7 +233,7 @@ def commit_error(problem: Problem) -> MemberError:
     )
 
 
-def call_error(problem: Problem) -> MemberError:
+def call_error(problem: "Problem") -> MemberError:
     """What any other call (a fetch, a look-up of topics) raises when it is refused."""
     if problem.error_code in _FATAL:
         return fatal_error(problem)

@@ -4,17 +4,19 @@ Nothing is repeated, followed or decided here, and nothing is raised for what a 
 """
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
-from member.core.events import Event
-from member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.operations import Operation, path_of
+from rallypoint.member.core.events import Event
+from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
+from rallypoint.member.tokens import Token, TokenUnavailable, headers_of, is_replaced
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import Operation, path_of
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -29,34 +31,43 @@ _DENIED = {401: ErrorCode.SASL_AUTHENTICATION_FAILED, 403: ErrorCode.CLUSTER_AUT
 class HttpTransport:
     """A pool of connections, opened within the event loop that uses it. Close it once; it may be closed unopened."""
 
-    def __init__(self, token: str | None = None, ssl_context: "SSLContext | None" = None) -> None:
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    def __init__(self, token: Token | None = None, ssl_context: "SSLContext | None" = None) -> None:
+        self._token = token
         self._ssl_context = ssl_context
-        self._session: aiohttp.ClientSession | None = None
+        self._client: aiohttp.ClientSession | None = None
 
     def attach(self, tell: Callable[[Event], None]) -> None:
         """As `Transport.attach`: over HTTP nothing comes unasked."""
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
 
     async def call(
-        self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
+        self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int, topic: str = ""
     ) -> Outcome:
-        """Send one request to the node at `url` and wait for its answer, `timeout_ms` at the most.
+        """Send one request to the node at `url` and wait for its answer, `timeout_ms` at the most. `topic`: for the
+        operations that have one in their path.
 
         The answer model of an `Answered` is the operation's. Redirects of HTTP itself are not followed.
         """
-        target = URL(url + path_of(operation, group_id=group_id), encoded=True).extend_query(_query(operation, body))
+        try:
+            path = path_of(operation, group_id=group_id, topic=topic)
+            target = URL(url + path, encoded=True).extend_query(_query(operation, body))
+        except ValueError as error:  # also of a name that has no UTF-8
+            return Unreachable(f"no URL can be made of {url} and the names of this call: {error}")
         timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000, sock_connect=CONNECT_TIMEOUT_MS / 1000)
-        headers = dict(self._headers)
         data = None
         if operation.method != "GET" and body is not None:
-            headers["Content-Type"] = "application/json"
             data = body.model_dump_json(exclude_none=True).encode()
+        try:
+            headers = headers_of(self._token)
+        except TokenUnavailable as error:
+            return Unreachable(str(error))
+        if data is not None:
+            headers["Content-Type"] = "application/json"
         try:
             async with self._open().request(
                 operation.method, target, data=data, headers=headers, timeout=timeout, allow_redirects=False
@@ -64,15 +75,17 @@ class HttpTransport:
                 text = await response.read()
         except TimeoutError:
             return Unreachable(f"no answer within {timeout_ms} ms")
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: of a host or header that cannot be
             return Unreachable(f"{type(error).__name__}: {error}")
+        if response.status == HTTPStatus.UNAUTHORIZED and is_replaced(self._token, headers):
+            return Unreachable("the token was replaced while the request was on its way")
         return read_answer(operation, response.status, response.headers, text)
 
     def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
+        if self._client is None:
             connector = aiohttp.TCPConnector(limit=0, ssl=True if self._ssl_context is None else self._ssl_context)
-            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-        return self._session
+            self._client = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        return self._client
 
 
 def read_answer(operation: Operation, status: int, headers: Mapping[str, str], text: bytes) -> Outcome:

@@ -13,7 +13,7 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 
 
 class JsonFormatter(logging.Formatter):
-    """`time`, `level`, `logger`, `message`, every field given as `extra`, and `exception` where there is one.
+    """`time`, `level`, `logger`, `message`, every field given as `extra`, and `exception` if there is one.
 
     Works for any logger, so a program's own lines may take the same form. What has no JSON form is written as text.
     """

@@ -12,8 +12,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from member.core.states import ENDED, State
-from member.observer import ObservedConsumer, ObservedMember
+from rallypoint.member.core.states import ENDED, State
+from rallypoint.member.observer import ObservedConsumer, ObservedMember
 
 LABELS = ("group_id", "client_id")
 CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -37,6 +37,7 @@ class MemberMetrics(Collector):
     ) -> None:
         self._now = now_seconds
         self._members: list[ObservedMember] = []
+        self._failed: dict[Key, int] = {}
         self._consumers: list[ObservedConsumer] = []
         self._heard: dict[int, float] = {}
         self._unsettled: dict[int, float] = {}
@@ -54,7 +55,7 @@ class MemberMetrics(Collector):
         )
         self._calls = counter("calls", "Calls to the service.", "operation", "outcome")
         self._call_seconds = histogram("call_seconds", "Time until a call's answer.", CALL_BUCKETS, "operation")
-        self._sessions_lost = counter("sessions_lost", "Sessions whose connection broke.")
+        self._channels_lost = counter("channels_lost", "Channels whose connection broke.")
         self._records = counter("records", "Records handled.")
         self._batches = counter("batches", "Batches handed over.", "outcome")
         self._batch_seconds = histogram("batch_seconds", "Time that a handler took for a batch.", BATCH_BUCKETS)
@@ -67,6 +68,7 @@ class MemberMetrics(Collector):
         """As `Observer.moved`."""
         if old is State.UNJOINED and new not in ENDED:
             self._members.append(member)
+            self._take_place_of_failed(_key(member))
         if new is State.STABLE:
             began = self._unsettled.pop(id(member), None)
             if began is not None:
@@ -77,8 +79,17 @@ class MemberMetrics(Collector):
         if new in ENDED:
             self._unsettled.pop(id(member), None)
             self._heard.pop(id(member), None)
-        if new is State.LEFT and member in self._members:
-            self._members.remove(member)
+            if member in self._members:
+                self._members.remove(member)
+        if new is State.FAILED:
+            self._failed[_key(member)] = self._failed.get(_key(member), 0) + 1
+
+    def _take_place_of_failed(self, key: Key) -> None:
+        """Whoever begins after one has failed is the new one in its place."""
+        if key in self._failed:
+            self._failed[key] -= 1
+            if self._failed[key] == 0:
+                del self._failed[key]
 
     def called(self, member: ObservedMember, operation: str, outcome: str, seconds: float) -> None:
         """As `Observer.called`."""
@@ -87,9 +98,9 @@ class MemberMetrics(Collector):
         if operation in SIGNS_OF_LIFE and outcome in {"NONE", "WAITING"}:
             self._heard[id(member)] = self._now()
 
-    def session_lost(self, member: ObservedMember) -> None:
-        """As `Observer.session_lost`."""
-        self._sessions_lost.labels(*_key(member)).inc()
+    def channel_lost(self, member: ObservedMember) -> None:
+        """As `Observer.channel_lost`."""
+        self._channels_lost.labels(*_key(member)).inc()
 
     def consumer_began(self, consumer: ObservedConsumer) -> None:
         """As `Observer.consumer_began`."""
@@ -117,10 +128,13 @@ class MemberMetrics(Collector):
         members, consumers = _by_key(self._members), _by_key(self._consumers)
         now = self._now()
         states = GaugeMetricFamily("rallypoint_member_state", "Members in this state.", labels=(*LABELS, "state"))
-        for key, group in members.items():
+        failed = dict(self._failed)
+        for key in members.keys() | failed.keys():
             for state in State:
-                if state not in {State.UNJOINED, State.LEFT}:
-                    states.add_metric((*key, state.value), sum(member.state is state for member in group))
+                if state not in {State.UNJOINED, *ENDED}:
+                    count = sum(member.state is state for member in members.get(key, ()))
+                    states.add_metric((*key, state.value), count)
+            states.add_metric((*key, State.FAILED.value), failed.get(key, 0))
         yield states
         yield _gauge(
             "generation",

@@ -10,13 +10,13 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from member.assignment import Assignment
-from member.core.events import Event, SessionLost
-from member.core.outcomes import Answered, Outcome, Refused, Waiting
-from member.core.states import State
-from member.options import MemberOptions
-from member.transport import Transport
-from protocol.operations import Operation
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.core.events import ChannelLost, Event
+from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Waiting
+from rallypoint.member.core.states import State
+from rallypoint.member.options import MemberOptions
+from rallypoint.member.transport import Transport
+from rallypoint.protocol.operations import Operation
 
 UNREACHABLE = "UNREACHABLE"
 """The outcome of a call that got no answer; others are those of the service's own metrics: NONE, WAITING, an error."""
@@ -56,7 +56,7 @@ class ObservedConsumer(Protocol):
 
     @property
     def in_hand_ms(self) -> float:
-        """For how long the slowest batch in hand has been handled by now; 0 where there is none."""
+        """For how long the slowest batch in hand has been handled by now; 0 if there is none."""
         ...
 
 
@@ -69,8 +69,8 @@ class Observer(Protocol):
     def called(self, member: ObservedMember, operation: str, outcome: str, seconds: float) -> None:
         """A call to the service ended so. `outcome`: NONE, WAITING, the name of an error, UNREACHABLE."""
 
-    def session_lost(self, member: ObservedMember) -> None:
-        """The connection that carries the member's session broke."""
+    def channel_lost(self, member: ObservedMember) -> None:
+        """The connection that carries the member's channel broke."""
 
     def consumer_began(self, consumer: ObservedConsumer) -> None:
         """It was started."""
@@ -89,18 +89,18 @@ class ObservedTransport:
     """A transport whose calls are told: `called` gets the operation, the outcome and how long it took."""
 
     def __init__(
-        self, inner: Transport, called: Callable[[str, str, float], None], session_lost: Callable[[], None]
+        self, inner: Transport, called: Callable[[str, str, float], None], channel_lost: Callable[[], None]
     ) -> None:
         self._inner = inner
         self._called = called
-        self._session_lost = session_lost
+        self._channel_lost = channel_lost
 
     def attach(self, tell: Callable[[Event], None]) -> None:
         """As `Transport.attach`."""
 
         def tell_both(event: Event) -> None:
-            if isinstance(event, SessionLost):
-                self._session_lost()
+            if isinstance(event, ChannelLost):
+                self._channel_lost()
             tell(event)
 
         self._inner.attach(tell_both)

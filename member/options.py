@@ -4,42 +4,48 @@ The times depend on each other: heartbeats come several times a session, and a s
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
-from protocol.ids import PATH_IDS_REFUSED
-from protocol.limits import ID_LENGTH_MAX, INT32_MAX, PROTOCOLS_MAX
-from protocol.opaque import OpaqueJson
+from rallypoint.assignors import registry
+from rallypoint.member.core.route import is_usable
+from rallypoint.member.tokens import Token, is_token
+from rallypoint.protocol.ids import PATH_IDS_REFUSED
+from rallypoint.protocol.limits import ID_LENGTH_MAX, INT32_MAX, PROTOCOLS_MAX
+from rallypoint.protocol.opaque import check_json
+from rallypoint.protocol.text import check_utf8
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 
-TransportName = Literal["session", "http"]
+TransportName = Literal["channel", "http"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """Options of one member. ValueError, in words that name the option, where one is not usable.
+    """Options of one member. ValueError, in words that name the option, if one is not usable.
 
     `coordinator`: base URL of any node, or of several, asked in turn. `client_id`: the start of the member id, for
     people to recognise it. `group_instance_id`: makes the member static: after a restart within `session_timeout_ms`
-    it gets its old partitions without a rebalance. `assignors`: names in `assignors.registry`, the preferred first;
-    where all of them are cooperative, the member keeps its partitions while it joins. `eager`: it gives everything up
-    before each join all the same, for programs that only know whole assignments.
+    it gets its old partitions without a rebalance. `assignors`: names in `assignors.registry`, or classes or instances
+    of the program's own, the preferred first; if all of them are cooperative, the member keeps its partitions while
+    it joins. `eager`: it gives everything up before each join all the same, for programs that only know whole
+    assignments.
 
     `topics_pattern`: in place of `topics`, a regular expression of Python's `re` that the whole name of a topic
     matches. `metadata_max_age_ms`: how often it is looked which topics those are, and by the leader whether one has
-    grown, where the counts are not the registry's (1 min; Kafka's is 5 min).
+    grown, if the counts are not the registry's (1 min; Kafka's is 5 min).
 
     `session_timeout_ms`: without a heartbeat for so long the group takes the member for dead (45 s, as in Kafka).
     `rebalance_timeout_ms`: how long the group waits for this member to give up its partitions and join again; longer
     than `on_revoked` ever takes (5 min, as Kafka's `max.poll.interval.ms`). `heartbeat_interval_ms`: between
-    heartbeats that the service does not hold back, as all over a session; None takes what the service says (3 s).
-    `heartbeat_wait_ms`: how long the service may hold a heartbeat back to report a rebalance at once, where no session
+    heartbeats that the service does not hold back, as all over a channel, cut to a third of the session timeout; None
+    takes what the service says (3 s).
+    `heartbeat_wait_ms`: how long the service may hold a heartbeat back to report a rebalance at once, if no channel
     does; cut to half the session timeout.
 
     `retry_backoff_ms`, `retry_backoff_max_ms`: the wait before a repeat doubles from the first to the second.
@@ -47,10 +53,11 @@ class MemberOptions:
     long a join or sync may be held back before it is asked again; below what proxies cut. `call_timeout_ms`: for a
     commit or fetch with all its repeats. `leave_timeout_ms`: for the leave, after `on_revoked`.
 
-    `transport`: "session" makes all calls over one WebSocket, which tells of a rebalance at once, and goes on over
-    HTTP where something on the way lets none pass; "http" never opens one. `disconnect_grace_ms`: how long the group
+    `transport`: "channel" makes all calls over one WebSocket, which tells of a rebalance at once, and goes on over
+    HTTP if something on the way lets none pass; "http" never opens one. `disconnect_grace_ms`: how long the group
     waits for this member when the WebSocket is gone, with the process or without; None takes what the service says,
-    which is 2 s, and the session timeout for a static member. `token`: bearer token. `ssl_context`: for
+    which is 2 s, and the session timeout for a static member. `token`: bearer token, or a function that
+    gives the present one, see `member.tokens`. `ssl_context`: for
     https with a private authority or a client certificate; None is Python's default. `user_data`: any JSON value for
     the leader's assignor. `rack_id`: where the member runs, for assignors that look at it.
     """
@@ -62,15 +69,15 @@ class MemberOptions:
     metadata_max_age_ms: int = 60_000
     client_id: str = "member"
     group_instance_id: str | None = None
-    assignors: tuple[str, ...] = ("range",)
+    assignors: tuple[registry.Choice, ...] = ("range",)
     eager: bool = False
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int | None = None
     heartbeat_wait_ms: int = 20_000
-    transport: TransportName = "session"
+    transport: TransportName = "channel"
     disconnect_grace_ms: int | None = None
-    token: str | None = None
+    token: Token | None = field(default=None, repr=False)
     user_data: JsonValue = None
     rack_id: str | None = None
     ssl_context: "SSLContext | None" = None
@@ -82,9 +89,9 @@ class MemberOptions:
     leave_timeout_ms: int = 5_000
 
     def __post_init__(self) -> None:
-        for name in ("topics", "assignors"):
+        for name, example in (("topics", "clicks"), ("assignors", "range")):
             if not isinstance(getattr(self, name), tuple):
-                raise ValueError(f'{name}: a tuple of text, as ("clicks",), not {getattr(self, name)!r}')
+                raise ValueError(f'{name}: a tuple, as ("{example}",), not {getattr(self, name)!r}')
         for url in self.coordinators:
             _check_url(url)
         _check_id("group_id", self.group_id)
@@ -93,8 +100,12 @@ class MemberOptions:
             _check_id("group_instance_id", self.group_instance_id)
         if self.rack_id is not None:
             _check_id("rack_id", self.rack_id)
+        if self.token is not None and not (isinstance(self.token, str) or callable(self.token)):
+            raise ValueError(f"token: a text, or a function that gives one, not {type(self.token).__name__}")
+        if isinstance(self.token, str) and not is_token(self.token):
+            raise ValueError("token: it is blank, or has control characters, which no request can carry")
         if self.transport not in get_args(TransportName):
-            raise ValueError(f'transport: {self.transport!r} is not "session" or "http"')
+            raise ValueError(f'transport: {self.transport!r} is not "channel" or "http"')
         if self.topics_pattern is None:
             check_topics(self.topics)
         else:
@@ -147,7 +158,7 @@ class MemberOptions:
 
 
 def check_topics(topics: tuple[str, ...]) -> None:
-    """ValueError where a subscription is empty or names a topic that no request could carry."""
+    """ValueError if a subscription is empty or names a topic that no request could carry."""
     if not topics:
         raise ValueError("topics: subscribe to at least one topic")
     for topic in topics:
@@ -164,19 +175,19 @@ def _check_pattern(pattern: str, topics: tuple[str, ...]) -> None:
 
 
 def check_user_data(user_data: JsonValue) -> None:
-    """ValueError where it has no JSON form."""
+    """ValueError if it has no JSON form, or none in UTF-8."""
     try:
-        OpaqueJson.of(user_data)
-    except (TypeError, ValueError, RecursionError) as error:
+        check_json(user_data)
+    except ValueError as error:
         raise ValueError(f"user_data: not a JSON value: {error}") from error
 
 
 def _check_url(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"coordinator: {url!r} is not a URL like http://127.0.0.1:8000")
-    if parts.query or parts.fragment or parts.username:
-        raise ValueError(f"coordinator: {url!r} must not hold a query, a fragment or a user name")
+    shown = re.sub("//[^/]*@", "//…@", url)  # there may be a password
+    if not is_usable(url):
+        raise ValueError(f"coordinator: {shown!r} is not a URL like http://127.0.0.1:8000")
+    if "?" in url or "#" in url or "@" in urlsplit(url).netloc:
+        raise ValueError(f"coordinator: {shown!r} must not hold a query, a fragment or a user name")
 
 
 def _check_id(option: str, value: str) -> None:
@@ -184,10 +195,22 @@ def _check_id(option: str, value: str) -> None:
         raise ValueError(f"{option}: {value[:40]!r} must have 1 to {ID_LENGTH_MAX} characters")
     if value in PATH_IDS_REFUSED:
         raise ValueError(f"{option}: {value!r} cannot be part of a path")
+    try:
+        check_utf8(value)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
 
 
-def _check_assignors(names: tuple[str, ...]) -> None:
-    if not names or len(names) > PROTOCOLS_MAX:
+def _check_assignors(choices: tuple[registry.Choice, ...]) -> None:
+    """Which are installed is found when a member is made; what the program hands over is looked at here."""
+    if not choices or len(choices) > PROTOCOLS_MAX:
         raise ValueError(f"assignors: name 1 to {PROTOCOLS_MAX} of them")
+    names = []
+    for choice in choices:
+        try:
+            names.append(choice if isinstance(choice, str) else registry.resolve(choice).name)
+            _check_id("assignors", names[-1])
+        except registry.AssignorError as error:
+            raise ValueError(f"assignors: {error}") from error
     if len(set(names)) != len(names):
         raise ValueError(f"assignors: {', '.join(names)} names one twice")

@@ -6,13 +6,14 @@ not stop the leader, or one faulty client would stop every group member in turn 
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
-from assignors.contract import Assignment as SharedOut
-from assignors.contract import Assignor, GroupSpec, MemberSubscription, TopicPartition
-from protocol.messages import ConsumerAssignment, ConsumerSubscription, JoinedMember, SyncAssignment
-from protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.assignors import validity
+from rallypoint.assignors.contract import Assignor, GroupSpec, MemberSubscription, TopicPartition
+from rallypoint.protocol.messages import ConsumerAssignment, ConsumerSubscription, JoinedMember, SyncAssignment
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
 Racks = Sequence[Sequence[str]]
 """Of one topic: by partition the racks of its replicas, the leader's first. Empty or missing: not known."""
@@ -41,7 +42,7 @@ def metadata_of(
 
 
 def subscription_of(member: JoinedMember) -> MemberSubscription:
-    """What a member told, for the assignor; no topics where it is unreadable."""
+    """What a member told, for the assignor; no topics if it is unreadable."""
     try:
         told = ConsumerSubscription.model_validate(member.metadata.value)
     except ValidationError:
@@ -77,36 +78,50 @@ def _is_list(value: object) -> bool:
 def share_out(
     assignor: Assignor,
     members: Sequence[JoinedMember],
+    leader_id: str,
     partitions_per_topic: Mapping[str, int],
     replica_racks: Mapping[str, Racks] = NO_RACKS,
 ) -> tuple[SyncAssignment, ...]:
-    """Run the assignor as leader; one entry for each member. `replica_racks`: as in `GroupSpec`.
+    """Run the assignor as leader; one entry for each member. `replica_racks`: as in `GroupSpec`. The leader's own entry
+    says which counts this was made for.
 
-    ValueError where the assignor breaks its contract: a partition given twice or that does not exist, a stranger, a
-    member left out. Whatever the assignor itself raises passes through.
+    Raises `assignors.validity.InvalidAssignment` if the assignor breaks its contract: nothing of such a result is
+    ever submitted. Whatever the assignor itself raises passes through.
     """
     subscriptions = {member.member_id: subscription_of(member) for member in members}
-    shared = assignor.assign(GroupSpec(dict(partitions_per_topic), subscriptions, dict(replica_racks)))
-    _check(shared, subscriptions, partitions_per_topic, assignor.name)
+    result = validity.run(assignor, GroupSpec(dict(partitions_per_topic), subscriptions, dict(replica_racks)))
+    made_for = {topic: partitions_per_topic.get(topic, 0) for topic in sorted(topics_of(members))}
     return tuple(
         SyncAssignment(
             member_id=member_id,
             assignment=OpaqueJson.of(
-                ConsumerAssignment(partitions=_by_topic(part)).model_dump(mode="json", exclude_none=True)
+                ConsumerAssignment(
+                    partitions=_by_topic(part),
+                    user_data=result.user_data.get(member_id),
+                    partition_counts=made_for if member_id == leader_id else None,
+                ).model_dump(mode="json", exclude_none=True)
             ),
         )
-        for member_id, part in shared.items()
+        for member_id, part in result.assignment.items()
     )
 
 
-def read_assignment(assignment: OpaqueJson) -> tuple[frozenset[TopicPartition], JsonValue]:
-    """The partitions a member was given, and the user data beside them. Null (the leader gave nothing) is no
-    partitions. ValueError where it is something else than an assignment.
+class Given(NamedTuple):
+    """What a member was given, as in `Assignment`."""
+
+    partitions: frozenset[TopicPartition] = frozenset()
+    user_data: JsonValue = None
+    partition_counts: Mapping[str, int] | None = None
+
+
+def read_assignment(assignment: OpaqueJson) -> Given:
+    """What a member was given. Null (the leader gave nothing) is no partitions. ValueError if it is something else
+    than an assignment.
     """
     if assignment == EMPTY:
-        return frozenset(), None
+        return Given()
     told = ConsumerAssignment.model_validate(assignment.value)
-    return frozenset(_flat(told.partitions)), told.user_data
+    return Given(frozenset(_flat(told.partitions)), told.user_data, told.partition_counts)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
@@ -118,23 +133,3 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]
 
 def _flat(by_topic: Mapping[str, Iterable[int]]) -> tuple[TopicPartition, ...]:
     return tuple((topic, partition) for topic, numbers in sorted(by_topic.items()) for partition in numbers)
-
-
-def _check(
-    shared: SharedOut,
-    subscriptions: Mapping[str, MemberSubscription],
-    partitions_per_topic: Mapping[str, int],
-    name: str,
-) -> None:
-    if shared.keys() != subscriptions.keys():
-        odd = sorted(shared.keys() ^ subscriptions.keys())[0]
-        raise ValueError(f"assignor {name!r} left out a member or named a stranger: {odd!r}")
-    given: set[TopicPartition] = set()
-    for part in shared.values():
-        for topic_partition in part:
-            topic, partition = topic_partition
-            if topic_partition in given:
-                raise ValueError(f"assignor {name!r} gave {topic}-{partition} twice")
-            if not 0 <= partition < partitions_per_topic.get(topic, 0):
-                raise ValueError(f"assignor {name!r} gave {topic}-{partition}, which does not exist")
-            given.add(topic_partition)

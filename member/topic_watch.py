@@ -1,8 +1,9 @@
 """What a member learns of topics while it runs: which ones its pattern means, and as leader that one has grown.
 
 Lives beside the core, which only hears of another subscription or of a wish to join again. The service's own registry
-tells the groups when a topic grows, and over a session when one comes or goes; whatever is missed, and what is counted
-elsewhere, is looked at every `metadata_max_age_ms`.
+tells the groups when a topic grows, and over a channel when one comes or goes; whatever is missed, and what is counted
+elsewhere, is looked at every `metadata_max_age_ms`. Growth is what the present assignment was not made for, whoever
+made it and in which life: the leader's own says that. So a leader that finds an assignment in place compares, too.
 """
 
 import asyncio
@@ -11,8 +12,9 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from member.errors import MemberError
-from member.options import MemberOptions
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.errors import MemberError
+from rallypoint.member.options import MemberOptions, check_topics
 
 JITTER = 0.2
 """Part of the time between two looks that is left to chance, so that members do not ask all at once."""
@@ -27,13 +29,28 @@ def matching(pattern: str, topics: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted(topic for topic in topics if matcher.fullmatch(topic)))
 
 
+def growth(made_for: Mapping[str, int] | None, counts: Mapping[str, int]) -> str | None:
+    """What has other partitions than the assignment was made for, in a sentence; None if nothing has. A topic that
+    is not in `counts` has none. `made_for`: None if whoever made the assignment has not said.
+    """
+    if made_for is None:
+        return "the leader before has not said which numbers of partitions it assigned"
+    changes = [
+        f"{topic} from {count} to {counts.get(topic, 0)}"
+        for topic, count in sorted(made_for.items())
+        if counts.get(topic, 0) != count
+    ]
+    return f"the number of partitions changed: {', '.join(changes)}" if changes else None
+
+
 class TopicWatch:
-    """One member's. `counts_of_all`: asked where a pattern is subscribed to. `counts_of_some`: asked by the leader;
-    None where growth need not be looked for. `follows_registry`: the service knows the topics, so what it says of them
-    is a reason to look.
+    """One member's. `counts_of_all`: asked where a pattern is subscribed to. `counts_of_some`: asked by the leader.
+    `counts_change`: they may be others later; else they are compared only with an assignment that the leader found in
+    place. `follows_registry`: the service knows the topics, so what it says of them is a reason to look, and it tells
+    groups of growth by itself. `held`: what the member holds now.
 
     What follows from what it sees: `change_topics`, the pattern means these now, sorted, perhaps none;
-    `request_rejoin`, the group is to share out anew, for this reason; `warn`, an operator may want to know.
+    `request_rejoin`, the group is to assign again, for this reason; `warn`, an operator may want to know.
     """
 
     def __init__(
@@ -41,9 +58,10 @@ class TopicWatch:
         options: MemberOptions,
         *,
         counts_of_all: CountsOfAll,
-        counts_of_some: CountsOfSome | None,
+        counts_of_some: CountsOfSome,
+        counts_change: bool,
         follows_registry: bool,
-        is_leader: Callable[[], bool],
+        held: Callable[[], Assignment | None],
         change_topics: Callable[[tuple[str, ...]], None],
         request_rejoin: Callable[[str], None],
         warn: Callable[[str], None],
@@ -51,25 +69,29 @@ class TopicWatch:
         self._options = options
         self._counts_of_all = counts_of_all
         self._counts_of_some = counts_of_some
-        self._is_leader = is_leader
+        self._counts_change = counts_change
+        self._held = held
         self._change_topics = change_topics
         self._request_rejoin = request_rejoin
         self._warn = warn
-        self._shared_out: Mapping[str, int] | None = None
         self._follows_registry = follows_registry
         self._is_due = asyncio.Event()
+        self._found_in_place = False
 
     @property
-    def is_needed(self) -> bool:
-        """Whether there is anything to look for."""
-        return self._options.topics_pattern is not None or self._counts_of_some is not None
+    def goes_on(self) -> bool:
+        """Whether there is something to look for again and again; else `run` is needed from `found_in_place` on."""
+        return self._options.topics_pattern is not None or self._counts_change
 
-    def shared_out(self, topics: frozenset[str], counts: Mapping[str, int]) -> None:
-        """The leader has shared these out: what is found later is compared with it."""
-        self._shared_out = {topic: counts.get(topic, 0) for topic in topics}
+    def found_in_place(self) -> None:
+        """The member leads under an assignment that it has not made in this life: `run` compares at once, and goes on
+        until the counts can be had.
+        """
+        self._found_in_place = True
+        self._is_due.set()
 
     def heard_of(self, topics: frozenset[str]) -> None:
-        """The service says that these came or went. Where the pattern means one of them, `run` looks at once: the
+        """The service says that these came or went. If the pattern means one of them, `run` looks at once: the
         members of a group that look together join together.
         """
         pattern = self._options.topics_pattern
@@ -96,11 +118,7 @@ class TopicWatch:
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         while True:
-            share = 1 - JITTER * random.random()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._options.metadata_max_age_ms * share / 1000):
-                    await self._is_due.wait()
-            self._is_due.clear()
+            await self._next_look()
             try:
                 await self.look()
             except Exception as error:  # as above
@@ -110,14 +128,43 @@ class TopicWatch:
         """Look once, and do what follows."""
         if self._options.topics_pattern is not None:
             await self._look_for_topics()
-        if self._counts_of_some is not None and self._shared_out is not None and self._is_leader():
-            before = self._shared_out
-            counts = await self._counts_of_some(frozenset(before))
-            grown = {topic: counts.get(topic, 0) for topic, count in before.items() if counts.get(topic, 0) != count}
-            if grown and self._shared_out is before and self._is_leader():
-                changes = (f"{topic} from {before[topic]} to {count}" for topic, count in sorted(grown.items()))
-                self._request_rejoin(f"the number of partitions changed: {', '.join(changes)}")
+        found_in_place, self._found_in_place = self._found_in_place, False
+        if self._counts_change or found_in_place:
+            try:
+                await self._look_for_growth()
+            except Exception:
+                self._found_in_place |= found_in_place
+                raise
+
+    async def _next_look(self) -> None:
+        pause_ms = self._options.metadata_max_age_ms * (1 - JITTER * random.random())
+        is_repeated = self.goes_on or self._found_in_place
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_ms / 1000 if is_repeated else None):
+                await self._is_due.wait()
+        self._is_due.clear()
+
+    async def _look_for_growth(self) -> None:
+        before = self._held()
+        if before is None or not before.leader or (before.partition_counts is None and self._follows_registry):
+            return
+        counts = await self._counts_of_some(frozenset(before.partition_counts or ()))
+        reason = growth(before.partition_counts, counts)
+        held = self._held()
+        is_same = held is not None and held.leader and held.generation_id == before.generation_id
+        if reason is not None and is_same:
+            self._request_rejoin(reason)
 
     async def _look_for_topics(self) -> None:
         assert self._options.topics_pattern is not None
-        self._change_topics(matching(self._options.topics_pattern, await self._counts_of_all()))
+        found = matching(self._options.topics_pattern, await self._counts_of_all())
+        self._change_topics(tuple(topic for topic in found if self._is_usable(topic)))
+
+    def _is_usable(self, topic: str) -> bool:
+        """Whether a join can name it: a function may tell anything, as the name of a folder that is no UTF-8."""
+        try:
+            check_topics((topic,))
+        except ValueError as error:
+            self._warn(f"a topic that the pattern means is left out: {error}")
+            return False
+        return True

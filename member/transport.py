@@ -1,6 +1,6 @@
-"""How one member's calls reach a node: over HTTP alone, or over sessions and over HTTP where there are none.
+"""How one member's calls reach a node: over HTTP alone, or over channels and over HTTP if there are none.
 
-Which node is called, and when again, is the core's to say. What a session tells goes to the core as events.
+Which node is called, and when again, is the core's to say. What a channel tells goes to the core as events.
 """
 
 import asyncio
@@ -9,15 +9,15 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from member.core.events import Event
-from member.core.outcomes import Outcome, Unreachable
-from member.http import HttpTransport
-from member.options import MemberOptions
-from member.session import Place
-from member.session_pool import SessionPool
-from member.session_seats import Seat
-from protocol.operations import COORDINATOR, Operation
-from protocol.session_messages import OPERATIONS_BY_OP
+from rallypoint.member.channel.channel import Place
+from rallypoint.member.channel.connections import ConnectionLease
+from rallypoint.member.channel.pool import ChannelPool
+from rallypoint.member.core.events import Event
+from rallypoint.member.core.outcomes import Outcome, Unreachable
+from rallypoint.member.http import HttpTransport
+from rallypoint.member.options import MemberOptions
+from rallypoint.protocol.channel_messages import OPERATIONS_BY_OP
+from rallypoint.protocol.operations import COORDINATOR, Operation
 
 PINGS_IN_A_SESSION_TIMEOUT = 6
 """A line that is dead is found so after a quarter of the session timeout: an interval, and half of one for the pong."""
@@ -42,10 +42,10 @@ class Transport(Protocol):
         """Close what is open for this member. Nothing is told any more."""
 
 
-class SessionTransport:
-    """Calls over the sessions of `pool`; what a session does not have, and all where there are none, over HTTP."""
+class ChannelTransport:
+    """Calls over the channels of `pool`; what a channel does not have, and all if there are none, over HTTP."""
 
-    def __init__(self, options: MemberOptions, pool: SessionPool) -> None:
+    def __init__(self, options: MemberOptions, pool: ChannelPool) -> None:
         self._group_id = options.group_id
         self._token = options.token
         self._ssl_context = options.ssl_context
@@ -53,11 +53,11 @@ class SessionTransport:
         self._pool = pool
         self._http = HttpTransport(options.token, options.ssl_context)
         self._tell: Callable[[Event], None] | None = None
-        self._seats: dict[str, Seat] = {}
+        self._leases: dict[str, ConnectionLease] = {}
         self._releasing: set[asyncio.Task[None]] = set()
 
     def attach(self, tell: Callable[[Event], None]) -> None:
-        """As `Transport.attach`. RuntimeError where the pool keeps to another event loop."""
+        """As `Transport.attach`. RuntimeError if the pool keeps to another event loop."""
         self._pool.attach()
         self._tell = tell
 
@@ -67,32 +67,34 @@ class SessionTransport:
         """As `Transport.call`."""
         if operation.name not in OPERATIONS_BY_OP:
             return await self._http.call(url, operation, body, group_id=group_id, timeout_ms=timeout_ms)
-        outcome = await self._seat_at(url).call(operation, body, timeout_ms)
+        outcome = await self._lease_at(url).call(operation, body, timeout_ms)
         if operation is not COORDINATOR and not isinstance(outcome, Unreachable):
             self._stay_at(url)
         return outcome
 
     async def close(self) -> None:
         """As `Transport.close`."""
-        seats, self._seats = list(self._seats.values()), {}
-        await asyncio.gather(*(seat.release() for seat in seats), *self._releasing)
+        leases, self._leases = list(self._leases.values()), {}
+        for lease in leases:
+            lease.tell_no_more()  # now: each is released by a task, which begins a turn later
+        await asyncio.gather(*(lease.release() for lease in leases), *self._releasing)
         await self._http.close()
 
-    def _seat_at(self, url: str) -> Seat:
+    def _lease_at(self, url: str) -> ConnectionLease:
         assert self._tell is not None, "attached first"
-        if url not in self._seats:
+        if url not in self._leases:
             place = Place(url, self._token, self._ssl_context, self._ping_interval_ms)
-            self._seats[url] = self._pool.seat(place, self._group_id, self._tell, self._http)
-        return self._seats[url]
+            self._leases[url] = self._pool.lease(place, self._group_id, self._tell, self._http)
+        return self._leases[url]
 
     def _stay_at(self, url: str) -> None:
         """The group is at this node: whoever was only asked for the way, or had the group before, is left alone."""
-        for other in [other for other, seat in self._seats.items() if other != url and seat.open_count == 0]:
-            releasing = asyncio.create_task(self._seats.pop(other).release())
+        for other in [other for other, lease in self._leases.items() if other != url and lease.open_count == 0]:
+            releasing = asyncio.create_task(self._leases.pop(other).release())
             self._releasing.add(releasing)
             releasing.add_done_callback(self._releasing.discard)
 
 
 def ping_interval_ms(session_timeout_ms: int) -> int:
-    """How often a session of a member with this session timeout is tried."""
+    """How often a channel of a member with this session timeout is tried."""
     return min(max(session_timeout_ms // PINGS_IN_A_SESSION_TIMEOUT, PING_INTERVAL_MIN_MS), PING_INTERVAL_MAX_MS)

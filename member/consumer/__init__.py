@@ -5,36 +5,46 @@ not: how a group agrees (`member.core`), and how records are stored (a `Source`,
 `docs/consumer.md` shows its use.
 """
 
-from member.consumer.batch import Batch
-from member.consumer.blocking import BlockingConsumer, BlockingHandler
-from member.consumer.consumer import Consumer
-from member.consumer.contract import (
+from rallypoint.member.consumer.batch import Batch
+from rallypoint.member.consumer.blocking import BlockingConsumer, BlockingHandler
+from rallypoint.member.consumer.consumer import Consumer
+from rallypoint.member.consumer.contract import (
+    BlockingClosedSource,
     BlockingCountedSource,
     BlockingSource,
+    ClosedSource,
     CountedSource,
     Fetched,
+    NotAssigned,
     OffsetOutOfRange,
+    ReleasedSource,
     Source,
+    SourceUnavailable,
 )
-from member.consumer.lane import Handler, NoCommittedOffset
-from member.consumer.options import ConsumerOptions
-from member.consumer.program import run
-from member.consumer.threads import threaded
+from rallypoint.member.consumer.options import ConsumerOptions
+from rallypoint.member.consumer.partition_worker import Handler, NoCommittedOffset
+from rallypoint.member.consumer.program import run
+from rallypoint.member.consumer.threads import threaded
 
 __all__ = [
     "Batch",
+    "BlockingClosedSource",
     "BlockingConsumer",
     "BlockingCountedSource",
     "BlockingHandler",
     "BlockingSource",
+    "ClosedSource",
     "Consumer",
     "ConsumerOptions",
     "CountedSource",
     "Fetched",
     "Handler",
     "NoCommittedOffset",
+    "NotAssigned",
     "OffsetOutOfRange",
+    "ReleasedSource",
     "Source",
+    "SourceUnavailable",
     "run",
     "threaded",
 ]

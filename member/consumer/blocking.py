@@ -9,15 +9,26 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from member.assignment import Assignment
-from member.client import GroupMember
-from member.consumer.batch import Batch
-from member.consumer.consumer import Consumer
-from member.consumer.contract import BlockingCounts, BlockingSource, Counts, MakeMember, Offsets, TopicPartition
-from member.consumer.options import ConsumerOptions
-from member.consumer.threads import DaemonThreads, threaded_in
-from member.loop_thread import LoopThread
-from member.observer import Observer
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.client import GroupMember
+from rallypoint.member.consumer.batch import Batch
+from rallypoint.member.consumer.consumer import Consumer
+from rallypoint.member.consumer.contract import (
+    BlockingCounts,
+    BlockingSource,
+    Counts,
+    MakeMember,
+    Offsets,
+    Source,
+    TopicPartition,
+)
+from rallypoint.member.consumer.options import ConsumerOptions
+from rallypoint.member.consumer.threads import ASKED_AT_ONCE, threaded_in
+from rallypoint.member.daemon_threads import DaemonThreads
+from rallypoint.member.errors import MemberClosed
+from rallypoint.member.loop_thread import LoopThread, run_in_thread
+from rallypoint.member.observer import Observer
+from rallypoint.protocol.messages import CommittedOffset
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -28,19 +39,20 @@ BlockingHandler = Callable[[Batch[R]], object]
 BlockingHook = Callable[[Assignment], object]
 
 READS_MAX = 8
-"""How many calls of the source run at once."""
+"""How many calls of the source run at once, beside the questions where partitions end."""
 
 
 class BlockingConsumer(Generic[R]):
     """As `Consumer`; its methods may be called from any thread, and wait. The handler runs in threads of its own, as
-    many as `concurrency`. Neither the handler nor a hook may call `stop`; they may call `request_stop`.
+    many as `concurrency`. `source` may be one for asyncio, too. Neither the handler nor a hook may call `stop`; they
+    may call `request_stop`.
     """
 
     def __init__(
         self,
         options: ConsumerOptions,
-        source: BlockingSource[R],
-        handler: BlockingHandler[R],
+        source: BlockingSource[R] | Source[R],
+        handler: BlockingHandler[R] | None = None,
         *,
         partition_counts: BlockingCounts | Mapping[str, int] | None = None,
         on_assigned: BlockingHook | None = None,
@@ -51,13 +63,17 @@ class BlockingConsumer(Generic[R]):
     ) -> None:
         self._handlers = DaemonThreads("rallypoint-handler", options.concurrency)
         self._readers = DaemonThreads("rallypoint-source", READS_MAX)
+        self._askers = DaemonThreads("rallypoint-ends", ASKED_AT_ONCE)
         self._hooks = DaemonThreads("rallypoint-callback", 1)
         self._loop = LoopThread("rallypoint-consumer")
         self._inside = threading.local()
+        self._has_handler = handler is not None
+        self._stop_asked = False
+        self._closing = threading.Lock()
         self._consumer: Consumer[R] = Consumer(
             options,
-            threaded_in(source, self._readers),
-            self._in(self._handlers, handler),
+            threaded_in(source, self._readers, self._askers),
+            None if handler is None else self._in(self._handlers, handler),
             partition_counts=self._asking(partition_counts) if callable(partition_counts) else partition_counts,
             on_assigned=None if on_assigned is None else self._in(self._hooks, on_assigned),
             on_revoked=None if on_revoked is None else self._in(self._hooks, on_revoked),
@@ -73,10 +89,14 @@ class BlockingConsumer(Generic[R]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self.finish_batch()
         self.stop()
 
     def run(self) -> None:
         """As `Consumer.run`. A KeyboardInterrupt stops it in order, and goes on when it has stopped."""
+        if not self._has_handler:
+            raise RuntimeError("there is no handler to run: start the consumer, and poll")
         self.start()
         try:
             self.wait_ended()
@@ -84,23 +104,63 @@ class BlockingConsumer(Generic[R]):
             self.stop()
 
     def start(self) -> None:
-        """As `Consumer.start`."""
+        """As `Consumer.start`. If `request_stop` came before, as from a signal, nothing is begun."""
         self._loop.start()
-        self._loop.wait(self._consumer.start)
+        self._loop.wait(self._start)
+
+    async def _start(self) -> None:
+        if self._stop_asked:
+            self._consumer.request_stop()
+        await self._consumer.start()
 
     def request_stop(self) -> None:
         """As `Consumer.request_stop`. May be called from a handler, a hook or a signal handler."""
+        self._stop_asked = True  # the loop may not run yet, and then hears of nothing
         self._loop.tell(self._consumer.request_stop)
 
-    def stop(self) -> None:
+    def stop(self, timeout_ms: int | None = None) -> None:
         """As `Consumer.stop`; its threads are gone when it returns, but for those of handlers that do not return."""
         if getattr(self._inside, "now", False):
             raise RuntimeError("a handler or hook cannot wait for stop(), which waits for it; call request_stop()")
+        self._loop.finish(lambda: self._consumer.stop(timeout_ms))
         if not self._loop.started:
-            self._consumer.request_stop()
-        self._loop.finish(self._consumer.stop)
-        for threads in (self._handlers, self._readers, self._hooks):
+            with self._closing:
+                run_in_thread(self._consumer.stop)
+        for threads in (self._handlers, self._readers, self._askers, self._hooks):
             threads.close()
+
+    def poll(self, timeout_ms: int | None = None) -> Batch[R] | None:
+        """As `Consumer.poll`; for one thread, since it says that the batch before is handled, whoever has that."""
+        try:
+            return self._loop.wait(lambda: self._consumer.poll(timeout_ms))
+        except Exception:
+            raise
+        except BaseException:  # an interrupt from the keyboard: nobody has seen what came at that moment
+            self.give_back_batch()
+            raise
+
+    def __iter__(self) -> Self:
+        """As `Consumer.__aiter__`."""
+        return self
+
+    def __next__(self) -> Batch[R]:
+        """As `Consumer.__anext__`."""
+        try:
+            batch = self.poll()
+        except MemberClosed:
+            if not self._loop.started or self.error is not None:
+                raise
+            raise StopIteration from None
+        assert batch is not None, "it waits without a limit"
+        return batch
+
+    def finish_batch(self) -> None:
+        """As `Consumer.finish_batch`."""
+        self._loop.tell(self._consumer.finish_batch)
+
+    def give_back_batch(self) -> None:
+        """As `Consumer.give_back_batch`."""
+        self._loop.tell(self._consumer.give_back_batch)
 
     def wait_ended(self) -> None:
         """As `Consumer.wait_ended`."""
@@ -138,6 +198,34 @@ class BlockingConsumer(Generic[R]):
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """As `Consumer.resume`."""
         self._ask(lambda: self._consumer.resume(partitions))
+
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+        """As `Consumer.seek`."""
+        self._ask(lambda: self._consumer.seek(topic_partition, offset))
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `Consumer.seek_to_beginning`."""
+        self._loop.wait(lambda: self._consumer.seek_to_beginning(partitions))
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `Consumer.seek_to_end`."""
+        self._loop.wait(lambda: self._consumer.seek_to_end(partitions))
+
+    def position(self, topic_partition: TopicPartition) -> int | None:
+        """As `Consumer.position`."""
+        return self._ask(lambda: self._consumer.position(topic_partition))
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """As `Consumer.committed`."""
+        return self._loop.wait(lambda: self._consumer.committed(partitions))
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """As `Consumer.beginning_offsets`."""
+        return self._loop.wait(lambda: self._consumer.beginning_offsets(partitions))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """As `Consumer.end_offsets`."""
+        return self._loop.wait(lambda: self._consumer.end_offsets(partitions))
 
     def commit(self, offsets: Offsets | None = None, *, generation_id: int | None = None) -> None:
         """As `Consumer.commit`. A handler and `on_revoked` may call it."""

@@ -1,22 +1,25 @@
 """A consumer: a member of a group that reads what it is assigned, hands it to a handler, and commits.
 
 Theory of operation. The consumer lives as one member after another: usually one, and a new one after a handler was
-stuck, for a member that has left is not used again. The member's callbacks begin and end a `Lane` for each partition;
-the lanes do the work. `on_revoked` waits for the batches in hand and commits before it returns, so that the next owner
-begins where this one ended. Everything runs in one event loop; what is committed under which generation is `progress`.
+stuck, for a member that has left is not used again. The member's callbacks begin and end a `PartitionWorker` for each
+partition; the workers do the work. `on_revoked` waits for the batches in hand and commits before it returns, so that
+the next owner begins where this one ended. Everything runs in one event loop; what is committed under which generation
+is `progress`.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from member.assignment import Assignment
-from member.client import GroupMember
-from member.consumer.batch import Batch
-from member.consumer.contract import (
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.client import GroupMember
+from rallypoint.member.consumer.assigned_partitions import AssignedPartitions
+from rallypoint.member.consumer.batch import Batch
+from rallypoint.member.consumer.contract import (
     AssignmentHook,
+    ClosedSource,
     CountedSource,
     Counts,
     MakeMember,
@@ -25,15 +28,23 @@ from member.consumer.contract import (
     Source,
     TopicPartition,
 )
-from member.consumer.holdings import Holdings
-from member.consumer.lane import Handler, Lane
-from member.consumer.options import ConsumerOptions
-from member.errors import MemberClosed, MemberError
-from member.observer import Observer
+from rallypoint.member.consumer.end_offsets import EndOffsets
+from rallypoint.member.consumer.options import ConsumerOptions
+from rallypoint.member.consumer.partition_worker import Handler, PartitionWorker
+from rallypoint.member.consumer.polling import Polling
+from rallypoint.member.driver import CANCEL_SECONDS
+from rallypoint.member.errors import MemberClosed, MemberError
+from rallypoint.member.observer import Observer
+from rallypoint.member.user_code import called
+from rallypoint.protocol.limits import OFFSET_MAX
+from rallypoint.protocol.messages import CommittedOffset
 
 R = TypeVar("R")
 
 log = logging.getLogger("rallypoint.member")
+
+CLOSE_SECONDS = 10.0
+"""How long closing the source is waited for."""
 
 STUCK = "a handler ran for longer than max_poll_interval_ms"
 
@@ -42,10 +53,11 @@ class Consumer(Generic[R]):
     """Reads the partitions it is assigned, for one life: `run` it once, or start it once and then stop it.
 
     `handler` is awaited with each `Batch`, at most `concurrency` of them at once, those of one partition one after
-    another. All methods belong to one event loop.
+    another. Without one, `poll` gives the batches, or `async for` does; ValueError then for a `concurrency` above 1.
+    All methods belong to one event loop.
 
-    `partition_counts`: as `GroupMember`'s, and asked with None for every topic where a pattern is subscribed to; None
-    asks the source where it is a `CountedSource`, else the service's registry. `on_assigned` is awaited before the
+    `partition_counts`: as `GroupMember`'s, and asked with None for every topic if a pattern is subscribed to; None
+    asks the source if it is a `CountedSource`, else the service's registry. `on_assigned` is awaited before the
     first read of what was added, `on_revoked` when the batches in hand have ended and what was handled is committed,
     `on_lost` when nothing can be committed any more; a handler may then still run. None of them may wait for `stop`.
     `observer`: is told what happens, as `member.metrics` wants it. `make_member`: for tests, see `member.testing`.
@@ -55,7 +67,7 @@ class Consumer(Generic[R]):
         self,
         options: ConsumerOptions,
         source: Source[R],
-        handler: Handler[R],
+        handler: Handler[R] | None = None,
         *,
         partition_counts: Counts | Mapping[str, int] | None = None,
         on_assigned: AssignmentHook | None = None,
@@ -66,28 +78,35 @@ class Consumer(Generic[R]):
     ) -> None:
         if partition_counts is None and isinstance(source, CountedSource):
             partition_counts = source.partition_counts
+        if handler is None and options.concurrency != 1:
+            raise ValueError("concurrency: without a handler there is one batch at a time")
+        self._polling: Polling[R] | None = Polling() if handler is None else None
         self._options = options
+        self._source = source
         self._counts = partition_counts
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_lost = on_lost
         self._observer = observer
         self._make_member = make_member
-        self._holdings = Holdings(
+        self._assigned = AssignedPartitions(
             options,
             source,
-            handler,
+            self._polling_for_sure if handler is None else handler,
             member=lambda: self._present,
             failed=self._fail,
             stuck=self._note_stuck,
             batch_ended=self._batch_ended,
             log=self._log,
         )
+        self._ends = EndOffsets(options, source, partition_counts, self._log)
+        self._leads = False
         self._member: Member | None = None
-        self._life: asyncio.Task[None] | None = None
+        self._is_started = False
+        self._task: asyncio.Task[None] | None = None
         self._hook: asyncio.Task[Any] | None = None
         self._stop_wanted = False
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._error: Exception | None = None
 
     async def __aenter__(self) -> Self:
@@ -97,15 +116,20 @@ class Consumer(Generic[R]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self.finish_batch()
         await self.stop()
 
-    # --- the life ----------------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Consume until `request_stop` or an error, which is raised: the handler's own, the source's, or the member's.
 
-        Cancelled, it stops in order before it ends.
+        Cancelled, it stops in order before it ends; if a stop was asked for before, it begins nothing. RuntimeError
+        if there is no handler.
         """
+        if self._polling is not None:
+            raise RuntimeError("there is no handler to run: start the consumer, and poll")
         await self.start()
         try:
             await self.wait_ended()
@@ -113,31 +137,96 @@ class Consumer(Generic[R]):
             await self.stop()
 
     async def start(self) -> None:
-        """Begin; returns at once. RuntimeError where it was started before."""
-        if self._life is not None or self._stop_wanted:
+        """Begin; returns at once. If `request_stop` came before, as from a signal, nothing is begun. RuntimeError
+        where it was started or stopped before.
+        """
+        if self._task is not None:
             raise RuntimeError("a consumer is started once; make a new one for another life")
-        self._life = asyncio.create_task(self._live())
+        self._is_started = True
+        self._task = asyncio.create_task(self._close_source() if self._stop_wanted else self._run_until_stopped())
 
     def request_stop(self) -> None:
         """Begin to stop; returns at once. Again: nothing."""
         self._stop_wanted = True
-        self._news.set()
+        self._wakeup.set()
+        if self._polling is not None:
+            self._polling.wake()
 
-    async def stop(self) -> None:
+    async def stop(self, timeout_ms: int | None = None) -> None:
         """Finish the batches in hand, commit, leave; a static member stays. Raises nothing of the group's or the
-        handler's: `error` has it. RuntimeError in a handler or a hook, which it would wait for.
+        handler's: `error` has it. One that was never started closes its source, and can be started no more.
+        RuntimeError in a handler or a hook, which it would wait for.
+
+        `timeout_ms`: how long batches and hooks are waited for; what runs after it is cancelled, or goes on in its
+        thread, and is not committed. None: as long as `GroupMember.leave` waits.
         """
-        inside = {self._hook, *self._holdings.tasks}
+        inside = {self._hook, *self._assigned.tasks}
         if asyncio.current_task() in inside:
             raise RuntimeError("a handler or hook cannot wait for stop(), which waits for it; call request_stop()")
         self.request_stop()
-        if self._life is not None:
-            await asyncio.wait({self._life})
+        self.give_back_batch()
+        if self._task is None:
+            self._task = asyncio.create_task(self._close_source())
+        if self._task.done():
+            return
+        _, late = await asyncio.wait({self._task}, timeout=None if timeout_ms is None else timeout_ms / 1000)
+        if late:
+            if self._member is not None:
+                await self._member.leave(self._why_leaving(), stay=self._is_static, timeout_ms=0)
+            await asyncio.wait({self._task})
+
+    # --- without a handler -------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout_ms: int | None = None) -> Batch[R] | None:
+        """The next batch; None after `timeout_ms`. The batch of the poll before counts as handled from now on.
+
+        May be cancelled: then nothing was taken. Raises the error that stopped the consumer, MemberClosed where it was
+        stopped or not started, RuntimeError if there is a handler.
+        """
+        polling = self._polling_for_sure
+        self.finish_batch()
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                while True:
+                    if self._error is not None:
+                        raise self._error
+                    if self._stop_wanted or self._task is None:
+                        raise MemberClosed("the consumer was stopped, or not started")
+                    if (batch := polling.take()) is not None:
+                        return batch
+                    await polling.change()
+        except TimeoutError:
+            return None
+
+    def __aiter__(self) -> Self:
+        """Batches until the consumer is stopped. Raises the error that stopped it."""
+        return self
+
+    async def __anext__(self) -> Batch[R]:
+        """As `poll`, but it ends if the consumer was stopped in order."""
+        try:
+            batch = await self.poll()
+        except MemberClosed:
+            if not self._is_started or self._error is not None:
+                raise
+            raise StopAsyncIteration from None
+        assert batch is not None, "it waits without a limit"
+        return batch
+
+    def finish_batch(self) -> None:
+        """Say that the polled batch is handled, as the next poll would. Nothing if there is none."""
+        if self._polling is not None and (batch := self._polling.finish()) is not None:
+            self._assigned.note_handled(batch)
+
+    def give_back_batch(self) -> None:
+        """Say that the polled batch was not handled: it is handed over again. Nothing if there is none."""
+        if self._polling is not None:
+            self._polling.give_back()
 
     async def wait_ended(self) -> None:
         """Wait until it has stopped, by whatever. Raises the error that stopped it, if one did."""
-        if self._life is not None:
-            await asyncio.shield(self._life)
+        if self._task is not None:
+            await asyncio.shield(self._task)
         if self._error is not None:
             raise self._error
 
@@ -153,8 +242,8 @@ class Consumer(Generic[R]):
 
     @property
     def in_hand_ms(self) -> float:
-        """For how long the slowest batch in hand has been handled by now; 0 where there is none."""
-        return self._holdings.in_hand_ms
+        """For how long the slowest batch in hand has been handled by now; 0 if there is none."""
+        return self._assigned.in_hand_ms
 
     @property
     def member_id(self) -> str:
@@ -166,90 +255,217 @@ class Consumer(Generic[R]):
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """What is worked on now."""
-        return self._holdings.partitions
+        return self._assigned.partitions
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next record to hand over, by partition; one whose beginning is not known yet is absent."""
-        return self._holdings.positions
+        """As `position`, by partition; one whose beginning is not known yet is absent."""
+        return self._assigned.positions
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """What is paused of the assignment."""
-        return self._holdings.paused
+        return self._assigned.paused
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand over nothing of these until `resume`. A batch in hand is finished. A partition stays paused while it is
-        assigned, and begins unpaused when it comes back. ValueError for one that is not assigned; then none is paused.
+        assigned, and begins unpaused when it comes back. NotAssigned for one that is not assigned; then none is paused.
         """
-        for lane in self._holdings.lanes_of(partitions):
-            lane.pause()
+        for worker in self._assigned.workers_of(partitions):
+            worker.pause()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Go on with these. ValueError for one that is not assigned; then none is resumed."""
-        for lane in self._holdings.lanes_of(partitions):
-            lane.resume()
+        """Go on with these. NotAssigned for one that is not assigned; then none is resumed."""
+        for worker in self._assigned.workers_of(partitions):
+            worker.resume()
+
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Hand over next what is at `offset`. A batch in hand is finished before, and does not move the position any
+        more. May be called in `on_assigned`. NotAssigned for a partition that is not assigned; it is forgotten with
+        the partition, but for the commit before that. ValueError for an offset that nothing can carry.
+        """
+        if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
+            raise ValueError(f"offset: {offset!r} is not a whole number from 0 to {OFFSET_MAX}")
+        (worker,) = self._assigned.workers_of([topic_partition])
+        worker.seek(offset)
+
+    async def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `seek`, to the first record that can still be read."""
+        await self._seek_to(partitions, self._source.earliest)
+
+    async def seek_to_end(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `seek`, to the offset after the last record."""
+        await self._seek_to(partitions, self._source.latest)
+
+    def position(self, topic_partition: TopicPartition) -> int | None:
+        """The offset of the next record to hand over, behind a batch in hand; None while it is not known where to
+        begin. NotAssigned for a partition that is not assigned.
+        """
+        (worker,) = self._assigned.workers_of([topic_partition])
+        return worker.position
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed of these, whoever has them; one without a commit is absent. Raises as
+        `GroupMember.committed`.
+        """
+        wanted = set(partitions)
+        found = await self._present.committed({topic for topic, _ in wanted})
+        return {topic_partition: found[topic_partition] for topic_partition in sorted(wanted & found.keys())}
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of the first record of each that can still be read, whoever has them. Raises what the source
+        raises.
+        """
+        return {topic_partition: await self._source.earliest(*topic_partition) for topic_partition in set(partitions)}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record of each, whoever has them. Raises what the source raises."""
+        return {topic_partition: await self._source.latest(*topic_partition) for topic_partition in set(partitions)}
 
     async def commit(self, offsets: Offsets | None = None, *, generation_id: int | None = None) -> None:
         """Commit these offsets, or for None what was handled of every partition; returns once it is on disk.
 
         Within a handler, None does not include the batch in hand; `{(topic, partition): offset}` with
-        `batch.generation_id` may. Raises as `GroupMember.commit`, and IllegalGeneration for a partition that is not
+        `batch.generation_id` may. A polled batch is included, and counts as handled from then on; a position that was
+        sought since goes before it. Raises as `GroupMember.commit`, and IllegalGeneration for a partition that is not
         assigned, or has come in another generation than `generation_id`.
         """
+        polling = self._polling
         if offsets is None:
-            await self._holdings.commit_handled()
+            await self._assigned.commit_handled()
+            if polling is not None and (batch := polling.taken) is not None:
+                await self._commit_polled(batch, polling)
         else:
-            await self._holdings.commit(offsets, generation_id)
+            await self._assigned.commit(offsets, generation_id)
 
-    # --- inside: one life after another ------------------------------------------------------------------------------
+    async def _commit_polled(self, batch: Batch[R], polling: Polling[R]) -> None:
+        """Its end, unless a seek has moved the position since: that is committed already."""
+        topic_partition = (batch.topic, batch.partition)
+        if not self._assigned.is_sought(topic_partition):
+            await self._assigned.commit({topic_partition: batch.next_offset}, batch.generation_id)
+            self._assigned.note_handled(batch)
+            polling.note_committed()
 
-    async def _live(self) -> None:
+    # --- inside: one member after another ----------------------------------------------------------------------------
+
+    async def _run_until_stopped(self) -> None:
         if self._observer is not None:
             self._observer.consumer_began(self)
         try:
             while not self._stop_wanted:
-                await self._live_as_member()
+                await self._run_as_member()
                 await self._wait_for_stuck()
         except Exception as error:
             self._fail(error)
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt | SystemExit):
+                self._fail(_as_exception(error))
+            raise
         finally:
-            await self._holdings.abandon()
+            await self._assigned.abandon()
+            self._stop_wanted = True
+            if self._polling is not None:
+                self._polling.wake()
+            await self._ends.end()
+            await self._close_source()
             if self._observer is not None:
                 self._observer.consumer_ended(self)
 
-    async def _live_as_member(self) -> None:
-        """One member's life, from its start until it has ended."""
+    async def _run_as_member(self) -> None:
+        """Run one member, from its start until it has ended."""
         member = self._member = self._make_member(
             self._options,
-            partition_counts=self._counts,
+            partition_counts=self._counted if callable(self._counts) else self._counts,
             on_assigned=self._take,
             on_revoked=self._give_up,
             on_lost=self._lose,
             observer=self._observer,
         )
-        self._news.clear()
+        self._wakeup.clear()
         if self._stop_wanted:
+            return
+        if self._options.report_end_offsets and not await self._before_stopping(self._ends.register(member)):
             return
         await member.start()
         background: list[asyncio.Task[Any]] = [
             asyncio.create_task(member.wait_ended()),
-            asyncio.create_task(self._news.wait()),
+            asyncio.create_task(self._wakeup.wait()),
         ]
         if self._options.commit_mode == "interval":
-            background.append(asyncio.create_task(self._holdings.commit_by_time()))
+            background.append(asyncio.create_task(self._assigned.commit_by_time()))
+        for task in background:
+            task.add_done_callback(self._note_end)
+        ends = asyncio.create_task(self._report(member))
+        ends.add_done_callback(self._note_end_of_reports)
         try:
             await asyncio.wait(background, return_when=asyncio.FIRST_COMPLETED)
-            is_static = self._options.group_instance_id is not None
-            await member.leave(self._why_leaving(), stay=is_static)
+            await member.leave(self._why_leaving(), stay=self._is_static)
             await member.wait_ended()
         except MemberError as error:
             self._fail(error)
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-            await self._holdings.end()
+            await self._end_tasks([*background, ends])
+            await self._assigned.end()
+
+    async def _before_stopping(self, doing: Coroutine[Any, Any, None]) -> bool:
+        """Do it, but cut it short if the consumer is to stop. False if it is to."""
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(doing), asyncio.create_task(self._wakeup.wait())]
+        for task in tasks:
+            task.add_done_callback(self._note_end)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await self._end_tasks(tasks)
+        return not self._stop_wanted
+
+    async def _end_tasks(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Cancel them, and wait for their end, though not for long: the user's code may not let itself be cancelled."""
+        for task in tasks:
+            task.cancel()
+        _, late = await asyncio.wait(tasks, timeout=2 * CANCEL_SECONDS)
+        if late:
+            self._log(logging.WARNING, f"{len(late)} questions to the source were cancelled and go on all the same")
+
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
+        """No task ends unseen. What is wrong with the member is said by its `wait_ended`, which is awaited besides."""
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, MemberError):
+            self._fail(_as_exception(error))
+
+    def _note_end_of_reports(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log(logging.ERROR, f"where topics end is told no more: {type(error).__name__}: {error}")
+
+    async def _close_source(self) -> None:
+        if not isinstance(self._source, ClosedSource):
+            return
+        closing = asyncio.create_task(called("the source", self._source.close()))
+        try:
+            _, late = await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+            if late:
+                self._log(
+                    logging.WARNING,
+                    f"the source was not closed within {CLOSE_SECONDS:g} s, and is left alone; a call of it may hang",
+                )
+                closing.cancel()
+                return
+            closing.result()
+        except Exception as error:  # the user's code
+            self._log(logging.ERROR, f"the source could not be closed: {type(error).__name__}: {error}")
+
+    async def _report(self, member: Member) -> None:
+        if self._options.report_end_offsets:
+            await self._ends.report(member, lambda: self._leads)
+
+    async def _counted(self, topics: frozenset[str] | None) -> Mapping[str, int]:
+        """For the member."""
+        assert callable(self._counts)
+        if self._options.report_end_offsets:
+            return await self._ends.counts(self._present, topics)
+        return await self._counts(topics)
+
+    @property
+    def _is_static(self) -> bool:
+        return self._options.group_instance_id is not None
 
     def _why_leaving(self) -> str | None:
         if self._error is not None:
@@ -258,11 +474,11 @@ class Consumer(Generic[R]):
 
     async def _wait_for_stuck(self) -> None:
         """A stuck handler holds back the next life until it returns, or the consumer is to stop."""
-        while self._holdings.tasks and not self._stop_wanted:
-            self._news.clear()
-            news = asyncio.create_task(self._news.wait())
-            await asyncio.wait([news, *self._holdings.tasks], return_when=asyncio.FIRST_COMPLETED)
-            news.cancel()
+        while (handling := self._assigned.handling) and not self._stop_wanted:
+            self._wakeup.clear()
+            wakeup = asyncio.create_task(self._wakeup.wait())
+            await asyncio.wait([wakeup, *handling], return_when=asyncio.FIRST_COMPLETED)
+            wakeup.cancel()
         if not self._stop_wanted:
             self._log(logging.INFO, "the stuck handler has returned; joining again. What it did then is not committed")
 
@@ -272,33 +488,42 @@ class Consumer(Generic[R]):
             self._log(logging.ERROR, f"the consumer stops: {type(error).__name__}: {error}")
         self.request_stop()
 
-    def _note_stuck(self, lane: Lane[R]) -> None:
-        topic, partition = lane.progress.topic_partition
+    def _note_stuck(self, worker: PartitionWorker[R]) -> None:
+        topic, partition = worker.progress.topic_partition
         limit_ms = self._options.max_poll_interval_ms
+        if self._polling is None:
+            what, until = f"the handler of {topic}-{partition} has run", "it returns"
+        else:
+            self._polling.note_stuck()
+            what, until = f"nobody has polled since the batch of {topic}-{partition}", "somebody does"
         self._log(
             logging.WARNING,
-            f"the handler of {topic}-{partition} has run for {limit_ms} ms (max_poll_interval_ms): leaving the group"
-            " until it returns, so that others may have the partitions",
+            f"{what} for {limit_ms} ms (max_poll_interval_ms): leaving the group until {until}, so that others may"
+            " have the partitions",
         )
-        self._news.set()
+        self._wakeup.set()
         if self._observer is not None:
             self._observer.handler_stuck(self)
 
     # --- inside: partitions come and go ------------------------------------------------------------------------------
 
     async def _take(self, added: Assignment) -> None:
+        self._leads = added.leader
+        begins = asyncio.Event()
+        self._assigned.take(added, begins)
         await self._call_hook(self._on_assigned, added)
-        self._holdings.take(added)
+        begins.set()
 
     async def _give_up(self, held: Assignment) -> None:
         try:
-            await self._holdings.finish(held.partitions)
+            await self._assigned.finish(held.partitions)
             await self._call_hook(self._on_revoked, held)
         finally:
-            self._holdings.forget(held.partitions)
+            self._assigned.forget(held.partitions)
 
     async def _lose(self, held: Assignment) -> None:
-        self._holdings.forget(held.partitions)
+        self._leads = False
+        self._assigned.forget(held.partitions)
         await self._call_hook(self._on_lost, held)
 
     async def _call_hook(self, hook: AssignmentHook | None, held: Assignment) -> None:
@@ -309,6 +534,20 @@ class Consumer(Generic[R]):
             await hook(held)
         finally:
             self._hook = None
+
+    @property
+    def _polling_for_sure(self) -> Polling[R]:
+        if self._polling is None:
+            raise RuntimeError("this consumer hands its batches to a handler, so there is nothing to poll")
+        return self._polling
+
+    async def _seek_to(
+        self, partitions: Iterable[TopicPartition], offset_of: Callable[[str, int], Awaitable[int]]
+    ) -> None:
+        wanted = list(partitions)
+        self._assigned.workers_of(wanted)
+        for topic_partition in wanted:
+            self.seek(topic_partition, await offset_of(*topic_partition))
 
     @property
     def _present(self) -> Member:
@@ -324,3 +563,11 @@ class Consumer(Generic[R]):
         group_id = self._options.group_id
         fields = {"group_id": group_id, "client_id": self._options.client_id, "member_id": self.member_id}
         log.log(level, "%s: %s", group_id, text, extra=fields)
+
+
+def _as_exception(error: BaseException) -> Exception:
+    if isinstance(error, Exception):
+        return error
+    failure = RuntimeError(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

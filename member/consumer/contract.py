@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from member.assignment import Assignment
-from member.observer import Observer
-from member.options import MemberOptions
-from protocol.messages import CommittedOffset, OffsetCommit
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.observer import Observer
+from rallypoint.member.options import MemberOptions
+from rallypoint.protocol.messages import CommittedOffset, OffsetCommit
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -32,11 +32,19 @@ class OffsetOutOfRange(LookupError):  # noqa: N818 - Kafka's name
     """
 
 
+class NotAssigned(ValueError):  # noqa: N818 - it says what is the matter
+    """Raised for a partition that is not this consumer's, or is not any more."""
+
+
+class SourceUnavailable(Exception):  # noqa: N818 - it says what happened
+    """Raised by a source that cannot be reached just now. It is asked again, whatever `on_error` says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fetched(Generic[R_co]):
     """What one read gave: records in order, perhaps none, and the offset at which the next read begins.
 
-    `next_offset` may skip what holds no record (compaction), also where `records` is empty.
+    `next_offset` may skip what holds no record (compaction), also if `records` is empty.
     """
 
     records: Sequence[R_co]
@@ -46,17 +54,17 @@ class Fetched(Generic[R_co]):
 class Source(Protocol[R_co]):
     """Anything partitioned. Reads of different partitions may run at once; of one partition they never do.
 
-    Errors: OffsetOutOfRange from `read`; any other is what `on_error` is about.
+    Errors: OffsetOutOfRange from `read`, SourceUnavailable; any other is what `on_error` is about.
     """
 
     async def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[R_co]:
-        """Records from `offset` on, `record_count_max` at the most. Where there is none yet: empty, at once or after
+        """Records from `offset` on, `record_count_max` at the most. If there is none yet: empty, at once or after
         a short wait for one.
         """
         ...
 
     async def earliest(self, topic: str, partition: int) -> int:
-        """The offset of the first record that can still be read; `latest` where there is none."""
+        """The offset of the first record that can still be read; `latest` if there is none."""
         ...
 
     async def latest(self, topic: str, partition: int) -> int:
@@ -92,6 +100,44 @@ class CountedSource(Protocol):
 
 
 @runtime_checkable
+class EndOffsetSource(Protocol):
+    """A `Source` that can be asked where partitions end without a part in what its reads need, as threads."""
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        """As `Source.latest`. Cancelled it ends at once."""
+        ...
+
+
+@runtime_checkable
+class ReleasedSource(Protocol):
+    """A `Source` that keeps something for the partitions that it is asked for."""
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are read no more for now. Called in the event loop, so it returns at once."""
+        ...
+
+
+@runtime_checkable
+class ClosedSource(Protocol):
+    """A `Source` that is closed when its consumer has ended."""
+
+    async def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+@runtime_checkable
+class BlockingClosedSource(Protocol):
+    """As `ClosedSource`, but may block."""
+
+    def close(self) -> None:
+        """As `ClosedSource.close`. Called when no other call of the source runs any more; never, if one has not
+        returned 10 seconds after the consumer's end.
+        """
+        ...
+
+
+@runtime_checkable
 class BlockingCountedSource(Protocol):
     """As `CountedSource`, but may block."""
 
@@ -120,7 +166,15 @@ class Member(Protocol):
         """As `GroupMember.committed`."""
         ...
 
-    async def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
+    async def topics(self) -> Mapping[str, int]:
+        """As `GroupMember.topics`."""
+        ...
+
+    async def put_topic(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
+        """As `GroupMember.put_topic`."""
+        ...
+
+    async def leave(self, reason: str | None = None, *, stay: bool = False, timeout_ms: int | None = None) -> None:
         """As `GroupMember.leave`."""
         ...
 

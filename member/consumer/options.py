@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from member.options import MemberOptions
-from protocol.limits import INT32_MAX
+from rallypoint.member.options import MemberOptions
+from rallypoint.protocol.limits import INT32_MAX
 
 CommitMode = Literal["batch", "interval", "manual"]
 OnError = Literal["stop", "retry"]
@@ -13,7 +13,7 @@ OffsetReset = Literal["earliest", "latest", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(MemberOptions):
-    """Options of one consumer: those of its member, and these. ValueError where one is not usable.
+    """Options of one consumer: those of its member, and these. ValueError if one is not usable.
 
     `auto_offset_reset`: where to begin in a partition that the group never committed, or whose position is out of
     range: `earliest`, so that nothing is passed over, `latest`, or `none`, which stops the consumer. `commit_mode`:
@@ -25,9 +25,13 @@ class ConsumerOptions(MemberOptions):
     stuck, and the consumer leaves the group until it returns (5 min, as in Kafka). `idle_wait_ms`: how long after a
     read that found nothing the same partition is read again.
 
-    `on_error`: what follows where the handler or the source raises. `stop`: the consumer commits what was handled
+    `on_error`: what follows if the handler or the source raises. `stop`: the consumer commits what was handled
     before, leaves, and ends with the error; `retry`: the same again, after `error_backoff_ms`, which doubles up to
     `error_backoff_max_ms`. The position never moves past what was not handled.
+
+    `report_end_offsets`: while the member leads, it tells the service every `report_interval_ms` where the topics end,
+    so that lag is known; the consumer reads all the same if it may not. False also leaves topics, and what they have
+    grown by, to be registered by others.
     """
 
     auto_offset_reset: OffsetReset = "earliest"
@@ -40,6 +44,8 @@ class ConsumerOptions(MemberOptions):
     on_error: OnError = "stop"
     error_backoff_ms: int = 1_000
     error_backoff_max_ms: int = 60_000
+    report_end_offsets: bool = True
+    report_interval_ms: int = 10_000
 
     def __post_init__(self) -> None:
         MemberOptions.__post_init__(self)
@@ -52,6 +58,9 @@ class ConsumerOptions(MemberOptions):
         _check_number("max_poll_interval_ms", self.max_poll_interval_ms)
         _check_number("idle_wait_ms", self.idle_wait_ms)
         _check_number("error_backoff_ms", self.error_backoff_ms)
+        if not isinstance(self.report_end_offsets, bool):
+            raise ValueError(f"report_end_offsets: True or False, not {self.report_end_offsets!r}")
+        _check_number("report_interval_ms", self.report_interval_ms)
         _check_number("error_backoff_max_ms", self.error_backoff_max_ms, self.error_backoff_ms)
 
 

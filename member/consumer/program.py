@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from member.consumer.blocking import BlockingConsumer
-from member.consumer.consumer import Consumer
+from rallypoint.member.consumer.blocking import BlockingConsumer
+from rallypoint.member.consumer.consumer import Consumer
+from rallypoint.member.loop_thread import WAKE_SECONDS
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -21,8 +22,8 @@ def run(consumer: Consumer[Any] | BlockingConsumer[Any]) -> None:
     """Consume until SIGTERM or SIGINT: then finish the batches in hand, commit, leave (a static member stays), return.
 
     A second signal ends the process at once. The handlers of signals that were there before are there again when it
-    returns. For the main thread; RuntimeError in any other. A `Consumer` gets an event loop of its own. Raises the
-    error that stops the consumer, if one does.
+    returns. For the main thread; RuntimeError in any other. A `Consumer` gets an event loop of its own, so it is a
+    RuntimeError if one runs, as in a notebook. Raises the error that stops the consumer, if one does.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(
@@ -31,15 +32,29 @@ def run(consumer: Consumer[Any] | BlockingConsumer[Any]) -> None:
     if isinstance(consumer, BlockingConsumer):
         with _stopping(consumer.request_stop):
             consumer.run()
+    elif _a_loop_runs():
+        raise RuntimeError("an event loop runs here already, as in a notebook: use `await consumer.run()` in its place")
     else:
         asyncio.run(_run(consumer))
 
 
+def _a_loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def _run(consumer: Consumer[Any]) -> None:
     loop = asyncio.get_running_loop()
+    running = asyncio.create_task(consumer.run())
     # Not at once: a signal comes while the loop waits for its sockets, and must wake it.
     with _stopping(lambda: loop.call_soon_threadsafe(consumer.request_stop)):
-        await consumer.run()
+        # One that another thread was given wakes no loop: its handler is called when this one runs next.
+        while not (await asyncio.wait((running,), timeout=WAKE_SECONDS))[0]:
+            continue
+    await running
 
 
 @contextmanager

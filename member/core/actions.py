@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from member.assignment import Assignment
-from member.core.events import Callback
-from member.core.outcomes import Outcome
-from member.core.states import State
-from member.errors import FatalError
-from protocol.messages import JoinedMember
-from protocol.operations import Operation
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.core.events import Callback
+from rallypoint.member.core.outcomes import Outcome
+from rallypoint.member.core.states import State
+from rallypoint.member.errors import FatalError
+from rallypoint.protocol.messages import JoinedMember
+from rallypoint.protocol.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,11 @@ class LookForTopics:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareCounts:
+    """This member leads under an assignment that it has not made: the topics may have grown since."""
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The member has ended: stop everything after the callbacks wanted so far. `error`: None after a leave or close.
 
@@ -108,4 +113,17 @@ class Done:
     at_once: bool = False
 
 
-Action = Send | Assign | Drop | SetTimer | CancelTimer | CallBack | Settle | Moved | Warn | LookForTopics | Done
+Action = (
+    Send
+    | Assign
+    | Drop
+    | SetTimer
+    | CancelTimer
+    | CallBack
+    | Settle
+    | Moved
+    | Warn
+    | LookForTopics
+    | CompareCounts
+    | Done
+)

@@ -8,19 +8,19 @@ one if their partitions are still owned. Nothing here knows why the generation c
 
 from dataclasses import dataclass
 
-from member.core.actions import Settle
-from member.core.dispatch import Dispatcher, Intent, Settled
-from member.core.outcomes import Answered, Outcome, Refused
-from member.core.ownership import Ownership
-from member.core.reactions import casts_doubt
-from member.core.states import State
-from member.options import MemberOptions
-from protocol import messages as m
-from protocol.errors import ErrorCode, row
-from protocol.operations import COMMIT
+from rallypoint.member.core.actions import Settle
+from rallypoint.member.core.dispatch import Dispatcher, Intent, Settled
+from rallypoint.member.core.outcomes import Answered, Outcome, Refused
+from rallypoint.member.core.ownership import Ownership
+from rallypoint.member.core.reactions import casts_doubt
+from rallypoint.member.core.states import State
+from rallypoint.member.options import MemberOptions
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode, row
+from rallypoint.protocol.operations import COMMIT
 
 USER = "user:"
-"""The lanes of the user's calls, by ticket."""
+"""The slots of the user's calls, by ticket."""
 HELD = "held:"
 """The timers of commits that wait."""
 
@@ -29,7 +29,7 @@ _OF_THE_GENERATION = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANC
 
 
 @dataclass(slots=True)
-class Wish:
+class PendingCommit:
     """One commit. `body`: what to say, but for who says it in which generation. `generation_id`: under which its
     records were read. `sent_under`: -1 before it first went out.
 
@@ -52,81 +52,81 @@ class Commits:
         self._net = net
         self._owned = owned
         self._cooperative = cooperative
-        self._wishes: dict[int, Wish] = {}
+        self._pending: dict[int, PendingCommit] = {}
 
     def add(self, ticket: int, body: m.CommitRequest, generation_id: int | None, now_ms: int) -> None:
         """The user wants a commit; `release` sends it."""
-        self._wishes[ticket] = Wish(body, generation_id, now_ms + self._options.call_timeout_ms)
+        self._pending[ticket] = PendingCommit(body, generation_id, now_ms + self._options.call_timeout_ms)
 
     def release(self, state: State, generation_id: int, now_ms: int) -> None:
-        """Send what waits, as far as `state` lets it, in the order of the wishes; refuse what is not owned any more."""
-        for ticket, wish in list(self._wishes.items()):
-            if not wish.held:
+        """Send what waits and `state` allows, in the order of the requests; refuse what is not owned any more."""
+        for ticket, pending in list(self._pending.items()):
+            if not pending.held:
                 continue
-            objection = self._objection(wish)
+            objection = self._objection(pending)
             if objection is not None:
                 self._settle(ticket, _refusal(ErrorCode.ILLEGAL_GENERATION, objection))
-            elif not any(wish.body.offsets.values()):
+            elif not any(pending.body.offsets.values()):
                 self._settle(ticket, Answered(m.CommitAnswer(offsets={})))
-            elif self._may_go(wish, state, generation_id):
-                self._send(ticket, wish, generation_id, now_ms)
+            elif self._may_go(pending, state, generation_id):
+                self._send(ticket, pending, generation_id, now_ms)
             else:
-                self._hold(ticket, wish)
+                self._hold(ticket, pending)
 
     def ended(self, ticket: int, settled: Settled, state: State, generation_id: int) -> int | None:
         """The answer to one came. The generation whose membership it casts doubt on, None for no doubt."""
-        wish = self._wishes[ticket]
+        pending = self._pending[ticket]
         outcome = settled.outcome
         if self._cooperative and isinstance(outcome, Refused) and outcome.problem.error_code in _OF_THE_GENERATION:
-            wish.refused = outcome
-            if state in _BETWEEN or generation_id != wish.sent_under:
-                self._hold(ticket, wish)
+            pending.refused = outcome
+            if state in _BETWEEN or generation_id != pending.sent_under:
+                self._hold(ticket, pending)
                 return None
         self._settle(ticket, outcome)
         doubtful = isinstance(outcome, Refused) and casts_doubt(outcome.problem)
-        return wish.sent_under if doubtful else None
+        return pending.sent_under if doubtful else None
 
     def timer_due(self, key: str) -> None:
         """A commit has waited for too long."""
         ticket = int(key.removeprefix(HELD))
         waits = "The group is between two generations."
-        refused = self._wishes[ticket].refused or _refusal(ErrorCode.REBALANCE_IN_PROGRESS, waits)
+        refused = self._pending[ticket].refused or _refusal(ErrorCode.REBALANCE_IN_PROGRESS, waits)
         self._settle(ticket, refused)
 
     def abandon(self, ticket: int) -> None:
         """Nobody waits for it any more."""
-        if self._wishes.pop(ticket, None) is not None:
+        if self._pending.pop(ticket, None) is not None:
             self._net.cancel_timer(f"{HELD}{ticket}")
 
     def __contains__(self, ticket: object) -> bool:
-        return ticket in self._wishes
+        return ticket in self._pending
 
-    def _objection(self, wish: Wish) -> str | None:
-        partitions = [(topic, number) for topic, numbers in wish.body.offsets.items() for number in numbers]
-        return self._owned.objection_to(partitions, wish.generation_id)
+    def _objection(self, pending: PendingCommit) -> str | None:
+        partitions = [(topic, number) for topic, numbers in pending.body.offsets.items() for number in numbers]
+        return self._owned.objection_to(partitions, pending.generation_id)
 
-    def _may_go(self, wish: Wish, state: State, generation_id: int) -> bool:
+    def _may_go(self, pending: PendingCommit, state: State, generation_id: int) -> bool:
         """While the group waits for joins it takes commits of the generation that ends. A member that has joined has
         left that one behind, and the new one takes none before its assignment.
         """
-        if state in _BETWEEN and wish.refused is not None and wish.sent_under == generation_id:
+        if state in _BETWEEN and pending.refused is not None and pending.sent_under == generation_id:
             return False
         return state is not State.SYNCING
 
-    def _send(self, ticket: int, wish: Wish, generation_id: int, now_ms: int) -> None:
+    def _send(self, ticket: int, pending: PendingCommit, generation_id: int, now_ms: int) -> None:
         held = self._owned.assignment
         assert held is not None
-        wish.held = False
-        wish.sent_under = generation_id if self._cooperative else held.generation_id
+        pending.held = False
+        pending.sent_under = generation_id if self._cooperative else held.generation_id
         self._net.cancel_timer(f"{HELD}{ticket}")
-        said = wish.body.model_copy(update={"member_id": held.member_id, "generation_id": wish.sent_under})
+        said = pending.body.model_copy(update={"member_id": held.member_id, "generation_id": pending.sent_under})
         intent = Intent(COMMIT, said, self._options.request_timeout_ms)
-        self._net.open(f"{USER}{ticket}", intent, now_ms, deadline_ms=wish.deadline_ms)
+        self._net.open(f"{USER}{ticket}", intent, now_ms, deadline_ms=pending.deadline_ms)
 
-    def _hold(self, ticket: int, wish: Wish) -> None:
-        wish.held = True
+    def _hold(self, ticket: int, pending: PendingCommit) -> None:
+        pending.held = True
         if f"{HELD}{ticket}" not in self._net.timers:
-            self._net.set_timer(f"{HELD}{ticket}", wish.deadline_ms)
+            self._net.set_timer(f"{HELD}{ticket}", pending.deadline_ms)
 
     def _settle(self, ticket: int, outcome: Outcome) -> None:
         self.abandon(ticket)
@@ -134,7 +134,7 @@ class Commits:
 
 
 def _refusal(code: ErrorCode, detail: str) -> Refused:
-    """What the service would say, where there is no need to ask it."""
+    """What the service would say, if there is no need to ask it."""
     known = row(code)
     return Refused(
         m.Problem(

@@ -1,7 +1,7 @@
 """Getting a request to the coordinator: the look-up, redirects, repeats, timers. What a request means is
 not known here.
 
-Each lane holds one intent at a time and keeps it, byte for byte, until it is settled or replaced: a repeat of a join
+Each slot holds one intent at a time and keeps it, byte for byte, until it is settled or replaced: a repeat of a join
 carries the same `request_id`. (Only a heartbeat says in advance what else to say at a repeat.) Whatever
 `reactions.SAME_REQUEST` covers is dealt with here; the rest is settled.
 """
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from member.core.actions import Action, CancelTimer, Drop, Send, SetTimer, Warn
-from member.core.backoff import backoff_ms
-from member.core.outcomes import Answered, Outcome, Refused, Unreachable
-from member.core.reactions import SAME_REQUEST, Reaction, reaction_to
-from member.core.route import Route, is_usable, lowers_scheme
-from member.options import MemberOptions
-from protocol import messages as m
-from protocol import operations as ops
-from protocol.errors import ErrorCode
-from protocol.operations import Operation
+from rallypoint.member.core.actions import Action, CancelTimer, Drop, Send, SetTimer, Warn
+from rallypoint.member.core.backoff import backoff_ms
+from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable
+from rallypoint.member.core.reactions import SAME_REQUEST, Reaction, reaction_to
+from rallypoint.member.core.route import Route, is_usable, lowers_scheme, may_go_on_at
+from rallypoint.member.options import MemberOptions
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import Operation
 
 LOOKUP = "lookup"
 RETRY = "retry:"
@@ -46,7 +46,7 @@ class Intent:
 
 
 @dataclass(slots=True)
-class Lane:
+class RequestSlot:
     """One intent on its way, or none. `failures` in a row lengthen the back-off until someone says `calm`.
 
     `sent`: the intent was on the wire at least once, so it may have been done. `blocked`: it waits for the coordinator
@@ -67,27 +67,27 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A lane's intent came to an end that only its owner can judge. `intent` is what was asked."""
+    """A slot's intent came to an end that only its owner can judge. `intent` is what was asked."""
 
-    lane: str
+    slot: str
     intent: Intent
     outcome: Outcome
 
 
 class Dispatcher:
-    """All lanes of one member, its route and its timers. Actions are appended to `actions`, which the owner takes.
+    """All slots of one member, its route and its timers. Actions are appended to `actions`, which the owner takes.
 
-    `sessions`: the nodes with which a session is open; `draining`: those that said that they stop.
+    `channels`: the nodes with which a channel is open; `draining`: those that said that they stop.
     """
 
     def __init__(self, options: MemberOptions) -> None:
         self._options = options
-        self._lanes: dict[str, Lane] = {}
+        self._slots: dict[str, RequestSlot] = {}
         self._next_call = 1
         self.actions: list[Action] = []
         self.timers: dict[str, int] = {}
         self.route = Route(options.coordinators)
-        self.sessions: set[str] = set()
+        self.channels: set[str] = set()
         self.draining: set[str] = set()
         self.last_failure: str | None = None
 
@@ -110,101 +110,101 @@ class Dispatcher:
         del self.timers[key]
         return True
 
-    # --- lanes -------------------------------------------------------------------------------------------------------
+    # --- slots -------------------------------------------------------------------------------------------------------
 
-    def lane(self, name: str) -> Lane:
-        """The lane of this name, made at the first use."""
-        return self._lanes.setdefault(name, Lane(name))
+    def slot(self, name: str) -> RequestSlot:
+        """The slot of this name, made at the first use."""
+        return self._slots.setdefault(name, RequestSlot(name))
 
     def is_open(self, name: str) -> bool:
-        """Whether a call of the lane is on the wire."""
-        return name in self._lanes and self._lanes[name].call_id is not None
+        """Whether a call of the slot is on the wire."""
+        return name in self._slots and self._slots[name].call_id is not None
 
     def open(
         self, name: str, intent: Intent, now_ms: int, *, delay_ms: int = 0, deadline_ms: int | None = None
     ) -> None:
-        """Say `intent` on the lane, in place of whatever it said before. After `deadline_ms` it is settled as it is."""
-        lane = self.lane(name)
-        self._stop(lane)
-        lane.intent = intent
-        lane.redirects = 0
-        lane.sent = False
+        """Say `intent` in the slot, in place of whatever it said before. After `deadline_ms` it is settled as it is."""
+        slot = self.slot(name)
+        self._stop(slot)
+        slot.intent = intent
+        slot.redirects = 0
+        slot.sent = False
         if deadline_ms is not None:
             self.set_timer(DEADLINE + name, deadline_ms)
-        self._send_after(lane, delay_ms, now_ms)
+        self._send_after(slot, delay_ms, now_ms)
 
-    def claim(self, name: str) -> int:
-        """Give the lane to work that is not a request (the leader's assigning), and get a call id for it."""
-        lane = self.lane(name)
-        self._stop(lane)
-        lane.intent = None
-        lane.call_id = self._new_call_id()
-        return lane.call_id
+    def reserve(self, name: str) -> int:
+        """Give the slot to work that is not a request (the leader's assigning), and get a call id for it."""
+        slot = self.slot(name)
+        self._stop(slot)
+        slot.intent = None
+        slot.call_id = self._new_call_id()
+        return slot.call_id
 
     def release(self, name: str, call_id: int) -> bool:
-        """The claimed work ended. False where the lane was given to something else meanwhile."""
-        lane = self.lane(name)
-        if lane.call_id != call_id or lane.intent is not None:
+        """The reserved work ended. False if the slot was given to something else meanwhile."""
+        slot = self.slot(name)
+        if slot.call_id != call_id or slot.intent is not None:
             return False
-        lane.call_id = None
+        slot.call_id = None
         return True
 
     def close(self, name: str) -> None:
-        """Say nothing more on the lane, forget its failures, and drop what is on the wire."""
-        if (lane := self._lanes.pop(name, None)) is not None:
-            self._stop(lane)
+        """Say nothing more in the slot, forget its failures, and drop what is on the wire."""
+        if (slot := self._slots.pop(name, None)) is not None:
+            self._stop(slot)
 
     def close_all(self) -> None:
-        """Close every lane and cancel every timer."""
-        for name in list(self._lanes):
+        """Close every slot and cancel every timer."""
+        for name in list(self._slots):
             self.close(name)
         for key in list(self.timers):
             self.cancel_timer(key)
 
     def calm(self, name: str) -> None:
         """Things go well: the next failure is the first of its row."""
-        self.lane(name).failures = 0
+        self.slot(name).failures = 0
 
     def setback_ms(self, name: str, jitter: float) -> int:
         """Count a failure that asks for another intent rather than the same one; how long to wait before it.
 
         The first is answered at once.
         """
-        lane = self.lane(name)
-        lane.failures += 1
-        return 0 if lane.failures == 1 else self._backoff_ms(lane.failures - 1, jitter)
+        slot = self.slot(name)
+        slot.failures += 1
+        return 0 if slot.failures == 1 else self._backoff_ms(slot.failures - 1, jitter)
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 
     def ended(self, call_id: int, outcome: Outcome, now_ms: int, jitter: float) -> Settled | None:
-        """A call ended. None where it is stale or dealt with here."""
-        lane = next((lane for lane in self._lanes.values() if lane.call_id == call_id), None)
-        if lane is None or lane.intent is None:
+        """A call ended. None if it is stale or dealt with here."""
+        slot = next((slot for slot in self._slots.values() if slot.call_id == call_id), None)
+        if slot is None or slot.intent is None:
             return None
-        lane.call_id = None
+        slot.call_id = None
         if isinstance(outcome, Unreachable):
-            self._failed(lane, outcome, now_ms, jitter)
+            self._failed(slot, outcome, now_ms, jitter)
             return None
         if isinstance(outcome, Refused):
             reaction = reaction_to(outcome.problem)
             if reaction in SAME_REQUEST:
-                self._refused(lane, outcome, reaction, now_ms, jitter)
+                self._refused(slot, outcome, reaction, now_ms, jitter)
                 return None
-        elif lane.name == LOOKUP and isinstance(outcome, Answered):
-            return self._looked_up(lane, lane.intent, outcome, now_ms, jitter)
-        return self._settle(lane, lane.intent, outcome)
+        elif slot.name == LOOKUP and isinstance(outcome, Answered):
+            return self._looked_up(slot, slot.intent, outcome, now_ms, jitter)
+        return self._settle(slot, slot.intent, outcome)
 
     def timer_due(self, key: str, now_ms: int) -> Settled | None:
         """A timer of this module (`owns`) came due."""
         if key.startswith(RETRY):
-            lane = self._lanes.get(key.removeprefix(RETRY))
-            if lane is not None and lane.intent is not None and lane.call_id is None:
-                self._send(lane, now_ms)
+            slot = self._slots.get(key.removeprefix(RETRY))
+            if slot is not None and slot.intent is not None and slot.call_id is None:
+                self._send(slot, now_ms)
             return None
-        lane = self._lanes.get(key.removeprefix(DEADLINE))
-        if lane is None or lane.intent is None:
+        slot = self._slots.get(key.removeprefix(DEADLINE))
+        if slot is None or slot.intent is None:
             return None
-        return self._settle(lane, lane.intent, lane.last or Unreachable("no answer in time"))
+        return self._settle(slot, slot.intent, slot.last or Unreachable("no answer in time"))
 
     @staticmethod
     def owns(key: str) -> bool:
@@ -215,8 +215,8 @@ class Dispatcher:
         """Say it again after a 202: at once, unless the answer came so fast that repeats would make a storm (a
         service that shuts down answers all that waits).
         """
-        lane = self.lane(name)
-        early_ms = lane.sent_at_ms + self._options.retry_backoff_ms - now_ms
+        slot = self.slot(name)
+        early_ms = slot.sent_at_ms + self._options.retry_backoff_ms - now_ms
         self.calm(name)
         self.open(name, intent, now_ms, delay_ms=max(0, early_ms))
 
@@ -224,10 +224,10 @@ class Dispatcher:
         """A node is there again: what nobody answered, and waits for its next try, is said at once. What a node asked
         to wait for goes on waiting.
         """
-        for lane in sorted(self._lanes.values(), key=lambda lane: lane.name != LOOKUP):
-            if RETRY + lane.name in self.timers and isinstance(lane.last, Unreachable):
-                self.cancel_timer(RETRY + lane.name)
-                self._send(lane, now_ms)
+        for slot in sorted(self._slots.values(), key=lambda slot: slot.name != LOOKUP):
+            if RETRY + slot.name in self.timers and isinstance(slot.last, Unreachable):
+                self.cancel_timer(RETRY + slot.name)
+                self._send(slot, now_ms)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -240,103 +240,100 @@ class Dispatcher:
         most_ms = min(self._options.retry_backoff_max_ms, max(1, self._options.session_timeout_ms // 6))
         return backoff_ms(failures, min(self._options.retry_backoff_ms, most_ms), most_ms, jitter)
 
-    def _stop(self, lane: Lane) -> None:
-        if lane.call_id is not None:
-            self.actions.append(Drop(lane.call_id))
-        lane.call_id = None
-        lane.blocked = False
-        self.cancel_timer(RETRY + lane.name)
-        self.cancel_timer(DEADLINE + lane.name)
+    def _stop(self, slot: RequestSlot) -> None:
+        if slot.call_id is not None:
+            self.actions.append(Drop(slot.call_id))
+        slot.call_id = None
+        slot.blocked = False
+        self.cancel_timer(RETRY + slot.name)
+        self.cancel_timer(DEADLINE + slot.name)
 
-    def _settle(self, lane: Lane, intent: Intent, outcome: Outcome) -> Settled:
-        self._stop(lane)
-        lane.intent = None
-        return Settled(lane.name, intent, outcome)
+    def _settle(self, slot: RequestSlot, intent: Intent, outcome: Outcome) -> Settled:
+        self._stop(slot)
+        slot.intent = None
+        return Settled(slot.name, intent, outcome)
 
-    def _send_after(self, lane: Lane, delay_ms: int, now_ms: int) -> None:
+    def _send_after(self, slot: RequestSlot, delay_ms: int, now_ms: int) -> None:
         if delay_ms > 0:
-            self.set_timer(RETRY + lane.name, now_ms + delay_ms)
+            self.set_timer(RETRY + slot.name, now_ms + delay_ms)
         else:
-            self._send(lane, now_ms)
+            self._send(slot, now_ms)
 
-    def _send(self, lane: Lane, now_ms: int) -> None:
-        url = self.route.next_node() if lane.name == LOOKUP else self.route.url
+    def _send(self, slot: RequestSlot, now_ms: int) -> None:
+        url = self.route.next_node() if slot.name == LOOKUP else self.route.url
         if url is None:
-            lane.blocked = True
+            slot.blocked = True
             self._look_up(now_ms)
             return
-        assert lane.intent is not None
-        if lane.intent.again is not None and (lane.sent or lane.blocked):
-            lane.intent = lane.intent.again
-        intent = lane.intent
-        lane.blocked = False
-        lane.call_id = self._new_call_id()
-        lane.url = url
-        lane.sent_at_ms = now_ms
-        lane.sent = True
-        self.actions.append(Send(lane.call_id, url, intent.operation, intent.body, intent.held_ms + intent.timeout_ms))
+        assert slot.intent is not None
+        if slot.intent.again is not None and (slot.sent or slot.blocked):
+            slot.intent = slot.intent.again
+        intent = slot.intent
+        slot.blocked = False
+        slot.call_id = self._new_call_id()
+        slot.url = url
+        slot.sent_at_ms = now_ms
+        slot.sent = True
+        self.actions.append(Send(slot.call_id, url, intent.operation, intent.body, intent.held_ms + intent.timeout_ms))
 
     def _look_up(self, now_ms: int) -> None:
-        if self.lane(LOOKUP).intent is None:
+        if self.slot(LOOKUP).intent is None:
             body = m.CoordinatorRequest(group_ids=(self._options.group_id,))
             self.open(LOOKUP, Intent(ops.COORDINATOR, body, self._options.request_timeout_ms), now_ms)
 
-    def _failed(self, lane: Lane, outcome: Refused | Unreachable, now_ms: int, jitter: float) -> None:
+    def _failed(self, slot: RequestSlot, outcome: Refused | Unreachable, now_ms: int, jitter: float) -> None:
         """The node did not answer, or is not the coordinator: look up again, at once the first time."""
-        self._count(lane, outcome)
-        self.route.forget(lane.url)
-        at_once = len(self.route.nodes) - 1 if lane.name == LOOKUP else 1  # a look-up asks every node before it waits
-        beyond = lane.failures - at_once
-        self._send_after(lane, self._backoff_ms(beyond, jitter) if beyond > 0 else 0, now_ms)
+        self._count(slot, outcome)
+        self.route.forget(slot.url)
+        at_once = len(self.route.nodes) - 1 if slot.name == LOOKUP else 1  # a look-up asks every node before it waits
+        beyond = slot.failures - at_once
+        self._send_after(slot, self._backoff_ms(beyond, jitter) if beyond > 0 else 0, now_ms)
 
-    def _refused(self, lane: Lane, outcome: Refused, reaction: Reaction, now_ms: int, jitter: float) -> None:
+    def _refused(self, slot: RequestSlot, outcome: Refused, reaction: Reaction, now_ms: int, jitter: float) -> None:
         url = outcome.problem.url
-        if reaction is Reaction.FOLLOW and url is not None and self._may_follow(lane, url):
-            lane.redirects += 1
-            lane.last = outcome
+        if reaction is Reaction.FOLLOW and url is not None and self._may_follow(slot, url):
+            slot.redirects += 1
+            slot.last = outcome
             self.route.learn(url)
-            self._send(lane, now_ms)
+            self._send(slot, now_ms)
         elif reaction is Reaction.BACK_OFF:
-            self._count(lane, outcome)
+            self._count(slot, outcome)
             asked_ms = min(outcome.retry_after_ms or 0, RETRY_AFTER_MAX_MS)
-            self._send_after(lane, max(asked_ms, self._backoff_ms(lane.failures, jitter)), now_ms)
+            self._send_after(slot, max(asked_ms, self._backoff_ms(slot.failures, jitter)), now_ms)
         else:
-            lane.redirects = 0
-            self._failed(lane, outcome, now_ms, jitter)
+            slot.redirects = 0
+            self._failed(slot, outcome, now_ms, jitter)
 
-    def _may_follow(self, lane: Lane, url: str) -> bool:
-        return (
-            lane.name != LOOKUP
-            and lane.redirects < REDIRECTS_MAX
-            and is_usable(url)
-            and not lowers_scheme(lane.url, url)
-        )
+    def _may_follow(self, slot: RequestSlot, url: str) -> bool:
+        return slot.name != LOOKUP and slot.redirects < REDIRECTS_MAX and may_go_on_at(slot.url, url)
 
-    def _looked_up(self, lane: Lane, intent: Intent, outcome: Answered, now_ms: int, jitter: float) -> Settled | None:
+    def _looked_up(
+        self, slot: RequestSlot, intent: Intent, outcome: Answered, now_ms: int, jitter: float
+    ) -> Settled | None:
         entry = _entry_of(outcome.answer, self._options.group_id)
         if entry is not None and entry.error_code == ErrorCode.NONE and entry.url and is_usable(entry.url):
-            if lowers_scheme(lane.url, entry.url):
-                return self._settle(lane, intent, outcome)
+            if lowers_scheme(slot.url, entry.url):
+                return self._settle(slot, intent, outcome)
             self.route.found_by_asking()
             self.route.learn(entry.url)
             self.close(LOOKUP)
-            for waiting in list(self._lanes.values()):
+            for waiting in list(self._slots.values()):
                 if waiting.blocked:
                     waiting.redirects = 0
                     self._send(waiting, now_ms)
             return None
-        refused = _refusal_of(entry, lane.url)
+        refused = _refusal_of(entry, slot.url)
         if isinstance(refused, Refused) and reaction_to(refused.problem) is Reaction.FAIL:
-            return self._settle(lane, intent, refused)
-        self._failed(lane, refused, now_ms, jitter)
+            return self._settle(slot, intent, refused)
+        self._failed(slot, refused, now_ms, jitter)
         return None
 
-    def _count(self, lane: Lane, outcome: Refused | Unreachable) -> None:
-        lane.failures += 1
-        lane.last = outcome
-        self.last_failure = f"{lane.url}: {describe(outcome)}"
-        if lane.failures == 1 and lane.url not in self.draining:
-            operation = lane.intent.operation.name if lane.intent is not None else lane.name
+    def _count(self, slot: RequestSlot, outcome: Refused | Unreachable) -> None:
+        slot.failures += 1
+        slot.last = outcome
+        self.last_failure = f"{slot.url}: {describe(outcome)}"
+        if slot.failures == 1 and slot.url not in self.draining:
+            operation = slot.intent.operation.name if slot.intent is not None else slot.name
             self.actions.append(Warn(f"{operation} at {self.last_failure}; trying again"))
 
 

@@ -6,9 +6,9 @@ from enum import Enum
 
 from pydantic import BaseModel, JsonValue
 
-from member.core.outcomes import Outcome
-from protocol.messages import CommitRequest, SyncAssignment
-from protocol.operations import Operation
+from rallypoint.member.core.outcomes import Outcome
+from rallypoint.protocol.messages import CommitRequest, SyncAssignment
+from rallypoint.protocol.operations import Operation
 
 
 class Callback(Enum):
@@ -105,8 +105,20 @@ class LeaveRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveHurried:
+    """The leave has taken as long as it may: tell the group, and wait for no callback. Nothing if no leave is on."""
+
+
+@dataclass(frozen=True, slots=True)
 class CloseRequested:
     """Stop at once and say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFailed:
+    """A fault of this library came up, in these words: the member may go on with nothing that it holds."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +149,8 @@ class CommitRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionOpened:
-    """A session with this node is open, or is again. From the member's first call on it, it tells of rebalances, so
+class ChannelOpened:
+    """A channel with this node is open, or is again. From the member's first call on it, it tells of rebalances, so
     heartbeats to this node need not wait.
     """
 
@@ -146,8 +158,8 @@ class SessionOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionLost:
-    """The session with this node has ended, though this side did not want that. The calls that were open on it have
+class ChannelLost:
+    """The channel with this node has ended, though this side did not want that. The calls that were open on it have
     ended before, each with its own `CallEnded`.
     """
 
@@ -156,9 +168,9 @@ class SessionLost:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionUnavailable:
-    """There are no sessions with this node for now, so calls to it go over HTTP and nothing is pushed. Told once, not
-    at each further try; a `SessionOpened` ends it.
+class ChannelUnavailable:
+    """There are no channels with this node for now, so calls to it go over HTTP and nothing is pushed. Told once, not
+    at each further try; a `ChannelOpened` ends it.
     """
 
     url: str
@@ -167,39 +179,40 @@ class SessionUnavailable:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceBegan:
-    """A session said so. `generation_id`: the one that is ending."""
+    """A channel said so. `generation_id`: the one that is ending."""
 
     generation_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupUnloaded:
-    """A session said that its node, at this URL, has let go of the group."""
+    """A channel said that its node, at this URL, has let go of the group."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDraining:
-    """A session said that its node, at this URL, is about to stop; it will be lost, and that is no failure."""
+    """A channel said that its node, at this URL, is about to stop; it will be lost, and that is no failure."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsListed:
-    """A session said that these topics came into the service's registry, or went."""
+    """A channel said that these topics came into the service's registry, or went."""
 
     topics: frozenset[str]
 
 
-SessionEvent = SessionOpened | SessionLost | SessionUnavailable | GroupUnloaded | NodeDraining
-"""What is told of a session, or said on it, of a node rather than of the group's rebalances."""
+ChannelEvent = ChannelOpened | ChannelLost | ChannelUnavailable | GroupUnloaded | NodeDraining
+"""What is told of a channel, or said on it, of a node rather than of the group's rebalances."""
 
-Wish = (
+UserRequest = (
     RejoinRequested
     | SubscriptionChanged
     | LeaveRequested
+    | LeaveHurried
     | CloseRequested
     | CallRequested
     | CallAbandoned
@@ -216,6 +229,7 @@ Event = (
     | AssignmentFailed
     | RebalanceBegan
     | TopicsListed
-    | SessionEvent
-    | Wish
+    | LibraryFailed
+    | ChannelEvent
+    | UserRequest
 )

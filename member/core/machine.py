@@ -1,11 +1,13 @@
-"""The life of one member: which part of the rules each answer, timer and wish concerns. The states are in `states`.
+"""The life of one member: which part of the rules each answer, timer and user request concerns. The states are in
+`states`.
 
-    standing     where the member stands; what all parts share
-    heartbeats   when one goes out
-    leaving      giving up, leaving, ending
-    joining      joining, assigning, syncing, joining again; refusals
-    news         what heartbeats and sessions tell
-    commits      the user's commits
+    context        the member's state; what all parts share
+    heartbeats     when one goes out
+    leaving        giving up, leaving, ending
+    joining        joining, assigning, syncing, joining again; refusals
+    notifications  what heartbeats and channels tell
+    commits        the user's commits
+    long_waits     whom the group waits for, for the log
 
 The eager protocol: a member gives up everything before it joins again. The cooperative one: it keeps what it owns, and
 gives up what the next assignment lacks; `ownership` keeps the account. Every partition that was announced with
@@ -15,24 +17,25 @@ membership calls themselves decide what the member is; commits and fetches pass 
 
 from pydantic import JsonValue
 
-from assignors.contract import Assignor
-from member.assignment import Assignment
-from member.core import events as ev
-from member.core.actions import Action, LookForTopics, Settle
-from member.core.commits import HELD, USER, Commits
-from member.core.dispatch import LOOKUP, Dispatcher, Intent, Settled, named_url
-from member.core.events import Callback, Draw, Event
-from member.core.heartbeats import Heartbeats
-from member.core.joining import Joining
-from member.core.leaving import Leaving
-from member.core.news import News
-from member.core.outcomes import Refused
-from member.core.ownership import Ownership, is_cooperative
-from member.core.standing import ASSIGN, HEARTBEAT, MEMBER, SESSION, Ending, Standing
-from member.core.states import ENDED, State
-from member.errors import CallbackFailed, FatalError, InsecureCoordinator, fatal_error
-from member.options import MemberOptions
-from protocol.operations import JOIN, LEAVE, SYNC
+from rallypoint.assignors.contract import Assignor
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.core import events as ev
+from rallypoint.member.core.actions import Action, LookForTopics, Settle
+from rallypoint.member.core.commits import HELD, USER, Commits
+from rallypoint.member.core.context import ASSIGN, HEARTBEAT, MEMBER, SESSION, Ending, MemberContext
+from rallypoint.member.core.dispatch import LOOKUP, Dispatcher, Intent, Settled, named_url
+from rallypoint.member.core.events import Callback, Draw, Event
+from rallypoint.member.core.heartbeats import Heartbeats
+from rallypoint.member.core.joining import Joining
+from rallypoint.member.core.leaving import Leaving
+from rallypoint.member.core.long_waits import LONG_WAIT, LongWaits
+from rallypoint.member.core.notifications import Notifications
+from rallypoint.member.core.outcomes import Refused
+from rallypoint.member.core.ownership import Ownership, is_cooperative
+from rallypoint.member.core.states import ENDED, State
+from rallypoint.member.errors import CallbackFailed, FatalError, InsecureCoordinator, fatal_error
+from rallypoint.member.options import MemberOptions
+from rallypoint.protocol.operations import JOIN, LEAVE, SYNC
 
 
 class Membership:
@@ -43,37 +46,38 @@ class Membership:
 
     def __init__(self, options: MemberOptions, assignors: tuple[Assignor, ...]) -> None:
         self._options = options
-        self._here = Standing(options, cooperative=is_cooperative(assignors) and not options.eager)
-        self._heartbeats = Heartbeats(self._here)
-        self._leaving = Leaving(self._here, self._heartbeats)
-        self._joining = Joining(self._here, assignors, self._heartbeats, self._leaving)
-        self._news = News(self._here, self._heartbeats, self._leaving, self._joining)
+        self._context = MemberContext(options, cooperative=is_cooperative(assignors) and not options.eager)
+        self._heartbeats = Heartbeats(self._context)
+        self._leaving = Leaving(self._context, self._heartbeats)
+        self._joining = Joining(self._context, assignors, self._heartbeats, self._leaving)
+        self._notifications = Notifications(self._context, self._heartbeats, self._leaving, self._joining)
+        self._long_waits = LongWaits(self._context)
         self._commits = Commits(options, self._net, self._owned, cooperative=self.cooperative)
 
     @property
     def state(self) -> State:
-        """Where the member stands."""
-        return self._here.state
+        """The state that the member is in."""
+        return self._context.state
 
     @property
     def member_id(self) -> str:
         """The id that the group gave; empty while there is none."""
-        return self._here.member_id
+        return self._context.member_id
 
     @property
     def generation_id(self) -> int:
         """What the last join said, so it may be ahead of the assignment's; -1 while there is none."""
-        return self._here.generation_id
+        return self._context.generation_id
 
     @property
     def error(self) -> FatalError | None:
         """What made the member fail."""
-        return self._here.error
+        return self._context.error
 
     @property
     def cooperative(self) -> bool:
         """Whether it keeps what it owns while it joins."""
-        return self._here.cooperative
+        return self._context.cooperative
 
     @property
     def user_data(self) -> JsonValue:
@@ -89,21 +93,21 @@ class Membership:
 
     @property
     def last_failure(self) -> str | None:
-        """The last answer that was no answer, in words; None where there was none."""
+        """The last failed call, in words; None if no call has failed."""
         return self._net.last_failure
 
     @property
     def rebalance_pending(self) -> bool:
         """Whether the assignment is being given up in order to join again."""
-        return self.state is State.REVOKING and self._here.ending is None
+        return self.state is State.REVOKING and self._context.ending is None
 
     @property
     def _net(self) -> Dispatcher:
-        return self._here.net
+        return self._context.net
 
     @property
     def _owned(self) -> Ownership:
-        return self._here.owned
+        return self._context.owned
 
     @property
     def _topics(self) -> tuple[str, ...]:
@@ -115,6 +119,7 @@ class Membership:
             self._handle(event, now_ms, draw)
             self._joining.tell_finding_from_joining()
             if self.state not in ENDED:
+                self._long_waits.note(now_ms)
                 self._commits.release(self.state, self.generation_id, now_ms)
         actions, self._net.actions = self._net.actions, []
         return actions
@@ -123,7 +128,7 @@ class Membership:
         match event:
             case ev.Started():
                 if self.state is State.UNJOINED:
-                    self._here.move(State.FINDING, "started")
+                    self._context.move(State.FINDING, "started")
                     self._joining.join("started", now_ms, draw)
             case ev.CallEnded(call_id, outcome):
                 self._settled(self._net.ended(call_id, outcome, now_ms, draw.jitter), now_ms, draw)
@@ -139,17 +144,19 @@ class Membership:
                 if self._net.release(MEMBER, call_id):
                     self._joining.assignment_failed(error, retriable, now_ms, draw)
             case ev.RebalanceBegan(generation_id):
-                self._news.rebalance_began(generation_id, now_ms, draw)
+                self._notifications.rebalance_began(generation_id, now_ms, draw)
             case ev.TopicsListed(topics):
                 self._net.actions.append(LookForTopics(topics))
+            case ev.LibraryFailed(reason):
+                self._leaving.break_off(reason)
             case (
-                ev.SessionOpened() | ev.SessionLost() | ev.SessionUnavailable() | ev.GroupUnloaded() | ev.NodeDraining()
+                ev.ChannelOpened() | ev.ChannelLost() | ev.ChannelUnavailable() | ev.GroupUnloaded() | ev.NodeDraining()
             ):
-                self._news.session_changed(event, now_ms)
+                self._notifications.channel_changed(event, now_ms)
             case _:
-                self._wished(event, now_ms, draw)
+                self._requested(event, now_ms, draw)
 
-    def _wished(self, event: ev.Wish, now_ms: int, draw: Draw) -> None:
+    def _requested(self, event: ev.UserRequest, now_ms: int, draw: Draw) -> None:
         match event:
             case ev.RejoinRequested(reason):
                 self._joining.another_round(reason, now_ms, draw)
@@ -157,6 +164,8 @@ class Membership:
                 self._joining.subscribe(topics, user_data, now_ms, draw)
             case ev.LeaveRequested(reason, stay):
                 self._leaving.leave(Ending(reason, tell=not stay), now_ms)
+            case ev.LeaveHurried():
+                self._leaving.hurry(now_ms)
             case ev.CloseRequested():
                 self._leaving.end(State.LEFT, "closed", at_once=True)
             case ev.CallRequested(ticket, operation, body):
@@ -174,13 +183,15 @@ class Membership:
     def _settled(self, settled: Settled | None, now_ms: int, draw: Draw) -> None:
         if settled is None:
             return
-        if settled.lane.startswith(USER):
-            self._net.close(settled.lane)
-            self._call_ended(int(settled.lane.removeprefix(USER)), settled, now_ms)
-        elif settled.lane == LOOKUP:
+        if settled.slot.startswith(USER):
+            self._net.close(settled.slot)
+            self._call_ended(int(settled.slot.removeprefix(USER)), settled, now_ms)
+        elif settled.slot == LOOKUP:
             self._look_up_refused(settled)
-        elif settled.lane == HEARTBEAT:
-            self._news.heartbeat_ended(settled, now_ms, draw)
+        elif settled.slot == LONG_WAIT:
+            self._long_waits.answered(settled.outcome, now_ms)
+        elif settled.slot == HEARTBEAT:
+            self._notifications.heartbeat_ended(settled, now_ms, draw)
         elif settled.intent.operation is LEAVE:
             self._leaving.end(State.LEFT, "left the group")
         elif self.state is State.LEAVING:
@@ -192,7 +203,7 @@ class Membership:
             self._joining.sync_ended(settled, now_ms, draw)
 
     def _call_ended(self, ticket: int, settled: Settled, now_ms: int) -> None:
-        """A call of the user. A commit that was refused for what the member is decides nothing: a heartbeat asks."""
+        """A call of the user. A commit refused over the membership decides nothing: a heartbeat asks."""
         if ticket not in self._commits:
             self._net.actions.append(Settle(ticket, settled.outcome))
             return
@@ -219,7 +230,7 @@ class Membership:
         if current is None:
             return
         if callback is Callback.ASSIGNED and error is not None:
-            if self._here.ending is None and self._owned.includes(generation_id):
+            if self._context.ending is None and self._owned.includes(generation_id):
                 self._owned.fail(generation_id)
                 failure = CallbackFailed(f"on_assigned raised {type(error).__name__}: {error}")
                 failure.__cause__ = error
@@ -233,8 +244,10 @@ class Membership:
         elif key == HEARTBEAT:
             if self._heartbeats.keep_alive and not self._net.is_open(HEARTBEAT):
                 self._heartbeats.beat(now_ms)
+        elif key == LONG_WAIT:
+            self._long_waits.timer_due(now_ms)
         elif key == SESSION:
-            self._news.fall_silent(now_ms, draw)
+            self._notifications.fall_silent(now_ms, draw)
         elif key.startswith(HELD):
             self._commits.timer_due(key)
         elif key == ASSIGN:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from protocol.messages import Problem, WaitingAnswer
+from rallypoint.protocol.messages import Problem, WaitingAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,32 @@
 """What a member owns, since when, and what it must give up. Nothing here knows of calls, timers or states.
 
 Eager members own an assignment as a whole: it is given up before the join, and afterwards only remembered, to be named
-as a claim. Cooperative members keep what they own while they join, and compare it with what the new generation gives:
+in the next join. Cooperative members keep what they own while they join, and compare it with what the new generation
+gives:
 
     revoked   owned, and not given again: given up first, with a callback; then the member joins again, so that
               others may have it
     kept      owned, and given again: nothing happens to it
-    added     given anew: announced after what is revoked was given up
+    added     newly given: announced after what is revoked was given up
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from assignors.contract import Assignor, TopicPartition
-from member.assignment import Assignment
+from rallypoint.assignors.contract import Assignor, TopicPartition
+from rallypoint.member.assignment import Assignment
 
-Claims = tuple[frozenset[TopicPartition], int]
+OwnedPartitions = tuple[frozenset[TopicPartition], int]
 """What a join says is owned, and the generation in which it was given; -1 for none."""
 
-NO_CLAIMS: Claims = (frozenset(), -1)
+OWNS_NOTHING: OwnedPartitions = (frozenset(), -1)
 
 
 def is_cooperative(assignors: Sequence[Assignor]) -> bool:
     """Whether a member that offers these keeps its partitions while it joins.
 
-    Only where all of them are cooperative: which one the group will choose is not known when the join is sent, and an
-    eager one may give away what its owner still works on. Source: KIP-429, the common protocol of the list.
+    It does so only if all of them are cooperative: which one the group will choose is not known when the join is sent,
+    and an eager one may give away what its owner still works on. Source: KIP-429, the common protocol of the list.
     """
     return all(assignor.protocol == "cooperative" for assignor in assignors)
 
@@ -33,32 +34,32 @@ def is_cooperative(assignors: Sequence[Assignor]) -> bool:
 class Ownership:
     """One member's. `assignment` is what it owns now, in the newest generation that it has heard an assignment of.
 
-    `giving_up`: the part for which `on_revoked` runs, still owned; None where it does not run. `promised`: what the
-    member will own once that is done; None where nothing waits. `claimed`: what the last join of a cooperative member
-    said, which the leader went by.
+    `giving_up`: the part for which `on_revoked` runs, still owned; None if it does not run. `promised`: what the
+    member will own once that is done; None if nothing waits. `owned_at_join`: what the last join of a cooperative
+    member named, which the leader went by.
     """
 
     def __init__(self, *, cooperative: bool) -> None:
         self._cooperative = cooperative
         self._since: dict[TopicPartition, int] = {}
         self._began_at = 0
-        self._given_up: Claims = NO_CLAIMS
+        self._given_up: OwnedPartitions = OWNS_NOTHING
         self.assignment: Assignment | None = None
         self.giving_up: frozenset[TopicPartition] | None = None
         self.promised: Assignment | None = None
-        self.claimed: frozenset[TopicPartition] = frozenset()
+        self.owned_at_join: frozenset[TopicPartition] = frozenset()
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
-    def claims(self) -> Claims:
+    def owned_for_join(self) -> OwnedPartitions:
         """What to say in a join: what is owned, or what an eager member gave up in order."""
         if not self._cooperative:
             return self._given_up
-        return NO_CLAIMS if self.assignment is None else (self.assignment.partitions, self.assignment.generation_id)
+        return OWNS_NOTHING if self.assignment is None else (self.assignment.partitions, self.assignment.generation_id)
 
-    def claim(self) -> None:
-        """A join says what is owned."""
-        self.claimed = self.claims()[0] if self._cooperative else frozenset()
+    def note_join(self) -> None:
+        """A join goes out that names what is owned."""
+        self.owned_at_join = self.owned_for_join()[0] if self._cooperative else frozenset()
 
     def unwanted(self, topics: Iterable[str]) -> frozenset[TopicPartition]:
         """What is owned of topics that are not among these."""
@@ -98,7 +99,7 @@ class Ownership:
         return replace(self.assignment, partitions=partitions, kept=kept) if kept else self.assignment
 
     def gave_up(self) -> None:
-        """`on_revoked` has returned. An eager member, which gave everything up, remembers it as its claim."""
+        """`on_revoked` has returned. An eager member, which gave everything up, remembers it for its next join."""
         assert self.assignment is not None
         assert self.giving_up is not None
         self._given_up = (self.giving_up, self.assignment.generation_id)
@@ -116,7 +117,7 @@ class Ownership:
 
         What is being given up stays until `on_revoked` has returned, which is its end.
         """
-        self._given_up, self.promised = NO_CLAIMS, None
+        self._given_up, self.promised = OWNS_NOTHING, None
         if self.assignment is None:
             return None
         lost = self.assignment
@@ -128,7 +129,7 @@ class Ownership:
         return lost if lost.partitions else None
 
     def clear(self) -> None:
-        """Own nothing, without a word."""
+        """Own nothing, and announce nothing."""
         self.assignment = self.promised = self.giving_up = None
         self._since.clear()
 
@@ -146,7 +147,7 @@ class Ownership:
         return self.assignment is not None and self._began_at <= generation_id <= self.assignment.generation_id
 
     def objection_to(self, partitions: Iterable[TopicPartition], generation_id: int | None) -> str | None:
-        """Why nothing may be committed for these, read under `generation_id` (None: now); None where it may.
+        """Why nothing may be committed for these, read under `generation_id` (None: now); None if it may.
 
         An eager member owns nothing for longer than a generation. Of a cooperative one a partition may have been read
         under any generation since it was given: nobody else had it in between.

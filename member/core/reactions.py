@@ -7,8 +7,8 @@ changes the membership: clients that let it have lost whole assignments (librdka
 
 from enum import Enum
 
-from protocol.errors import ERRORS, SUPERSEDED, ErrorCode
-from protocol.messages import Problem
+from rallypoint.protocol.errors import ERRORS, SUPERSEDED, ErrorCode
+from rallypoint.protocol.messages import Problem
 
 
 class Reaction(Enum):
@@ -44,7 +44,7 @@ SAME_REQUEST = frozenset({Reaction.FOLLOW, Reaction.REDISCOVER, Reaction.BACK_OF
 def reaction_to(problem: Problem) -> Reaction:
     """The row for this problem.
 
-    A superseded call is repeated like one that was refused for load: where a newer call of this member is under way
+    A superseded call is repeated like one that was refused for load: if a newer call of this member is under way
     the older one is closed already and its answer never gets here, so what does get here would wait for nobody.
     """
     if is_superseded(problem):

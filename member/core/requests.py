@@ -1,17 +1,18 @@
-"""What a member says, built from its options and where it stands. Nothing here decides when it is said."""
+"""The requests of a member, built from its options and its state. Nothing here decides when one is sent."""
 
 from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from assignors.contract import Assignor
-from member.core.dispatch import Intent
-from member.core.ownership import NO_CLAIMS, Claims
-from member.options import MemberOptions
-from member.subscription import metadata_of
-from protocol import messages as m
-from protocol import operations as ops
-from protocol.limits import REASON_LENGTH_MAX
+from rallypoint.assignors.contract import Assignor
+from rallypoint.member.core.dispatch import Intent
+from rallypoint.member.core.ownership import OWNS_NOTHING, OwnedPartitions
+from rallypoint.member.options import MemberOptions
+from rallypoint.member.subscription import metadata_of
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.limits import REASON_LENGTH_MAX
+from rallypoint.protocol.text import in_utf8
 
 PROTOCOL_TYPE = "consumer"
 
@@ -23,25 +24,28 @@ def join(
     member_id: str,
     topics: tuple[str, ...],
     user_data: JsonValue,
-    claims: Claims,
+    owned: OwnedPartitions,
     cooperative: bool,
     owns: bool,
     reason: str | None,
     request_id: str,
     attempt: int,
 ) -> Intent:
-    """One attempt to join. `claims`: what a cooperative member owns, or an eager one gave up in order.
+    """One attempt to join.
 
-    An eager member tells only an eager assignor that reads it, as a hint for stickiness. A cooperative one would take
-    the partitions for owned still, and hold them back until this member gives them up, which it already has. One that
-    reads nothing is told nothing: what a join says is compared with the one before when a static member comes back.
-    `owns`: see `_waits`.
+    `owned`: the partitions that a cooperative member owns, or that an eager one gave up in order.
+    `owns`: whether the member owns partitions now; see `_waits`.
+
+    An eager member names `owned` only to an eager assignor that reads it, as a hint for stickiness. A cooperative
+    assignor would take the partitions for still owned, and hold them back until this member gives them up, which it
+    already has. An assignor that does not read it gets nothing: when a static member comes back, the service compares
+    its join with the one before.
     """
     held_ms, timeout_ms = _waits(options, owns=owns)
     protocols = []
     for assignor in assignors:
-        told = cooperative or (assignor.protocol == "eager" and assignor.reads_claims)
-        partitions, generation_id = claims if told else NO_CLAIMS
+        names_owned = cooperative or (assignor.protocol == "eager" and assignor.reads_owned_partitions)
+        partitions, generation_id = owned if names_owned else OWNS_NOTHING
         metadata = metadata_of(topics, partitions, generation_id, options.rack_id, user_data)
         protocols.append(m.JoinProtocol(name=assignor.name, metadata=metadata))
     body = m.JoinRequest(
@@ -55,10 +59,15 @@ def join(
         disconnect_grace_ms=options.disconnect_grace_ms,
         request_id=request_id,
         attempt=attempt,
-        reason=None if reason is None else reason[:REASON_LENGTH_MAX],
+        reason=_shown(reason),
         max_wait_ms=held_ms,
     )
     return Intent(ops.JOIN, body, timeout_ms, held_ms=held_ms)
+
+
+def _shown(reason: str | None) -> str | None:
+    """The reason as it can be sent. It is for people to read, and must not keep a member from joining or leaving."""
+    return None if reason is None else in_utf8(reason[:REASON_LENGTH_MAX])
 
 
 def _waits(options: MemberOptions, *, owns: bool) -> tuple[int, int]:
@@ -104,10 +113,10 @@ def sync(
 
 
 def heartbeat(options: MemberOptions, member_id: str, generation_id: int, wait_ms: int) -> Intent:
-    """A sign of life, held back by the service for `wait_ms` at the most.
+    """A heartbeat, held back by the service for at most `wait_ms`.
 
-    An answer that is late by a quarter of the session is given up, while there is time to repeat. A repeat does not
-    wait: two waits in a row would be the whole session.
+    If the answer is late by a quarter of the session, the member gives it up while there is time to repeat. A repeat
+    does not wait: two waits in a row would take the whole session.
     """
     body = m.HeartbeatRequest(
         generation_id=generation_id,
@@ -121,11 +130,11 @@ def heartbeat(options: MemberOptions, member_id: str, generation_id: int, wait_m
 
 
 def leave(options: MemberOptions, member_id: str, reason: str | None) -> Intent:
-    """The last word."""
+    """The leave."""
     leaver = m.LeaveMember(
         member_id=member_id,
         group_instance_id=options.group_instance_id,
-        reason=None if reason is None else reason[:REASON_LENGTH_MAX],
+        reason=_shown(reason),
     )
     timeout_ms = min(options.request_timeout_ms, options.leave_timeout_ms)
     return Intent(ops.LEAVE, m.LeaveRequest(members=(leaver,)), timeout_ms)

@@ -39,20 +39,28 @@ class Route:
         del self._owners[REMEMBERED_MAX:]
 
     def forget(self, url: str) -> None:
-        """`url` is not, or no longer, the coordinator. Nothing happens where another one was learned meanwhile."""
+        """`url` is not, or no longer, the coordinator. Nothing happens if another one was learned meanwhile."""
         if self.url == url:
             self.url = None
 
 
 def is_usable(url: str) -> bool:
-    """Whether `url` is an absolute http or https URL."""
+    """Whether `url` is an absolute http or https URL, whose host and port can be looked up."""
+    if not url.isprintable() or " " in url:
+        return False
     try:
         parts = urlsplit(url)
-    except ValueError:
+        # What asks for an address encodes the host so, and fails if a label is empty or too long.
+        return parts.scheme in {"http", "https"} and bool((parts.hostname or "").encode("idna")) and parts.port != 0
+    except ValueError:  # also of a port that is none
         return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 def lowers_scheme(asked: str, named: str) -> bool:
     """Whether a node asked over https sends us to plain http, where the token could be read on the way."""
     return urlsplit(asked).scheme == "https" and urlsplit(named).scheme != "https"
+
+
+def may_go_on_at(asked: str, named: str) -> bool:
+    """Whether a call to `asked` may follow its answer to `named`, with the token."""
+    return is_usable(named) and not lowers_scheme(asked, named)

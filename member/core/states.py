@@ -31,8 +31,9 @@ _ENDS = frozenset({State.LEFT, State.FAILED})
 _JOIN_AGAIN = frozenset({State.FINDING, State.JOINING})
 
 STATES = {
-    # Not started. Leads out: a start; a leave or close, which then has nobody to tell.
-    State.UNJOINED: StateRow("nothing", "nothing", frozenset({State.FINDING, State.LEFT})),
+    # Not started. Leads out: a start; a leave or close, which then has nobody to tell; from here as from everywhere, to
+    # Failed, a fault of this library.
+    State.UNJOINED: StateRow("nothing", "nothing", frozenset({State.FINDING}) | _ENDS),
     # No coordinator is known and the next thing to say is a join. Leads out: a look-up that names one.
     # A cooperative member that wishes to leave: Revoking, here and in the next two.
     State.FINDING: StateRow(

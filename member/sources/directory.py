@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from member.sources.errors import RecordsLost, SourceError
-from member.sources.records import Record, read_line
+from rallypoint.member.sources.errors import SourceError
 
 TOPIC_FILE = "topic.json"
 SUFFIX = ".jsonl"
@@ -46,7 +45,7 @@ class TopicDirectory:
     """Reads the directory at `root`, from any thread. Counts are kept for each file, so asking
     again for an end is cheap.
 
-    Errors: SourceError for what is no such directory, RecordsLost.
+    Errors: SourceError for what is no such directory.
     """
 
     def __init__(self, root: Path) -> None:
@@ -55,7 +54,7 @@ class TopicDirectory:
         self._lock = threading.Lock()
 
     def topics(self) -> list[str]:
-        """The names of all topics, sorted; none where there is no directory yet."""
+        """The names of all topics, sorted; none if there is no directory yet."""
         try:
             with os.scandir(self.root) as entries:
                 return sorted(entry.name for entry in entries if (Path(entry.path) / TOPIC_FILE).is_file())
@@ -63,7 +62,7 @@ class TopicDirectory:
             return []
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None where there is no such topic."""
+        """How many partitions a topic has; None if there is no such topic."""
         return read_count(self.root / topic)
 
     def earliest(self, tp: TopicPartition) -> int:
@@ -97,7 +96,7 @@ class TopicDirectory:
             counted = self._counted.setdefault(path, _Counted())
             with path.open("rb") as file:
                 if os.fstat(file.fileno()).st_size < counted.bytes_read:
-                    # Made anew under the old name.
+                    # Made again under the old name.
                     counted = self._counted[path] = _Counted()
                 file.seek(counted.bytes_read)
                 position = counted.bytes_read
@@ -109,43 +108,6 @@ class TopicDirectory:
                     position += len(chunk)
             return counted.lines
 
-    def records(self, tp: TopicPartition, start: int, end: int, *, accept_loss: bool) -> Iterator[Record]:
-        """The records from `start` up to `end`. RecordsLost where some are gone, unless that is accepted."""
-        files = self.files(tp)
-        position = start
-        for (first, path), following in zip(files, [*files[1:], None], strict=True):
-            stop = end if following is None else min(following[0], end)
-            if position >= stop:
-                continue
-            if first > position:
-                position = self._skip(tp, position, min(first, end), accept_loss)
-            for offset, line in lines_between(path, first, position, stop):
-                yield read_line(line, path, offset)
-                position = offset + 1
-            if position < stop:
-                position = self._skip(tp, position, stop, accept_loss)
-        if position < end:
-            self._skip(tp, position, end, accept_loss)
-
-    def first_since(self, tp: TopicPartition, time_ms: int) -> int:
-        """The offset of the first record that is not older; the end where there is none. Records without a time do not
-        count. Reads the partition from its beginning.
-        """
-        files = self.files(tp)
-        end = self._end(files)
-        if not files:
-            return end
-        for record in self.records(tp, files[0][0], end, accept_loss=False):
-            if record.timestamp_ms is not None and record.timestamp_ms >= time_ms:
-                assert record.offset is not None
-                return record.offset
-        return end
-
-    def _skip(self, tp: TopicPartition, position: int, to: int, accept_loss: bool) -> int:
-        if not accept_loss:
-            raise RecordsLost(f"{tp[0]}-{tp[1]} in {self.root} no longer holds the offsets {position} to {to - 1}")
-        return to
-
 
 def file_name(first_offset: int) -> str:
     """The name of the file that begins with this offset."""
@@ -153,7 +115,7 @@ def file_name(first_offset: int) -> str:
 
 
 def first_offset_of(path: Path) -> int:
-    """The offset in a file's name. SourceError where there is none."""
+    """The offset in a file's name. SourceError if there is none."""
     stem = path.stem
     if len(stem) != NAME_DIGITS or not (stem.isascii() and stem.isdigit()):
         raise SourceError(f"{path} is not named after an offset of {NAME_DIGITS} digits")

@@ -1,7 +1,7 @@
 """How many partitions Kafka's topics have, from the cluster's own metadata. Nothing is read or joined there.
 
 Needs the extra `kafka`. The metadata of all topics is asked for, in one request: naming one that does not exist could
-make it, where the cluster makes topics on demand.
+make it, if the cluster makes topics on demand.
 """
 
 import asyncio
@@ -10,21 +10,25 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from member.errors import TopicsUnavailable
+from rallypoint.member.errors import TopicsUnavailable
+from rallypoint.member.sources import kafka_config
+from rallypoint.member.sources.errors import SourceError
+from rallypoint.member.sources.kafka_refusals import REFUSED, sentence, words
 
 INTERNAL_PREFIX = "__"
 """Of topics that Kafka keeps for itself; a pattern does not mean them, as in Kafka's own consumers."""
 
 
 class KafkaTopics:
-    """Counts for `partition_counts`: the method `partition_counts` where it may block, `ask` for asyncio.
+    """Counts for `partition_counts`: the method `partition_counts` if it may block, `ask` for asyncio.
 
     `config`: librdkafka's options, at least `bootstrap.servers`. `request_timeout_ms`: for one answer. `cache_ms`: an
-    answer is good for so long. TopicsUnavailable, which is retriable, where the cluster does not answer. Methods may be
-    called from any thread; connections live as long as the instance.
+    answer is good for so long. TopicsUnavailable, which is retriable, if the cluster does not answer; SourceError
+    if it refuses this client. Methods may be called from any thread; connections live as long as the instance.
+    `make_admin`: for tests.
     """
 
     def __init__(
@@ -34,15 +38,17 @@ class KafkaTopics:
         request_timeout_ms: int = 10_000,
         cache_ms: int = 5_000,
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+        make_admin: Callable[[dict[str, Any]], Any] = AdminClient,
     ) -> None:
-        if "bootstrap.servers" not in config:
-            raise ValueError("bootstrap.servers: name at least one broker")
-        self._config = dict(config)
+        kafka_config.check_form(config)
+        self._config = kafka_config.for_asking(config)
+        self._make_admin = make_admin
+        self._refusal: KafkaError | None = None
         self._request_timeout_ms = request_timeout_ms
         self._cache_ms = cache_ms
         self._now_ms = now_ms
         self._lock = threading.Lock()
-        self._client: AdminClient | None = None
+        self._client: Any = None
         self._known: Mapping[str, int] | None = None
         self._asked_at_ms = 0.0
 
@@ -63,10 +69,18 @@ class KafkaTopics:
 
     def _look_up(self) -> Mapping[str, int]:
         if self._client is None:
-            self._client = AdminClient(self._config)
+            self._client = self._make_admin({**self._config, "error_cb": self._hear})
         try:
             found = self._client.list_topics(timeout=self._request_timeout_ms / 1000).topics
         except KafkaException as error:
-            raise TopicsUnavailable(f"Kafka says nothing about its topics: {error.args[0]}") from error
+            self._client.poll(0)  # librdkafka tells the reason beside it
+            refusal, self._refusal = self._refusal, None
+            if refusal is not None:
+                raise SourceError(sentence(refusal, "its metadata")) from error
+            raise TopicsUnavailable(f"Kafka says nothing about its topics: {words(error)}") from error
         # A topic that was made a moment ago may have no partitions yet: then it is as good as absent.
         return {topic: len(metadata.partitions) for topic, metadata in found.items() if metadata.partitions}
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() in REFUSED:
+            self._refusal = error

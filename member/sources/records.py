@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from member.sources.errors import SourceError
+from rallypoint.member.sources.errors import SourceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Record:
 
 
 def read_line(line: bytes, path: Path, offset: int) -> Record:
-    """The record of a line. SourceError, which names the file, where it is none."""
+    """The record of a line. SourceError, which names the file, if it is none."""
     try:
         value = json.loads(line)
         return Record(

@@ -1,15 +1,22 @@
 """Appending to a directory of topics. What it looks like is told in `directory`."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from member.sources.directory import OTHERS_SUFFIX, SUFFIX, TOPIC_FILE, file_name, first_offset_of, read_count
-from member.sources.errors import SourceError
-from member.sources.records import Record, write_line
+from rallypoint.member.sources.directory import (
+    OTHERS_SUFFIX,
+    SUFFIX,
+    TOPIC_FILE,
+    file_name,
+    first_offset_of,
+    read_count,
+)
+from rallypoint.member.sources.errors import SourceError
+from rallypoint.member.sources.folder_lock import locked
+from rallypoint.member.sources.records import Record, write_line
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 
@@ -39,7 +46,7 @@ class FilesWriter:
     def grow(self, partitions: int) -> None:
         """Let the topic have so many partitions, if it has fewer. ValueError if it has more: partitions never go."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self._folder):
+        with locked(self._folder):
             count = read_count(self._folder) or 0
             if partitions < max(count, 1):
                 raise ValueError(f"{self._folder} has {count} partitions and cannot have {partitions}")
@@ -71,7 +78,7 @@ class FilesWriter:
             raise ValueError(f"{self._folder} has the partitions 0 to {self.partitions - 1}, not {partition}")
         folder = self._folder / str(partition)
         folder.mkdir(exist_ok=True)
-        with _locked(folder):
+        with locked(folder):
             yield folder
 
     def place_to_append(self, partition: int, folder: Path) -> tuple[Path, int]:
@@ -97,11 +104,3 @@ class FilesWriter:
             file.truncate(whole)
         next_offset = first_offset_of(path) + lines
         return (path if whole < self._file_bytes_max else folder / file_name(next_offset)), next_offset
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other writers out of a folder; the lock goes with the process that holds it."""
-    with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

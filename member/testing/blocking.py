@@ -5,12 +5,12 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from member.consumer.contract import AssignmentHook, Counts, TopicPartition
-from member.errors import FatalError, MemberError
-from member.observer import Observer
-from member.options import MemberOptions
-from member.testing.group import WAIT_SECONDS, FakeGroup, FakeMember
-from protocol.messages import OffsetCommit
+from rallypoint.member.consumer.contract import AssignmentHook, Counts, TopicPartition
+from rallypoint.member.errors import FatalError, MemberError
+from rallypoint.member.observer import Observer
+from rallypoint.member.options import MemberOptions
+from rallypoint.member.testing.group import WAIT_SECONDS, FakeGroup, FakeMember
+from rallypoint.protocol.messages import OffsetCommit
 
 T = TypeVar("T")
 

@@ -6,13 +6,14 @@ Nothing here knows a clock or a socket.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from member.assignment import Assignment
-from member.consumer.contract import AssignmentHook, Counts, Offsets, TopicPartition
-from member.core.ownership import Ownership
-from member.errors import CallbackFailed, FatalError, IllegalGeneration, MemberClosed, MemberError
-from member.observer import Observer
-from member.options import MemberOptions
-from protocol.messages import CommittedOffset, OffsetCommit
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.committable import checked
+from rallypoint.member.consumer.contract import AssignmentHook, Counts, Offsets, TopicPartition
+from rallypoint.member.core.ownership import Ownership
+from rallypoint.member.errors import CallbackFailed, FatalError, IllegalGeneration, MemberClosed, MemberError
+from rallypoint.member.observer import Observer
+from rallypoint.member.options import MemberOptions
+from rallypoint.protocol.messages import CommittedOffset, OffsetCommit
 
 WAIT_SECONDS = 10.0
 """How long the waiting methods wait before they give up with a TimeoutError."""
@@ -21,9 +22,9 @@ WAIT_SECONDS = 10.0
 class FakeGroup:
     """A group of one member. `cooperative`: what is kept stays with it, as with cooperative assignors.
 
-    `offsets` is what was committed, and may be set before the start. `lives` counts the members that were started: a
-    consumer that was stuck begins another. `left` has the reason of each leave that
-    the group was told of, `stayed_count` how many static members ended without one.
+    `offsets` is what was committed, and may be set before the start. `topics` and `end_offsets` are what the service
+    was told of topics. `lives` counts the members that were started: a consumer that was stuck begins another. `left`
+    has the reason of each leave that the group was told of, `stayed_count` how many static members ended without one.
     """
 
     def __init__(self, *, cooperative: bool = False) -> None:
@@ -32,6 +33,8 @@ class FakeGroup:
         self._refusals: list[MemberError] = []
         self._changed = asyncio.Condition()
         self.offsets: dict[TopicPartition, OffsetCommit] = {}
+        self.topics: dict[str, int] = {}
+        self.end_offsets: dict[TopicPartition, int] = {}
         self.generation_id = 0
         self.lives = 0
         self.left: list[str | None] = []
@@ -96,12 +99,11 @@ class FakeGroup:
         await self.note_change()
         return f"member-{self.lives}"
 
-    async def store(self, offsets: Offsets) -> None:
+    async def store(self, offsets: Mapping[TopicPartition, OffsetCommit]) -> None:
         """A commit that is not refused by the member itself."""
         if self._refusals:
             raise self._refusals.pop(0)
-        for topic_partition, offset in offsets.items():
-            self.offsets[topic_partition] = OffsetCommit(offset=offset) if isinstance(offset, int) else offset
+        self.offsets |= offsets
         await self.note_change()
 
     async def note_change(self) -> None:
@@ -139,6 +141,7 @@ class FakeMember:
         self._cooperative = cooperative
         self._error: MemberError | None = None
         self._ended = asyncio.Event()
+        self._leaving: asyncio.Task[None] | None = None
         self.callbacks = asyncio.Lock()
         self.member_id = ""
 
@@ -154,10 +157,11 @@ class FakeMember:
     async def commit(self, offsets: Offsets, *, generation_id: int | None = None) -> None:
         """As `GroupMember.commit`."""
         self._check_running()
-        objection = self._owned.objection_to(offsets, generation_id)
+        wanted = checked(offsets)
+        objection = self._owned.objection_to(wanted, generation_id)
         if objection is not None:
             raise IllegalGeneration(objection)
-        await self._group.store(offsets)
+        await self._group.store(wanted)
 
     async def committed(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, CommittedOffset]:
         """As `GroupMember.committed`."""
@@ -169,17 +173,38 @@ class FakeMember:
             if wanted is None or tp[0] in wanted
         }
 
-    async def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
-        """As `GroupMember.leave`."""
-        if not self.has_ended:
-            async with self.callbacks:
+    async def topics(self) -> Mapping[str, int]:
+        """As `GroupMember.topics`: none are registered but those that were put."""
+        return dict(self._group.topics)
+
+    async def put_topic(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
+        """As `GroupMember.put_topic`."""
+        self._group.topics[topic] = partitions
+        self._group.end_offsets |= {(topic, partition): offset for partition, offset in end_offsets.items()}
+        await self._group.note_change()
+
+    async def leave(self, reason: str | None = None, *, stay: bool = False, timeout_ms: int | None = None) -> None:
+        """As `GroupMember.leave`; None: without a limit."""
+        if self._leaving is None and not self.has_ended:
+            self._leaving = asyncio.create_task(self._leave(reason, stay=stay))
+        if self._leaving is not None:
+            await asyncio.wait({self._leaving}, timeout=None if timeout_ms is None else timeout_ms / 1000)
+            self._leaving.cancel()
+            await asyncio.wait({self._leaving})
+            if not self._leaving.cancelled():
+                self._leaving.result()
+        await self._group.note_change()
+
+    async def _leave(self, reason: str | None, *, stay: bool) -> None:
+        async with self.callbacks:
+            try:
                 await self._give_up(self._held)
+            finally:
                 if stay:
                     self._group.stayed_count += 1
                 else:
                     self._group.left.append(reason)
                 self.end(None)
-        await self._group.note_change()
 
     async def close(self) -> None:
         """As `GroupMember.close`."""

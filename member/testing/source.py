@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from member.consumer.contract import Fetched, OffsetOutOfRange, TopicPartition
+from rallypoint.member.consumer.contract import Fetched, OffsetOutOfRange, TopicPartition
 
 R = TypeVar("R")
 
@@ -12,30 +12,36 @@ class BlockingMemorySource(Generic[R]):
     """For `BlockingConsumer`. `partitions`: the topics that there are. Its methods may be called from any thread."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
-        self._records: dict[str, list[list[R]]] = {topic: [[] for _ in range(n)] for topic, n in partitions.items()}
+        self._slots: dict[str, list[list[tuple[R, ...]]]] = {
+            topic: [[] for _ in range(n)] for topic, n in partitions.items()
+        }
         self._firsts: dict[TopicPartition, int] = {}
 
     def append(self, topic: str, partition: int, *records: R) -> None:
         """Add records to the end of a partition."""
-        self._records[topic][partition].extend(records)
+        self._slots[topic][partition].extend((record,) for record in records)
+
+    def skip(self, topic: str, partition: int, count: int) -> None:
+        """Let the next `count` offsets of a partition hold no record, as transaction markers and compaction do."""
+        self._slots[topic][partition].extend(() for _ in range(count))
 
     def grow(self, topic: str, partitions: int) -> None:
         """Let a topic have so many partitions, or make it."""
-        known = self._records.setdefault(topic, [])
+        known = self._slots.setdefault(topic, [])
         known.extend([] for _ in range(partitions - len(known)))
 
     def forget_below(self, topic: str, partition: int, offset: int) -> None:
-        """Let the records below `offset` be gone, as where the oldest are deleted."""
+        """Let the records below `offset` be gone, as when the oldest are deleted."""
         self._firsts[topic, partition] = offset
 
     def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[R]:
         """As `BlockingSource.read`; returns at once."""
-        records = self._records[topic][partition]
+        slots = self._slots[topic][partition]
         first = self._firsts.get((topic, partition), 0)
-        if not first <= offset <= len(records):
-            raise OffsetOutOfRange(f"{topic}-{partition} has the offsets {first} to {len(records)}, not {offset}")
-        found = records[offset : offset + record_count_max]
-        return Fetched(tuple(found), offset + len(found))
+        if not first <= offset <= len(slots):
+            raise OffsetOutOfRange(f"{topic}-{partition} has the offsets {first} to {len(slots)}, not {offset}")
+        found = slots[offset : offset + record_count_max]
+        return Fetched(tuple(record for slot in found for record in slot), offset + len(found))
 
     def earliest(self, topic: str, partition: int) -> int:
         """As `BlockingSource.earliest`."""
@@ -43,12 +49,12 @@ class BlockingMemorySource(Generic[R]):
 
     def latest(self, topic: str, partition: int) -> int:
         """As `BlockingSource.latest`."""
-        return len(self._records[topic][partition])
+        return len(self._slots[topic][partition])
 
     def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
         """As `BlockingCountedSource` says."""
         return {
-            topic: len(partitions) for topic, partitions in self._records.items() if topics is None or topic in topics
+            topic: len(partitions) for topic, partitions in self._slots.items() if topics is None or topic in topics
         }
 
 
@@ -58,6 +64,7 @@ class MemorySource(Generic[R]):
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self._source = BlockingMemorySource[R](partitions)
         self.append = self._source.append
+        self.skip = self._source.skip
         self.grow = self._source.grow
         self.forget_below = self._source.forget_below
 

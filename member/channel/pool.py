@@ -1,14 +1,14 @@
-"""Sessions that several members of one event loop share: what a user makes of it. How it works: `session_seats`."""
+"""Channels that several members of one event loop share: what a user makes of it. How it works: `connections`."""
 
 import asyncio
 from dataclasses import asdict
 
-from member.http import HttpTransport
-from member.session import Place
-from member.session_seats import Node, PoolOptions, Seat, Tell
+from rallypoint.member.channel.channel import Place
+from rallypoint.member.channel.connections import ConnectionLease, Node, PoolOptions, Tell
+from rallypoint.member.http import HttpTransport
 
 MEMBERS_MAX = 500
-"""Members on one session. The service lets one carry 1,000 groups, and wait for 1,000 calls; a member seldom has more
+"""Members on one channel. The service lets one carry 1,000 groups, and wait for 1,000 calls; a member seldom has more
 than two at a time."""
 
 HANDSHAKE_TIMEOUT_MS = 8_000
@@ -17,13 +17,13 @@ HANDSHAKE_TIMEOUT_MS = 8_000
 TRY_AGAIN_MS, TRY_AGAIN_MAX_MS = 30_000, 600_000
 
 
-class SessionPool:
-    """Lets members of one event loop share sessions: one for up to `members_max` of them at each node. A further one
+class ChannelPool:
+    """Lets members of one event loop share channels: one for up to `members_max` of them at each node. A further one
     is opened where those are full, or where the service says that they are.
 
     Members share what has the same token, TLS context, and session timeout. Nothing is opened before it is needed, and
     nothing is left when the last member has left or was closed. `handshake_timeout_ms`: for a handshake, connecting
-    included. `try_again_ms`: how long to go on over HTTP, where there are no sessions, before one is tried again;
+    included. `try_again_ms`: how long to go on over HTTP, where there are no channels, before one is tried again;
     it doubles up to `try_again_max_ms`. ValueError where one of them is not above 0.
     """
 
@@ -51,20 +51,20 @@ class SessionPool:
         """Keep to the running event loop. RuntimeError where the pool keeps to another one."""
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop and not self._loop.is_closed():
-            raise RuntimeError("a SessionPool belongs to one event loop; make another for each loop")
+            raise RuntimeError("a ChannelPool belongs to one event loop; make another for each loop")
         if self._loop is not loop:
             self._nodes.clear()
         self._loop = loop
 
-    def seat(self, place: Place, group_id: str, tell: Tell, http: HttpTransport) -> Seat:
-        """A seat at a node, to be released once."""
+    def lease(self, place: Place, group_id: str, tell: Tell, http: HttpTransport) -> ConnectionLease:
+        """A lease at a node, to be released once."""
         if place not in self._nodes:
             # Nodes come and go while a program runs.
             self._nodes = {known: node for known, node in self._nodes.items() if not node.is_forgettable}
             self._nodes[place] = Node(place, self._options)
-        return Seat(self._nodes[place], group_id, tell, http)
+        return ConnectionLease(self._nodes[place], group_id, tell, http)
 
     @property
-    def session_count(self) -> int:
-        """Sessions that are open, or are being opened."""
-        return sum(len(node.lines) for node in self._nodes.values())
+    def channel_count(self) -> int:
+        """Channels that are open, or are being opened."""
+        return sum(len(node.connections) for node in self._nodes.values())

@@ -1,6 +1,6 @@
-"""The messages of a session as texts: a call into what goes out, what came into an answer or a push.
+"""The messages of a channel as texts: a call into what goes out, what came into an answer or a push.
 
-Nothing here sends or waits. What each message means is `docs/sessions.md`'s, what to do about it `core`'s.
+Nothing here sends or waits. What each message means is `docs/channels.md`'s, what to do about it `core`'s.
 """
 
 import json
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
-from protocol import session_messages as s
-from protocol.operations import Operation
+from rallypoint.protocol import channel_messages as s
+from rallypoint.protocol.operations import Operation
 
 Push = s.RebalancePush | s.UnloadedPush | s.DrainPush | s.TopicsPush
 

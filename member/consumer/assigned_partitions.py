@@ -1,7 +1,7 @@
-"""What a consumer holds now: a lane and a progress for each partition, and how far the group knows of it.
+"""What a consumer holds now: a worker and a progress for each partition, and how far the group knows of it.
 
 The consumer says what comes and goes; nothing here knows why, or of the member's life beyond its commits and fetches.
-Progress is known from a partition's arrival until it is given up or lost, and nothing else is ever committed. A lane
+Progress is known from a partition's arrival until it is given up or lost, and nothing else is ever committed. A worker
 whose handler still runs then is remembered, for whoever has the partition next must wait for it.
 """
 
@@ -11,22 +11,24 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from member.assignment import Assignment
-from member.consumer.batch import Batch
-from member.consumer.contract import Member, Offsets, Source, TopicPartition
-from member.consumer.lane import Handler, Lane, Workshop
-from member.consumer.options import ConsumerOptions
-from member.consumer.progress import Progress, ahead
-from member.errors import CoordinatorUnavailable, IllegalGeneration, MemberClosed, MemberError, UnknownMember
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.committable import checked
+from rallypoint.member.consumer.batch import Batch
+from rallypoint.member.consumer.contract import Member, NotAssigned, Offsets, ReleasedSource, Source, TopicPartition
+from rallypoint.member.consumer.options import ConsumerOptions
+from rallypoint.member.consumer.partition_worker import Handler, PartitionWorker, WorkerDependencies
+from rallypoint.member.consumer.progress import Progress, ahead
+from rallypoint.member.driver import CANCEL_SECONDS
+from rallypoint.member.errors import CoordinatorUnavailable, IllegalGeneration, MemberClosed, MemberError, UnknownMember
 
 R = TypeVar("R")
 
 
-class Holdings(Generic[R]):
-    """Of one consumer, over all its lives. `member`: the present one; raises MemberClosed where there is none.
+class AssignedPartitions(Generic[R]):
+    """Of one consumer, over all its lives. `member`: the present one; raises MemberClosed if there is none.
 
-    `failed` gets an error that stops the consumer, `stuck` the lane of a handler that runs for too long, `batch_ended`
-    each batch whose handler has returned or raised, with its seconds; `log` a level and a text.
+    `failed` gets an error that stops the consumer, `stuck` the worker of a handler that runs for too long,
+    `batch_ended` each batch whose handler has returned or raised, with its seconds; `log` a level and a text.
     """
 
     def __init__(
@@ -37,20 +39,21 @@ class Holdings(Generic[R]):
         *,
         member: Callable[[], Member],
         failed: Callable[[Exception], None],
-        stuck: Callable[[Lane[R]], None],
+        stuck: Callable[[PartitionWorker[R]], None],
         batch_ended: Callable[[Batch[R], float, Exception | None], None],
         log: Callable[[int, str], None],
     ) -> None:
         self._options = options
+        self._source = source
         self._member = member
         self._failed = failed
         self._stuck = stuck
         self._log = log
         turns = asyncio.Semaphore(options.concurrency)
-        self._shop = Workshop(options, source, handler, turns, self._commit_one, batch_ended)
-        self._lanes: dict[TopicPartition, Lane[R]] = {}
+        self._deps = WorkerDependencies(options, source, handler, turns, self._commit_one, batch_ended)
+        self._workers: dict[TopicPartition, PartitionWorker[R]] = {}
         self._progress: dict[TopicPartition, Progress] = {}
-        self._running: dict[TopicPartition, Lane[R]] = {}
+        self._running: dict[TopicPartition, PartitionWorker[R]] = {}
         self._lookups: set[asyncio.Task[Mapping[TopicPartition, int]]] = set()
         self._timed_commit = asyncio.Lock()
 
@@ -59,97 +62,121 @@ class Holdings(Generic[R]):
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         """What is worked on."""
-        return frozenset(self._lanes)
+        return frozenset(self._workers)
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """As `Consumer.positions`."""
-        return {tp: one.position for tp, one in self._progress.items() if one.position is not None}
+        return {tp: worker.position for tp, worker in self._workers.items() if worker.position is not None}
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """As `Consumer.paused`."""
-        return frozenset(tp for tp, lane in list(self._lanes.items()) if lane.paused)
+        return frozenset(tp for tp, worker in list(self._workers.items()) if worker.paused)
 
     @property
     def in_hand_ms(self) -> float:
         """As `Consumer.in_hand_ms`."""
         now = time.monotonic()
-        begun = [lane.in_hand_since for lane in list(self._running.values()) if lane.in_hand is not None]
+        begun = [worker.in_hand_since for worker in list(self._running.values()) if worker.in_hand is not None]
         return max((now - since for since in begun), default=0.0) * 1000
 
     @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """Of all lanes that run, those of partitions that are gone included."""
-        return [lane.task for lane in self._running.values()]
+    def handling(self) -> "list[asyncio.Task[None]]":
+        """Of the workers with a batch in hand, those of partitions that are gone included."""
+        return [worker.task for worker in self._running.values() if worker.in_hand is not None]
 
-    def lanes_of(self, partitions: Iterable[TopicPartition]) -> list[Lane[R]]:
-        """Their lanes. ValueError for one that is not assigned."""
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Of all workers that run, those of partitions that are gone included."""
+        return [worker.task for worker in self._running.values()]
+
+    def workers_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionWorker[R]]:
+        """Their workers. NotAssigned for one that is not assigned."""
         wanted = list(partitions)
         for topic_partition in wanted:
-            if topic_partition not in self._lanes:
-                raise ValueError("{}-{} is not assigned to this consumer".format(*topic_partition))
-        return [self._lanes[tp] for tp in wanted]
+            if topic_partition not in self._workers:
+                raise NotAssigned("{}-{} is not assigned to this consumer".format(*topic_partition))
+        return [self._workers[tp] for tp in wanted]
 
     # --- partitions come and go --------------------------------------------------------------------------------------
 
-    def take(self, added: Assignment) -> None:
-        """Begin to work on what was added."""
+    def take(self, added: Assignment, begins: asyncio.Event) -> None:
+        """Hold what was added, and begin to work on it when `begins` is set."""
         if not added.partitions:
             return
-        lookup = self._begin_look_up(frozenset(topic for topic, _ in added.partitions))
+        lookup = self._begin_look_up(frozenset(topic for topic, _ in added.partitions), begins)
         for topic_partition in sorted(added.partitions):
             progress = self._progress[topic_partition] = Progress(topic_partition, added.generation_id)
             before = self._task_of(topic_partition)
-            lane = Lane(self._shop, progress, lookup, before, failed=self._failed, stuck=self._stuck)
-            self._lanes[topic_partition] = lane
-            self._running[topic_partition] = lane
-            lane.task.add_done_callback(self._forget_task_of(topic_partition, lane))
+            worker = PartitionWorker(self._deps, progress, lookup, before, failed=self._failed, stuck=self._stuck)
+            self._workers[topic_partition] = worker
+            self._running[topic_partition] = worker
+            worker.task.add_done_callback(self._forget_task_of(topic_partition, worker))
 
     async def finish(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin nothing more of these, wait for the batches in hand, and commit, unless that is left to the user. They
         may be committed until `forget`.
         """
-        lanes = [self._lanes[tp] for tp in sorted(partitions) if tp in self._lanes]
-        for lane in lanes:
-            lane.stop()
-        await self._wait_for_batches(lanes)
+        workers = [self._workers[tp] for tp in sorted(partitions) if tp in self._workers]
+        for worker in workers:
+            worker.stop()
+        await self._wait_for_batches(workers)
         if self._options.commit_mode != "manual":
-            await self._commit_at_the_end(lanes)
+            await self._commit_at_the_end(workers)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin nothing more of these, and commit nothing of them from now on. A handler that runs is told."""
         for topic_partition in partitions:
             self._progress.pop(topic_partition, None)
-            if (lane := self._lanes.pop(topic_partition, None)) is not None:
-                lane.stop()
+            if (worker := self._workers.pop(topic_partition, None)) is not None:
+                worker.stop()
+                if isinstance(self._source, ReleasedSource):
+                    self._source.release([topic_partition])
 
     async def end(self) -> None:
         """The member's life is over: nothing is held any more."""
-        self.forget(list(self._lanes))
+        self.forget(list(self._workers))
         lookups = list(self._lookups)
         for lookup in lookups:
             lookup.cancel()
         await asyncio.gather(*lookups, return_exceptions=True)
 
     async def abandon(self) -> None:
-        """Cancel the handlers that still run, and wait for their tasks; a thread goes on, and nobody waits for it."""
+        """Cancel the handlers that still run, and wait for their tasks, though not for long: a thread goes on, and so
+        does what does not let itself be cancelled.
+        """
+        if handling := self.handling:
+            self._log(logging.WARNING, f"{len(handling)} handlers still run, and are not waited for")
         if tasks := self.tasks:
-            self._log(logging.WARNING, f"{len(tasks)} handlers still run, and are not waited for")
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
+            _, late = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+            if late:
+                self._log(logging.WARNING, f"{len(late)} handlers or reads were cancelled and go on all the same")
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets, generation_id: int | None) -> None:
         """As `Consumer.commit` with offsets."""
-        taken = {tp: self._owned(tp, generation_id) for tp in offsets}
+        wanted = checked(offsets)
+        taken = {tp: self._owned(tp, generation_id) for tp in wanted}
         for generation in sorted({one.generation_id for one in taken.values()}):
-            part = {tp: offsets[tp] for tp, one in taken.items() if one.generation_id == generation}
+            part = {tp: wanted[tp] for tp, one in taken.items() if one.generation_id == generation}
             await self._member().commit(part, generation_id=generation)
             for topic_partition, offset in part.items():
-                taken[topic_partition].committed = offset if isinstance(offset, int) else offset.offset
+                taken[topic_partition].committed = offset.offset
+
+    def is_sought(self, topic_partition: TopicPartition) -> bool:
+        """Whether the user has moved the position, and what is in hand has not ended since."""
+        one = self._progress.get(topic_partition)
+        return one is not None and one.sought is not None
+
+    def note_handled(self, batch: Batch[R]) -> None:
+        """It is handled, to its end, if its partition is here still."""
+        one = self._progress.get((batch.topic, batch.partition))
+        if one is not None and one.generation_id == batch.generation_id:
+            one.position = batch.next_offset
 
     async def commit_handled(self, progress: Iterable[Progress] | None = None) -> None:
         """Commit what was handled and is not committed yet, of all partitions or of these."""
@@ -160,7 +187,7 @@ class Holdings(Generic[R]):
                 taken[topic_partition].committed = offset
 
     async def commit_by_time(self) -> None:
-        """Every `auto_commit_interval_ms`, until cancelled; returns where a commit is refused for good."""
+        """Every `auto_commit_interval_ms`, until cancelled; returns if a commit is refused for good."""
         while True:
             await asyncio.sleep(self._options.auto_commit_interval_ms / 1000)
             try:
@@ -174,25 +201,30 @@ class Holdings(Generic[R]):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _task_of(self, topic_partition: TopicPartition) -> asyncio.Task[None] | None:
-        """Of the lane that had the partition before, while its handler runs."""
+        """Of the worker that had the partition before, while its handler runs."""
         before = self._running.get(topic_partition)
         return None if before is None else before.task
 
-    def _forget_task_of(self, topic_partition: TopicPartition, lane: Lane[R]) -> Callable[[asyncio.Task[None]], None]:
+    def _forget_task_of(
+        self, topic_partition: TopicPartition, worker: PartitionWorker[R]
+    ) -> Callable[[asyncio.Task[None]], None]:
         def forget(task: asyncio.Task[None]) -> None:
-            if self._running.get(topic_partition) is lane:
+            if self._running.get(topic_partition) is worker:
                 del self._running[topic_partition]
 
         return forget
 
-    def _begin_look_up(self, topics: frozenset[str]) -> asyncio.Task[Mapping[TopicPartition, int]]:
-        lookup = asyncio.create_task(self._look_up(topics))
+    def _begin_look_up(
+        self, topics: frozenset[str], begins: asyncio.Event
+    ) -> asyncio.Task[Mapping[TopicPartition, int]]:
+        lookup = asyncio.create_task(self._look_up(topics, begins))
         self._lookups.add(lookup)
         lookup.add_done_callback(self._looked_up)
         return lookup
 
-    async def _look_up(self, topics: frozenset[str]) -> Mapping[TopicPartition, int]:
+    async def _look_up(self, topics: frozenset[str], begins: asyncio.Event) -> Mapping[TopicPartition, int]:
         """Where the group stands; asked until there is an answer."""
+        await begins.wait()
         while True:
             try:
                 committed = await self._member().committed(topics)
@@ -204,11 +236,11 @@ class Holdings(Generic[R]):
     def _looked_up(self, lookup: asyncio.Task[Mapping[TopicPartition, int]]) -> None:
         self._lookups.discard(lookup)
         if not lookup.cancelled():
-            lookup.exception()  # the lanes that wait for it raise it, if there are any left
+            lookup.exception()  # the workers that wait for it raise it, if there are any left
 
-    async def _wait_for_batches(self, lanes: Collection[Lane[R]]) -> None:
+    async def _wait_for_batches(self, workers: Collection[PartitionWorker[R]]) -> None:
         """For the batches in hand, but not for stuck handlers, nor for longer than the group waits."""
-        waits = [asyncio.create_task(lane.ended.wait()) for lane in lanes]
+        waits = [asyncio.create_task(worker.ended.wait()) for worker in workers]
         if not waits:
             return
         _, late = await asyncio.wait(waits, timeout=self._options.rebalance_timeout_ms / 1000)
@@ -217,10 +249,10 @@ class Holdings(Generic[R]):
         if late:
             self._log(logging.WARNING, f"{len(late)} handlers ran for longer than the group waits for this member")
 
-    async def _commit_at_the_end(self, lanes: Collection[Lane[R]]) -> None:
+    async def _commit_at_the_end(self, workers: Collection[PartitionWorker[R]]) -> None:
         try:
             async with self._timed_commit:  # an older one must not arrive after this one
-                await self.commit_handled([lane.progress for lane in lanes])
+                await self.commit_handled([worker.progress for worker in workers])
         except MemberError as error:
             if not self._is_for_good(error):
                 self._log(logging.WARNING, f"what was handled last could not be committed, and is repeated: {error}")

@@ -1,6 +1,6 @@
-"""One session with one node: a WebSocket, many calls at a time on it, and what is pushed.
+"""One channel with one node: a WebSocket, many calls at a time on it, and what is pushed.
 
-What an outcome or a push means is not known here, nor is it decided when a session is opened; `session_pool` does that.
+What an outcome or a push means is not known here, nor is it decided when a channel is opened; `pool` does that.
 Everything runs in one event loop, and reaches whoever is told in the order in which it came: an answer before the push
 after it, and the outcomes of all open calls before the word of the end.
 
@@ -11,8 +11,8 @@ misread, which is for whoever is told of the end to say.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from socket import socket as Socket  # noqa: N812 - aiohttp's are called so, too
 from types import SimpleNamespace
@@ -22,10 +22,11 @@ import aiohttp
 from pydantic import BaseModel
 from yarl import URL
 
-from member.core.outcomes import Outcome, Unreachable
-from member.http import CONNECT_TIMEOUT_MS, read_answer
-from member.session_text import AnswerText, Push, call_text, read_message
-from protocol.operations import SESSION, Operation
+from rallypoint.member.channel.codec import AnswerText, Push, call_text, read_message
+from rallypoint.member.core.outcomes import Outcome, Unreachable
+from rallypoint.member.http import CONNECT_TIMEOUT_MS, read_answer
+from rallypoint.member.tokens import Token, TokenUnavailable, headers_of
+from rallypoint.protocol.operations import CHANNEL, Operation
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -36,26 +37,26 @@ GOODBYE_TIMEOUT_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a session goes, as whom, and how often its line is tried: a ping that is not answered within half the
+    """Where a channel goes, as whom, and how often its line is tried: a ping that is not answered within half the
     interval ends it.
     """
 
     url: str
-    token: str | None = None
+    token: Token | None = field(default=None, repr=False)
     ssl_context: "SSLContext | None" = None
     ping_interval_ms: int = 7_500
 
 
 class HandshakeError(Exception):
-    """The node, or something on the way, took the connection and made no session of it. `status`: of HTTP, if any."""
+    """The node, or something on the way, took the connection and made no channel of it. `status`: of HTTP, if any."""
 
     def __init__(self, reason: str, status: int | None = None) -> None:
         super().__init__(reason)
         self.status = status
 
 
-class Session:
-    """An open session. `on_push` is called for each push, `on_end` once with the reason, unless this side closed it.
+class Channel:
+    """An open channel. `on_push` is called for each push, `on_end` once with the reason, unless this side closed it.
 
     `was_of_use`: something came on it. `silent_end`: this side's end of a line that fell silent, to be closed by
     whoever is told of the end; else None. Both callbacks come in a turn of the event loop of their own.
@@ -83,7 +84,7 @@ class Session:
         self._reading = self._loop.create_task(self._read())
 
     async def call(self, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int) -> Outcome:
-        """As `HttpTransport.call`, for the operations that a session has. An answer that comes after the end of the
+        """As `HttpTransport.call`, for the operations that a channel has. An answer that comes after the end of the
         waiting is thrown away.
         """
         if self.why_ended is not None:
@@ -111,7 +112,7 @@ class Session:
         await self._client.close()
 
     async def _read(self) -> None:
-        reason = "the session was closed"
+        reason = "the channel was closed"
         try:
             reason = await self._read_to_the_end()
         finally:
@@ -174,27 +175,31 @@ def _second_handle(socket: "aiohttp.ClientWebSocketResponse[bool]") -> Socket | 
     return None if found is None else found.dup()
 
 
-async def open_session(
+async def open_channel(
     place: Place, timeout_ms: int, on_push: Callable[[Push], None], on_end: Callable[[str], None]
-) -> Session:
+) -> Channel:
     """Connect and shake hands, in `timeout_ms` at the most. Raises HandshakeError, or OSError or aiohttp.ClientError
     where nobody takes the connection.
     """
-    client = _new_client(place)
     try:
-        return Session(client, await _shake_hands(client, place, timeout_ms), on_push, on_end)
+        headers = headers_of(place.token)
+    except TokenUnavailable as error:
+        raise HandshakeError(str(error)) from error
+    client = _new_client(place, headers)
+    try:
+        return Channel(client, await _shake_hands(client, place, timeout_ms), on_push, on_end)
     except BaseException:
         await client.close()
         raise
 
 
-def _new_client(place: Place) -> aiohttp.ClientSession:
+def _new_client(place: Place, headers: Mapping[str, str]) -> aiohttp.ClientSession:
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(_refuse_redirect)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=True if place.ssl_context is None else place.ssl_context),
         cookie_jar=aiohttp.DummyCookieJar(),
-        headers={} if place.token is None else {"Authorization": f"Bearer {place.token}"},
+        headers=headers,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_MS / 1000),
         trace_configs=[trace],
     )
@@ -206,7 +211,7 @@ async def _shake_hands(
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             return await client.ws_connect(
-                URL(place.url + SESSION.path, encoded=True),
+                URL(place.url + CHANNEL.path, encoded=True),
                 heartbeat=place.ping_interval_ms / 1000,
                 timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE_TIMEOUT_MS / 1000),
                 max_msg_size=0,

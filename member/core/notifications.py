@@ -1,0 +1,107 @@
+"""Notifications from the group while a member has an assignment: by heartbeats, by their absence, over a channel.
+
+They come down to three things: the group rebalances, the group has gone on without this member, or the member must
+look for its group again.
+"""
+
+from rallypoint.member.core import events as ev
+from rallypoint.member.core.context import HEARTBEAT, MemberContext
+from rallypoint.member.core.dispatch import Settled
+from rallypoint.member.core.events import Draw
+from rallypoint.member.core.heartbeats import Heartbeats
+from rallypoint.member.core.joining import Joining
+from rallypoint.member.core.leaving import Leaving
+from rallypoint.member.core.outcomes import Refused
+from rallypoint.member.core.reactions import Reaction, reaction_to
+from rallypoint.member.core.states import State
+
+
+class Notifications:
+    """Of one member."""
+
+    def __init__(self, context: MemberContext, heartbeats: Heartbeats, leaving: Leaving, joining: Joining) -> None:
+        self._context = context
+        self._heartbeats = heartbeats
+        self._leaving = leaving
+        self._joining = joining
+        self._has_warned_of_http = False
+
+    # --- heartbeats --------------------------------------------------------------------------------------------------
+
+    def heartbeat_ended(self, settled: Settled, now_ms: int, draw: Draw) -> None:
+        """The answer to a heartbeat came."""
+        context, outcome = self._context, settled.outcome
+        pending = isinstance(outcome, Refused) and reaction_to(outcome.problem) is Reaction.REJOIN
+        if isinstance(outcome, Refused) and not pending:
+            self._joining.refused(outcome.problem, now_ms, draw)
+            return
+        context.net.calm(HEARTBEAT)
+        context.hear(now_ms)
+        if context.state is State.SYNCING and pending:
+            self._joining.give_way("the group began another rebalance", now_ms, draw)
+            return
+        if context.state is State.STABLE and pending:
+            self._joining.give_way("the group rebalances", now_ms, draw)
+            if context.cooperative:
+                return
+        # Measured from the sending, so that a service which does not hold heartbeats back is not asked in a loop.
+        self._heartbeats.plan(context.net.slot(HEARTBEAT).sent_at_ms + self._heartbeats.interval_ms, now_ms)
+
+    def fall_silent(self, now_ms: int, draw: Draw) -> None:
+        """No answer has come for a session timeout: the group may have given everything away."""
+        context = self._context
+        reason = f"no heartbeat for {context.options.session_timeout_ms} ms"
+        if context.state is State.STABLE or (context.cooperative and context.state is State.REVOKING):
+            self._joining.lose(reason, now_ms, draw)
+        elif context.owned.assignment is not None and context.state is not State.REVOKING:
+            # The join or sync on its way goes on: another would not be heard either.
+            context.warn(f"{reason}: what it owned is lost")
+            context.call_lost()
+            if context.ending is not None:
+                self._leaving.say_leave(now_ms)
+
+    # --- channels ----------------------------------------------------------------------------------------------------
+
+    def rebalance_began(self, generation_id: int, now_ms: int, draw: Draw) -> None:
+        """A channel said what else a heartbeat would. It is nothing new to a member that has given up or joined since,
+        and out of date if the generation is.
+        """
+        context = self._context
+        if generation_id >= context.generation_id and context.state in {State.STABLE, State.SYNCING}:
+            self._joining.give_way("the group rebalances", now_ms, draw)
+
+    def channel_changed(self, event: ev.ChannelEvent, now_ms: int) -> None:
+        """A channel is open, lost, not to be had, or about to end; or its node has let go of the group."""
+        net = self._context.net
+        match event:
+            case ev.ChannelOpened(url):
+                net.channels.add(url)
+                self._has_warned_of_http = False
+                # If the former channel was lost, the service waits for a word only for a short while.
+                net.try_now(now_ms)
+            case ev.ChannelUnavailable(url, reason):
+                net.channels.discard(url)
+                if not self._has_warned_of_http:
+                    self._has_warned_of_http = True
+                    self._context.warn(f"no channel with {url}: {reason}; going on over plain HTTP")
+            case ev.ChannelLost(url, reason):
+                net.channels.discard(url)
+                if url not in net.draining:
+                    self._context.warn(f"the channel with {url} is lost: {reason}; connecting again")
+                net.draining.discard(url)
+                self._go_on_from(url, now_ms)
+            case ev.GroupUnloaded(url):
+                self._go_on_from(url, now_ms)
+            case ev.NodeDraining(url):
+                net.draining.add(url)
+
+    def _go_on_from(self, url: str, now_ms: int) -> None:
+        """The group may be elsewhere now: find its coordinator, and say there at once that this member lives. If a
+        channel is lost the service may wait for that only for a short while. What is on its way is such a word itself.
+        """
+        net = self._context.net
+        if net.route.url not in {None, url}:
+            return
+        net.route.forget(url)
+        if net.slot(HEARTBEAT).intent is None:
+            self._heartbeats.ask(now_ms)

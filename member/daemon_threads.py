@@ -1,0 +1,143 @@
+"""Calls that block, awaited from the event loop. The threads are daemons: a call that never returns must not keep the
+process from ending, as the threads of `concurrent.futures` would.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 10.0
+"""How long a thread without work waits for some before it ends."""
+
+CLOSE_SECONDS = 1.0
+"""How long each idle thread is waited for, which ends as soon as the machine lets it."""
+
+_Work = tuple[Callable[[], Any], "asyncio.AbstractEventLoop", "asyncio.Future[Any]"]
+
+
+class DaemonThreads:
+    """Runs each call in a thread, `threads_max` at once; further ones wait for their turn. `name`: of the threads."""
+
+    def __init__(self, name: str, threads_max: int) -> None:
+        self._name = name
+        self._turns = asyncio.Semaphore(threads_max)
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._resting: set[threading.Thread] = set()
+        self._running: set[asyncio.Future[Any]] = set()
+        self._closed = False
+        self._lock = threading.Lock()
+
+    async def call(self, function: Callable[[], T], *, to_the_end: bool = False) -> T:
+        """Its result. Cancelled, the waiting ends; the call itself goes on, and what comes of it is nobody's.
+
+        `to_the_end`: where it was cancelled it waits for the end of the call all the same, unless cancelled again; for
+        calls of which there must not be two at once.
+        """
+        async with self._turns:
+            answer = self._begin(function)
+            try:
+                await asyncio.wait({answer})
+            except asyncio.CancelledError:
+                if to_the_end:
+                    await asyncio.wait({answer})
+                raise
+            return answer.result()
+
+    async def wait_idle(self) -> None:
+        """Until no call runs, those included of which the waiting was cancelled."""
+        while running := self._running.copy():
+            await asyncio.wait(running)
+
+    def close(self) -> None:
+        """Let the threads end: idle ones at once, and they are waited for; the others when their call returns. No call
+        may follow.
+        """
+        with self._lock:
+            self._closed = True
+            for _ in range(self._idle):
+                self._work.put(None)
+            self._idle = 0
+            resting = list(self._resting)
+        for thread in resting:
+            thread.join(CLOSE_SECONDS)
+
+    def _begin(self, function: Callable[[], T]) -> "asyncio.Future[T]":
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._running.add(answer)
+        answer.add_done_callback(self._take_note)
+        with self._lock:
+            begins = self._idle == 0
+            self._idle -= not begins
+        self._work.put((function, loop, answer))
+        if begins:
+            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+        return answer
+
+    def _take_note(self, answer: "asyncio.Future[Any]") -> None:
+        """Of the end, and of an error that nobody waits for any more."""
+        self._running.discard(answer)
+        if not answer.cancelled():
+            answer.exception()
+
+    def _serve(self) -> None:
+        thread = threading.current_thread()
+        while (work := self._next_work()) is not None:
+            function, loop, answer = work
+            with self._lock:
+                self._resting.discard(thread)
+            result, error = _outcome(function)
+            with self._lock:  # before anybody hears of it, so that whoever does and then closes waits for this thread
+                self._resting.add(thread)
+            _tell(loop, answer, result, error)
+            with self._lock:
+                if self._closed:
+                    return
+                self._idle += 1
+        with self._lock:
+            self._resting.discard(thread)
+
+    def _next_work(self) -> _Work | None:
+        """None if there is none for a while, or any more."""
+        while True:
+            try:
+                return self._work.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._idle > 0:  # else the next call counts on this thread
+                        self._idle -= 1
+                        return None
+
+
+def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return function(), None
+    except BaseException as raised:
+        return None, raised
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", result: Any, error: BaseException | None
+) -> None:
+    try:
+        loop.call_soon_threadsafe(_settle, answer, result, error)
+    except RuntimeError:
+        return  # the loop was closed meanwhile: nobody waits
+
+
+def _settle(answer: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(result)
+    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+        answer.set_exception(error)
+    else:  # what no future may carry, or what would end the event loop in place of the thread
+        failure = RuntimeError(f"{type(error).__name__}: {error}")
+        failure.__cause__ = error
+        answer.set_exception(failure)
