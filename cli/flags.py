@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from coordinator.settings import Settings, flag_of
+from rallypoint.coordinator.settings import Settings, flag_of
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         section = str(extra["section"])
         group = groups.setdefault(section, None) or parser.add_argument_group(section)
         groups[section] = group
-        text = f"{field.description} Default: {_shown(field.default)}."
+        text = f"{field.description} Default: {shown_default(field.default)}."
         options: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
         if field.annotation is bool:
             options["action"] = argparse.BooleanOptionalAction
@@ -29,7 +29,8 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(arguments).items() if name in Settings.model_fields}
 
 
-def _shown(default: Any) -> str:
+def shown_default(default: Any) -> str:
+    """A default as the help and the page of settings show it."""
     if default is None or default == ():
         return "none"
     return str(default).lower() if isinstance(default, bool) else str(default)

@@ -11,14 +11,27 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from cli.assign.command import add_assign, run_assign
-from cli.flags import add_settings, given_settings
-from coordinator.http.security import hash_token
-from coordinator.settings import Settings, SettingsError, load_settings, unknown_variables, variable_of
+from rallypoint.cli.assign.command import add_assign, run_assign
+from rallypoint.cli.backup import add_backup, run_backup, run_restore
+from rallypoint.cli.flags import add_settings, given_settings
+from rallypoint.coordinator.http.security import hash_token
+from rallypoint.coordinator.settings import (
+    Settings,
+    SettingsError,
+    flag_of,
+    load_settings,
+    unknown_variables,
+    variable_of,
+    words_of_fixed,
+)
+from rallypoint.protocol.environment import ENV_PREFIX
 
 TOKEN_BYTES = 32
 TOKEN_PREFIX = "rp_"
 """Lets programs that look for leaked secrets know one."""
+
+MEMBER_TOKEN = "RALLYPOINT_TOKEN"
+"""A member's variable, one letter from that of the service."""
 
 EPILOG = (
     "Every setting can also be given in the environment, as RALLYPOINT_ and its name in capitals "
@@ -53,18 +66,29 @@ def make_parser() -> argparse.ArgumentParser:
         "the token itself.",
         allow_abbrev=False,
     )
+    add_backup(commands)
     add_assign(commands)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns its exit status; argparse exits by itself with 2, or 0 for --help."""
-    given = make_parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["serve"] and (fixed := fixed_flag(words)):
+        return _fail(ValueError(f"{fixed}."), 2)
+    given = make_parser().parse_args(words)
     if given.command == "token":
         return print_token()
-    if given.command == "assign":
-        return run_assign(given)
-    return run_service(given)
+    run = {"assign": run_assign, "backup": run_backup, "restore": run_restore, "serve": run_service}[given.command]
+    return run(given)
+
+
+def fixed_flag(words: Sequence[str]) -> str | None:
+    """What is said of the first flag that was a setting once; None where there is none."""
+    flags = (word.partition("=")[0] for word in words if word.startswith("--"))
+    known = {"--help", "--config", *map(flag_of, Settings.model_fields)}
+    said = (words_of_fixed(flag[2:].replace("-", "_")) for flag in flags if flag not in known)
+    return next(filter(None, said), None)
 
 
 def run_service(given: argparse.Namespace) -> int:
@@ -74,13 +98,21 @@ def run_service(given: argparse.Namespace) -> int:
     except SettingsError as error:
         return _fail(error, 2)
     for name in unknown_variables(os.environ):
-        print(f"rallypoint: {name} in the environment is no setting; is it misspelt?", file=sys.stderr)
+        fixed = words_of_fixed(name.removeprefix(ENV_PREFIX).lower())
+        words = f"is no setting: {fixed}." if fixed else "is no setting; is it misspelt?"
+        print(f"rallypoint: {name} in the environment {words}", file=sys.stderr)
+    if MEMBER_TOKEN in os.environ and not settings.tokens and settings.token_file is None:
+        print(
+            f"rallypoint: {MEMBER_TOKEN} is for members. The service asks for no token; its hash in"
+            f" {variable_of('tokens')} lets it.",
+            file=sys.stderr,
+        )
     return start(settings)
 
 
 def start(settings: Settings) -> int:
     """Serve until a signal. The service's libraries are imported now: --help and `token` do without them."""
-    from coordinator.main import StartError, run  # noqa: PLC0415 - see above
+    from rallypoint.coordinator.main import StartError, run  # noqa: PLC0415 - see above
 
     try:
         run(settings, version("rallypoint"))

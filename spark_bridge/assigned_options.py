@@ -1,15 +1,14 @@
-"""A final assignment as the options of Spark's own Kafka source, for queries that do not use the source of this bridge.
+"""An assignment as options of Spark's own Kafka source, for queries that do not use this bridge's source.
 
-Pure text from what a member and its group know. The query reads these partitions until it is stopped: when the
-assignment changes, stop it, and start another with the new options and a **new checkpoint**. docs/spark-ways.md says
-what that costs.
+The query reads these partitions until it is stopped. When the assignment changes, stop it and start another with the
+new options and a **new checkpoint**. docs/spark-ways.md says what that costs.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 
-from spark_bridge.errors import NotAssigned
-from spark_bridge.options import EARLIEST, LATEST
+from rallypoint.spark_bridge.errors import NotAssigned
+from rallypoint.spark_bridge.options import EARLIEST, LATEST
 
 TopicPartition = tuple[str, int]
 
@@ -24,12 +23,12 @@ def kafka_options(
 ) -> dict[str, str]:
     """`assign` and `startingOffsets` for `readStream.format("kafka").options(**…)`.
 
-    `partitions`: those of the assignment. `committed`: the group's offsets, as of `GroupMember.committed`, for any
-    partitions; read them after the assignment, when the former owner has committed. `otherwise`: where a partition
-    starts that was never committed, `earliest` or `latest`.
+    `partitions`: those of the assignment.
+    `committed`: the group's offsets, as from `GroupMember.committed`, for any partitions. Read them after the
+    assignment, when the former owner has committed.
+    `otherwise`: where a partition starts that was never committed: `earliest` or `latest`; otherwise ValueError.
 
-    ValueError for another `otherwise`. NotAssigned for no partitions, since Spark takes no empty list; such a driver
-    waits for its next assignment.
+    Raises NotAssigned if there are no partitions, because Spark takes no empty list: wait for the next assignment.
     """
     if otherwise not in STARTS:
         raise ValueError(f"otherwise: earliest or latest, not {otherwise!r}")

@@ -1,7 +1,7 @@
 """A driver's own loop of batches: exact ranges as plain DataFrames, committed once the caller's function has returned.
 
-The same member, planner and rules as behind `format("rallypoint")`, without a streaming query: no checkpoint, no
-trigger, no listener. The position is the group's alone. Everything here runs in the caller's thread.
+It uses the same member, planner and rules as `format("rallypoint")`, but no streaming query: no checkpoint, no trigger,
+no listener. The group's committed offsets are the only position. Everything here runs in the caller's thread.
 """
 
 import json
@@ -10,7 +10,8 @@ import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,16 +19,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_bridge.control import ControlDirectory, Request
-from spark_bridge.errors import OptionError
-from spark_bridge.kept_sources import read_task
-from spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
-from spark_bridge.options import BridgeOptions, SourceOptions
-from spark_bridge.planner import Planner
-from spark_bridge.registration import check_session, choose_python
-from spark_bridge.source import RangesPartition, spark_schema, start_planner
-from spark_bridge.sources.registry import parse_for_source
-from spark_bridge.splitting import input_partitions
+from rallypoint.spark_bridge.control import ControlDirectory, Request
+from rallypoint.spark_bridge.errors import OptionError
+from rallypoint.spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
+from rallypoint.spark_bridge.options import BridgeOptions
+from rallypoint.spark_bridge.planner import Planner
+from rallypoint.spark_bridge.planning_process import start_planner
+from rallypoint.spark_bridge.redaction import hide_secrets
+from rallypoint.spark_bridge.registration import choose_python
+from rallypoint.spark_bridge.source import RangesPartition, spark_schema
+from rallypoint.spark_bridge.source_options import SourceOptions
+from rallypoint.spark_bridge.source_pool import read_task
+from rallypoint.spark_bridge.sources.registry import parse_for_source
+from rallypoint.spark_bridge.spark_connect import refuse_connect
+from rallypoint.spark_bridge.splitting import input_partitions
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -43,16 +48,17 @@ READ_COMMITTED = {"kafka.isolation.level": "read_committed"}
 class BatchLoop:
     """Reads what the group assigns to this driver, batch by batch, and calls `write(frame, batch_id)` with each.
 
-    `options` are those of `format("rallypoint")`, as text. A batch is committed when `write` has returned, before the
-    next one is planned; partitions are handed over in between. Where `write` raises, nothing is committed, and whoever
-    reads next begins with the same records. `batch_id` counts from 0 in each run.
+    A batch is committed when `write` has returned, before the next one is planned. Partitions are handed over in
+    between. If `write` raises, nothing is committed, and the next reader starts with the same records.
 
-    `reader`: `spark` is Spark's own Kafka source (its connector must be on the class path), for the source `kafka`;
-    `bridge` is the source of the bridge, for every source. None takes the former for `kafka` and the latter otherwise.
-    `reader_options`: for Spark's source where its options are spelled otherwise than librdkafka's, as with SASL.
-    `interval_ms`: the pause where there is nothing to read.
+    `options`: those of `format("rallypoint")`, as text.
+    `write`: called with each batch; `batch_id` counts from 0 in each run.
+    `reader`: `spark` reads with Spark's own Kafka source, whose connector must be on the class path; it is the default
+    for the source `kafka`. `bridge` reads with the bridge's source, the default for all others.
+    `reader_options`: for Spark's Kafka source, if its options differ from librdkafka's, as with SASL.
+    `interval_ms`: the pause if there is nothing to read.
 
-    Raises OptionError for options that are missing, unknown or wrong.
+    Raises OptionError for options that are missing, unknown or invalid.
     """
 
     def __init__(
@@ -65,7 +71,7 @@ class BatchLoop:
         reader_options: Mapping[str, str] | None = None,
         interval_ms: int = 1_000,
     ) -> None:
-        check_session(spark)
+        refuse_connect(spark, "BatchLoop")
         if interval_ms < 1:
             raise ValueError(f"interval_ms: {interval_ms} must be at least 1")
         self._spark = spark
@@ -73,14 +79,19 @@ class BatchLoop:
         self._write = write
         self._interval_seconds = interval_ms / 1000
         self._frame_of = self._choose_reader(reader, dict(reader_options or {}))
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._running: tuple[ControlDirectory, str] | None = None
+        """The control directory and the reader id of the current run."""
+        # `stop` may interrupt the running thread between any two of its steps, so neither may block it.
+        self._lock = threading.RLock()
+        self._wake: SimpleQueue[None] = SimpleQueue()
 
     def run(self, *, available_now: bool = False) -> bool:
         """Read until `stop`, or with `available_now` until everything is read that was there at the beginning.
 
-        True: everything that was written is committed. False: the last batch could not be, for want of a coordinator
-        or since its partitions were lost; it will be read again. What `write`, the source or the member raises ends the
-        run; the member leaves the group then, as it always does at the end.
+        Returns True if everything that was written is committed. Returns False if the last batch could not be
+        committed, because no coordinator answered or its partitions were lost; it will be read again. An error of
+        `write`, the source or the member ends the run. The member always leaves the group at the end.
         """
         control = ControlDirectory.create()
         try:
@@ -88,26 +99,42 @@ class BatchLoop:
             try:
                 return self._run(planner, control, available_now)
             finally:
+                with self._lock:
+                    self._running = None
                 planner.close()
         finally:
             control.remove()
 
     def stop(self) -> None:
-        """End the run in good order once the batch in hand is written: commit it, leave. From any thread, or from a
-        signal's handler. A loop that was stopped stays so.
+        """End the run gracefully: finish and commit the current batch, leave the group.
+
+        A run that waits for partitions ends at once. May be called from any thread and in a signal handler. A stopped
+        loop cannot run again.
         """
-        self._stopping.set()
+        with self._lock:
+            if not self._stopping:
+                self._stopping = True
+                self._ask()
+        self._wake.put(None)
+
+    def _ask(self) -> None:
+        """Leave the reader the request to stop, if there is one."""
+        if self._running is not None:
+            control, reader_id = self._running
+            control.ask(reader_id, Request("stop"))
 
     def _run(self, planner: Planner, control: ControlDirectory, available_now: bool) -> bool:
         reader_id = planner.report()["rallypoint"]["reader_id"]
+        with self._lock:
+            self._running = control, reader_id
+            if self._stopping:
+                self._ask()
         if available_now:
             planner.prepare_available_now()
         most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
         start: Mapping[str, Any] = INITIAL
         batch_id = 0
         while True:
-            if self._stopping.is_set():
-                control.ask(reader_id, Request("stop"))
             end = planner.latest_offset(start, most, least)
             if (answer := control.answer(reader_id)) is not None:
                 if not answer.committed:
@@ -118,9 +145,10 @@ class BatchLoop:
                 self._write(self._frame_of(ranges), batch_id)
                 start, batch_id = end, batch_id + 1
             elif available_now:
-                self._stopping.set()
+                self.stop()
             else:
-                self._stopping.wait(self._interval_seconds)
+                with suppress(Empty):
+                    self._wake.get(timeout=self._interval_seconds)
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
@@ -139,6 +167,7 @@ class BatchLoop:
             raise OptionError("reader", f"spark or bridge, not {reader!r}")
         if source.name != "kafka":
             raise OptionError("reader", f"Spark has no reader of its own for the source {source.name!r}")
+        hide_secrets(self._spark.conf)
         given = {name: value for name, value in source.own.items() if name.startswith("kafka.")}
         flags = {
             "includeHeaders": str(source.include_headers).lower(),
@@ -160,9 +189,9 @@ def run_batches(
     reader_options: Mapping[str, str] | None = None,
     interval_ms: int = 1_000,
 ) -> bool:
-    """Make a `BatchLoop` and run it until SIGTERM, which ends it in good order; a second one ends it at once.
+    """Run a `BatchLoop` until SIGTERM, which ends it gracefully; a second SIGTERM ends it at once.
 
-    Signals are heard in the main thread alone. Without one it ends as `BatchLoop.run` does.
+    Only the main thread handles signals. See `BatchLoop` for the parameters and `BatchLoop.run` for the result.
     """
     loop = BatchLoop(spark, options, write, reader=reader, reader_options=reader_options, interval_ms=interval_ms)
     with stopped_by_sigterm(loop):
@@ -171,7 +200,7 @@ def run_batches(
 
 @contextmanager
 def stopped_by_sigterm(loop: BatchLoop) -> Iterator[None]:
-    """Turn the first SIGTERM into `stop`; afterwards everything is as it was."""
+    """Turn the first SIGTERM into `stop`, and restore the previous handler at the end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -188,7 +217,7 @@ def stopped_by_sigterm(loop: BatchLoop) -> Iterator[None]:
 
 
 def kafka_ranges(ranges: Sequence[Range]) -> dict[str, str]:
-    """Exact ranges in the words of Spark's Kafka source. One range a partition."""
+    """Exact ranges as options of Spark's Kafka source. One range for each partition."""
     assign: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -200,8 +229,9 @@ def kafka_ranges(ranges: Sequence[Range]) -> dict[str, str]:
 
 
 def ranges_source(options: BridgeOptions, parallelism: int) -> type["RangesDataSource"]:
-    """The class to register: it is pickled whole, because it is made here, and so are the source's options. No token
-    and no coordinator is among them.
+    """The class to register. A class made in a function is pickled by value, with the source's options.
+
+    These contain no token and no coordinator.
     """
 
     class RegisteredRanges(RangesDataSource):

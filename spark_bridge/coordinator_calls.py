@@ -1,67 +1,82 @@
-"""Single requests to the coordinator, by whoever is no member of the group: synchronous, and not repeated."""
+"""Single calls to the service by code that is no member of the group. They block, and are not repeated."""
 
-import json
-from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from collections.abc import Iterable
+from typing import TypeVar
 
-from spark_bridge.errors import BridgeError
+from pydantic import BaseModel
 
-REQUEST_SECONDS = 5.0
-REDIRECTS_MAX = 3
+from rallypoint.member.core.outcomes import Answered, Refused, Unreachable
+from rallypoint.member.loop_thread import run_in_thread
+from rallypoint.member.single_calls import call_once, sentence_of
+from rallypoint.member.tokens import Token
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.spark_bridge.errors import BridgeError
+from rallypoint.spark_bridge.member_options import member_options
+
+REQUEST_TIMEOUT_MS = 5_000
+"""For each node that is asked."""
+
+A = TypeVar("A", bound=BaseModel)
 
 
 class NotAnswered(BridgeError):  # noqa: N818
-    """The service did not do what it was asked. `final`: it never will, for want of a right or because it disagrees."""
+    """The service did not execute the call. `final`: repeating it is useless, as it is forbidden or invalid."""
 
     def __init__(self, detail: str, *, final: bool) -> None:
         self.final = final
         super().__init__(detail)
 
 
+def coordinators_for(coordinator: str, group: str, token: str | None) -> "Coordinators":
+    """The nodes at `coordinator`, one URL or several separated by commas, for calls about a group.
+
+    Raises OptionError, as a member of the group would, if one of the parameters cannot be used.
+    """
+    urls = tuple(url.strip() for url in coordinator.split(",") if url.strip())
+    member_options({"coordinator": urls, "group_id": group, "token": token, "topics_pattern": ".*"})
+    return Coordinators(urls, token)
+
+
 class Coordinators:
-    """The nodes of a service, asked in turn until one answers."""
+    """The nodes of a service, tried one after another until one answers. Thread-safe; works inside an event loop.
 
-    def __init__(self, urls: tuple[str, ...], token: str | None) -> None:
+    Each method raises `NotAnswered` with the last node's error, or with the reason why no request could be made.
+    """
+
+    def __init__(self, urls: tuple[str, ...], token: Token | None) -> None:
         self._urls = urls
-        self._headers = {"Content-Type": "application/json"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._token = token
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON of the answer. `path` begins with a slash. Raises `NotAnswered`, with what the last node said."""
-        failure = NotAnswered("no coordinator is named", final=True)
-        data = None if body is None else json.dumps(body).encode()
-        for base in self._urls:
-            try:
-                return json.loads(self._ask(method, base.rstrip("/") + path, data))
-            except NotAnswered as error:
-                failure = error
-            except ValueError:
-                failure = NotAnswered(f"{base}: the answer is not JSON", final=False)
-        raise failure
+    def fetch(self, group_id: str, topics: Iterable[str] = ()) -> m.FetchAnswer:
+        """The group's committed offsets, of these topics or of all."""
+        return self._ask(ops.FETCH, m.FetchRequest(topics=tuple(topics)), m.FetchAnswer, group_id=group_id)
 
-    def _ask(self, method: str, url: str, data: bytes | None) -> bytes:
-        for _ in range(REDIRECTS_MAX + 1):
-            try:
-                with urlopen(Request(url, data, self._headers, method=method), timeout=REQUEST_SECONDS) as answer:
-                    text: bytes = answer.read()
-                    return text
-            except HTTPError as error:
-                with error:
-                    target = error.headers.get("Location")
-                    if error.code != 421 or target is None or urlsplit(target).scheme != urlsplit(url).scheme:
-                        raise NotAnswered(f"{url}: {_detail(error)}", final=400 <= error.code < 500) from error
-                    url = target
-            except (URLError, TimeoutError, OSError) as error:
-                raise NotAnswered(f"{url}: {error}", final=False) from error
-        raise NotAnswered(f"{url}: nodes point at each other", final=False)
+    def commit(self, group_id: str, body: m.CommitRequest) -> m.CommitAnswer:
+        """Commit; the answer says for each partition whether it is accepted."""
+        return self._ask(ops.COMMIT, body, m.CommitAnswer, group_id=group_id)
 
+    def put_topic(self, topic: str, body: m.PutTopicRequest) -> None:
+        """Report to the topic registry."""
+        self._ask(ops.PUT_TOPIC, body, m.Topic, topic=topic)
 
-def _detail(error: HTTPError) -> str:
-    """The sentence of a problem document, or the bare status where the answer is none."""
-    try:
-        return f"HTTP {error.code}: {json.loads(error.read())['detail']}"
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP {error.code}"
+    def _ask(
+        self, operation: ops.Operation, body: BaseModel, answer: type[A], *, group_id: str = "", topic: str = ""
+    ) -> A:
+        outcome = run_in_thread(
+            lambda: call_once(
+                self._urls,
+                operation,
+                body,
+                timeout_ms=REQUEST_TIMEOUT_MS,
+                group_id=group_id,
+                topic=topic,
+                token=self._token,
+            )
+        )
+        if isinstance(outcome, Answered):
+            assert isinstance(outcome.answer, answer)
+            return outcome.answer
+        assert isinstance(outcome, Refused | Unreachable), "none of these operations waits"
+        final = isinstance(outcome, Refused) and 400 <= outcome.problem.status < 500 and not outcome.problem.retriable
+        raise NotAnswered(sentence_of(outcome), final=final)

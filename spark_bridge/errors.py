@@ -1,21 +1,24 @@
-"""Everything the bridge raises. What ends a query is a sentence that says what to do about it.
+"""Everything the bridge raises. An error that ends a query says what to do about it.
 
 BridgeError
-  OptionError          an option is missing, unknown or wrong; the sentence begins with its name
-  RegistrationError    Spark cannot run the bridge's Python processes as it is started now
+  OptionError          an option is missing, unknown or invalid; the message begins with its name
+    SchemaRefused      the user has given a schema, and the source's is fixed
+  RegistrationError    Spark cannot run the bridge's Python processes as it is started now, or is Spark Connect
   SourceError          a source cannot be found, reached or read
     DataLost           records between two positions are gone, and `failOnDataLoss` is true
   QueryRefused         the query does something that a shared group cannot keep right
-  QueryFenced          a newer query goes on with this one's checkpoint
-  NotAssigned          the group gave this member no assignment in time (only where waiting on is no choice)
-  StopTimeout          `stop(query)` saw no further call of Spark in time
+  QueryFenced          a newer query uses this one's checkpoint
+  NotAssigned          the group gave this member no assignment in time (only if the query cannot wait longer)
+  StopTimeout          Spark did not ask for new data while `stop(query)` waited
 
 Errors of the coordinator and of the member keep their own types, see `member.errors`.
 """
 
+import pickle
+
 
 class BridgeError(Exception):
-    """The text is one sentence for whoever runs the query."""
+    """The message is one sentence for the person who runs the query."""
 
 
 class OptionError(BridgeError, ValueError):
@@ -29,8 +32,15 @@ class OptionError(BridgeError, ValueError):
         return OptionError, (self.option, str(self).removeprefix(f"option {self.option}: "))
 
 
+class SchemaRefused(OptionError, pickle.PickleError):  # noqa: N818
+    """Raised when Spark pickles the source: nothing earlier shows that the user has given a schema.
+
+    PySpark passes only a PickleError on there.
+    """
+
+
 class RegistrationError(BridgeError, RuntimeError):
-    """Raised by `register`, before any query is built."""
+    """Raised by `register`, or by another function that is called first."""
 
 
 class SourceError(BridgeError):
@@ -38,15 +48,15 @@ class SourceError(BridgeError):
 
 
 class DataLost(SourceError):  # noqa: N818
-    """What was to be read next does not exist any more, or never did."""
+    """The records to read next no longer exist, or never did."""
 
 
 class QueryRefused(BridgeError):  # noqa: N818
-    """The query goes on only if it, or an option, is changed."""
+    """The query runs only after it, or an option, is changed."""
 
 
 class QueryFenced(BridgeError):  # noqa: N818
-    """Two drivers run on one checkpoint, and this is the older one. Start no other on it, and this one may go on."""
+    """Two drivers use one checkpoint, and this is the older one. It can run again once the other has ended."""
 
 
 class NotAssigned(BridgeError, TimeoutError):  # noqa: N818
@@ -54,4 +64,4 @@ class NotAssigned(BridgeError, TimeoutError):  # noqa: N818
 
 
 class StopTimeout(BridgeError, TimeoutError):  # noqa: N818
-    """The query still runs; call `stop` again or stop it bare."""
+    """The query still runs. Call `stop` again, or `query.stop()`."""

@@ -1,4 +1,4 @@
-"""Keys to partitions, many at once: the rule of `assignors.partitioners` on Arrow arrays. Knows no Spark.
+"""Keys to partitions, many at once: the rule of `assignors.placement.partitioners` on Arrow arrays. Knows no Spark.
 
 The rule reads a key in words of four bytes. Here the loop is over the place of the word, and each step mixes that word
 of all keys that are long enough; the keys stand sorted by length, so those are a run.
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from assignors.partitioners import partition_for_key
+from rallypoint.assignors.placement.partitioners import partition_for_key
 
 WORDS_MAX = 256
 """Keys with more words than this are hashed one by one: long runs of short steps would cost more."""
@@ -24,7 +24,7 @@ def partitions_of(keys: pa.Array, partitions: int) -> pa.Array:
     """The partition, in 0..partitions-1, of each key, as int32; null for a key that is null.
 
     `keys`: binary. `partitions` must be at least 1. Cost: O(bytes), in C but for the keys beyond WORDS_MAX.
-    Source: as `assignors.partitioners.partition_for_key`, which says the same of one key.
+    Source: as `assignors.placement.partitioners.partition_for_key`, which says the same of one key.
     """
     keys = keys.cast(pa.large_binary())
     _, offset_buffer, data_buffer = keys.buffers()

@@ -1,53 +1,32 @@
-"""What goes on besides reading: each query looks which topics match, the group's leader also whether one has grown, and
-tells the service where they end.
+"""Background work of a query: the group's leader reports end offsets, and each member looks for missing topics.
 
-A thread of its own, since both must go on while a batch runs for minutes. The service's registry of topics is only
-told; the partition counts that the assignor uses come from the source itself. Nothing here is needed to read
-correctly: what fails is logged and tried again at the next turn.
+The reports let the service compute lag. The work runs in its own thread, because a batch can run for minutes. The
+service's topic registry only receives reports; the partition counts for the assignor come from the source. Nothing here
+is needed to read correctly, so a failure is logged and tried again at the next run. The member itself checks whether a
+topic has grown or another one matches.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
-from urllib.parse import quote
 
-from member.errors import MemberError
-from spark_bridge.coordinator_calls import Coordinators, NotAnswered
-from spark_bridge.errors import SourceError
-from spark_bridge.membership import Membership
-from spark_bridge.options import BridgeOptions
-from spark_bridge.sources.contract import Source
-from spark_bridge.subscription import Subscription
+from rallypoint.member.errors import MemberError
+from rallypoint.spark_bridge.coordinator_calls import NotAnswered
+from rallypoint.spark_bridge.errors import SourceError
+from rallypoint.spark_bridge.membership import Membership
+from rallypoint.spark_bridge.options import BridgeOptions
+from rallypoint.spark_bridge.periodic_thread import PeriodicThread
+from rallypoint.spark_bridge.sources.contract import Source
+from rallypoint.spark_bridge.subscription import Subscription
+from rallypoint.spark_bridge.topic_ends import Registry, TopicEnds
 
 log = logging.getLogger("rallypoint.spark")
 
-TURN_SECONDS = 1.0
-
-
-class Registry(Protocol):
-    """Takes what is known of a topic."""
-
-    def put(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
-        """Store it. Raises `NotAnswered`."""
-
-
-class HttpRegistry:
-    """`PUT /v1/topics/{topic}`."""
-
-    def __init__(self, coordinators: Coordinators) -> None:
-        self._coordinators = coordinators
-
-    def put(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
-        """Report a topic. Raises `NotAnswered`."""
-        ends = {str(partition): offset for partition, offset in sorted(end_offsets.items())}
-        body = {"partitions": partitions, "end_offsets": ends}
-        self._coordinators.ask("PUT", f"/v1/topics/{quote(topic, safe='')}", body)
+INTERVAL_SECONDS = 1.0
 
 
 class LeaderDuties:
-    """Runs from `start` to `stop`. Only what any member does for itself is done while this one does not lead."""
+    """Runs from `start` to `stop`. A member that does not lead only looks for missing topics."""
 
     def __init__(
         self,
@@ -60,83 +39,55 @@ class LeaderDuties:
     ) -> None:
         self._options = options
         self._source = source
-        self._registry = registry
+        self._ends = TopicEnds(registry, f"group {options.group_id}")
         self._subscription = subscription
         self._now_ms = now_ms
-        self._reporting = options.report_end_offsets
-        self._watched = frozenset(subscription.topics)
-        self._assigned_counts: dict[str, int] | None = None
-        self._checked_at_ms = self._reported_at_ms = now_ms()
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._reported_at_ms = self._looked_at_ms = now_ms()
+        self._thread: PeriodicThread | None = None
 
-    def partition_counts(self, topics: frozenset[str]) -> dict[str, int]:
-        """What the assignor of this member works with when it leads; remembered, to notice growth later."""
-        counts = self._source.partitions(sorted(topics))
-        self._watched, self._assigned_counts = topics, counts
-        return counts
-
-    def introduce(self) -> None:
-        """Report the topics before joining, so that their first registration changes nothing for a running group."""
-        self._report(self._source.partitions(self._subscription.topics))
+    def register_topics(self) -> None:
+        """Report the topics before joining, so that their first registration does not rebalance a running group."""
+        try:
+            self._report(self._source.partitions(self._subscription.topics))
+        except NotAnswered as error:
+            log.warning(
+                "group %s: the topics could not be registered before joining: %s", self._options.group_id, error
+            )
 
     def start(self, membership: Membership) -> None:
-        """Take turns in a thread of its own until `stop`."""
-        self._thread = threading.Thread(target=self._run, args=(membership,), name="rallypoint-leader", daemon=True)
+        """Run periodically in a thread until `stop`."""
+        about = f"group {self._options.group_id}: the leader's duties"
+        self._thread = PeriodicThread("rallypoint-leader", lambda: self._run(membership), INTERVAL_SECONDS, about=about)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; a request in flight is not waited for."""
-        self._ended.set()
+        """End the thread without waiting for a request in flight."""
+        if self._thread is not None:
+            self._thread.end(0, final_run=False)
 
-    def take_turn(self, membership: Membership) -> None:
-        """Do what is due. Raises SourceError, MemberError."""
+    def run_once(self, membership: Membership) -> None:
+        """Do what is due. Raises SourceError, MemberError, NotAnswered."""
         present = membership.present
         leads = present is not None and present.leader
         now = self._now_ms()
-        if now - self._checked_at_ms >= self._options.partition_check_interval_ms:
-            self._checked_at_ms = now
-            if self._subscription.refresh():
-                membership.subscribe(self._subscription.topics)
-            elif leads:
-                self._check_growth(membership)
-        if leads and self._reporting and now - self._reported_at_ms >= self._options.report_interval_ms:
+        # As often as for growth.
+        if self._subscription.missing and now - self._looked_at_ms >= self._options.partition_check_interval_ms:
+            self._looked_at_ms = now
+            self._subscription.look_for_missing()
+        if leads and now - self._reported_at_ms >= self._options.report_interval_ms:
             self._reported_at_ms = now
             self._report(self._source.partitions(self._subscription.topics))
 
-    def _run(self, membership: Membership) -> None:
-        while not self._ended.wait(TURN_SECONDS):
-            try:
-                self.take_turn(membership)
-            except (SourceError, MemberError) as error:
-                log.warning("group %s: the leader's turn failed: %s", self._options.group_id, error)
-
-    def _check_growth(self, membership: Membership) -> None:
-        assigned = self._assigned_counts
-        counts = self._source.partitions(sorted(self._watched))
-        self._assigned_counts = counts
-        if assigned is None or assigned == counts:
-            return
-        changes = [
-            f"{topic} from {assigned.get(topic, 0)} to {counts.get(topic, 0)}"
-            for topic in sorted(self._watched)
-            if assigned.get(topic, 0) != counts.get(topic, 0)
-        ]
-        membership.request_rejoin(f"the number of partitions changed: {', '.join(changes)}")
+    def _run(self, membership: Membership) -> bool:
+        try:
+            self.run_once(membership)
+        except (SourceError, MemberError, NotAnswered) as error:
+            log.warning("group %s: the leader's duties failed: %s", self._options.group_id, error)
+        return True
 
     def _report(self, counts: Mapping[str, int]) -> None:
+        if not self._options.report_end_offsets:
+            return
         for topic, count in counts.items():
             ends = self._source.latest([(topic, partition) for partition in range(count)])
-            if not self._reporting:
-                return
-            try:
-                self._registry.put(topic, count, {partition: offset for (_, partition), offset in ends.items()})
-            except NotAnswered as error:
-                self._reporting = not error.final
-                log.warning(
-                    "group %s: the coordinator does not take where %s ends, so lag is unknown there%s: %s",
-                    self._options.group_id,
-                    topic,
-                    "; it is not tried again" if error.final else "",
-                    error,
-                )
+            self._ends.tell(topic, count, {partition: offset for (_, partition), offset in ends.items()})

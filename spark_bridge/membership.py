@@ -1,31 +1,38 @@
-"""One streaming query's place in its group: what it may plan, and when it has given up what the group wants back.
+"""One streaming query's membership in its group: what it may plan, and when it gives up revoked partitions.
 
-The member lives in threads of its own and keeps the session alive while Spark runs a batch. Its `on_revoked` waits
-here, at a gate, until the planner has committed the end of the batch in flight and opens it with `acknowledge`; then
-the member joins again. That only happens inside `latestOffset`, the one moment at which Spark is known to have
+The member runs in its own threads and keeps the session alive while Spark runs a batch. Its `on_revoked` callback waits
+here, at a gate, until the planner has committed the end of the batch in flight and opens the gate with `acknowledge`.
+Then the member joins again. This happens only inside `latestOffset`, the one moment at which Spark is known to have
 completed what was planned.
 
-A cooperative member is asked for the part that others are to have, and keeps the rest:
+The group revokes a part of a cooperative member's partitions, and the member keeps the rest:
 
     batch N runs │ latestOffset(N+1): commit end of N → acknowledge the part → plan the rest
     ─────────────┼──────────────────────────────────────────────────────────────────────────
     member:      on_revoked waits at the gate ......... joins ... syncs ... assigned
 
-An eager one is asked for everything, and the planner waits for the new assignment before it plans. Nothing here decides
-what is read or committed.
+It revokes all partitions of an eager member, and the planner waits for the new assignment before it plans. Nothing here
+decides what is read or committed.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from member import Assignment
-from member.errors import CommitFailed, CoordinatorUnavailable, IllegalGeneration, RebalanceInProgress, UnknownMember
-from protocol.messages import CommittedOffset, OffsetCommit
-from spark_bridge.offsets import CommitNote, TopicPartition
-from spark_bridge.plan import Committed, Verdict
+from rallypoint import Assignment
+from rallypoint.member.errors import (
+    CommitFailed,
+    CoordinatorUnavailable,
+    IllegalGeneration,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from rallypoint.protocol.messages import CommittedOffset, OffsetCommit
+from rallypoint.spark_bridge.background_calls import BackgroundCalls
+from rallypoint.spark_bridge.offsets import CommitNote, TopicPartition
+from rallypoint.spark_bridge.plan import CommitOutcome, Committed
 
 POLL_MS = 200
 """How long one wait for an assignment lasts before `interrupted` is asked again, and whether the member has failed."""
@@ -36,7 +43,7 @@ class Member(Protocol):
 
     @property
     def assignment(self) -> Assignment | None:
-        """All that is held, also what is being given up; None while there is nothing."""
+        """All partitions that the member owns, including those being revoked; None while there is no assignment."""
 
     @property
     def error(self) -> Exception | None:
@@ -50,12 +57,6 @@ class Member(Protocol):
 
     def committed(self) -> Mapping[TopicPartition, CommittedOffset]:
         """All committed offsets of the group."""
-
-    def request_rejoin(self, reason: str) -> None:
-        """Start a rebalance."""
-
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Change the subscription, and join again."""
 
     def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
         """Leave the group and stop; `stay` keeps the place for a restart of a static member."""
@@ -92,11 +93,12 @@ class Membership:
         self._changed = threading.Condition()
         self._at_gate: frozenset[TopicPartition] | None = None
         self._given_up: frozenset[TopicPartition] = frozenset()
-        """Behind the open gate, from the acknowledgement until the member's next callback: by then it has let go."""
+        """What was acknowledged and the member has yet to give up: until its next callback."""
         self._refused: Assignment | None = None
-        """Under which a commit was refused: the member will hear of it, and then have another one or none."""
+        """The assignment under which a commit was refused. The member will learn of it and get another one, or none."""
         self._leaving = False
         self._started: Member | None = None
+        self._calls = BackgroundCalls()
 
     def start(self, group_instance_id: str | None = None) -> None:
         """Join the group in the background; with a name, as a static member."""
@@ -104,34 +106,41 @@ class Membership:
         self._started = self._connect(self, group_instance_id)
         self._started.start()
 
+    def use_blocking_calls(self) -> None:
+        """Wait for each call from now on, even if the previous one was not answered."""
+        self._calls.blocking = True
+
     @property
     def revocation(self) -> frozenset[TopicPartition] | None:
-        """What the group wants back and `acknowledge` would give up; None where it wants nothing."""
+        """The revoked partitions that `acknowledge` would give up; None if nothing is revoked."""
         with self._changed:
             return self._at_gate
 
     @property
     def present(self) -> Assignment | None:
-        """What is held at this moment, also what the group wants back; None while there is nothing, or where all of it
-        was acknowledged. It may be an assignment of no partitions.
+        """What is owned at this moment, including what is being revoked. It may be an assignment without partitions.
+
+        None while there is no assignment, or once all of it was acknowledged.
         """
-        held = self._member.assignment
+        owned = self._member.assignment
         with self._changed:
             given_up = self._given_up
-        if held is None or not given_up:
-            return held
-        left = held.partitions - given_up
-        return replace(held, partitions=left) if left else None
+        if owned is None or not given_up:
+            return owned
+        left = owned.partitions - given_up
+        return replace(owned, partitions=left) if left else None
 
     def assignment(
         self, wait_ms: int, *, newer_than: int = -1, interrupted: Callable[[], bool] = lambda: False
     ) -> Assignment | None:
-        """The assignment to plan under, of a generation above `newer_than`, waiting up to `wait_ms` for one; None if
-        there is still none.
+        """Wait for the assignment to plan under; None if there is none in time.
 
-        What was acknowledged is never in it. One under which a commit was refused is not returned before the wait is
-        over without another. Raises what made the member stop for good. `interrupted` is asked five times a second and
-        ends the wait.
+        `wait_ms`: how long to wait.
+        `newer_than`: only a later generation counts.
+        `interrupted`: polled five times a second; ends the wait.
+
+        Acknowledged partitions are never part of it. An assignment under which a commit was refused is ignored while
+        the wait lasts. Raises whatever made the member stop for good.
         """
         deadline = time.monotonic() + wait_ms / 1000
         while not interrupted():
@@ -150,59 +159,52 @@ class Membership:
         return None
 
     def acknowledge(self) -> None:
-        """Open the gate: what the group wants back is given up, its completed end is committed. Without a revocation
-        it does nothing.
+        """Open the gate: give up the revoked partitions, whose completed ends are committed.
+
+        Does nothing without a revocation.
         """
         with self._changed:
             if self._at_gate is not None:
                 self._pass()
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> Verdict:
-        """Store offsets under the assignment they were planned in, not one the member has moved on to.
+    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> CommitOutcome:
+        """Store offsets under the assignment they were planned in, not a later one.
 
-        LOST: some of it is no longer this member's. LATER: nobody took it now, and the assignment may well be held
-        still; it may have been stored all the same. Raises CommitFailed where a partition is refused for good.
+        While no coordinator answers, only the first commit is waited for; see `background_calls`. Raises CommitFailed
+        if a partition is refused for good.
         """
         if not offsets:
-            return Verdict.STORED
+            return CommitOutcome.STORED
         wanted = {
             tp: OffsetCommit(offset=one.offset, metadata="" if one.note is None else one.note.to_text())
             for tp, one in offsets.items()
         }
         try:
-            self._member.commit(wanted, generation_id=assignment.generation_id)
+            self._calls.ask(lambda: self._member.commit(wanted, generation_id=assignment.generation_id))
         except CoordinatorUnavailable:
-            return Verdict.LATER
+            return CommitOutcome.LATER
         except RebalanceInProgress:
             # An eager member has joined again by then; a cooperative one owns what it owned.
-            return Verdict.LATER if self._cooperative else self._lost(assignment)
+            return CommitOutcome.LATER if self._cooperative else self._lost(assignment)
         except (IllegalGeneration, UnknownMember):
             return self._lost(assignment)
         except CommitFailed as error:
             if error.retriable:
-                return Verdict.LATER
+                return CommitOutcome.LATER
             raise _with_names(error) from error
-        return Verdict.STORED
+        return CommitOutcome.STORED
 
     def committed(self) -> dict[TopicPartition, Committed]:
         """What the group has committed, with the notes of the bridge. Raises CoordinatorUnavailable."""
         return {
             tp: Committed(entry.offset, CommitNote.from_text(entry.metadata))
-            for tp, entry in self._member.committed().items()
+            for tp, entry in self._calls.ask(self._member.committed).items()
         }
-
-    def request_rejoin(self, reason: str) -> None:
-        """Ask the group for a new assignment."""
-        self._member.request_rejoin(reason)
-
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Read other topics from the next assignment on."""
-        self._member.subscribe(topics)
 
     def leave(self, reason: str) -> None:
         """Give everything up **without** committing, and leave. May be called twice.
 
-        A static member does not tell the group, so that it finds its partitions again after a quick restart.
+        A static member does not tell the group, so it keeps its partitions over a quick restart.
         """
         with self._changed:
             self._leaving = True
@@ -230,7 +232,7 @@ class Membership:
                 self._pass()
 
     def on_lost(self, assignment: Assignment) -> None:
-        """All that was held is gone."""
+        """The member has lost all its partitions."""
         with self._changed:
             self._at_gate = None
             self._given_up = frozenset()
@@ -247,9 +249,9 @@ class Membership:
         self._at_gate = None
         self._changed.notify_all()
 
-    def _lost(self, assignment: Assignment) -> Verdict:
+    def _lost(self, assignment: Assignment) -> CommitOutcome:
         self._refused = assignment
-        return Verdict.LOST
+        return CommitOutcome.LOST
 
 
 def _with_names(error: CommitFailed) -> CommitFailed:

@@ -1,21 +1,20 @@
-"""Committed offsets copied to a consumer group of Kafka's own, where existing tools look for lag.
+"""Copies committed offsets to a consumer group of Kafka's own, where existing tools look for lag.
 
-A copy, one way, and never read back. Kafka takes it while it sees no live member in its group. Needs `pip install
-'rallypoint[kafka]'`.
+The copy goes one way and is never read back. Kafka accepts it while its group has no live member. Needs
+`pip install 'rallypoint[kafka]'`.
 """
 
 import logging
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import quote
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spark_bridge.coordinator_calls import Coordinators, NotAnswered
-from spark_bridge.errors import BridgeError
+from rallypoint.spark_bridge.coordinator_calls import NotAnswered, coordinators_for
+from rallypoint.spark_bridge.errors import BridgeError
+from rallypoint.spark_bridge.periodic_thread import PeriodicThread
 
 log = logging.getLogger("rallypoint.spark")
 
@@ -25,23 +24,33 @@ Partition = tuple[str, int]
 
 
 class MirrorFailed(BridgeError):  # noqa: N818
-    """Nothing was copied: one of the two sides did not answer, or Kafka refuses the group as a whole."""
+    """Nothing was copied: the coordinator or Kafka did not answer, or Kafka refuses the whole group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What one copy did. `offsets`: what Kafka took. `refused`: what it did not, with its reason, by partition."""
+    """The result of one copy, by partition.
+
+    `offsets`: what Kafka accepted.
+    `refused`: what it did not, with its reason.
+    """
 
     offsets: Mapping[Partition, int]
     refused: Mapping[Partition, str]
 
 
 class OffsetMirror:
-    """Copies the offsets of `group` at `coordinator` (one URL or several, with commas between) to the group
-    `kafka_group` (the same name if None) at a Kafka cluster.
+    """Copies a group's offsets to a consumer group of a Kafka cluster.
 
-    `copy` does it once. `start` does it in a thread, each `interval_ms`, until `stop`; what fails is logged once, until
-    it works again or fails for another reason. Any process may do this; one is enough.
+    `coordinator`: one URL, or several separated by commas.
+    `group`: the group to copy from.
+    `bootstrap_servers`: the brokers of the Kafka cluster.
+    `kafka_group`: the group to copy to; by default of the same name.
+    `kafka_options`: further options of librdkafka, as for TLS and SASL.
+    `token`: bearer token for the coordinator.
+
+    `copy` copies once. `start` copies in a thread every `interval_ms` until `stop`. It logs a failure once, until a
+    copy works again or fails for another reason. Any process may do this; one is enough.
     """
 
     def __init__(
@@ -54,15 +63,13 @@ class OffsetMirror:
         kafka_options: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> None:
-        """`kafka_options`: further ones of librdkafka, as for TLS and SASL."""
-        urls = tuple(url.strip() for url in coordinator.split(",") if url.strip())
-        self._coordinators = Coordinators(urls, token)
+        """Raises OptionError if `coordinator`, `group` or `token` cannot be used."""
+        self._coordinators = coordinators_for(coordinator, group, token)
         self._group = group
         self._kafka_group = kafka_group or group
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0, **(kafka_options or {})})
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._said: str | None = None
+        self._thread: PeriodicThread | None = None
+        self._last_logged: str | None = None
 
     def copy(self) -> Copied:
         """Copy everything that is committed now. Raises `MirrorFailed`."""
@@ -79,23 +86,22 @@ class OffsetMirror:
         return _sorted_out(committed, answered.topic_partitions)
 
     def start(self, interval_ms: int = 10_000) -> None:
-        """Begin to copy in a thread of its own. ValueError for an interval below 1 ms, RuntimeError where it runs."""
+        """Start copying in a thread. ValueError for an interval below 1 ms, RuntimeError if it is already running."""
         if interval_ms < 1:
             raise ValueError(f"interval_ms: {interval_ms} must be at least 1")
         if self._thread is not None:
             raise RuntimeError("the mirror was started before")
-        self._stopping.clear()
-        self._thread = threading.Thread(
-            target=self._run, args=(interval_ms / 1000,), name="rallypoint-mirror", daemon=True
-        )
+        about = f"group {self._group}: its offsets are mirrored"
+        self._thread = PeriodicThread("rallypoint-mirror", self._copy_and_say, interval_ms / 1000, about=about)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Copy once more, and end the thread. Nothing where it does not run."""
-        if self._thread is not None:
-            self._stopping.set()
-            self._thread.join()
-            self._thread = None
+    def stop(self, timeout_ms: int = 30_000) -> bool:
+        """Copy once more, and end the thread. Returns False if that was not possible in time.
+
+        Does nothing and returns True if it is not running.
+        """
+        thread, self._thread = self._thread, None
+        return thread is None or thread.end(timeout_ms / 1000, final_run=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -104,12 +110,8 @@ class OffsetMirror:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _run(self, interval_seconds: float) -> None:
-        while not self._stopping.wait(interval_seconds):
-            self._copy_and_say()
-        self._copy_and_say()
-
-    def _copy_and_say(self) -> None:
+    def _copy_and_say(self) -> bool:
+        """One run of the thread. It logs a failure."""
         try:
             refused = self.copy().refused
         except MirrorFailed as error:
@@ -117,11 +119,12 @@ class OffsetMirror:
         else:
             names = (f"{topic}-{partition}: {why}" for (topic, partition), why in sorted(refused.items()))
             self._say("; ".join(names) if refused else None)
+        return True
 
     def _say(self, trouble: str | None) -> None:
-        if trouble == self._said:
+        if trouble == self._last_logged:
             return
-        self._said = trouble
+        self._last_logged = trouble
         if trouble is None:
             log.info("group %s: its offsets are mirrored again", self._group)
         else:
@@ -129,18 +132,18 @@ class OffsetMirror:
 
     def _committed(self) -> dict[Partition, int]:
         try:
-            answer = self._coordinators.ask("GET", f"/v1/groups/{quote(self._group, safe='')}/offsets")
+            committed = self._coordinators.fetch(self._group).offsets
         except NotAnswered as error:
             raise MirrorFailed(f"the coordinator does not say what {self._group!r} has committed: {error}") from error
         return {
-            (topic, int(partition)): entry["offset"]
-            for topic, partitions in answer["offsets"].items()
+            (topic, partition): entry.offset
+            for topic, partitions in committed.items()
             for partition, entry in partitions.items()
         }
 
 
 def _sorted_out(wanted: Mapping[Partition, int], answered: list[Any]) -> Copied:
-    """Kafka answers for each partition by itself. One without a word about it was not taken."""
+    """Kafka answers for each partition. A partition without an answer was not accepted."""
     refused = {(one.topic, one.partition): _words(one.error) if one.error is not None else None for one in answered}
     return Copied(
         {tp: offset for tp, offset in wanted.items() if tp in refused and refused[tp] is None},

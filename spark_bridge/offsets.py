@@ -1,15 +1,22 @@
-"""The offset that Spark keeps in its checkpoint, and the note that stands beside each committed offset.
+"""The offset that Spark keeps in its checkpoint, and the note in the metadata of each committed offset.
 
-An offset is a plain dict, for Spark writes it as JSON and compares it **as text**: keys are sorted, and whoever has
-nothing new hands back the very dict it was given.
+An offset is a plain dict. Spark writes it as JSON and compares it **as text**, so keys are sorted, and the planner
+returns the very dict it was given if there is nothing new.
 
-    {"lineage": "9f…", "partitions": {"clicks": {"0": {"end": 42, "epoch": 7}}}, "taken": {"clicks": {"0": 17}},
-     "version": 1}
+    {"group": "clicks-to-lake", "lineage": "9f…", "partitions": {"clicks": {"0": {"end": 42, "epoch": 7}}},
+     "taken": {"clicks": {"0": 17}}, "version": 1}
 
-`partitions` says up to where a batch reads each partition of this query, and in which generation the query took it.
-`taken` holds the starts of the partitions that were taken with this very batch; all others start where the offset
-before ended. So two neighbouring offsets describe a batch completely, and a replay reads exactly the same ranges.
-The initial offset is the empty dict. Nothing here reads a clock, a source or the coordinator.
+`group`: the consumer group; earlier versions did not write it.
+`lineage`: the checkpoint id. The key is part of the stored form.
+`partitions`: up to where a batch reads each partition of this query, and in which generation the query took it.
+`taken`: the starts of the partitions that were taken with this batch; all others start where the previous offset ended.
+`turn`: optional, a nonce that makes the text differ, so that Spark runs a batch without records and asks all sources of
+the query again.
+
+So two neighbouring offsets describe a batch completely, and a replay reads exactly the same ranges. The initial offset
+is the empty dict.
+
+Nothing here reads a clock, a source or the coordinator.
 """
 
 import json
@@ -17,15 +24,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from spark_bridge.errors import BridgeError
+from rallypoint.spark_bridge.errors import BridgeError
+from rallypoint.spark_bridge.json_text import parse_json
 
 TopicPartition = tuple[str, int]
 
 VERSION = 1
-"""Of the form above. A reader refuses a higher one: its writer knew something that must not be ignored."""
+"""The version of the form above. Readers refuse a higher one, whose meaning they do not know."""
 
 INITIAL: dict[str, Any] = {}
-"""What `initialOffset` returns. It is asked for again and again and never logged, so it says nothing."""
+"""What `initialOffset` returns. Spark asks for it repeatedly and never logs it, so it is empty."""
 
 
 class Position(NamedTuple):
@@ -46,11 +54,15 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """The typed form. `lineage` is drawn at the checkpoint's first plan and never changes; empty in the initial one."""
+    """The typed form. `checkpoint_id` is drawn at the checkpoint's first plan and never changes.
 
-    lineage: str = ""
+    The initial offset has an empty one. Its key in the JSON form is `lineage`.
+    """
+
+    checkpoint_id: str = ""
     partitions: Mapping[TopicPartition, Position] = field(default_factory=dict)
     taken: Mapping[TopicPartition, int] = field(default_factory=dict)
+    group: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """What Spark logs: keys in a fixed order at every level."""
@@ -60,11 +72,12 @@ class StreamOffset:
         starts: dict[str, dict[str, int]] = {}
         for (topic, partition), start in sorted(self.taken.items()):
             starts.setdefault(topic, {})[str(partition)] = start
-        return {"lineage": self.lineage, "partitions": positions, "taken": starts, "version": VERSION}
+        of = {"group": self.group} if self.group else {}
+        return {**of, "lineage": self.checkpoint_id, "partitions": positions, "taken": starts, "version": VERSION}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "StreamOffset":
-        """Read what `to_dict` wrote. BridgeError if it is something else: a checkpoint of another source, or newer."""
+        """Read what `to_dict` wrote. BridgeError for anything else: a checkpoint of another source, or a newer one."""
         if not value:
             return cls()
         if value.get("version") != VERSION:
@@ -73,7 +86,7 @@ class StreamOffset:
                 " cannot read; use the version that wrote it, or a new checkpointLocation"
             )
         return cls(
-            lineage=value["lineage"],
+            checkpoint_id=value["lineage"],
             partitions={
                 (topic, int(partition)): Position(entry["end"], entry["epoch"])
                 for topic, entries in value["partitions"].items()
@@ -84,15 +97,21 @@ class StreamOffset:
                 for topic, starts in value["taken"].items()
                 for partition, start in starts.items()
             },
+            group=value.get("group", ""),
         )
+
+
+def with_new_nonce(value: Mapping[str, Any], checkpoint_id: str) -> dict[str, Any]:
+    """The same offset in another text; for the initial one, that of a checkpoint without partitions."""
+    same = dict(value) or StreamOffset(checkpoint_id).to_dict()
+    return dict(sorted({**same, "turn": same.get("turn", 0) + 1}.items()))
 
 
 def ranges_between(start: StreamOffset, end: StreamOffset) -> list[Range]:
     """The ranges of the batch between two neighbouring offsets, in order of topic and partition, none of them empty.
 
-    Pure, so that a replay gives the same answer. Equal offsets make an empty batch: the `taken` of `end` belongs to
-    the batch that led to it. A partition of `end` that neither `start` nor `taken` knows is a BridgeError, for such a
-    pair was never planned.
+    Equal offsets make an empty batch: the `taken` of `end` belongs to the batch that led to it. BridgeError if neither
+    `start` nor `taken` knows a partition of `end`, because such a pair was never planned.
     """
     if start == end:
         return []
@@ -119,28 +138,30 @@ class Run(NamedTuple):
 
 
 NO_RUN = Run(-1, "")
-"""Of notes that were written before runs were noted."""
+"""The run of notes that were written by versions without runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitNote:
-    """The metadata beside a committed offset: who took the partition, and when.
+    """The metadata of a committed offset: which query took the partition, and when.
 
-    `topic_partitions` is the number of partitions the topic had when the group first committed to it: a partition
-    beyond was added later, and starts at its earliest record even where others started at the latest. `run` tells two
-    processes on one checkpoint from each other; whether a position counts does not depend on it.
+    `checkpoint_id`: the checkpoint of that query; stored under the key `lineage`.
+    `epoch`: the generation in which it took the partition.
+    `topic_partitions`: how many partitions the topic had when the group first committed to it. A partition beyond that
+    was added later, and starts at its earliest record even if others started at the latest.
+    `run`: distinguishes two processes on one checkpoint. It does not affect whether a position counts.
     """
 
-    lineage: str
+    checkpoint_id: str
     epoch: int
     topic_partitions: int
     run: Run = NO_RUN
 
     def to_text(self) -> str:
-        """Compact, far below the 4,096 characters that a coordinator takes."""
+        """Compact JSON, far below the 4,096 characters that a coordinator accepts."""
         value: dict[str, Any] = {
             "epoch": self.epoch,
-            "lineage": self.lineage,
+            "lineage": self.checkpoint_id,
             "topic_partitions": self.topic_partitions,
         }
         if self.run != NO_RUN:
@@ -149,17 +170,17 @@ class CommitNote:
 
     @classmethod
     def from_text(cls, text: str) -> "CommitNote | None":
-        """The note, or None where another kind of member, an operator's reset, or nobody wrote the metadata."""
+        """The note, or None if another kind of member, an operator's reset, or nobody wrote the metadata."""
         try:
-            value = json.loads(text)
+            value = parse_json(text)
         except ValueError:
             return None
         if not isinstance(value, dict):
             return None
-        lineage, epoch, count = value.get("lineage"), value.get("epoch"), value.get("topic_partitions")
-        if not isinstance(lineage, str) or not isinstance(epoch, int) or not isinstance(count, int):
+        checkpoint_id, epoch, count = value.get("lineage"), value.get("epoch"), value.get("topic_partitions")
+        if not isinstance(checkpoint_id, str) or not isinstance(epoch, int) or not isinstance(count, int):
             return None
-        return cls(lineage, epoch, count, _run(value.get("run")))
+        return cls(checkpoint_id, epoch, count, _run(value.get("run")))
 
 
 def _run(value: Any) -> Run:

@@ -5,23 +5,28 @@ they mean, is not known here.
 """
 
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TypeVar
-from urllib.parse import urlsplit
 
-from spark_bridge.errors import OptionError
+from rallypoint.spark_bridge.errors import OptionError
 
 T = TypeVar("T")
 
 INT32_MAX = 2**31 - 1
 
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 200
+_SHOWN.maxlong = 40
+_SHOWN.maxlevel = 3
+
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 DEFAULT_SOURCE = "kafka"
-"""The source of a query that names none, as it is for whoever comes from Spark's own."""
+"""The source of a query that names none, as it is for users of Spark's own Kafka source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class OptionText:
             raise OptionError(name, f"is not known to the source {self.values.get('source', DEFAULT_SOURCE)!r}{hint}")
 
     def text(self, name: str) -> str | None:
-        """The value as it is, None where it is not given."""
+        """The value as it is, None if it is not given."""
         value = self.values.get(name.lower())
         if value is not None and not value.strip():
             raise OptionError(name, "is empty")
@@ -74,11 +79,12 @@ class OptionText:
         text = self.text(name)
         if text is None:
             return default
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
-            raise OptionError(name, f"{text!r} is not a whole number from 1 to {most}")
-        return int(text)
+        number = whole_number(text, most)
+        if not number:
+            raise OptionError(name, f"{shown(text)} is not a whole number from 1 to {most}")
+        return number
 
-    def truth(self, name: str, *, default: bool) -> bool:
+    def boolean(self, name: str, *, default: bool) -> bool:
         """`true` or `false`, in any case."""
         return self.choice(name, ("true", "false"), "true" if default else "false") == "true"
 
@@ -88,7 +94,7 @@ class OptionText:
         if text is None:
             return default
         if text.lower() not in words:
-            raise OptionError(name, f"{text!r} is neither {words[0]} nor {words[1]}")
+            raise OptionError(name, f"{shown(text)} is neither {words[0]} nor {words[1]}")
         return text.lower()
 
     def duration_ms(self, name: str, default_ms: int) -> int:
@@ -99,7 +105,7 @@ class OptionText:
         found = re.fullmatch(r"(\d{1,12})\s*([a-z]*)", text.strip().lower(), re.ASCII)
         unit = "" if found is None else found[2] or "ms"
         if found is None or unit not in _UNITS_MS:
-            raise OptionError(name, f"{text!r} is not a time like 500ms, 90s, 15m, 2h or 1d")
+            raise OptionError(name, f"{shown(text)} is not a time like 500ms, 90s, 15m, 2h or 1d")
         return int(found[1]) * _UNITS_MS[unit]
 
     def names(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
@@ -110,17 +116,8 @@ class OptionText:
             return default
         names = tuple(part.strip() for part in text.split(","))
         if not all(names):
-            raise OptionError(name, f"{text!r} has an empty name between its commas")
+            raise OptionError(name, f"{shown(text)} has an empty name between its commas")
         return tuple(dict.fromkeys(names))
-
-    def urls(self, name: str) -> tuple[str, ...]:
-        """HTTP addresses with commas between; required."""
-        urls = self.names(name)
-        for url in urls:
-            parts = urlsplit(url)
-            if parts.scheme not in {"http", "https"} or not parts.hostname:
-                raise OptionError(name, f"{url!r} is not a URL like http://127.0.0.1:8000")
-        return urls
 
     def pattern(self, name: str) -> re.Pattern[str] | None:
         """A regular expression."""
@@ -128,4 +125,18 @@ class OptionText:
         try:
             return None if text is None else re.compile(text)
         except re.error as error:
-            raise OptionError(name, f"{text!r} is no regular expression: {error}") from error
+            raise OptionError(name, f"{shown(text)} is no regular expression: {error}") from error
+
+
+def whole_number(text: str, most: int) -> int | None:
+    """A number from 0 to `most` in plain digits; None for any other text, however long it is."""
+    digits = text.lstrip("0") or text[:1]
+    if not (text.isascii() and text.isdigit()) or len(digits) > len(str(most)):
+        return None
+    number = int(digits)
+    return number if number <= most else None
+
+
+def shown(value: object) -> str:
+    """A value that somebody has given, as Python writes it, cut if it is long or deep."""
+    return _SHOWN.repr(value)

@@ -8,11 +8,23 @@ exists is found out later. Each source checks the options that are its own.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 
-from assignors import registry
-from spark_bridge.errors import OptionError
-from spark_bridge.option_text import DEFAULT_SOURCE, OptionSpec, OptionText
-from spark_bridge.starting import EARLIEST, INT64_MAX, LATEST, STARTING_OPTIONS, StartingOffsets, parse_starting
+from rallypoint import MemberOptions
+from rallypoint.assignors import registry
+from rallypoint.member.tokens import Token, TokenFile
+from rallypoint.spark_bridge.errors import OptionError
+from rallypoint.spark_bridge.member_options import member_options
+from rallypoint.spark_bridge.option_text import DEFAULT_SOURCE, OptionSpec, OptionText
+from rallypoint.spark_bridge.source_options import SourceOptions
+from rallypoint.spark_bridge.starting import (
+    EARLIEST,
+    INT64_MAX,
+    LATEST,
+    STARTING_OPTIONS,
+    StartingOffsets,
+    parse_starting,
+)
 
 __all__ = [
     "BRIDGE_OPTIONS",
@@ -29,6 +41,13 @@ __all__ = [
 
 DEFAULT_ASSIGNORS = ("cooperative-sticky",)
 
+CHECKPOINT_ID_BYTES = 8
+"""How many random bytes a checkpoint id has; its text is twice as long."""
+
+CALLS_IN_A_SESSION = 6
+"""A commit or fetch is given up after this part of the session, so that a query whose coordinator is away reads on with
+what it holds for as long as its session would have lasted."""
+
 BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("coordinator", "URL of a coordinator node; several, with commas between, are asked in turn", "required"),
     OptionSpec("group", "the consumer group; all queries of one group share its partitions", "required"),
@@ -38,11 +57,15 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
         "source", "where records come from: `kafka`, `files`, or the name of an installed plug-in", DEFAULT_SOURCE
     ),
     OptionSpec(
-        "assignor", "assignors the member offers, the preferred first, with commas between", "cooperative-sticky"
+        "assignor",
+        "assignors the member offers, the preferred first, with commas between: names of installed ones, or"
+        " `module:Name` for a class or an instance of your own",
+        "cooperative-sticky",
     ),
     OptionSpec("eager", "give everything up at each rebalance, also with assignors that are all cooperative", "false"),
     OptionSpec("rackId", "where this query runs, for assignors that look at racks", "none"),
     OptionSpec("token", "bearer token for the coordinator; never sent to executors", "none"),
+    OptionSpec("tokenFile", "a file of the driver's machine that holds it, read anew for each connection", "none"),
     OptionSpec("groupInstanceId", "makes the member static: it keeps its partitions over a quick restart", "none"),
     OptionSpec(
         "staticMembership",
@@ -79,6 +102,9 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
         "false",
     ),
     OptionSpec(
+        "allowFileSink", "write with Spark's own file sink, into a folder that no other query writes to", "false"
+    ),
+    OptionSpec(
         "assignmentTimeoutMs",
         "with `availableNow`, how long to wait for partitions before the query fails",
         "360000",
@@ -108,21 +134,6 @@ REFUSED: Mapping[str, str] = {
 """Options of Spark's Kafka source that cannot be had here, and what to do instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """What a source gets: all that an executor needs to read, and nothing about the group.
-
-    `topics` is empty where a pattern is subscribed to. `own` holds the options that the source declares, under their
-    documented names, and those with its prefix under the name as given (Spark's lower case).
-    """
-
-    name: str
-    topics: tuple[str, ...]
-    include_headers: bool = False
-    fail_on_data_loss: bool = True
-    own: Mapping[str, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeOptions:
     """All options of a query, checked. Times in milliseconds. Where `topic_pattern` is given, `topics` is empty."""
@@ -132,9 +143,10 @@ class BridgeOptions:
     source: SourceOptions
     topic_pattern: re.Pattern[str] | None = None
     assignors: tuple[str, ...] = DEFAULT_ASSIGNORS
+    """As they were written: Spark pickles these options, which an instance of a program's own may not stand."""
     eager: bool = False
     rack_id: str | None = None
-    token: str | None = field(default=None, repr=False)
+    token: Token | None = field(default=None, repr=False)
     group_instance_id: str | None = None
     static_membership: bool = False
     client_id: str = "spark"
@@ -148,6 +160,7 @@ class BridgeOptions:
     max_records_per_partition: int | None = None
     parallelism: int | None = None
     allow_stateful: bool = False
+    allow_file_sink: bool = False
     assignment_timeout_ms: int = 360_000
     partition_check_interval_ms: int = 30_000
     report_end_offsets: bool = True
@@ -161,7 +174,36 @@ class BridgeOptions:
     @property
     def cooperative(self) -> bool:
         """Whether the query keeps the rest when it gives up a part: not unless all its assignors do."""
-        return not self.eager and all(registry.find(name).protocol == "cooperative" for name in self.assignors)
+        return not self.eager and all(
+            registry.resolve(_choice(one)).protocol == "cooperative" for one in self.assignors
+        )
+
+    def instance_id(self, checkpoint_id: str) -> str | None:
+        """The name that makes the member static, None for a dynamic one."""
+        return f"{self.client_id}-{checkpoint_id}" if self.static_membership else self.group_instance_id
+
+    def member_options(self, group_instance_id: str | None) -> MemberOptions:
+        """The options of the query's member, under the name that makes it static. Raises OptionError."""
+        return member_options(
+            {
+                "coordinator": self.coordinators,
+                "group_id": self.group_id,
+                "topics": self.topics,
+                "topics_pattern": None if self.topic_pattern is None else self.topic_pattern.pattern,
+                "metadata_max_age_ms": self.partition_check_interval_ms,
+                "client_id": self.client_id,
+                "group_instance_id": group_instance_id,
+                "assignors": tuple(map(_choice, self.assignors)),
+                "eager": not self.cooperative,
+                "session_timeout_ms": self.session_timeout_ms,
+                "rebalance_timeout_ms": self.rebalance_timeout_ms,
+                "token": self.token,
+                "rack_id": self.rack_id,
+                # Heartbeats go on meanwhile, but Spark waits: a part of the session, and the next trigger tries again.
+                "call_timeout_ms": max(self.session_timeout_ms // CALLS_IN_A_SESSION, 1_000),
+            },
+            name_from="clientId" if self.static_membership else "groupInstanceId",
+        )
 
 
 def source_name(raw: Mapping[str, str]) -> str:
@@ -174,7 +216,8 @@ def parse_options(
 ) -> BridgeOptions:
     """Check everything a user wrote. `source_options` and `source_prefix` are what the chosen source declares.
 
-    Errors: OptionError about the first option found wrong; an unknown name is reported before a wrong value.
+    Errors: OptionError about the first option found wrong; an unknown name is reported before a wrong value. What the
+    member would refuse is found, too.
     """
     own_specs = tuple(source_options)
     given = OptionText(raw, (*BRIDGE_OPTIONS, *own_specs))
@@ -183,21 +226,21 @@ def parse_options(
     own = {spec.name: value for spec in own_specs if (value := given.text(spec.name)) is not None}
     if source_prefix is not None:
         own |= {name: value for name, value in given.values.items() if name.startswith(source_prefix)}
-    return BridgeOptions(
-        coordinators=given.urls("coordinator"),
+    options = BridgeOptions(
+        coordinators=given.names("coordinator"),
         group_id=given.required("group"),
         source=SourceOptions(
             name=source_name(raw),
             topics=topics,
-            include_headers=given.truth("includeHeaders", default=False),
-            fail_on_data_loss=given.truth("failOnDataLoss", default=True),
+            include_headers=given.boolean("includeHeaders", default=False),
+            fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
             own=own,
         ),
         topic_pattern=pattern,
         assignors=_assignors(given),
-        eager=given.truth("eager", default=False),
+        eager=given.boolean("eager", default=False),
         rack_id=given.text("rackId"),
-        token=given.text("token"),
+        token=_token(given),
         group_instance_id=given.text("groupInstanceId"),
         static_membership=_static_membership(given),
         client_id=given.text("clientId") or "spark",
@@ -210,12 +253,15 @@ def parse_options(
         min_partitions=given.number("minPartitions", None),
         max_records_per_partition=given.number("maxRecordsPerPartition", None, most=INT64_MAX),
         parallelism=given.number("parallelism", None),
-        allow_stateful=given.truth("allowStateful", default=False),
+        allow_stateful=given.boolean("allowStateful", default=False),
+        allow_file_sink=given.boolean("allowFileSink", default=False),
         assignment_timeout_ms=given.number("assignmentTimeoutMs", 360_000),
         partition_check_interval_ms=given.number("partitionCheckIntervalMs", 30_000),
-        report_end_offsets=given.truth("reportEndOffsets", default=True),
+        report_end_offsets=given.boolean("reportEndOffsets", default=True),
         report_interval_ms=given.number("reportIntervalMs", 10_000),
     )
+    options.member_options(options.instance_id("0" * 2 * CHECKPOINT_ID_BYTES))
+    return options
 
 
 def _subscription(given: OptionText) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
@@ -240,14 +286,39 @@ def _assignors(given: OptionText) -> tuple[str, ...]:
     names = given.names("assignor", DEFAULT_ASSIGNORS)
     for name in names:
         try:
-            registry.find(name)
+            registry.resolve(_choice(name))
         except registry.AssignorError as error:
             raise OptionError("assignor", str(error)) from error
     return names
 
 
+def _choice(name: str) -> registry.Choice:
+    """The name of an installed one, or what stands in a module under `module:Name`: a class, or an instance."""
+    if ":" not in name:
+        return name
+    try:
+        found: registry.Choice = resolve_name(name)
+    except (Exception, SystemExit) as error:  # importing runs somebody else's code, which may fail in any way
+        raise OptionError("assignor", f"{name!r} cannot be imported: {registry.said_by(error)}") from error
+    return found
+
+
+def _token(given: OptionText) -> Token | None:
+    token, path = given.text("token"), given.text("tokenFile")
+    if path is None:
+        return token
+    if token is not None:
+        raise OptionError("tokenFile", "stands beside token; give one of them")
+    file = TokenFile(path)
+    try:
+        file()
+    except (OSError, ValueError) as error:
+        raise OptionError("tokenFile", f"cannot be read: {error}") from error
+    return file
+
+
 def _static_membership(given: OptionText) -> bool:
-    static = given.truth("staticMembership", default=False)
+    static = given.boolean("staticMembership", default=False)
     if static and given.text("groupInstanceId") is not None:
         raise OptionError("staticMembership", "stands beside groupInstanceId; give one of them")
     return static

@@ -1,27 +1,34 @@
-"""A DataFrame by key, as Kafka's producers place records: a column with the partition, and a DataFrame laid out by it.
+"""Partitions a DataFrame by key as Kafka's producers do: a column with the partition, or a repartitioned DataFrame.
 
-So rows stand where their key's records stand in a topic, whoever wrote those: rows of a table with the records of a
-topic, or two DataFrames with each other. The rule itself is in `key_partitions`; no group and no coordinator is asked.
+Rows are then co-partitioned with a topic's records, or two DataFrames with each other. The rule itself is in
+`key_partitions`. No group and no coordinator is involved.
 """
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import IntegerType
 
-from protocol.limits import INT32_MAX
-from spark_bridge.key_partitions import partitions_of
+from rallypoint.protocol.limits import INT32_MAX
+from rallypoint.spark_bridge.key_partitions import partitions_of
+from rallypoint.spark_bridge.pyspark_version import check_pyspark
+
+try:
+    from pyspark.sql.pandas.functions import arrow_udf
+except ImportError:  # before PySpark 4.1
+    check_pyspark()
+    raise
 
 
 def partition_for_key(key: Column | str, partitions: int) -> Column:
-    """The partition, in 0..partitions-1, in which Kafka's producers put a record with this key.
+    """The partition, in 0..partitions-1, into which Kafka's producers put a record with this key.
 
-    `key`: a column, or its name, of strings (hashed as UTF-8) or of bytes (as they are). Other types do not pass
-    Spark's cast to binary, and the query is refused; say how their bytes are made first. A null key has no partition:
-    the answer is null, for a producer would put such a record anywhere.
-    Errors: ValueError unless `partitions` is 1 to 2**31 - 1. Runs as Python on the executors, a batch of rows at a
-    time; they need this package, pyarrow and numpy.
+    `key`: a column, or its name, of strings (hashed as UTF-8) or of bytes (hashed as they are). Spark refuses other
+    types, so convert them first.
+    `partitions`: the topic's number of partitions, 1 to 2**31 - 1; otherwise ValueError.
+
+    A null key has no partition: the result is null, because a producer may put such a record anywhere. Runs as Python
+    on the executors, a batch of rows at a time; they need this package, pyarrow and numpy.
     """
     if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= INT32_MAX:
         raise ValueError(f"partitions: a topic has 1 to {INT32_MAX} of them, not {partitions!r}")
@@ -37,9 +44,9 @@ def partition_for_key(key: Column | str, partitions: int) -> Column:
 
 
 def repartition_by_key(frame: DataFrame, key: Column | str, partitions: int) -> DataFrame:
-    """The same rows in as many Spark partitions as the topic has, each row in that of its key.
+    """The same rows in as many Spark partitions as the topic has, each row in the partition of its key.
 
-    Two DataFrames laid out so for one number of partitions have equal keys in equal places. Rows with a null key go to
-    partition 0, as Spark does it. Arguments and errors as in `partition_for_key`. A shuffle of all rows.
+    Two DataFrames repartitioned to the same number have equal keys in equal partitions. Rows with a null key go to
+    partition 0, as in Spark. Shuffles all rows. `partition_for_key` describes the parameters and errors.
     """
     return frame.repartitionById(partitions, partition_for_key(key, partitions))

@@ -1,13 +1,10 @@
-"""What the driver's main process does: make the data source known, watch its queries, and stop one in good order."""
+"""The driver's main process: registers the data source, listens to its queries, and stops a query gracefully."""
 
 import atexit
-import json
 import logging
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -19,95 +16,86 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from spark_bridge.control import ControlDirectory, Request
-from spark_bridge.errors import RegistrationError, StopTimeout
-from spark_bridge.source import ASYNCHRONOUS, RallypointDataSource
+from rallypoint.spark_bridge.control import ControlDirectory, Request
+from rallypoint.spark_bridge.errors import RegistrationError
+from rallypoint.spark_bridge.option_text import OptionText
+from rallypoint.spark_bridge.progress_reports import Report, reports_in
+from rallypoint.spark_bridge.redaction import hide_secrets
+from rallypoint.spark_bridge.source import ASYNCHRONOUS, RallypointDataSource
+from rallypoint.spark_bridge.stopping import Stop, run_beside
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("rallypoint.spark")
 
-NEEDED = ("pyarrow", "spark_bridge.planner", "spark_bridge.sources.contract")
+NEEDED = ("pyarrow", "rallypoint.spark_bridge.planning_process", "rallypoint.spark_bridge.sources.contract")
 """What the Python that Spark starts must be able to import."""
 
 CHECK_SECONDS = 60.0
-LOOK_SECONDS = 0.1
 
 STATEFUL = (
     "the query keeps state ({operators}), which stays behind when a partition moves to another member of the group, so"
     " its results would be wrong; use a group of its own, or set allowStateful=true if you know that this is right"
 )
 
+FILE_SINK = (
+    "the query writes with Spark's own file sink, whose log counts the batches of one checkpoint: where drivers share a"
+    " folder, batches of all but one are left out, and their records are lost; write by foreachBatch with"
+    " rallypoint.spark.ExactlyOnceFiles, or set allowFileSink=true if no other query writes there"
+)
+
 _control: ControlDirectory | None = None
 """One directory for this process: reader ids are unique, so sessions may share it."""
+
+_usable: set[str] = set()
+"""Python executables that can run the bridge. A check takes as long as starting a query, so each is checked once."""
 
 _watched: set[int] = set()
 """Sessions, by the identity of their Java object, that have the listener."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("rallypoint")` known to a session, and watch its queries. Again does no harm.
+    """Register `format("rallypoint")` with a session, and listen to its queries. May be called again.
 
-    Checks that the Python that Spark starts has what the bridge needs. On a local master it is set to this one where it
-    has not; elsewhere RegistrationError says which line to write.
+    Checks that the Python that Spark starts has what the bridge needs. If it does not, a local master is set to this
+    Python; elsewhere RegistrationError says which line to write.
     """
-    check_session(spark)
+    hide_secrets(spark.conf)
     choose_python(spark)
     spark.dataSource.register(source_class(control_directory(), spark.sparkContext.defaultParallelism))
     session = spark._jsparkSession.hashCode()
     if session not in _watched:
         _watched.add(session)
-        spark.streams.addListener(Watch(spark, control_directory()))
+        spark.streams.addListener(QueryListener(spark, control_directory()))
 
 
 def stop(query: "StreamingQuery", timeout_ms: int = 60_000) -> bool:
-    """End a query so that nothing of it is read again: plan no more, wait for the batch in flight, commit, leave, stop.
+    """Stop a query so that nothing is read again: plan no more, wait for the batch in flight, commit, leave, stop.
 
-    It takes until Spark asks for new data the next time, that is the rest of the batch and of the trigger interval.
-    True: the group has the end of everything the query completed. False: it had lost its partitions or had ended by
-    itself before. StopTimeout after `timeout_ms`: the query runs on as if nothing had been asked.
+    `query`: a query that reads the format `rallypoint`.
+    `timeout_ms`: how long to wait until Spark asks for new data: give it more than a batch and a trigger interval take.
+
+    Returns True if everything that the query completed is committed. Returns False if the query had lost its
+    partitions, or had ended by itself before its reader received the request. Raises StopTimeout after `timeout_ms`;
+    the query keeps running as before. If the reader has received the request by then, it plans nothing more, so `stop`
+    waits for its answer. May be called from any thread and in a signal handler.
     """
-    deadline = time.monotonic() + timeout_ms / 1000
     control = control_directory()
-    asked: dict[str, bool | None] = {}
-    while query.isActive:
-        for reader_id in _readers(query):
-            if reader_id not in asked:
-                control.ask(reader_id, Request("stop"))
-                asked[reader_id] = None
-        for reader_id, committed in asked.items():
-            answer = control.answer(reader_id) if committed is None else None
-            if answer is not None:
-                asked[reader_id] = answer.committed
-                if not answer.committed:
-                    log.warning("the last batch may be read again by its next owner: %s", answer.detail)
-        if asked and all(committed is not None for committed in asked.values()):
-            query.stop()
-            return all(asked.values())
-        if time.monotonic() > deadline:
-            for reader_id in asked:
-                control.withdraw(reader_id)
-            raise StopTimeout(
-                f"Spark did not ask for new data within {timeout_ms} ms, so the query could not end in good order;"
-                " give stop() more time than a batch and a trigger interval take"
-            )
-        time.sleep(LOOK_SECONDS)
-    return False
-
-
-def check_session(spark: SparkSession) -> None:
-    """RegistrationError for a Spark Connect session, whose planning process is on another machine."""
-    if not hasattr(spark, "_jsparkSession"):
-        raise RegistrationError("register needs a SparkSession of this process, not one of Spark Connect")
+    return run_beside(
+        lambda sleep, say: Stop(query, control, lambda: _readers(query), sleep=sleep, say=say).run(timeout_ms)
+    )
 
 
 def choose_python(spark: SparkSession) -> None:
-    """See to it that Spark starts a Python that works, or say how."""
+    """Make Spark start a Python that can run the bridge. Otherwise RegistrationError says how."""
     context = spark.sparkContext
     chosen = context.pythonExec
+    if chosen in _usable:
+        return
     problem = problem_of_python(chosen)
     if problem is None:
+        _usable.add(chosen)
         return
     line = f'os.environ["PYSPARK_PYTHON"] = "{sys.executable}"'
     sentence = f"Spark starts the Python {chosen!r}, where the bridge cannot run: {problem}"
@@ -115,6 +103,7 @@ def choose_python(spark: SparkSession) -> None:
         own_problem = problem_of_python(sys.executable)
         if own_problem is None:
             context.pythonExec = sys.executable
+            _usable.add(sys.executable)
             log.warning(
                 "%s; taking %s instead. To choose it yourself, write before the session: %s",
                 sentence,
@@ -146,8 +135,9 @@ def problem_of_python(executable: str) -> str | None:
 
 
 def source_class(control: ControlDirectory, tasks: int) -> type[RallypointDataSource]:
-    """The class to register. It is pickled whole because it is made here, so the path of the directory goes with it,
-    and how many tasks the session runs at a time.
+    """The class to register. A class made in a function is pickled by value, so it carries the directory's path.
+
+    `tasks`: how many tasks the session runs at a time; the class carries that, too.
     """
 
     class RegisteredDataSource(RallypointDataSource):
@@ -168,11 +158,12 @@ def control_directory() -> ControlDirectory:
     return _control
 
 
-class Watch(StreamingQueryListener):
-    """Sees what the reader cannot see: the plan and the engine.
+class QueryListener(StreamingQueryListener):
+    """Checks what the reader cannot see: a query's plan and engine.
 
-    A stateful query fails with a sentence, which its reader raises. A query under asynchronous progress tracking is
-    stopped and the sentence logged: if its reader failed, Spark's thread would die and leave the query in limbo.
+    It asks the reader of a stateful query to fail. It stops a query under asynchronous progress tracking and logs the
+    reason: if the reader failed, Spark's thread would die and the query would hang. It does the same to a query with
+    Spark's file sink before it reads anything: records that the sink leaves out would be committed.
     """
 
     def __init__(self, spark: SparkSession, control: ControlDirectory) -> None:
@@ -181,13 +172,16 @@ class Watch(StreamingQueryListener):
         self._checked: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing is known yet."""
+        """Spark continues when this returns, so the stop comes before the source is started."""
+        if self._writes_files(str(event.id)):
+            log.error("query %s: %s", event.id, FILE_SINK)
+            self._stop(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A first batch is over at the latest here."""
+        """The first batch is over by now."""
         progress = event.progress
-        reports = list(_reports(progress))
-        if any(report["refused"] for report in reports):
+        reports = _reports(progress)
+        if any(report.refused for report in reports):
             self._stop(str(progress.id))
         run = str(progress.runId)
         if run in self._checked or not reports:
@@ -195,8 +189,8 @@ class Watch(StreamingQueryListener):
         self._checked.add(run)
         operators = ", ".join(sorted({one.operatorName for one in progress.stateOperators}))
         for report in reports:
-            if operators and not report["allow_stateful"]:
-                self._control.ask(report["reader_id"], Request("refuse", STATEFUL.format(operators=operators)))
+            if operators and not report.allow_stateful:
+                self._control.ask(report.reader_id, Request("refuse", STATEFUL.format(operators=operators)))
         if self._is_asynchronous(str(progress.id)):
             log.error("query %s: %s", progress.id, ASYNCHRONOUS)
             self._stop(str(progress.id))
@@ -209,10 +203,25 @@ class Watch(StreamingQueryListener):
         self._checked.discard(str(event.runId))
 
     def _stop(self, query_id: str) -> None:
-        """In a thread of its own, for stopping waits for events that this listener's thread delivers."""
+        """In a thread of its own, because stopping waits for events that this listener's thread delivers."""
         query = self._spark.streams.get(query_id)
         if query is not None:
             threading.Thread(target=query.stop, name="rallypoint-stop", daemon=True).start()
+
+    def _writes_files(self, query_id: str) -> bool:
+        """Whether it uses Spark's file sink without `allowFileSink`: from the sink's name and its sources' options."""
+        query = self._spark.streams.get(query_id)
+        if query is None:
+            return False
+        execution = query._jsq.streamingQuery()
+        if not str(execution.sink().toString()).startswith("FileSink["):
+            return False
+        leaves = execution.analyzedPlan().collectLeaves()
+        for leaf in (leaves.apply(place) for place in range(leaves.size())):
+            if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() == "rallypoint":
+                options = OptionText({"allowFileSink": leaf.extraOptions().getOrDefault("allowFileSink", "false")})
+                return not options.boolean("allowFileSink", default=False)
+        return False
 
     def _is_asynchronous(self, query_id: str) -> bool:
         """From the name of the engine's class; the reader notices from the order of calls, too, but a batch later."""
@@ -225,12 +234,8 @@ class Watch(StreamingQueryListener):
 def _readers(query: "StreamingQuery") -> list[str]:
     """The readers of a query, known from its first progress on."""
     progress = query.lastProgress
-    return [] if progress is None else [report["reader_id"] for report in _reports(progress)]
+    return [] if progress is None else [report.reader_id for report in _reports(progress)]
 
 
-def _reports(progress: Any) -> Iterator[dict[str, Any]]:
-    """What the sources of this bridge said of themselves in a progress."""
-    for source in progress.sources:
-        latest = json.loads(source.latestOffset or "null")
-        if isinstance(latest, dict) and isinstance(latest.get("rallypoint"), dict):
-            yield latest["rallypoint"]
+def _reports(progress: Any) -> list[Report]:
+    return reports_in(source.latestOffset for source in progress.sources)

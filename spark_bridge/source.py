@@ -9,11 +9,12 @@ Where the objects live, as PySpark 4.3 runs them:
   and ends it with SIGTERM when the query stops, mostly without calling `stop`.
 - Executors unpickle the reader and call `read`.
 
-So nothing starts before the first planning call, and only what `read` needs is pickled: no coordinator, no token.
+So nothing starts before the first planning call, and only what `read` needs is pickled: no coordinator, no token. Each
+of these processes imports this module, one for each task that runs at a time among them, so what only a planner needs
+is imported where one is made: a member, its HTTP client and the models of its messages take longer than a small batch.
 """
 
 import json
-import secrets
 import signal
 import sys
 import threading
@@ -40,27 +41,21 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from member import BlockingGroupMember, MemberOptions
-from spark_bridge.control import ReaderControl
-from spark_bridge.coordinator_calls import Coordinators
-from spark_bridge.kept_sources import read_task
-from spark_bridge.leader import HttpRegistry, LeaderDuties
-from spark_bridge.membership import Callbacks, Member, Membership
-from spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
-from spark_bridge.options import BridgeOptions, SourceOptions
-from spark_bridge.planner import Planner
-from spark_bridge.sources.registry import find_source, parse_for_source
-from spark_bridge.splitting import input_partitions
-from spark_bridge.subscription import Subscription
+from rallypoint.spark_bridge.errors import SchemaRefused
+from rallypoint.spark_bridge.hidden_tracebacks import hides_traceback, traceback_hidden
+from rallypoint.spark_bridge.offsets import INITIAL, Range, StreamOffset, ranges_between
+from rallypoint.spark_bridge.source_options import SourceOptions
+from rallypoint.spark_bridge.source_pool import read_task
+from rallypoint.spark_bridge.sources.registry import parse_for_source
+from rallypoint.spark_bridge.splitting import input_partitions
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-NAME = "rallypoint"
+    from rallypoint.spark_bridge.options import BridgeOptions
+    from rallypoint.spark_bridge.planner import Planner
 
-CALLS_IN_A_SESSION = 6
-"""A commit or fetch is given up after this part of the session, so that a query whose coordinator is away reads on with
-what it holds for as long as its session would have lasted."""
+NAME = "rallypoint"
 
 ASYNCHRONOUS = (
     "asyncProgressTrackingEnabled cannot be used: with it Spark asks for the next batch before the last one is known to"
@@ -99,7 +94,9 @@ class RallypointDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._bridge: BridgeOptions | None = parse_for_source(options)[0]
+        self._is_schema_ours = False
+        with traceback_hidden():
+            self._bridge: BridgeOptions | None = parse_for_source(options)[0]
 
     @classmethod
     def name(cls) -> str:
@@ -107,7 +104,8 @@ class RallypointDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Fixed but for the headers."""
+        """Fixed but for the headers. Not called where the user has given columns."""
+        self._is_schema_ours = True
         return spark_schema(self._take_options().source.include_headers)
 
     def streamReader(self, schema: StructType) -> "RallypointReader":  # noqa: N802
@@ -117,7 +115,14 @@ class RallypointDataSource(DataSource):
         self.options = {}
         return reader
 
-    def _take_options(self) -> BridgeOptions:
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled first when Spark has a schema, and asks for the reader only when the query starts."""
+        if not self._is_schema_ours:
+            with traceback_hidden():
+                raise SchemaRefused("schema", "cannot be given: the columns are fixed; leave .schema(...) out")
+        return self.__dict__
+
+    def _take_options(self) -> "BridgeOptions":
         assert self._bridge is not None, "streamReader is called once"
         return self._bridge
 
@@ -125,7 +130,7 @@ class RallypointDataSource(DataSource):
 class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans in one process, reads in others. The methods are Spark's."""
 
-    def __init__(self, options: BridgeOptions, control_directory: str | None, parallelism: int) -> None:
+    def __init__(self, options: "BridgeOptions", control_directory: str | None, parallelism: int) -> None:
         self._parallelism = options.parallelism or parallelism
         self._source_options: SourceOptions = options.source
         self._options: BridgeOptions | None = options
@@ -148,10 +153,12 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
+    @hides_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Called before anything else of an `availableNow` query."""
         self._live().prepare_available_now()
 
+    @hides_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Commit what is complete, keep or take partitions, plan."""
         assert self._options is not None
@@ -165,6 +172,7 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Shown in the query's progress; `register`'s listener and `stop` read it."""
         return None if self._planner is None else self._planner.report()
 
+    @hides_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """Depends on the two offsets alone. Where the order of calls shows that batches may not be complete when they
         are taken for complete, the query withdraws from its group.
@@ -182,7 +190,8 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """On an executor: a source for the task's ranges, which stays for the next task."""
-        return read_task(self._source_options, partition.value)
+        with traceback_hidden():
+            yield from read_task(self._source_options, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Comes once the next batch is planned, hence too late to be of use; only its place in the order counts."""
@@ -193,9 +202,11 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is not None:
             self._planner.close()
 
-    def _live(self) -> Planner:
+    def _live(self) -> "Planner":
         if self._planner is None:
             assert self._options is not None, "a pickled reader only reads"
+            from rallypoint.spark_bridge.planning_process import start_planner  # noqa: PLC0415 - see the module's docstring
+
             self._planner = start_planner(self._options, self._control_directory)
             _leave_when_terminated()
         return self._planner
@@ -224,66 +235,6 @@ class CallOrder:
         """Whether `partitions`, called with these, shows it."""
         first = not start or start == end
         return not first and json.dumps(end) == self._planned and json.dumps(start) != self._committed
-
-
-def start_planner(options: BridgeOptions, control_directory: str | None) -> Planner:
-    """Be ready to plan. The group is joined with the first plan, when the checkpoint has told its lineage."""
-    source = find_source(options.source.name)(options.source)
-    subscription = Subscription(options, source)
-    subscription.refresh()
-    duties = LeaderDuties(
-        options, source, HttpRegistry(Coordinators(options.coordinators, options.token)), subscription
-    )
-    membership = Membership(
-        lambda callbacks, name: connect(options, duties, callbacks, subscription.topics, name),
-        rebalance_timeout_ms=options.rebalance_timeout_ms,
-        cooperative=options.cooperative,
-    )
-
-    def join(lineage: str) -> None:
-        if options.report_end_offsets:
-            duties.introduce()
-        membership.start(instance_id(options, lineage))
-        duties.start(membership)
-
-    control = ReaderControl(control_directory, secrets.token_hex(8))
-    return Planner(options, source, membership, control, subscription=subscription, at_begin=join, at_end=duties.stop)
-
-
-def instance_id(options: BridgeOptions, lineage: str) -> str | None:
-    """The name that makes the member static, None for a dynamic one."""
-    return f"{options.client_id}-{lineage}" if options.static_membership else options.group_instance_id
-
-
-def connect(
-    options: BridgeOptions,
-    duties: LeaderDuties,
-    callbacks: Callbacks,
-    topics: tuple[str, ...],
-    group_instance_id: str | None,
-) -> Member:
-    """The member of one query, not yet started."""
-    return BlockingGroupMember(
-        MemberOptions(
-            coordinator=options.coordinators,
-            group_id=options.group_id,
-            topics=topics,
-            client_id=options.client_id,
-            group_instance_id=group_instance_id,
-            assignors=options.assignors,
-            eager=not options.cooperative,
-            session_timeout_ms=options.session_timeout_ms,
-            rebalance_timeout_ms=options.rebalance_timeout_ms,
-            token=options.token,
-            rack_id=options.rack_id,
-            # Heartbeats go on meanwhile, but Spark waits: a part of the session, and the next trigger tries again.
-            call_timeout_ms=max(options.session_timeout_ms // CALLS_IN_A_SESSION, 1_000),
-        ),
-        partition_counts=duties.partition_counts,
-        on_assigned=callbacks.on_assigned,
-        on_revoked=callbacks.on_revoked,
-        on_lost=callbacks.on_lost,
-    )
 
 
 def _leave_when_terminated() -> None:

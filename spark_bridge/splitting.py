@@ -1,21 +1,21 @@
-"""From the ranges of a batch to Spark's input partitions: what one task reads. Pure: a replay reads the same records,
-in however many tasks.
+"""Turns the ranges of a batch into Spark's input partitions, one for each task. Pure: a replay reads the same records,
+in any number of tasks.
 
-A task has a price of its own (a Python worker, a client of the source), so small ranges are put together; a large range
-is work for several tasks. Spark's names are used where they mean the same: `minPartitions`, `maxRecordsPerPartition`.
+A task has a fixed cost (a Python worker, a client of the source), so small ranges are combined; a large range is split
+over several tasks. Spark's names are used where they mean the same: `minPartitions`, `maxRecordsPerPartition`.
 """
 
 import itertools
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heapreplace
 
-from spark_bridge.offsets import Range
+from rallypoint.spark_bridge.offsets import Range
 
 SMALL_OFFSETS = 20_000
 """A task that reads fewer offsets than this costs more than it gains: see docs/spark.md for figures."""
 
 LARGE_OFFSETS = 100_000
-"""A task that reads so many gives others a chance: the parallelism may have grown since the session began."""
+"""Tasks are not much larger than this, because the parallelism may have grown since the session began."""
 
 
 def size(ranges: Iterable[Range]) -> int:
@@ -30,10 +30,12 @@ def input_partitions(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[list[Range]]:
-    """What each task reads, every list in order of topic, partition and offset, none of them empty.
+    """The ranges of each task, every list in order of topic, partition and offset, none of them empty.
 
-    `max_records`: the most offsets of one task. `min_partitions`: at least so many tasks, if there are so many offsets.
-    Else a batch has as many tasks as its size is worth, up to `parallelism`, and more only if they are large.
+    `ranges`: the batch.
+    `parallelism`: how many tasks run at a time. More tasks are made only if they are large.
+    `min_partitions`: at least so many tasks, if there are so many offsets.
+    `max_records`: the most offsets of one task.
     """
     pieces = [piece for one in ranges for piece in _pieces(one, max_records)]
     if min_partitions is not None and len(pieces) < min_partitions:

@@ -4,13 +4,13 @@ The names and the JSON are those of Spark's Kafka source. One of the ways is tak
 order of precedence instead, in which what is overruled is never noticed.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from spark_bridge.errors import OptionError
-from spark_bridge.option_text import OptionSpec, OptionText
+from rallypoint.spark_bridge.errors import OptionError
+from rallypoint.spark_bridge.json_text import parse_json
+from rallypoint.spark_bridge.option_text import INT32_MAX, OptionSpec, OptionText, shown, whole_number
 
 TopicPartition = tuple[str, int]
 
@@ -66,7 +66,7 @@ class StartingOffsets:
         return self.named.get(partition, self.default)
 
     def time_of(self, partition: TopicPartition) -> int | None:
-        """The time at which it starts, None where none is given for it."""
+        """The time at which it starts, None if none is given for it."""
         return self.timestamps_ms.get(partition, self.timestamp_ms)
 
     @property
@@ -87,9 +87,10 @@ def parse_starting(given: OptionText) -> StartingOffsets:
         raise OptionError(STRATEGY, f"says nothing without {TIMESTAMP} or {TIMESTAMPS}")
     too_young: Literal["error", "latest"] = "latest" if strategy == "latest" else "error"
     if (timestamp := given.text(TIMESTAMP)) is not None:
-        if not (timestamp.isascii() and timestamp.isdigit() and int(timestamp) <= INT64_MAX):
-            raise OptionError(TIMESTAMP, f"{timestamp!r} is not a number of milliseconds since 1970")
-        return StartingOffsets(timestamp_ms=int(timestamp), too_young=too_young)
+        timestamp_ms = whole_number(timestamp, INT64_MAX)
+        if timestamp_ms is None:
+            raise OptionError(TIMESTAMP, f"{shown(timestamp)} is not a number of milliseconds since 1970")
+        return StartingOffsets(timestamp_ms=timestamp_ms, too_young=too_young)
     if (timestamps := given.text(TIMESTAMPS)) is not None:
         times = _by_partition(TIMESTAMPS, timestamps, "the JSON of times", _time)
         return StartingOffsets(EARLIEST, timestamps_ms=times, too_young=too_young)
@@ -105,33 +106,34 @@ def parse_starting(given: OptionText) -> StartingOffsets:
 
 def _by_partition(option: str, text: str, form: str, check: Callable[[Any, str], int]) -> dict[TopicPartition, int]:
     try:
-        topics = json.loads(text, object_pairs_hook=_refuse_twice)
+        topics = parse_json(text, _refuse_twice)
     except ValueError as error:
-        raise OptionError(option, f"{text!r} is not {form}: {error}") from error
+        raise OptionError(option, f"{shown(text)} is not {form}: {error}") from error
     named: dict[TopicPartition, int] = {}
     for topic, values in _object(option, topics, "is not a JSON object of topics").items():
-        for partition, value in _object(option, values, f"is not a JSON object of the partitions of {topic}").items():
-            if not (partition.isascii() and partition.isdigit()):
-                raise OptionError(option, f"{partition!r} is not a partition of {topic}")
-            named[topic, int(partition)] = check(value, f"{topic}-{partition}")
+        for name, value in _object(option, values, f"is not a JSON object of the partitions of {topic}").items():
+            partition = whole_number(name, INT32_MAX)
+            if partition is None:
+                raise OptionError(option, f"{shown(name)} is not a partition of {topic}")
+            named[topic, partition] = check(value, f"{topic}-{partition}")
     return named
 
 
 def _object(option: str, value: Any, problem: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise OptionError(option, f"{value!r} {problem}")
+        raise OptionError(option, f"{shown(value)} {problem}")
     return value
 
 
 def _offset(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST <= value <= INT64_MAX:
-        raise OptionError(OFFSETS, f"{value!r} is not an offset of {where} (-2 earliest, -1 latest)")
+        raise OptionError(OFFSETS, f"{shown(value)} is not an offset of {where} (-2 earliest, -1 latest)")
     return value
 
 
 def _time(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
-        raise OptionError(TIMESTAMPS, f"{value!r} is not a time of {where} in milliseconds since 1970")
+        raise OptionError(TIMESTAMPS, f"{shown(value)} is not a time of {where} in milliseconds since 1970")
     return value
 
 

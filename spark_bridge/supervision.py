@@ -1,7 +1,7 @@
-"""Starting a query on a machine that is busy: Spark gives its Python processes seconds to report, and some come late.
+"""Starts a query on a busy machine: Spark gives its Python processes seconds to connect, and some are late.
 
-What failed for that reason is begun again; nothing was read by then, and a query begins where its checkpoint is. Every
-other failure is the caller's.
+A query that failed for that reason is started again. Nothing was read by then, and a query starts at its checkpoint.
+The caller handles every other failure.
 """
 
 import logging
@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from rallypoint.spark_bridge.spark_connect import refuse_connect
+
 log = logging.getLogger("rallypoint.spark")
 
 LOOK_SECONDS = 0.1
 PAUSE_SECONDS = 2.0
-"""Between two attempts, for each that failed: a busy machine is not made busier."""
+"""The pause between two attempts, for each that failed, so that a busy machine does not get busier."""
 
 LATE = ("failed to connect back",)
-"""What Spark says when a Python process did not report in time."""
+"""What Spark says if a Python process did not connect in time."""
 
 
 class Query(Protocol):
@@ -45,16 +47,20 @@ def start(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Q:
-    """Start a query, again if a Python process of Spark's came too late. `begin` loads the data and starts the query.
+    """Start a query, and start it again if one of Spark's Python processes was late.
 
-    Returns a query that has made progress, or has ended for another reason (as `availableNow` queries do, or by an
-    error, which `awaitTermination` raises), or has done neither within `timeout_ms`. Raises what `begin` raises. The
-    last of the attempts is not judged.
+    `begin`: loads the data and starts the query.
+    `attempts`: how often to try; the result of the last attempt is returned unchecked.
+    `timeout_ms`: how long to wait for the query's first progress.
+
+    Returns a query that has made progress, has ended (as `availableNow` queries do, or by an error, which
+    `awaitTermination` raises), or has done neither within `timeout_ms`. Raises what `begin` raises.
     """
     for attempt in range(1, attempts):
         try:
             query = begin()
         except Exception as error:
+            refuse_connect(error, "start")
             if not is_late(error):
                 raise
             problem: object = error
@@ -62,20 +68,20 @@ def start(
             problem = _problem_of(query, timeout_ms / 1000, sleep, clock)
             if problem is None:
                 return query
-        log.warning("a Python process of Spark's came too late; attempt %d of %d: %s", attempt, attempts, problem)
+        log.warning("one of Spark's Python processes was late; attempt %d of %d: %s", attempt, attempts, problem)
         sleep(PAUSE_SECONDS * attempt)
     return begin()
 
 
 def is_late(error: object) -> bool:
-    """Whether an error says that a Python process did not report in time."""
+    """Whether an error says that a Python process did not connect in time."""
     return any(words in str(error) for words in LATE)
 
 
 def _problem_of(
     query: Query, timeout_seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]
 ) -> object:
-    """Why the query should be begun again; None if it should not, which takes until it makes progress."""
+    """Why the query should be started again; None if it should not. Waits for its first progress."""
     deadline = clock() + timeout_seconds
     while query.isActive and query.lastProgress is None and clock() < deadline:
         sleep(LOOK_SECONDS)

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from assignors import metaq, registry, rocketmq
-from assignors.allocation import AllocationError
-from assignors.contract import Assignment, Assignor, GroupSpec
-from assignors.measure import faults_of
-from assignors.partitioners import murmur2, partition_for_key
-from assignors.replicas import Broker, Placement, PlacementError, place, place_by_rack
-from cli.assign.questions import (
+from rallypoint.assignors import registry, validity
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
+from rallypoint.assignors.other_systems import metaq, rocketmq
+from rallypoint.assignors.other_systems.allocation import AllocationError
+from rallypoint.assignors.placement.partitioners import murmur2, partition_for_key
+from rallypoint.assignors.placement.replicas import Broker, Placement, PlacementError, place, place_by_rack
+from rallypoint.cli.assign.questions import (
     PARTITIONS_MAX,
     GroupIdQuestion,
     GroupQuestion,
@@ -29,7 +29,7 @@ from cli.assign.questions import (
     UnknownAlgorithm,
     read,
 )
-from protocol.group_hash import java_string_hash, shard_of_group
+from rallypoint.protocol.group_hash import java_string_hash, shard_of_group
 
 Answer = Callable[[Any], JsonValue]
 
@@ -46,7 +46,7 @@ def described() -> dict[str, str]:
 
 
 def answer(algorithm: str, asked: Any) -> JsonValue:
-    """The answer in the form of the oracles: see docs/assign.md. QuestionError where there is none."""
+    """The answer in the form of the oracles: see docs/assign.md. QuestionError if there is none."""
     if algorithm in RULES and not is_group(asked):
         try:
             return RULES[algorithm][1](asked)
@@ -64,7 +64,7 @@ def is_group(asked: Any) -> bool:
 
 @cache
 def find(algorithm: str) -> Assignor:
-    """The assignor of this name. QuestionError where there is none, with the name that was perhaps meant.
+    """The assignor of this name. QuestionError if there is none, with the name that was perhaps meant.
 
     Found once for a process, since finding reads the metadata of all installed distributions.
     """
@@ -83,13 +83,11 @@ def find(algorithm: str) -> Assignor:
 def assign(assignor: Assignor, spec: GroupSpec) -> Assignment:
     """Ask the assignor, and look whether its answer is one. It may be somebody else's code, which may do anything."""
     try:
-        assignment = assignor.assign(spec)
-        faults = faults_of(spec, assignment)
+        return validity.run(assignor, spec).assignment
+    except validity.InvalidAssignment as error:
+        raise QuestionError(f"the assignor {assignor.name!r} answered wrongly: {error}") from error
     except Exception as error:
         raise QuestionError(f"the assignor {assignor.name!r} failed: {type(error).__name__}: {error}") from error
-    if faults:
-        raise QuestionError(f"the assignor {assignor.name!r} answered wrongly: {faults.sentences()[0]}")
-    return assignment
 
 
 def as_json(spec: GroupSpec, assignment: Assignment) -> JsonValue:

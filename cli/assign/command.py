@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assignors.contract import Assignment
-from cli.assign import algorithms
-from cli.assign.lines import answer_lines
-from cli.assign.questions import GroupQuestion, QuestionError, UnknownAlgorithm, read
-from cli.assign.report import judge, report_json, report_text, table
+from rallypoint.assignors.contract import Assignment
+from rallypoint.cli.assign import algorithms
+from rallypoint.cli.assign.lines import answer_lines
+from rallypoint.cli.assign.questions import GroupQuestion, QuestionError, UnknownAlgorithm, read
+from rallypoint.cli.assign.report import judge, report_json, report_text, table
 
 INTERRUPTED = 130
 UNREAD = 141
@@ -137,14 +137,14 @@ def _answered(algorithm: str, question: dict[str, Any], previous: Assignment | N
     assignor = algorithms.find(algorithm)
     asked = read(GroupQuestion, question)
     if previous is not None:
-        _claim(asked, previous)
+        _name_owned(asked, previous)
     spec = asked.spec()
     report = judge(algorithm, spec, algorithms.assign(assignor, spec), previous)
     return json.dumps(report_json(report), indent=2) + "\n" if as_json else report_text(report)
 
 
-def _claim(asked: GroupQuestion, previous: Assignment) -> None:
-    """Let each member that says nothing of its own claim what it had before, in generation 1."""
+def _name_owned(asked: GroupQuestion, previous: Assignment) -> None:
+    """Let each member that names no partitions of its own name what it had before, in generation 1."""
     for member_id, said in asked.subscriptions.items():
         if not said.owned and previous.get(member_id):
             said.owned = list(previous[member_id])

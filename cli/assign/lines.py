@@ -9,8 +9,8 @@ from typing import Any, BinaryIO, TextIO
 
 from pydantic import JsonValue
 
-from cli.assign.algorithms import answer
-from cli.assign.questions import QuestionError
+from rallypoint.cli.assign.algorithms import answer
+from rallypoint.cli.assign.questions import QuestionError
 
 
 def answer_lines(questions: BinaryIO, answers: TextIO) -> int:
@@ -40,7 +40,7 @@ def answer_line(line: bytes, number: int) -> dict[str, JsonValue]:
 
 
 def read_line(line: bytes) -> dict[str, Any]:
-    """The object that a line holds. QuestionError where it holds none."""
+    """The object that a line holds. QuestionError if it holds none."""
     try:
         case = json.loads(line.decode("utf-8"), parse_constant=_refuse)
     except RecursionError as error:
@@ -53,7 +53,7 @@ def read_line(line: bytes) -> dict[str, Any]:
 
 
 def answer_case(case: dict[str, Any]) -> JsonValue:
-    """The answer to one question. QuestionError where there is none."""
+    """The answer to one question. QuestionError if there is none."""
     algorithm = case.get("algorithm")
     if not isinstance(algorithm, str):
         raise QuestionError("algorithm: a name is required")

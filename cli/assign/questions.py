@@ -7,9 +7,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, JsonValue, StrictInt, StrictStr, ValidationError
 
-from assignors.contract import GroupSpec, MemberSubscription
-from assignors.rocketmq import VIRTUAL_NODES_DEFAULT, MessageQueue
-from protocol.limits import INT32_MAX
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.other_systems.rocketmq import VIRTUAL_NODES_DEFAULT, MessageQueue
+from rallypoint.protocol.limits import INT32_MAX
 
 PARTITIONS_MAX = 1_000_000
 """The most partitions, replicas or points on a circle that one question may make: memory for more is not given."""
@@ -39,7 +39,7 @@ def _with_topics(said: Any) -> Any:
 
 
 class SubscriptionQuestion(BaseModel):
-    """What a member says. `generation`: of `owned`; none where it says none."""
+    """What a member says. `generation`: of `owned`; none if it says none."""
 
     topics: list[StrictStr]
     group_instance_id: StrictStr | None = None

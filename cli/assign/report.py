@@ -6,9 +6,9 @@ from itertools import groupby
 
 from pydantic import JsonValue
 
-from assignors.contract import Assignment, GroupSpec, TopicPartition
-from assignors.measure import Measures, Move, measure, moves, owners_before, unassigned
-from cli.assign.algorithms import as_json
+from rallypoint.assignors.contract import Assignment, GroupSpec, TopicPartition
+from rallypoint.assignors.measure import Measures, Move, measure, moves, owners_before, unassigned
+from rallypoint.cli.assign.algorithms import as_json
 
 MOVES_SHOWN = 20
 """How many moves the text lists; JSON has all."""
@@ -32,9 +32,10 @@ def judge(algorithm: str, spec: GroupSpec, assignment: Assignment, previous: Ass
     Only a partition that had an owner and still exists can have moved.
     """
     if previous is None:
-        claimed = owners_before(spec)
+        owned_before = owners_before(spec)
         previous = {
-            member_id: tuple(tp for tp in claimed if claimed[tp] == member_id) for member_id in spec.subscriptions
+            member_id: tuple(tp for tp in owned_before if owned_before[tp] == member_id)
+            for member_id in spec.subscriptions
         }
         known = any(said.owned for said in spec.subscriptions.values())
     else:

@@ -4,21 +4,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from spark_bridge.offsets import TopicPartition
+from rallypoint.spark_bridge.offsets import TopicPartition
 
 
 class Transaction(Protocol):
-    """One that is open. It is committed where its block ends, and rolled back where the block raises."""
+    """An open transaction. It is committed at the end of its block, and rolled back if the block raises."""
 
     @property
     def connection(self) -> Any:
-        """The database's own connection, inside the transaction. Whoever gets it must not commit, nor roll back."""
+        """The database's own connection, inside the transaction. Its user must neither commit nor roll back."""
+
+    def guarded(self) -> AbstractContextManager[None]:
+        """A block in which user code writes by `connection`.
+
+        Raises LoadFailed at its end if the code has ended the transaction, by any means: then the positions must not be
+        moved.
+        """
 
     def positions(self, name: str) -> Mapping[TopicPartition, int]:
         """The next offset to write of each partition that the load of this name has written."""
 
     def move(self, name: str, tp: TopicPartition, seen: int | None, end: int) -> bool:
-        """Set a position that stood at `seen` (None: there was none). False where it stands elsewhere by now."""
+        """Set a position from `seen` (None: there was none) to `end`. Returns False if it has changed meanwhile."""
 
     def forget(self, name: str, topic: str) -> int:
         """Remove all positions of a topic; how many there were."""

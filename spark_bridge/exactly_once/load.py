@@ -6,28 +6,24 @@ Nothing here knows a database or imports Spark: of the DataFrame it needs the co
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from spark_bridge.errors import BridgeError
-from spark_bridge.exactly_once.database import Database, Transaction
-from spark_bridge.exactly_once.positions import FreshRows
+from rallypoint.spark_bridge.exactly_once.database import Database, Transaction
+from rallypoint.spark_bridge.exactly_once.errors import LoadFailed, PositionMoved
+from rallypoint.spark_bridge.exactly_once.positions import FreshRows
 
 log = logging.getLogger("rallypoint.spark")
 
-NEEDED = ("topic", "partition", "offset")
+WHOLE = ("tinyint", "smallint", "int", "bigint")
+NEEDED = {"topic": ("string",), "partition": WHOLE, "offset": WHOLE}
+"""The columns that say which rows are new, and their types in Spark's SQL."""
+WRITTEN = ("_rallypoint_topic", "_rallypoint_partition", "_rallypoint_end")
+"""Columns that a load into files puts beside a batch's own, to leave out what is written."""
 BACKOFF_MAX_MS = 5_000
 
 Write = Callable[[Any, Iterable[Sequence[Any]]], None]
-
-
-class LoadFailed(BridgeError):  # noqa: N818
-    """The batch cannot be written as it is; nothing of it was."""
-
-
-class PositionMoved(BridgeError):  # noqa: N818
-    """Another driver wrote some of the same rows meanwhile. The batch is tried again, and skips those."""
 
 
 class Frame(Protocol):
@@ -46,21 +42,22 @@ class Frame(Protocol):
 
 
 class ExactlyOnce:
-    """Writes each record of a group's topics once, whatever is replayed, handed over, or written late by a driver that
-    was taken for dead.
+    """A function for `foreachBatch` that writes each record of a group's topics exactly once into a database.
 
-    `name`: of this load; positions are kept by it, so all drivers of a group that write the same thing share one, and
-    two loads into one database have two. `table`: where the columns of the batch go, those of the same names; or
-    `write(connection, rows)`, which writes the rows as it likes, inside the transaction, and must read all of them; it
-    neither commits nor rolls back. Rows are sequences in the order of the batch's columns.
+    This holds across replays, hand-overs, and late writes by a driver that was taken for dead.
 
-    The batch must have the columns `topic`, `partition` and `offset` of the source (`drop` leaves columns away when
-    writing to `table`). A record may have become several rows or none. The rows of a batch are in the driver's memory
-    while it is written: `maxOffsetsPerTrigger` says how many that are.
+    `database`: `PostgreSQL(…)` or `SQLite(…)`.
+    `name`: the name of this load. All drivers that write the same thing share it; two loads into one database have two.
+    `table`: the table that gets the batch's columns, under the same names.
+    `write`: in place of `table`, `write(connection, rows)` writes the rows as it likes. It runs inside the transaction,
+    must read all rows, and must neither commit nor roll back. Rows are sequences in the order of the batch's columns.
+    `drop`: columns that are not written to `table`.
+    `attempts`: how often a batch is tried in all, after transient errors of the database and after a position that
+    another driver has moved meanwhile. Then, and after any other error, the query fails; it may be started again.
+    `retry_backoff_ms`: the first pause between attempts; it doubles up to 5 s.
 
-    Tried again: what the database calls transient, and a position that another driver has moved meanwhile, `attempts`
-    times in all, with a pause that doubles from `retry_backoff_ms` to 5 s. Then, and for any other error, the query
-    fails; it may be started again.
+    The batch must have the source's columns `topic`, `partition` and `offset`. A record may have become several rows or
+    none. The rows of a batch are in the driver's memory while it is written; limit them by `maxOffsetsPerTrigger`.
     """
 
     def __init__(
@@ -93,10 +90,10 @@ class ExactlyOnce:
         self._retry_backoff_ms = retry_backoff_ms
 
     def __call__(self, frame: Frame, batch_id: int) -> None:
-        """Write a batch; returns once it is committed. What `foreachBatch` calls."""
-        self._check_columns(frame)
-        # Before the transaction, which keeps others waiting, and once for all attempts. DataFrame.toLocalIterator would
-        # hold less at a time here; but Spark 4.3 keeps whatever it hands over for as long as the session lives.
+        """Write a batch, as `foreachBatch` calls it. Returns once it is committed."""
+        check_columns(frame.dtypes, self._drop)
+        # Before the transaction, which makes others wait, and once for all attempts. DataFrame.toLocalIterator would
+        # need less memory here, but Spark 4.3 keeps everything that it returns for as long as the session lives.
         collected = frame.collect()
         for attempt in range(1, self._attempts + 1):
             try:
@@ -119,10 +116,10 @@ class ExactlyOnce:
                 return
 
     def forget(self, topic: str) -> int:
-        """Forget the positions of a topic: for one that was deleted and made anew, whose offsets begin at 0 again, or
-        before records are to be read and written again. The rows stay. How many positions there were.
+        """Forget the positions of a topic. Returns how many there were. Stop the queries first.
 
-        Stop the queries first.
+        Call this for a topic that was deleted and recreated, whose offsets start at 0 again, or to write records again.
+        The rows stay.
         """
         with self._database.transaction() as transaction:
             return transaction.forget(self._name, topic)
@@ -130,21 +127,13 @@ class ExactlyOnce:
     def _may_pass(self, error: Exception) -> bool:
         return isinstance(error, PositionMoved) or self._database.is_transient(error)
 
-    def _check_columns(self, frame: Frame) -> None:
-        if missing := [name for name in NEEDED if name not in frame.columns]:
-            raise LoadFailed(
-                f"the batch has no column {' and no '.join(missing)}: keep topic, partition and offset of the source"
-                " until the rows are written; they say which of them are new"
-            )
-        if strange := sorted(self._drop - set(frame.columns)):
-            raise LoadFailed(f"drop names {', '.join(strange)}, and the batch has {', '.join(frame.columns)}")
-
     def _write_once(self, frame: Frame, collected: Sequence[Any]) -> FreshRows:
         with self._database.transaction() as transaction:
             seen = transaction.positions(self._name)
             rows = FreshRows(collected, frame.columns, seen)
             if self._own_write is not None:
-                self._own_write(transaction.connection, rows)
+                with transaction.guarded():
+                    self._own_write(transaction.connection, rows)
             else:
                 self._insert(transaction, frame, rows)
             if not rows.exhausted:
@@ -165,6 +154,28 @@ class ExactlyOnce:
         )
 
 
+def check_columns(dtypes: Sequence[tuple[str, str]], drop: Collection[str]) -> None:
+    """LoadFailed if a batch with columns of these names and types cannot be written."""
+    columns = [name for name, _ in dtypes]
+    if missing := [name for name in NEEDED if name not in columns]:
+        raise LoadFailed(
+            f"the batch has no column {' and no '.join(missing)}: keep topic, partition and offset of the source"
+            " until the rows are written; they say which of them are new"
+        )
+    if taken := [name for name in columns if name.lower() in WRITTEN]:
+        raise LoadFailed(
+            f"the column {taken[0]} has a name that the sink uses beside the batch's own columns; give it another one"
+        )
+    for name, kind in dtypes:
+        if kind not in NEEDED.get(name, (kind,)):
+            raise LoadFailed(
+                f"the column {name} is of the type {kind}, and must be {' or '.join(NEEDED[name])}: its values"
+                " are compared with what was written before"
+            )
+    if strange := sorted(set(drop) - set(columns)):
+        raise LoadFailed(f"drop names {', '.join(strange)}, and the batch has {', '.join(columns)}")
+
+
 def _instant(value: datetime | None) -> datetime | None:
-    """Spark gives an instant as this machine's local time without a zone; a database needs to know which instant."""
+    """Spark returns an instant as local time without a zone; a database needs the zone."""
     return None if value is None else value.astimezone(UTC)

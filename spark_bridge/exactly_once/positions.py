@@ -1,14 +1,14 @@
-"""Which rows of a batch are new, and where its partitions stand afterwards. No database, no Spark, no waiting.
+"""Which rows of a batch are new, and the positions of its partitions afterwards. No database, no Spark, no waiting.
 
-The rule: for each partition the database knows the next offset to write. A row below it was written before, by whoever
-it was; a row at or above it was not. It needs no fencing, because every batch begins at or below that position: a
-driver plans from what it wrote itself, or from what the group was told after the rows were in the database.
+The rule: for each partition the database holds the next offset to write. Rows below it were written before, by any
+driver; rows at or above it were not. This needs no fencing, because every batch begins at or below that position: a
+driver plans from what it wrote itself, or from offsets that were committed after the rows were in the database.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from spark_bridge.offsets import TopicPartition
+from rallypoint.spark_bridge.offsets import TopicPartition
 
 
 class FreshRows:

@@ -1,4 +1,4 @@
-"""PostgreSQL as the place of rows and positions. Needs `pip install 'rallypoint[postgresql]'`."""
+"""Rows and positions in PostgreSQL. Needs `pip install 'rallypoint[postgresql]'`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -6,9 +6,18 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.errors import DuplicateTable, UniqueViolation
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import (
+    DuplicateObject,
+    DuplicateTable,
+    IdleInTransactionSessionTimeout,
+    InvalidSavepointSpecification,
+    NoActiveSqlTransaction,
+    UniqueViolation,
+)
 
-from spark_bridge.offsets import TopicPartition
+from rallypoint.spark_bridge.exactly_once.errors import LoadFailed
+from rallypoint.spark_bridge.offsets import TopicPartition
 
 POSITIONS = """
 CREATE TABLE IF NOT EXISTS rallypoint_positions (
@@ -16,19 +25,36 @@ CREATE TABLE IF NOT EXISTS rallypoint_positions (
     PRIMARY KEY (name, topic, "partition")
 )
 """
-MADE_AT_ONCE = (DuplicateTable, UniqueViolation)
-"""What PostgreSQL says where two transactions make the same table for the first time."""
+KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""In seconds, on both sides: a machine that is gone is noticed after a minute, and its locks are free. A connection
+string may say otherwise for this side.
+"""
+MADE_AT_ONCE = (DuplicateObject, DuplicateTable, UniqueViolation)
+"""What PostgreSQL raises if two transactions create the same table at once. Which of them depends on how far the
+other one is: the table's name, the type of its rows or an index may be there first.
+"""
 
 
 class PostgreSQL:
-    """A database by its connection string (libpq's: a URI, or `host=… dbname=…`). Any isolation level will do.
+    """A database, for `ExactlyOnce`. Works with any isolation level, and several drivers write concurrently.
 
-    Batches of several drivers are written side by side. The table of positions stands in the first schema of the
-    search path; where the role may not create tables, create it beforehand (its columns are in docs/spark.md).
+    `conninfo`: libpq's connection string: a URI, or `host=… dbname=…`.
+    `lock_timeout_ms`: how long a batch waits for a driver that hangs inside a transaction that moved the same
+    positions, before it logs that and tries again.
+    `idle_timeout_ms`: after this time the server ends the session of such a driver.
+
+    The table of positions is in the first schema of the search path. If the role may not create tables, create it
+    beforehand; its columns are in docs/spark-sinks.md.
     """
 
-    def __init__(self, conninfo: str) -> None:
-        self._conninfo = conninfo
+    def __init__(self, conninfo: str, *, lock_timeout_ms: int = 10_000, idle_timeout_ms: int = 60_000) -> None:
+        if lock_timeout_ms < 1 or idle_timeout_ms < 1:
+            raise ValueError("PostgreSQL: lock_timeout_ms and idle_timeout_ms must be at least 1")
+        self._conninfo = make_conninfo("", **{**KEEPALIVE, **conninfo_to_dict(conninfo)})
+        limits = {"lock_timeout": lock_timeout_ms, "idle_in_transaction_session_timeout": idle_timeout_ms}
+        settings = {**limits, **{f"tcp_{name}": value for name, value in KEEPALIVE.items()}}
+        calls = [sql.SQL("set_config({}, {}, true)").format(name, str(value)) for name, value in settings.items()]
+        self._limit = sql.SQL("SELECT {}").format(sql.SQL(", ").join(calls))
         self._has_table = False
 
     @contextmanager
@@ -38,11 +64,14 @@ class PostgreSQL:
             if not self._has_table:
                 self._make_table(connection)
             with connection.transaction():
+                connection.execute(self._limit)
                 yield PostgreSQLTransaction(connection)
 
     def is_transient(self, error: BaseException) -> bool:
-        """A connection that is lost or not to be had, a deadlock, a serialization failure."""
-        return isinstance(error, psycopg.OperationalError)
+        """A lost or failed connection, a deadlock, a lock timeout, an idle session that the server ended, or a
+        serialization failure.
+        """
+        return isinstance(error, (psycopg.OperationalError, IdleInTransactionSessionTimeout))
 
     def _make_table(self, connection: psycopg.Connection[Any]) -> None:
         found = connection.execute("SELECT to_regclass('rallypoint_positions')").fetchone()
@@ -58,6 +87,22 @@ class PostgreSQLTransaction:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """See `database.Transaction.guarded`. By a savepoint, which no end of the transaction leaves there. psycopg
+        refuses `commit()` and `rollback()` here; the statements of those names it does not see.
+        """
+        self.connection.execute("SAVEPOINT rallypoint_write")
+        yield
+        try:
+            self.connection.execute("RELEASE SAVEPOINT rallypoint_write")
+        except (InvalidSavepointSpecification, NoActiveSqlTransaction) as error:
+            raise LoadFailed(
+                "write has ended the transaction, by a COMMIT or ROLLBACK of its own, and so parted its rows from the"
+                " positions: what it committed is written, and is written again with the next try. Leave the"
+                " statement out; the transaction ends when write returns"
+            ) from error
 
     def positions(self, name: str) -> Mapping[TopicPartition, int]:
         """See `database.Transaction.positions`. Takes no lock, so that a long batch holds up nobody; `move` sees who

@@ -1,4 +1,4 @@
-"""SQLite as the place of rows and positions: for one machine, whose drivers take turns in writing."""
+"""Rows and positions in SQLite: for drivers on one machine, which write one at a time."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from spark_bridge.offsets import TopicPartition
+from rallypoint.spark_bridge.exactly_once.errors import LoadFailed
+from rallypoint.spark_bridge.offsets import TopicPartition
 
 POSITIONS = """
 CREATE TABLE IF NOT EXISTS rallypoint_positions (
@@ -15,12 +16,19 @@ CREATE TABLE IF NOT EXISTS rallypoint_positions (
     PRIMARY KEY (name, topic, "partition")
 ) WITHOUT ROWID
 """
+READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+ENDED = (
+    "the transaction has ended inside write, which went on: `OR ROLLBACK`, a trigger's RAISE(ROLLBACK) and a full disk"
+    " roll everything back and raise; let that error pass, or use OR ABORT, which takes back its own statement alone"
+)
 BUSY_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 class SQLite:
-    """A database in a file. A batch holds the one lock for writing while it is written; the next one waits
-    `busy_timeout_ms` for it before that counts as a failure.
+    """A database in a file, for `ExactlyOnce`.
+
+    `path`: the file.
+    `busy_timeout_ms`: how long a batch waits for the write lock, which another batch holds, before the attempt fails.
     """
 
     def __init__(self, path: str | Path, *, busy_timeout_ms: int = 60_000) -> None:
@@ -30,29 +38,89 @@ class SQLite:
     @contextmanager
     def transaction(self) -> Iterator["SQLiteTransaction"]:
         """Open the file, and take the lock."""
-        with closing(sqlite3.connect(self._path, timeout=self._busy_seconds, isolation_level=None)) as connection:
+        connecting = sqlite3.connect(
+            # A statement that was kept would not be shown to the guard again.
+            self._path,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            cached_statements=0,
+        )
+        with closing(connecting) as connection:
             connection.execute("BEGIN IMMEDIATE")
+            guard = TransactionGuard(connection)
             try:
                 connection.execute(POSITIONS)
-                yield SQLiteTransaction(connection)
-            except BaseException:
+                yield SQLiteTransaction(connection, guard)
+            except BaseException as error:
+                guard.lift()
                 if connection.in_transaction:  # a full disk may have ended it
                     connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.DatabaseError):
+                    guard.explain()
                 raise
+            guard.lift()
             connection.execute("COMMIT")
 
     def is_transient(self, error: BaseException) -> bool:
-        """A lock that somebody else held for too long."""
+        """A lock that another connection held for too long."""
         if not isinstance(error, sqlite3.OperationalError):
             return False
         return getattr(error, "sqlite_errorcode", 0) & 0xFF in BUSY_CODES
 
 
+class TransactionGuard:
+    """Prevents user code from ending the transaction of a connection, until it is lifted.
+
+    It cannot prevent `INSERT OR ROLLBACK` or a trigger's `RAISE(ROLLBACK)`, which end it implicitly. After that it
+    refuses all writes, because they would be committed.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._refusal = ""
+        connection.set_authorizer(self._authorize)
+
+    def lift(self) -> None:
+        """Allow the transaction to end."""
+        self._connection.set_authorizer(None)
+
+    def check(self) -> None:
+        """LoadFailed if user code has tried to end it, or it has ended."""
+        if not self._connection.in_transaction:
+            self._refusal = self._refusal or ENDED
+        self.explain()
+
+    def explain(self) -> None:
+        """LoadFailed if something was refused."""
+        if self._refusal:
+            raise LoadFailed(self._refusal)
+
+    def _authorize(self, action: int, operation: str | None, *_: str | None) -> int:
+        if action == sqlite3.SQLITE_TRANSACTION:
+            self._refusal = self._refusal or (
+                f"write has called for {operation}, which would part its rows from the positions: the transaction"
+                " ends when write returns. Python's `with connection:` ends one, too, and so does `executescript`;"
+                " leave them out"
+            )
+            return sqlite3.SQLITE_DENY
+        if action not in READS and not self._connection.in_transaction:
+            self._refusal = self._refusal or ENDED
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+
 class SQLiteTransaction:
     """See `database.Transaction`."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, guard: TransactionGuard) -> None:
         self.connection = connection
+        self._guard = guard
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """See `database.Transaction.guarded`."""
+        yield
+        self._guard.check()
 
     def positions(self, name: str) -> Mapping[TopicPartition, int]:
         """See `database.Transaction.positions`."""

@@ -1,8 +1,8 @@
 """What a source of records must do. Plug-ins implement `Source` and are found by `sources.registry`.
 
 A source knows topics, their partitions, and offsets that grow by one or more from record to record. It knows nothing
-of groups, members or Spark. The methods of one instance may be called from several threads at once; `read` runs in
-other processes, on instances of their own, each of which reads for one task after another.
+of groups, members or Spark. Methods of one instance may be called from several threads at once. `read` runs in other
+processes, on separate instances, each of which reads for one task after another.
 """
 
 from abc import ABC, abstractmethod
@@ -11,16 +11,17 @@ from typing import ClassVar, Self
 
 import pyarrow as pa
 
-from spark_bridge.errors import SourceError
-from spark_bridge.offsets import Range, TopicPartition
-from spark_bridge.options import OptionSpec, SourceOptions
+from rallypoint.spark_bridge.errors import SourceError
+from rallypoint.spark_bridge.offsets import Range, TopicPartition
+from rallypoint.spark_bridge.option_text import OptionSpec
+from rallypoint.spark_bridge.source_options import SourceOptions
 
 TIMESTAMP_CREATED = 0
 """`timestampType` of a record whose time its producer gave, as in Kafka; -1 where there is none."""
 TIMESTAMP_ABSENT = -1
 
 BATCH_RECORDS_MAX = 10_000
-"""How many records a batch of the built-in sources has at the most."""
+"""The most records in a batch of the built-in sources."""
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -45,11 +46,13 @@ def record_schema(include_headers: bool) -> pa.Schema:
 
 
 class Source(ABC):
-    """One source, made from the options of a query. `name` is what the option `source` says.
+    """One source, made from the options of a query.
 
-    `options`: what it can be told besides the options that every source has. `option_prefix`: names that begin so are
-    all accepted (lower case, with its dot).
-    Errors: OptionError from the constructor, SourceError from everything else, in words for whoever runs the query.
+    `name`: the value of the option `source` that selects it.
+    `options`: its own options.
+    `option_prefix`: option names with this prefix are all accepted (lower case, with its dot).
+
+    The constructor raises OptionError, everything else SourceError, with messages for the person who runs the query.
     """
 
     name: ClassVar[str]
@@ -58,7 +61,10 @@ class Source(ABC):
 
     @abstractmethod
     def __init__(self, options: SourceOptions) -> None:
-        """Check the options; connect to nothing yet, since instances are also made where nothing will be read."""
+        """Check the options without connecting: some instances never read, such as the one made at `load()`."""
+
+    def check(self) -> None:  # noqa: B027
+        """Check the options more thoroughly, but without a connection. Called once, at `load()`."""
 
     def topics(self) -> frozenset[str]:
         """All topics that may be read, for `subscribePattern`. A source that cannot list them raises SourceError."""
@@ -89,14 +95,15 @@ class Source(ABC):
         """
 
     def read_ranges(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-        """All records of several ranges, which are one task's: each range as `read` gives it, but what comes of
-        different partitions may be mixed. One after the other, unless a source knows a cheaper way.
+        """All records of one task's ranges, each in order. Records of different partitions may be mixed.
+
+        Reads one range after another, unless a source has a cheaper way.
         """
         for one in ranges:
             yield from self.read(one)
 
     def close(self) -> None:  # noqa: B027
-        """Let go of connections. The instance is not used afterwards."""
+        """Close connections. The instance is not used afterwards."""
 
     def __enter__(self) -> Self:
         return self

@@ -8,27 +8,28 @@ counting them from the start of one file, so files are kept small (`FilesWriter`
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISDIR
 from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from member.sources import errors
-from member.sources.directory import TopicDirectory
-from member.sources.records import Record
-from spark_bridge.errors import DataLost, OptionError, SourceError
-from spark_bridge.offsets import Range, TopicPartition
-from spark_bridge.option_text import OptionSpec
-from spark_bridge.options import SourceOptions
-from spark_bridge.sources.contract import (
+from rallypoint.member.sources import errors
+from rallypoint.member.sources.directory import TopicDirectory
+from rallypoint.member.sources.records import Record
+from rallypoint.spark_bridge.errors import DataLost, OptionError, SourceError
+from rallypoint.spark_bridge.offsets import Range, TopicPartition
+from rallypoint.spark_bridge.option_text import OptionSpec
+from rallypoint.spark_bridge.source_options import SourceOptions
+from rallypoint.spark_bridge.sources.contract import (
     BATCH_RECORDS_MAX,
     TIMESTAMP_ABSENT,
     TIMESTAMP_CREATED,
     Source,
     record_schema,
 )
-from spark_bridge.sources.files_layout import DataFile, FileFormat, files_of, formats
-from spark_bridge.sources.files_writer import FilesWriter
+from rallypoint.spark_bridge.sources.files_layout import DataFile, FileFormat, files_of, formats
+from rallypoint.spark_bridge.sources.files_writer import FilesWriter
 
 __all__ = ["BATCH_RECORDS_MAX", "FilesSource", "FilesWriter", "Record"]
 
@@ -50,35 +51,50 @@ class FilesSource(Source):
         self._fail_on_data_loss = options.fail_on_data_loss
         self._include_headers = options.include_headers
 
+    def check(self) -> None:
+        """A directory that is not there yet is no error: its topics are missed when the query begins."""
+        path = self._directory.root
+        try:
+            is_directory = S_ISDIR(path.stat().st_mode)
+        except FileNotFoundError:
+            return
+        except (NotADirectoryError, ValueError):  # ValueError: of a null byte
+            is_directory = False
+        except OSError as error:
+            raise SourceError(f"the directory {str(path)!r} cannot be read: {error}") from error
+        if not is_directory:
+            raise OptionError("path", f"{str(path)!r} is not a directory")
+
     def topics(self) -> frozenset[str]:
         """The folders with a `topic.json`."""
-        return frozenset(self._directory.topics())
+        with _as_bridge_errors():
+            return frozenset(self._directory.topics())
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """As the contract says; a topic exists once its `topic.json` does."""
-        with _in_the_bridges_words():
+        with _as_bridge_errors():
             counts = {topic: self._directory.partition_count(topic) for topic in topics}
         return {topic: count for topic, count in counts.items() if count is not None}
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The number in the name of the oldest file."""
-        with _in_the_bridges_words():
+        with _as_bridge_errors():
             return {tp: next((file.first for file in self._files(tp)), 0) for tp in partitions}
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The number in the name of the newest file, plus its complete records."""
-        with _in_the_bridges_words():
+        with _as_bridge_errors():
             return {tp: self._end(self._files(tp)) for tp in partitions}
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Reads a partition from its beginning until a record is young enough; records without a time do not count."""
-        with _in_the_bridges_words():
+        with _as_bridge_errors():
             return {tp: self._first_since(tp, time_ms) for tp, time_ms in times_ms.items()}
 
     def read(self, records: Range) -> Iterator[pa.RecordBatch]:
         """As the contract says. A file that ends before the next one begins has lost records."""
         schema = record_schema(self._include_headers)
-        with _in_the_bridges_words():
+        with _as_bridge_errors():
             for first, contents in self._contents((records.topic, records.partition), records.start, records.end):
                 yield _to_batch(records, first, contents, schema)
 
@@ -113,7 +129,7 @@ class FilesSource(Source):
         if self._fail_on_data_loss:
             raise DataLost(
                 f"{tp[0]}-{tp[1]} in {self._directory.root} no longer holds the offsets {position} to {to - 1};"
-                " set failOnDataLoss=false to go on without them"
+                " set failOnDataLoss=false to continue without them"
             )
         return to
 
@@ -132,11 +148,13 @@ class FilesSource(Source):
 
 
 @contextmanager
-def _in_the_bridges_words() -> Iterator[None]:
+def _as_bridge_errors() -> Iterator[None]:
     try:
         yield
     except errors.SourceError as error:
         raise SourceError(str(error)) from error
+    except OSError as error:
+        raise SourceError(f"the source 'files' cannot be read: {error}") from error
 
 
 def _to_batch(records: Range, first: int, contents: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

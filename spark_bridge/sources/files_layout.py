@@ -15,11 +15,11 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from member.sources.directory import SUFFIX, TopicDirectory, first_offset_of, lines_between, read_count
-from member.sources.errors import SourceError
-from member.sources.records import Record, read_line
-from spark_bridge.sources.contract import BATCH_RECORDS_MAX, HEADERS_TYPE
-from spark_bridge.sources.parquet_files import ParquetFiles
+from rallypoint.member.sources.directory import SUFFIX, TopicDirectory, first_offset_of, lines_between, read_count
+from rallypoint.member.sources.errors import SourceError
+from rallypoint.member.sources.records import Record, read_line
+from rallypoint.spark_bridge.sources.contract import BATCH_RECORDS_MAX, HEADERS_TYPE
+from rallypoint.spark_bridge.sources.parquet_files import ParquetFiles
 
 
 class DataFile(NamedTuple):
@@ -73,7 +73,7 @@ def formats(directory: TopicDirectory) -> dict[str, FileFormat]:
 
 
 def files_of(topic_folder: Path, partition: int) -> list[DataFile]:
-    """The files of a partition in the order of their offsets. SourceError where there is no such topic."""
+    """The files of a partition in the order of their offsets. SourceError if there is no such topic."""
     folder = topic_folder / str(partition)
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith((SUFFIX, ParquetFiles.suffix)))

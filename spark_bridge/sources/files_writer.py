@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from member.sources import writer
-from member.sources.directory import NAME_DIGITS, file_name
-from spark_bridge.sources.files_layout import files_of
-from spark_bridge.sources.parquet_files import ParquetFiles, write_parquet
+from rallypoint.member.sources import writer
+from rallypoint.member.sources.directory import NAME_DIGITS, file_name
+from rallypoint.spark_bridge.sources.files_layout import files_of
+from rallypoint.spark_bridge.sources.parquet_files import ParquetFiles, write_parquet
 
 
 class FilesWriter(writer.FilesWriter):

@@ -5,23 +5,27 @@ clients in most cases. Reading is `read_committed` unless `kafka.isolation.level
 partition is its last stable offset. How a consumer reads ranges is in `kafka_reading`.
 """
 
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not list what it exports
     AdminClient,
     OffsetSpec,
 )
 
-from spark_bridge import offsets
-from spark_bridge.errors import OptionError, SourceError
-from spark_bridge.offsets import Range
-from spark_bridge.options import OptionSpec, SourceOptions
-from spark_bridge.sources.contract import BATCH_RECORDS_MAX, Source, record_schema
-from spark_bridge.sources.kafka_reading import Reading, waves, words
+from rallypoint.spark_bridge import offsets
+from rallypoint.spark_bridge.errors import OptionError
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.option_text import INT32_MAX, OptionSpec, shown, whole_number
+from rallypoint.spark_bridge.source_options import SourceOptions
+from rallypoint.spark_bridge.sources.contract import BATCH_RECORDS_MAX, Source, record_schema
+from rallypoint.spark_bridge.sources.kafka_cluster import Cluster
+from rallypoint.spark_bridge.sources.kafka_options import JAVA, REFUSED
+from rallypoint.spark_bridge.sources.kafka_reading import Reading, waves, words
 
 PREFIX = "kafka."
 
@@ -37,15 +41,9 @@ CONSUMER_DEFAULTS: Mapping[str, int] = {
 }
 """librdkafka's own, unless the user has others: for ranges that are there to be read, and end."""
 
-REFUSED = {
-    "group.id": "the group is the one of the option group; Kafka's own groups are not used",
-    "group.instance.id": "use groupInstanceId",
-    "enable.auto.commit": "the bridge commits, to the coordinator",
-    "auto.offset.reset": "use startingOffsets and failOnDataLoss",
-    "enable.partition.eof": "the bridge needs it",
-    "key.deserializer": "keys come as bytes",
-    "value.deserializer": "values come as bytes",
-}
+SERVER = re.compile(r"([A-Za-z_]+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(:[0-9]{1,5})?")
+"""A broker as librdkafka reads it; of others it says nothing, and tries to reach them for ever."""
+
 NOT_FOR_ADMIN = {"isolation.level", "check.crcs"}
 NOT_FOR_ADMIN_PREFIXES = ("fetch.", "max.", "queued.", "partition.")
 """Options of consumers alone, about which an admin client would only complain."""
@@ -76,9 +74,14 @@ class KafkaSource(Source):
         self._config = {name.removeprefix(PREFIX): value for name, value in own.items() if name.startswith(PREFIX)}
         if "bootstrap.servers" not in self._config:
             raise OptionError("kafka.bootstrap.servers", "is required for the source 'kafka'")
+        for server in self._config["bootstrap.servers"].split(","):
+            if SERVER.fullmatch(server.strip()) is None:
+                raise OptionError("kafka.bootstrap.servers", f"{server.strip()!r} is not like 127.0.0.1:9092")
         for name in self._config:
             if name in REFUSED:
                 raise OptionError(PREFIX + name, f"cannot be set: {REFUSED[name]}")
+            if name in JAVA:
+                raise OptionError(PREFIX + name, f"is for Java's clients, and this one is librdkafka: {JAVA[name]}")
         level = self._config.setdefault("isolation.level", "read_committed")
         if level not in {"read_committed", "read_uncommitted"}:
             raise OptionError("kafka.isolation.level", f"{level!r} is neither read_committed nor read_uncommitted")
@@ -88,42 +91,37 @@ class KafkaSource(Source):
         self._fail_on_data_loss = options.fail_on_data_loss
         self._include_headers = options.include_headers
         self._lock = threading.Lock()
-        self._admin: AdminClient | None = None
+        self._cluster: Cluster | None = None
         self._idle_consumer: Any = None
+
+    def check(self) -> None:
+        """What librdkafka says of the options, by a client that is closed again: it has no brokers to connect to."""
+        config = {name: value for name, value in self._config.items() if name != "bootstrap.servers"}
+        self._made_consumer(config).close()
 
     def topics(self) -> frozenset[str]:
         """Those of the cluster's metadata that this client may see; without Kafka's own, which begin with `__`."""
-        try:
-            found = self._admin_client().list_topics(timeout=self._request_timeout).topics
-        except KafkaException as error:
-            raise SourceError(f"Kafka does not list its topics: {words(error)}") from error
-        return frozenset(topic for topic in found if not topic.startswith("__"))
+        return frozenset(topic for topic in self._asked_cluster().topics() if not topic.startswith("__"))
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """From the cluster's metadata."""
-        counts: dict[str, int] = {}
-        for topic in topics:
-            try:
-                found = self._admin_client().list_topics(topic, timeout=self._request_timeout).topics[topic]
-            except KafkaException as error:
-                raise SourceError(f"Kafka says nothing about the topic {topic!r}: {words(error)}") from error
-            if found.error is None:
-                counts[topic] = len(found.partitions)
-            elif found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise SourceError(f"Kafka says about the topic {topic!r}: {found.error.str()}")
-        return counts
+        cluster = self._asked_cluster()
+        counts = {topic: cluster.partition_count(topic) for topic in topics}
+        return {topic: count for topic, count in counts.items() if count is not None}
 
     def earliest(self, partitions: Iterable[offsets.TopicPartition]) -> dict[offsets.TopicPartition, int]:
         """The log's start."""
-        return self._ask(dict.fromkeys(partitions, _EARLIEST))
+        return self._asked_cluster().offsets(dict.fromkeys(partitions, _EARLIEST))
 
     def latest(self, partitions: Iterable[offsets.TopicPartition]) -> dict[offsets.TopicPartition, int]:
         """The last stable offset, or the high watermark with `read_uncommitted`."""
-        return self._ask(dict.fromkeys(partitions, _LATEST))
+        return self._asked_cluster().offsets(dict.fromkeys(partitions, _LATEST))
 
     def offsets_for_times(self, times_ms: Mapping[offsets.TopicPartition, int]) -> dict[offsets.TopicPartition, int]:
         """From the log's time index."""
-        found = self._ask({tp: OffsetSpec.for_timestamp(time_ms) for tp, time_ms in times_ms.items()})
+        found = self._asked_cluster().offsets(
+            {tp: OffsetSpec.for_timestamp(time_ms) for tp, time_ms in times_ms.items()}
+        )
         beyond = [tp for tp, offset in found.items() if offset < 0]
         return {**found, **self.latest(beyond)}
 
@@ -150,21 +148,23 @@ class KafkaSource(Source):
     def close(self) -> None:
         """Close the consumer. The admin client closes its connections when it is collected."""
         with self._lock:
-            self._admin = None
+            self._cluster = None
             consumer, self._idle_consumer = self._idle_consumer, None
         if consumer is not None:
             consumer.close()
 
-    def _admin_client(self) -> AdminClient:
+    def _asked_cluster(self) -> Cluster:
         with self._lock:
-            if self._admin is None:
+            if self._cluster is None:
                 config = {
                     name: value
                     for name, value in self._config.items()
                     if name not in NOT_FOR_ADMIN and not name.startswith(NOT_FOR_ADMIN_PREFIXES)
                 }
-                self._admin = _made(AdminClient, config)
-            return self._admin
+                # Where the cluster makes topics on demand, to ask about a deleted one would bring it back.
+                client = _made(AdminClient, {**config, "allow.auto.create.topics": False})
+                self._cluster = Cluster(client, timeout_s=self._request_timeout, isolation=self._isolation)
+            return self._cluster
 
     def _take_consumer(self) -> Any:
         """The idle one, or one more: reads may overlap."""
@@ -184,34 +184,19 @@ class KafkaSource(Source):
         consumer.close()
 
     def _new_consumer(self) -> Any:
+        return self._made_consumer(self._config)
+
+    def _made_consumer(self, config: Mapping[str, str]) -> Any:
         # librdkafka wants a group id from every consumer; with partitions assigned by hand and nothing committed the
         # broker never hears of it.
         own = {"group.id": "rallypoint-unused", "enable.auto.commit": False, "enable.auto.offset.store": False}
         reset = "error" if self._fail_on_data_loss else "earliest"
-        config = {**CONSUMER_DEFAULTS, **self._config, **own}
-        return _made(Consumer, {**config, "auto.offset.reset": reset, "enable.partition.eof": True})
-
-    def _ask(self, wanted: Mapping[offsets.TopicPartition, Any]) -> dict[offsets.TopicPartition, int]:
-        if not wanted:
-            return {}
-        futures = self._admin_client().list_offsets(
-            {TopicPartition(topic, partition): spec for (topic, partition), spec in wanted.items()},
-            isolation_level=self._isolation,
-            request_timeout=self._request_timeout,
-        )
-        answers: dict[offsets.TopicPartition, int] = {}
-        for partition, future in futures.items():
-            try:
-                answers[partition.topic, partition.partition] = future.result(self._request_timeout + 1).offset
-            except (KafkaException, TimeoutError) as error:
-                raise SourceError(
-                    f"Kafka does not say where {partition.topic}-{partition.partition} begins or ends: {words(error)}"
-                ) from error
-        return answers
+        whole = {**CONSUMER_DEFAULTS, **config, **own, "auto.offset.reset": reset, "enable.partition.eof": True}
+        return _made(Consumer, whole)
 
 
 def _made(kind: Any, config: Mapping[str, Any]) -> Any:
-    """A client; OptionError where librdkafka does not know an option or its value."""
+    """A client; OptionError if librdkafka does not know an option or its value."""
     try:
         return kind(dict(config))
     except KafkaException as error:
@@ -222,6 +207,7 @@ def _seconds(own: Mapping[str, str], name: str, default_ms: int) -> float:
     text = own.get(name)
     if text is None:
         return default_ms / 1000
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise OptionError(name, f"{text!r} is not a number of milliseconds above 0")
-    return int(text) / 1000
+    value_ms = whole_number(text, INT32_MAX)
+    if not value_ms:
+        raise OptionError(name, f"{shown(text)} is not a number of milliseconds above 0")
+    return value_ms / 1000

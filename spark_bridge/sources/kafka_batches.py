@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from spark_bridge.sources.contract import TIMESTAMP_ABSENT
+from rallypoint.spark_bridge.sources.contract import TIMESTAMP_ABSENT
 
 
 class Found(NamedTuple):

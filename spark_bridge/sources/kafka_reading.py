@@ -14,19 +14,23 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, TopicPartition
 
-from spark_bridge import offsets
-from spark_bridge.errors import DataLost, SourceError
-from spark_bridge.offsets import Range
-from spark_bridge.sources.contract import BATCH_RECORDS_MAX
-from spark_bridge.sources.kafka_batches import Found, to_batch
+from rallypoint.member.sources.kafka_errors import is_retriable
+from rallypoint.spark_bridge import offsets
+from rallypoint.spark_bridge.errors import DataLost, SourceError
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.sources.contract import BATCH_RECORDS_MAX
+from rallypoint.spark_bridge.sources.kafka_batches import Found, to_batch
 
 POLL_SECONDS = 0.1
 """How long one look waits for the records it asks for. It asks for no more offsets than the ranges have left, so it
 only waits that long where offsets are missing."""
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""Values of so many bytes are a batch, however few they are. A look may bring more: what librdkafka holds for it, by
-default 64 MiB at most (`queued.max.messages.kbytes`)."""
+"""Values of so many bytes are a batch, however few they are. A look asks for as many records as should fit by the mean
+of those before, so only records that are larger than that make a batch larger."""
+
+FIRST_RECORDS = 16
+"""A reading's first look asks for no more: nothing is known of their size, and a broker takes a MiB by default."""
 
 LOOKS = 8
 """One look takes at most this part of what is left, unless all ranges have more left. What a partition has beyond its
@@ -47,6 +51,8 @@ class Reading:
         self._positions = {tp: one.start for tp, one in self._ranges.items() if one.start < one.end}
         self._came = Found.nothing()
         self._came_bytes = 0
+        self._read_records = 0
+        self._read_bytes = 0
         assigned = [TopicPartition(*tp, position) for tp, position in self._positions.items()]
         consumer.assign(assigned)
         # A partition stays paused over a new assignment, and something else may have been read of it.
@@ -57,7 +63,7 @@ class Reading:
         """Records, those of each partition in order; None once all ranges are read. `BATCH_RECORDS_MAX` of them, or
         fewer that are large.
         """
-        with collecting_later():
+        with gc_paused():
             while self._positions and (room := self._room()):
                 self._look(room)
             came, self._came, self._came_bytes = self._came, Found.nothing(), 0
@@ -65,14 +71,24 @@ class Reading:
 
     def _room(self) -> int:
         """How many records the next look may bring; none if the batch is as good as full."""
-        if self._came_bytes >= BATCH_BYTES_MAX:
+        fitting = self._fitting()
+        if not fitting:
             return 0
         left = [self._ranges[tp].end - position for tp, position in self._positions.items()]
         at_once = max(min(left), sum(left) // LOOKS, 1)
         free = BATCH_RECORDS_MAX - len(self._came.messages)
         if at_once <= free:
-            return at_once
-        return free if free * LOOKS >= BATCH_RECORDS_MAX else 0
+            return min(at_once, fitting)
+        return min(free, fitting) if free * LOOKS >= BATCH_RECORDS_MAX else 0
+
+    def _fitting(self) -> int:
+        """How many more records should fit into the batch by their bytes; one at least until it has its bytes."""
+        free_bytes = BATCH_BYTES_MAX - self._came_bytes
+        if free_bytes <= 0:
+            return 0
+        if not self._read_bytes:
+            return BATCH_RECORDS_MAX if self._read_records else FIRST_RECORDS
+        return max(1, free_bytes * self._read_records // self._read_bytes)
 
     def _look(self, room: int) -> None:
         before = dict(self._positions)
@@ -80,7 +96,10 @@ class Reading:
         records = [message for message in came if message.error() is None]
         found = take(records, self._ranges, self._positions)
         self._came.add(found)
-        self._came_bytes += sum(map(len, found.messages))
+        found_bytes = sum(map(len, found.messages))
+        self._came_bytes += found_bytes
+        self._read_bytes += found_bytes
+        self._read_records += len(found.messages)
         if len(records) < len(came):
             self._hear(came)
         self._pause_what_is_read()
@@ -125,9 +144,9 @@ def fail(error: KafkaError, records: Range, position: int) -> None:
     if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
         raise DataLost(
             f"{name} no longer holds the offset {position} of the batch {records.start} to {records.end}:"
-            f" {error.str()}; set failOnDataLoss=false to go on at the earliest"
+            f" {error.str()}; set failOnDataLoss=false to continue at the earliest"
         )
-    if error.fatal() or not error.retriable():
+    if not is_retriable(error):
         raise SourceError(f"Kafka cannot read {name} at {position}: {error.str()}")
 
 
@@ -177,7 +196,7 @@ def take(
 
 
 @contextmanager
-def collecting_later() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """No search for cyclic garbage meanwhile.
 
     Messages come by the thousand, are kept until they are a batch, and none of them is in a cycle; the collector would

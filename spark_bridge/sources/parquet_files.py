@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_bridge.errors import SourceError
-from spark_bridge.sources.contract import BATCH_RECORDS_MAX, HEADERS_TYPE
+from rallypoint.spark_bridge.errors import SourceError
+from rallypoint.spark_bridge.sources.contract import BATCH_RECORDS_MAX, HEADERS_TYPE
 
 TIME = pa.timestamp("us", tz="UTC")
 COLUMNS = {"key": pa.binary(), "value": pa.binary(), "timestamp": TIME, "headers": HEADERS_TYPE}

@@ -7,16 +7,19 @@ when its source is asked for, so a query on files needs no Kafka client.
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract
+from typing import TYPE_CHECKING
 
-from spark_bridge.errors import OptionError, SourceError
-from spark_bridge.options import BridgeOptions, parse_options, source_name
-from spark_bridge.sources.contract import Source
+from rallypoint.spark_bridge.errors import OptionError, SourceError
+from rallypoint.spark_bridge.sources.contract import Source
+
+if TYPE_CHECKING:
+    from rallypoint.spark_bridge.options import BridgeOptions
 
 GROUP = "rallypoint.spark_sources"
 
 BUILT_IN = (
-    EntryPoint(name="files", value="spark_bridge.sources.files:FilesSource", group=GROUP),
-    EntryPoint(name="kafka", value="spark_bridge.sources.kafka:KafkaSource", group=GROUP),
+    EntryPoint(name="files", value="rallypoint.spark_bridge.sources.files:FilesSource", group=GROUP),
+    EntryPoint(name="kafka", value="rallypoint.spark_bridge.sources.kafka:KafkaSource", group=GROUP),
 )
 
 
@@ -42,7 +45,15 @@ def find_source(name: str) -> type[Source]:
     return found
 
 
-def parse_for_source(raw: Mapping[str, str]) -> tuple[BridgeOptions, type[Source]]:
-    """All options of a query, checked against what the bridge and the chosen source know."""
+def parse_for_source(raw: Mapping[str, str]) -> "tuple[BridgeOptions, type[Source]]":
+    """All options of a query, checked against what the bridge and the chosen source know, without a connection.
+
+    OptionError, or SourceError for a source that cannot be used.
+    """
+    from rallypoint.spark_bridge.options import parse_options, source_name  # noqa: PLC0415 - a task finds a source, and parses nothing
+
     found = find_source(source_name(raw))
-    return parse_options(raw, source_options=found.options, source_prefix=found.option_prefix), found
+    options = parse_options(raw, source_options=found.options, source_prefix=found.option_prefix)
+    with found(options.source) as source:
+        source.check()
+    return options, found

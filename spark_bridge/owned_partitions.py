@@ -1,10 +1,10 @@
-"""Which partitions one reader holds: taken with a commit, kept while nobody else takes them, given up when asked.
+"""The partitions that one reader owns: taken by a commit, kept while no other member takes them, given up on request.
 
-    hold(start):  assignment → the group wants some of it back? commit what is complete, acknowledge, over again
+    hold(start):  assignment → does the group revoke some of it? commit what is complete, acknowledge, start over
                   → a new one: fetch, classify, settle → commit what is complete and what is taken
 
-It waits and calls; `plan` decides. Whatever goes wrong in here changes nothing that the next call, in this process or
-in another, would not find and put right: `plan` says why. Nothing here knows how far a batch reads.
+This module waits and calls; `plan` decides. If a call fails here, the next one, in this process or another, detects and
+repairs it: `plan` says why. Nothing here knows how far a batch reads.
 """
 
 import logging
@@ -12,23 +12,23 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from member import Assignment
-from member.errors import CoordinatorUnavailable
-from spark_bridge import plan
-from spark_bridge.errors import QueryFenced, SourceError
-from spark_bridge.offsets import Run, StreamOffset, TopicPartition
-from spark_bridge.options import BridgeOptions
-from spark_bridge.plan import Bounds, Claim, Committed, Held, Verdict
-from spark_bridge.sources.contract import Source
-from spark_bridge.subscription import Subscription
+from rallypoint import Assignment
+from rallypoint.member.errors import CoordinatorUnavailable
+from rallypoint.spark_bridge import plan
+from rallypoint.spark_bridge.errors import QueryFenced, SourceError
+from rallypoint.spark_bridge.offsets import Run, StreamOffset, TopicPartition
+from rallypoint.spark_bridge.options import BridgeOptions
+from rallypoint.spark_bridge.plan import Acquisition, Bounds, CommitOutcome, Committed, OwnedPartition
+from rallypoint.spark_bridge.sources.contract import Source
+from rallypoint.spark_bridge.subscription import Subscription
 
 log = logging.getLogger("rallypoint.spark")
 
 NOTES_CHECK_MS = 5_000
-"""How often a query looks whether another one goes on with its checkpoint: one fetch, and only when it plans."""
+"""How often a query checks whether another one uses its checkpoint: one fetch, and only when it plans."""
 
 
-class Place(Protocol):
+class GroupMembership(Protocol):
     """What is used of `membership.Membership`, which says what each does."""
 
     @property
@@ -45,29 +45,34 @@ class Place(Protocol):
     def acknowledge(self) -> None:
         """Give up what the group wants back."""
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> Verdict:
+    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> CommitOutcome:
         """Store offsets."""
 
     def committed(self) -> dict[TopicPartition, Committed]:
         """What the group has."""
 
+    def use_blocking_calls(self) -> None:
+        """Wait for each call from now on, even if the previous one was not answered."""
+
     def leave(self, reason: str) -> None:
         """Leave without committing."""
 
 
-class Holding:
-    """Of one life of one query's reader. `lineage` is its checkpoint's, and is set before the first call.
+class OwnedPartitions:
+    """The partitions that one planning process of a query owns.
 
-    `partitions`: what is held, since when and from where. `under`: the assignment they were taken or confirmed under;
-    what is committed is committed under its generation. `trouble`: why the group has not got what is complete, in
-    words; empty if it has.
+    `checkpoint_id`: set before the first call.
+    `partitions`: what is owned, since which generation and from which offset.
+    `confirmed_assignment`: the assignment under which they were taken or confirmed. Commits use its generation.
+    `handovers`: how often partitions were given up in good order.
+    `trouble`: why completed offsets are not committed yet; empty if they are.
     """
 
     def __init__(
         self,
         options: BridgeOptions,
         source: Source,
-        membership: Place,
+        membership: GroupMembership,
         reader_id: str,
         *,
         subscription: Subscription,
@@ -79,27 +84,28 @@ class Holding:
         self._reader_id = reader_id
         self._subscription = subscription
         self._now_ms = now_ms
-        self.lineage = ""
-        self.under: Assignment | None = None
-        self.partitions: dict[TopicPartition, Held] = {}
+        self.checkpoint_id = ""
+        self.confirmed_assignment: Assignment | None = None
+        self.partitions: dict[TopicPartition, OwnedPartition] = {}
         self.handovers = 0
         self.trouble = ""
         self._counts: dict[str, int] = {}
         self._stored: dict[TopicPartition, Committed] = {}
         """What the group is known to have, so that an idle query commits nothing."""
         self._looked_at_ms = 0.0
-        self._has_held = False
+        self._has_owned = False
         self._run: Run | None = None
         self._older: frozenset[Run] = frozenset()
 
-    def hold(self, start: StreamOffset, wait_ms: int, interrupted: Callable[[], bool]) -> bool:
-        """Come to hold what the group assigns, with everything complete and everything taken committed.
+    def acquire(self, start: StreamOffset, wait_ms: int, interrupted: Callable[[], bool]) -> bool:
+        """Own what the group assigns, with everything complete and everything taken committed.
 
-        Where no coordinator answers, what is held is held on as long as the member has it: its session is its right.
-        A cooperative group first gives a newcomer nothing, until others have given up what is to be its own: as long as
-        it never had anything, an empty assignment is waited out like none at all.
-        False: there is nothing to plan under yet, or `interrupted` ended the wait. Raises QueryFenced, DataLost,
-        SourceError, what stopped the member, CommitFailed for what is refused for good.
+        While no coordinator answers, the partitions stay owned until the member's session expires. A cooperative group
+        assigns nothing to a new member until others have given up its partitions. So a process that never owned a
+        partition waits on an empty assignment as if there were none.
+
+        Returns False if there is nothing to plan under yet, or if `interrupted` ended the wait. Raises QueryFenced,
+        DataLost, SourceError, whatever stopped the member, and CommitFailed for a final refusal.
         """
         newer_than = -1
         while True:
@@ -108,37 +114,43 @@ class Holding:
                 return False
             revoked = self._membership.revocation
             try:
-                verdict = self._give_up(start, assignment) if revoked is not None else self._settle(start, assignment)
+                outcome = self._give_up(start, assignment) if revoked is not None else self._settle(start, assignment)
             except CoordinatorUnavailable as error:
-                verdict = self._later(error)
-            if verdict is Verdict.LATER:
+                outcome = self._later(error)
+            if outcome is CommitOutcome.LATER:
                 # Asked again, for the call may have taken longer than what was left of the session.
-                return self.under is not None and self._membership.present == self.under
+                return self.confirmed_assignment is not None and self._membership.present == self.confirmed_assignment
             self.trouble = ""
-            if verdict is not Verdict.STORED or revoked is not None:
-                self.under = None
-            elif assignment.partitions or self._has_held or not self._options.cooperative:
-                self._has_held = True
+            if outcome is not CommitOutcome.STORED or revoked is not None:
+                self.confirmed_assignment = None
+            elif assignment.partitions or self._has_owned or not self._options.cooperative:
+                self._has_owned = True
                 return True
             else:
                 newer_than = assignment.generation_id
 
     def finish(self, start: StreamOffset) -> str:
-        """Commit what is complete, before the reader leaves. Why it could not be done; empty if it was, or if there was
-        nothing to commit.
+        """Commit what is complete before the reader leaves.
+
+        Returns why that failed; empty if it did not, or if there was nothing to commit.
         """
+        self._membership.use_blocking_calls()
         assignment = self._membership.present
         if assignment is None:
             return "the member has no assignment at the moment" if start.partitions else ""
-        settled = assignment == self.under or self._membership.revocation is not None
+        settled = assignment == self.confirmed_assignment or self._membership.revocation is not None
         try:
-            verdict = self._store_complete(start, assignment) if settled else self._take(start, assignment)
+            outcome = self._store_complete(start, assignment) if settled else self._take(start, assignment)
         except CoordinatorUnavailable as error:
-            verdict = self._later(error)
-        return {Verdict.STORED: "", Verdict.LATER: self.trouble, Verdict.LOST: "the assignment was lost"}[verdict]
+            outcome = self._later(error)
+        return {
+            CommitOutcome.STORED: "",
+            CommitOutcome.LATER: self.trouble,
+            CommitOutcome.LOST: "the assignment was lost",
+        }[outcome]
 
     def find_gone(self, partitions: Iterable[TopicPartition], counts: Mapping[str, int]) -> frozenset[TopicPartition]:
-        """Those that the source has no more, which is worth a warning. DataLost where the query is to end then."""
+        """The partitions that the source no longer has; logs a warning. Raises DataLost if the query must end then."""
         gone = plan.gone(partitions, counts, fail_on_data_loss=self._options.source.fail_on_data_loss)
         if gone:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(gone))
@@ -147,69 +159,76 @@ class Holding:
 
     # --- with the group ----------------------------------------------------------------------------------------------
 
-    def _settle(self, start: StreamOffset, assignment: Assignment) -> Verdict:
-        if assignment != self.under:
+    def _settle(self, start: StreamOffset, assignment: Assignment) -> CommitOutcome:
+        if assignment != self.confirmed_assignment:
             return self._take(start, assignment)
-        verdict = self._store(start, self.partitions, assignment)
-        if verdict is Verdict.STORED and self._now_ms() - self._looked_at_ms >= NOTES_CHECK_MS:
+        outcome = self._store(start, self.partitions, assignment)
+        if outcome is CommitOutcome.STORED and self._now_ms() - self._looked_at_ms >= NOTES_CHECK_MS:
             return self._take(start, assignment)
-        return verdict
+        return outcome
 
-    def _give_up(self, start: StreamOffset, assignment: Assignment) -> Verdict:
-        """Commit, then let the group have what it wants back: also where the commit finds it lost. What is left is
-        taken as a new assignment.
+    def _give_up(self, start: StreamOffset, assignment: Assignment) -> CommitOutcome:
+        """Commit, then give up what the group revokes, even if the commit finds it lost.
+
+        The rest is taken as a new assignment.
         """
-        verdict = self._store_complete(start, assignment)
-        if verdict is not Verdict.LATER:
+        outcome = self._store_complete(start, assignment)
+        if outcome is not CommitOutcome.LATER:
             self.handovers += 1
             self._membership.acknowledge()
-        return verdict
+        return outcome
 
-    def _store_complete(self, start: StreamOffset, assignment: Assignment) -> Verdict:
+    def _store_complete(self, start: StreamOffset, assignment: Assignment) -> CommitOutcome:
         """Commit what is complete of an assignment, take nothing."""
-        if assignment == self.under:
+        if assignment == self.confirmed_assignment:
             return self._store(start, self.partitions, assignment)
         committed = self._look(assignment)
-        claims = plan.classify(start, self.lineage, assignment.partitions, self.partitions, committed)
-        kept = {tp: self.partitions[tp] for tp, claim in claims.items() if claim is Claim.KEEP}
-        return self._store(start, kept, assignment)
+        acquisitions = plan.classify(start, self.checkpoint_id, assignment.partitions, self.partitions, committed)
+        unchanged = {
+            tp: self.partitions[tp] for tp, acquisition in acquisitions.items() if acquisition is Acquisition.KEEP
+        }
+        return self._store(start, unchanged, assignment)
 
-    def _take(self, start: StreamOffset, assignment: Assignment) -> Verdict:
-        """Take what this process has not planned before, drop what is gone, find out what is kept."""
+    def _take(self, start: StreamOffset, assignment: Assignment) -> CommitOutcome:
+        """Take the partitions that are new to this process, drop those that are gone, find out which ones stay."""
         committed = self._look(assignment)
         present = self._source.partitions(sorted({topic for topic, _ in assignment.partitions}))
         gone = self.find_gone(assignment.partitions, present)
-        claims = plan.classify(start, self.lineage, assignment.partitions - gone, self.partitions, committed)
+        acquisitions = plan.classify(
+            start, self.checkpoint_id, assignment.partitions - gone, self.partitions, committed
+        )
         counts = plan.first_counts(committed, present)
-        positions = self._positions(start, claims, committed, counts)
-        held = plan.settle(claims, self.partitions, positions, assignment.generation_id)
+        positions = self._positions(start, acquisitions, committed, counts)
+        owned = plan.settle(acquisitions, self.partitions, positions, assignment.generation_id)
         self._counts = counts
-        verdict = self._store(start, held, assignment)
-        if verdict is Verdict.STORED:
-            if assignment != self.under:
+        outcome = self._store(start, owned, assignment)
+        if outcome is CommitOutcome.STORED:
+            if assignment != self.confirmed_assignment:
                 self._log_taken(assignment, positions)
-            self.under, self.partitions = assignment, held
-        return verdict
+            self.confirmed_assignment, self.partitions = assignment, owned
+        return outcome
 
-    def _store(self, start: StreamOffset, held: Mapping[TopicPartition, Held], assignment: Assignment) -> Verdict:
+    def _store(
+        self, start: StreamOffset, owned: Mapping[TopicPartition, OwnedPartition], assignment: Assignment
+    ) -> CommitOutcome:
         """Commit what the group does not know yet."""
         assert self._run is not None
-        wanted = plan.commits(start, self.lineage, held, self._counts, self._run)
-        news = {tp: one for tp, one in wanted.items() if self._stored.get(tp) != one}
-        verdict = self._membership.commit(news, assignment)
-        if verdict is Verdict.STORED:
-            self._stored = {**self._stored, **news}
-        elif verdict is Verdict.LATER:
+        wanted = plan.commits(start, self.checkpoint_id, owned, self._counts, self._run)
+        changed = {tp: one for tp, one in wanted.items() if self._stored.get(tp) != one}
+        outcome = self._membership.commit(changed, assignment)
+        if outcome is CommitOutcome.STORED:
+            self._stored = {**self._stored, **changed}
+        elif outcome is CommitOutcome.LATER:
             return self._later("the coordinator takes no commits")
-        return verdict
+        return outcome
 
     def _look(self, assignment: Assignment) -> dict[TopicPartition, Committed]:
         """Fetch what the group has. QueryFenced if it shows a newer query on this checkpoint."""
         committed = self._membership.committed()
         if self._run is None:
             self._run = Run(assignment.generation_id, self._reader_id)
-            self._older = plan.other_runs(committed, self.lineage, self._run)
-        newer = plan.newer_run(self._older, plan.other_runs(committed, self.lineage, self._run), self._run)
+            self._older = plan.other_runs(committed, self.checkpoint_id, self._run)
+        newer = plan.newer_run(self._older, plan.other_runs(committed, self.checkpoint_id, self._run), self._run)
         if newer is not None:
             raise QueryFenced(
                 f"another query goes on with this query's checkpoint since generation {newer.begun} of the group"
@@ -220,35 +239,35 @@ class Holding:
         self._looked_at_ms = self._now_ms()
         return committed
 
-    def _later(self, why: object) -> Verdict:
+    def _later(self, why: object) -> CommitOutcome:
         if not self.trouble:
             log.warning("group %s: what is complete is committed later: %s", self._options.group_id, why)
         self.trouble = str(why)
-        return Verdict.LATER
+        return CommitOutcome.LATER
 
     # --- with the source ---------------------------------------------------------------------------------------------
 
     def _positions(
         self,
         start: StreamOffset,
-        claims: Mapping[TopicPartition, Claim],
+        acquisitions: Mapping[TopicPartition, Acquisition],
         committed: Mapping[TopicPartition, Committed],
         counts: Mapping[str, int],
     ) -> dict[TopicPartition, int]:
-        """Where each partition begins that is not simply kept."""
-        fresh = [tp for tp, claim in claims.items() if claim is not Claim.KEEP]
+        """The start of each partition that this process did not own before."""
+        fresh = [tp for tp, acquisition in acquisitions.items() if acquisition is not Acquisition.KEEP]
         if not fresh:
             return {}
         earliest, latest = self._source.earliest(fresh), self._source.latest(fresh)
-        begun = [tp for tp in fresh if claims[tp] is Claim.BEGIN]
+        begun = [tp for tp in fresh if acquisitions[tp] is Acquisition.BEGIN]
         late = {tp for tp in begun if tp[1] >= counts[tp[0]] or self._subscription.is_late(tp[0])}
         at_times = self._at_times([tp for tp in begun if tp not in late])
         positions: dict[TopicPartition, int] = {}
         for tp in fresh:
             bounds = Bounds(earliest[tp], latest[tp])
-            if claims[tp] is Claim.RESUME:
+            if acquisitions[tp] is Acquisition.RESUME:
                 position = plan.resume_at(start, tp, self.partitions.get(tp))
-            elif claims[tp] is Claim.TAKE:
+            elif acquisitions[tp] is Acquisition.TAKE:
                 position = committed[tp].offset
             else:
                 starting = self._options.starting
@@ -257,7 +276,7 @@ class Holding:
         return positions
 
     def _at_times(self, begun: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the partitions begin that are to begin at a time."""
+        """The start of each partition that begins at a timestamp."""
         starting = self._options.starting
         times = {tp: time_ms for tp in begun if (time_ms := starting.time_of(tp)) is not None}
         if not times:

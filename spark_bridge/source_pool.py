@@ -1,7 +1,6 @@
-"""Sources that stay in a task's process when the task is over, for the next one: to connect anew costs more than to
-read a small range.
+"""A pool of idle sources in a task's process, for the next task: connecting costs more than reading a small range.
 
-Spark uses the process of a Python task again and again, and ends it when it had nothing to do for a minute.
+Spark reuses the process of a Python task, and ends it after a minute without work.
 """
 
 import gc
@@ -12,40 +11,45 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_bridge.offsets import Range
-from spark_bridge.options import SourceOptions
-from spark_bridge.sources.contract import Source
-from spark_bridge.sources.registry import find_source
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.source_options import SourceOptions
+from rallypoint.spark_bridge.sources.contract import Source
+from rallypoint.spark_bridge.sources.registry import find_source
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 IDLE_S = 60.0
-"""A source that nobody wants for so long is closed: the process may live on with tasks of other queries."""
+"""A source that is idle for so long is closed: the process may live on with tasks of other queries."""
 
 
-class Idle(NamedTuple):
-    """A source that waits, and since when by the monotonic clock."""
+class IdleSource(NamedTuple):
+    """An idle source, and since when by the monotonic clock."""
 
     options: SourceOptions
     source: Source
     since_s: float
 
 
-class KeptSources:
-    """One idle source for each set of options. For several threads. `make`: a new one, whose errors pass through."""
+class SourcePool:
+    """At most one idle source for each set of options. Thread-safe.
+
+    `make`: makes a source; its errors pass through.
+    `idle_s`: how long an idle source stays open.
+    """
 
     def __init__(self, make: Callable[[SourceOptions], Source], idle_s: float = IDLE_S) -> None:
         self._make = make
         self._idle_s = idle_s
         self._lock = threading.Lock()
-        self._idle: list[Idle] = []
+        self._idle: list[IdleSource] = []
         self._timer: threading.Timer | None = None
 
     @contextmanager
-    def lent(self, options: SourceOptions) -> Iterator[Source]:
-        """A source for one task, which nobody else uses meanwhile. What went wrong with it is not kept: neither a
-        failed one, nor one whose reading was given up.
+    def borrow(self, options: SourceOptions) -> Iterator[Source]:
+        """A source for one task, which no other uses meanwhile.
+
+        It goes back to the pool, unless the task failed or stopped reading in the middle.
         """
         source = self._take(options)
         try:
@@ -53,24 +57,24 @@ class KeptSources:
         except BaseException:
             source.close()
             raise
-        self._keep(options, source)
+        self._give_back(options, source)
 
     def close(self) -> None:
-        """All that are idle."""
+        """Close all idle sources."""
         self._close_those_until(math.inf)
 
     def _take(self, options: SourceOptions) -> Source:
         with self._lock:
-            for place, idle in enumerate(self._idle):
+            for index, idle in enumerate(self._idle):
                 if idle.options == options:
-                    del self._idle[place]
+                    del self._idle[index]
                     return idle.source
         return self._make(options)
 
-    def _keep(self, options: SourceOptions, source: Source) -> None:
+    def _give_back(self, options: SourceOptions, source: Source) -> None:
         with self._lock:
             if all(idle.options != options for idle in self._idle):
-                self._idle.append(Idle(options, source, time.monotonic()))
+                self._idle.append(IdleSource(options, source, time.monotonic()))
                 self._set_timer()
                 return
         source.close()
@@ -87,7 +91,7 @@ class KeptSources:
             idle.source.close()
 
     def _set_timer(self) -> None:
-        """For the one that waits longest, which is the first."""
+        """For the source that is idle longest, which is the first."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -97,24 +101,24 @@ class KeptSources:
             self._timer.start()
 
 
-KEPT = KeptSources(lambda options: find_source(options.name)(options))
-"""Those of this process."""
+POOL = SourcePool(lambda options: find_source(options.name)(options))
+"""The pool of this process."""
 
 _frozen = False
 
 
 def read_task(options: SourceOptions, ranges: Iterable[Sequence[Any]]) -> Iterator["RecordBatch"]:
     """The records of one task, whose ranges may have become plain sequences on their way to it."""
-    spare_what_was_loaded()
-    with KEPT.lent(options) as source:
+    freeze_loaded_objects()
+    with POOL.borrow(options) as source:
         yield from source.read_ranges([Range(*one) for one in ranges])
 
 
-def spare_what_was_loaded() -> None:
-    """Let the collector of garbage leave alone what there is when the first task begins: modules, which stay.
+def freeze_loaded_objects() -> None:
+    """Exclude all objects that exist when the first task starts from garbage collection: modules, which stay.
 
-    Spark collects after every task, and would look at all of them each time, for longer than a small batch takes to
-    read. The first call of a process does it, after a collection.
+    Spark collects after every task and would scan them each time, which takes longer than reading a small batch. Only
+    the first call of a process does this, after a collection.
     """
     global _frozen  # noqa: PLW0603 - once in a process, as the collector is one
     if not _frozen:

@@ -1,0 +1,81 @@
+"""The page of settings, `docs/settings.md`, made from the settings themselves.
+
+`python -m rallypoint.cli.settings_page docs/settings.md` writes it; a test holds that the file is what this makes.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from rallypoint.cli.flags import shown_default
+from rallypoint.coordinator.settings import Settings, flag_of, variable_of
+
+WIDTH = 120
+
+HEAD = """\
+# Settings
+
+Every setting of `rallypoint serve`. Each can be given in three places; the first that names it counts:
+
+1. a flag, `--group-max-size 500`
+2. the environment, `RALLYPOINT_GROUP_MAX_SIZE=500`
+3. a TOML file, `group_max_size = 500`, named by `--config PATH` or `RALLYPOINT_CONFIG`
+
+Lists are separated by commas in a flag and in the environment, and are lists in the file. Switches (`insecure`) are
+`--insecure` and `--no-insecure`, and `true` or `false` elsewhere. An unknown flag or key of the file is an error; an
+unknown variable that begins with `RALLYPOINT_` is reported and left alone. What is wrong is said in a sentence that
+names the place, and the command ends with status 2.
+
+What is not here is fixed: [HTTP](http.md#limits) has those limits with their values. A name that was a setting before
+0.2 is answered by the value at which it is fixed now.
+
+```toml
+# rallypoint.toml
+host = "0.0.0.0"
+advertised_url = "http://rally.example.org:8000"
+storage = "sqlite:////var/lib/rallypoint/groups.db"
+tokens = ["sha256:…"]            # rallypoint token
+group_initial_rebalance_delay_ms = 1000
+```
+"""
+
+
+def settings_page() -> str:
+    """The whole page: each section with its settings, in the order in which they are written."""
+    lines = [HEAD]
+    section = None
+    for name, field in Settings.model_fields.items():
+        extra: Any = field.json_schema_extra
+        if extra["section"] != section:
+            section = extra["section"]
+            lines.append(f"## {section}\n")
+        facts = [f"Default: `{shown_default(field.default)}`", *_bounds(name, field.metadata)]
+        places = f"`{flag_of(name)}` · `{variable_of(name)}`"
+        lines.append(f"### `{name}`\n\n{' · '.join(facts)} · {places}\n\n{_filled(extra['text'])}\n")
+        lines.append(f"{_filled(extra['reason'])}\n")
+    return "\n".join(lines)
+
+
+def _filled(text: str) -> str:
+    return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+_NAMES = ("ge", "le", "max_length")
+
+
+def _bounds(name: str, metadata: list[Any]) -> Iterator[str]:
+    """What unit it has, and from where to where it may go, as far as it has these."""
+    found = {key: getattr(bound, key) for bound in metadata for key in _NAMES if hasattr(bound, key)}
+    for ending, unit in (("_ms", "milliseconds"), ("_bytes", "bytes")):
+        if name.endswith(ending):
+            yield unit
+    if found.keys() >= {"ge", "le"}:
+        yield f"{found['ge']:,} to {found['le']:,}"
+    if "max_length" in found:
+        yield f"at most {found['max_length']} characters"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(settings_page(), "utf-8")

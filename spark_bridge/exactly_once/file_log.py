@@ -1,0 +1,158 @@
+"""The log of a load into files: which offsets are written, by which files. Entries are numbered and immutable.
+
+Each entry is complete: the positions of all partitions once its files are in place, and the files' sources and targets.
+So only the last entry counts, and the others may be deleted. An entry is made under the number after the last one, and
+only if that number is free: if two drivers continue from the same entry, one of them succeeds.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rallypoint.spark_bridge.exactly_once.errors import LoadFailed
+from rallypoint.spark_bridge.exactly_once.file_store import FileStore
+from rallypoint.spark_bridge.offsets import TopicPartition
+
+ENTRIES_KEPT = 10
+"""How many entries stay for people to look at."""
+NUMBER = re.compile(r"(\d{20})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the log.
+
+    `number`: its place in the log.
+    `ends`: the next offset to write of each partition that was ever written.
+    `staging`: the name of the staging folder.
+    `files`: the target of each file of the staging folder.
+    `swept`: the number of the last entry after which staging folders were deleted. No later entry may name a staging
+    folder that was begun before it.
+    `folder`: the URL of the folder of the files, if the log is elsewhere.
+    """
+
+    number: int = 0
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    staging: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    swept: int = 0
+    folder: str = ""
+
+    def to_json(self) -> str:
+        """For the log."""
+        ends: dict[str, dict[str, int]] = {}
+        for (topic, partition), end in sorted(self.ends.items()):
+            ends.setdefault(topic, {})[str(partition)] = end
+        value = {
+            "folder": self.folder,
+            "ends": ends,
+            "staging": self.staging,
+            "files": dict(self.files),
+            "swept": self.swept,
+        }
+        return json.dumps(value, indent=1)
+
+    @classmethod
+    def from_json(cls, number: int, text: str) -> "Entry":
+        """What `to_json` wrote under this number. ValueError if it is something else."""
+        match json.loads(text):
+            case {
+                "folder": str(folder),
+                "ends": dict(ends),
+                "staging": str(staging),
+                "files": dict(files),
+                "swept": int(swept),
+            }:
+                return cls(number, dict(_ends(ends)), staging, files, swept, folder)
+        raise ValueError("it is not of the form of an entry")
+
+
+def _ends(by_topic: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, int]]:
+    for topic, some in by_topic.items():
+        if not isinstance(some, dict):
+            raise ValueError(f"of the topic {topic} there are no partitions")
+        for name, end in some.items():
+            if not isinstance(end, int):
+                raise ValueError(f"{topic}-{name} stands at {end!r}, which is no offset")
+            yield (topic, int(name)), end
+
+
+class FileLog:
+    """The entries in a folder of a file store. `files_at`: the `folder` of each of them."""
+
+    def __init__(self, store: FileStore, folder: str, files_at: str = "") -> None:
+        self._store = store
+        self._folder = folder
+        self._files_at = files_at
+
+    def last(self) -> Entry:
+        """The last entry, which counts; one with number 0 if there is none yet. Removes entries far behind it.
+
+        Raises LoadFailed if it is for another folder, whose positions say nothing about this one. Raises it, too, if
+        the entry cannot be read, because then it is unknown what is written.
+        """
+        while True:
+            names = self._store.children(self._folder)
+            numbers = sorted(int(found[1]) for name in names if (found := NUMBER.fullmatch(name)))
+            if not numbers:
+                return Entry(folder=self._files_at)
+            text = self._store.read(self._path(numbers[-1]))
+            if text is not None:
+                for number in numbers[:-ENTRIES_KEPT]:
+                    self._store.remove(self._path(number))
+                return self._read(numbers[-1], text)
+            # It was far behind by the time it was read, so there are others now.
+
+    def put(self, entry: Entry) -> bool:
+        """Add an entry. Returns False if its number is taken.
+
+        True means that the file was made, not that it counts: a driver that hung until the entry of that number had
+        come and gone makes one that nobody reads. Check `last`. Raises LoadFailed, and adds nothing, if the entry could
+        not be read again unchanged.
+        """
+        text = _text_of(entry)
+        return self._store.put_if_absent(self._path(entry.number), text)
+
+    def _read(self, number: int, text: str) -> Entry:
+        try:
+            entry = Entry.from_json(number, text)
+        except ValueError as error:
+            raise LoadFailed(
+                f"{self._store.url}/{self._path(number)} is no entry of a log ({error}): something has changed or"
+                " cut it. Put it back as it was; without it nobody knows what is written"
+            ) from error
+        if entry.folder != self._files_at:
+            raise LoadFailed(
+                f"{self._store.url}/{self._path(entry.number)} is about {entry.folder or 'the folder it is in'}, and"
+                f" not about {self._files_at or 'that'}: a log is of one folder; take another name, or another log"
+            )
+        return entry
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number:020}.json"
+
+
+def _text_of(entry: Entry) -> str:
+    """LoadFailed if it could not be read again: an entry, once made, is there for all drivers and for good."""
+    try:
+        text = entry.to_json()
+        same = Entry.from_json(entry.number, text) == entry
+    except (TypeError, ValueError) as error:
+        raise LoadFailed(f"this cannot be noted in the log: {error}") from error
+    if not same:
+        raise LoadFailed("this cannot be noted in the log: topics are text, partitions and offsets are whole numbers")
+    return text
+
+
+def check_log_location(store: FileStore, path: str, place: str) -> None:
+    """Write the log's location into the folder of the files. LoadFailed if another location is there already.
+
+    With two logs the same records could be written twice.
+    """
+    if not store.put_if_absent(path, place) and (noted := store.read(path)) != place:
+        raise LoadFailed(
+            f"{store.url}/{path} says that the log of this load is at {noted}, and not at {place}: all drivers that"
+            " write one load need the same log="
+        )

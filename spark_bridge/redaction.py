@@ -1,0 +1,35 @@
+"""Makes Spark hide the secrets among a query's options in its plans, its UI and its event log.
+
+Spark hides options by name: `password`, `secret` and `token`. Kafka's clients have secrets under other names, such as a
+private key, so these are added to the session's setting.
+"""
+
+from typing import Protocol
+
+REGEX = "spark.sql.redaction.options.regex"
+"""Spark's setting for the names of options that it hides. It can be set while a session runs."""
+
+KAFKA_SECRETS = r"(?i:^kafka[.].*(?:[.]pem|[.]key|passphrase|[.]config|[.]cmd|[.]extensions)$)"
+"""In Java's words. Some that end so are no secrets, as a certificate; what is hidden in vain does no harm.
+It captures nothing, for an expression with back-references may follow it."""
+
+
+class Settings(Protocol):
+    """What is used of `SparkSession.conf`."""
+
+    def get(self, key: str, /) -> str | None:
+        """The value, or Spark's default."""
+
+    def set(self, key: str, value: str, /) -> None:
+        """Change it for this session."""
+
+
+def hide_secrets(settings: Settings) -> None:
+    """Let the session hide the secrets among Kafka's options, too. May be called again.
+
+    What it hides already comes last and in no group, so its back-references count as before, and a comment or a flag
+    at its top level reaches to its own end.
+    """
+    before = settings.get(REGEX) or ""
+    if KAFKA_SECRETS not in before:
+        settings.set(REGEX, f"{KAFKA_SECRETS}|{before}" if before else KAFKA_SECRETS)
