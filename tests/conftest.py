@@ -1,16 +1,21 @@
-"""What holds for every test: the order, the rule for missing parts, and how long chance may take.
+"""What holds for every test: the size of the run, the order, who shares what, and the rule for missing parts.
 
 No test's own fixture belongs here: those of real parts are in tests/real/, fakes in tests/fakes/.
 """
 
 import os
 from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from tests.sizes import Size, by_size, choose
+
 pytest_plugins = [
     "tests.open_connections",
+    "tests.real.hdfs",
     "tests.real.java",
     "tests.real.kafka",
     "tests.real.languages",
@@ -20,12 +25,6 @@ pytest_plugins = [
 ]
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
-
-# The machines that run these tests are shared, so one slow example says nothing about the code. A failure prints what
-# repeats it. In CI the examples are always the same ones, so that what fails there is what the change broke; elsewhere
-# they are new ones each time, and find more.
-settings.register_profile("rallypoint", deadline=None, print_blob=True, derandomize=IN_CI)
-settings.load_profile("rallypoint")
 
 # From the bottom of the house to its roof, so that the first failure is the nearest to its cause. A folder that is not
 # named here comes after those that are.
@@ -52,6 +51,47 @@ ROOMS = (
     "end_to_end",
 )
 COSTLY_MARKERS = ("slow", "languages", "prometheus", "postgresql", "kafka", "spark")
+NOT_SMALL = ("real", "end_to_end", "fuzz")
+"""Folders of which a small run has nothing: their tests start programs, or take minutes for their examples."""
+SHARED = {"spark": "spark", "kafka_bootstrap_servers": "kafka"}
+"""What is started once and used by many modules, by its fixture; the first that a module uses decides. Of two processes
+that run tests, one runs all that share it.
+"""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --size."""
+    parser.addoption(
+        "--size",
+        choices=[size.name.lower() for size in Size],
+        default=Size.FULL.name.lower(),
+        help="how much to test: small (make test) is a sample that needs no other program, full (make test-all) is"
+        " every test, long runs thousands of schedules and examples besides",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the size before any test is imported, and what it means for chance."""
+    choose(Size[config.getoption("size").upper()])
+    # The machines that run these tests are shared, so one slow example says nothing about the code. A failure prints
+    # what repeats it. In CI the examples are always the same ones, so that what fails there is what the change broke;
+    # elsewhere they are new ones each time, and find more.
+    settings.register_profile(
+        "rallypoint", deadline=None, print_blob=True, derandomize=IN_CI, max_examples=by_size(15, 100)
+    )
+    settings.load_profile("rallypoint")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what a small run leaves out as a whole."""
+    left_out = {Path(__file__).parent / name for name in NOT_SMALL}
+    return True if config.getoption("size") == "small" and collection_path in left_out else None
+
+
+def is_left_out(item: pytest.Item, size: str) -> bool:
+    """Whether a test is too costly for a run of this size."""
+    left_out = {"small": (*COSTLY_MARKERS, "long"), "full": ("long",)}.get(size, ())
+    return any(item.get_closest_marker(name) for name in left_out)
 
 
 def cost(item: pytest.Item) -> tuple[int, int]:
@@ -63,10 +103,47 @@ def cost(item: pytest.Item) -> tuple[int, int]:
     return part, next((place for place, room in enumerate(ROOMS) if f"/tests/{room}/" in folder), len(ROOMS))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the cheap before the costly; within a room, files keep their order."""
-    items.sort(key=cost)
+def group_by_what_is_shared(items: list[pytest.Item]) -> None:
+    """Mark every test of a module that uses something shared, so that the module stays whole."""
+    groups: dict[Path, str] = {}
+    for fixture, group in reversed(SHARED.items()):
+        groups |= {item.path: group for item in items if fixture in getattr(item, "fixturenames", ())}
+    for item in items:
+        if item.path in groups:
+            item.add_marker(pytest.mark.xdist_group(groups[item.path]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out what is too costly for the size, and run the cheap before the costly; within a room, files keep their
+    order.
+
+    Several processes begin with the costliest: the longest of all would else run alone in the end.
+    """
+    left_out = [item for item in items if is_left_out(item, config.getoption("size"))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not is_left_out(item, config.getoption("size"))]
+    # A pytest that a test starts has the variables of pytest-xdist, too, and is none of them.
+    is_one_of_several = hasattr(config, "workerinput")
+    if is_one_of_several:
+        group_by_what_is_shared(items)
+    items.sort(key=cost, reverse=is_one_of_several)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With --dist loadgroup: a group runs in one process, and so does a module that is in none."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling  # noqa: PLC0415 - other versions of Python run some tests without
+
+    class ByGroupOrModule(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            group = super()._split_scope(nodeid)
+            return nodeid.split("::", 1)[0] if group == nodeid else group
+
+    return ByGroupOrModule(config, log)
 
 
 def fail_if_missing(report: pytest.TestReport | pytest.CollectReport) -> None:

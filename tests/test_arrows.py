@@ -5,6 +5,8 @@ A contract that cannot break protects nothing, so each is shown a wrong import i
 
 import ast
 import configparser
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,38 +21,48 @@ from tests.real.parts import ROOT
 PACKAGES = ("protocol", "assignors", "coordinator", "member", "spark_bridge", "cli")
 
 # Third-party libraries by room; the longest name that fits a module counts. pydantic comes with the words on the wire,
-# so every room may use it; yarl's URLs are part of aiohttp's interface. What is not named here is imported nowhere.
+# so every room may use it; yarl's URLs and multidict's headers are part of aiohttp's interface. What is not named here
+# is imported nowhere.
 LIBRARIES: dict[str, frozenset[str]] = {
-    "protocol": frozenset(),
-    "assignors": frozenset(),
-    "coordinator": frozenset(),
-    "coordinator.http": frozenset({"aiohttp", "yarl"}),
-    "coordinator.metrics": frozenset({"prometheus_client"}),
-    "coordinator.settings": frozenset({"pydantic_settings"}),
-    "coordinator.main": frozenset({"aiohttp", "uvloop"}),
-    "member": frozenset({"aiohttp", "yarl"}),
-    "member.metrics": frozenset({"prometheus_client"}),
-    "member.sources": frozenset(),
-    "member.sources.kafka_topics": frozenset({"confluent_kafka"}),
-    "spark_bridge": frozenset(),
-    "spark_bridge.source": frozenset({"pyspark", "pyarrow"}),
-    "spark_bridge.registration": frozenset({"pyspark", "pyarrow"}),
-    "spark_bridge.partitioning": frozenset({"pyspark", "pyarrow"}),
-    "spark_bridge.exactly_once.postgresql": frozenset({"psycopg"}),
-    "spark_bridge.batch_loop": frozenset({"pyspark", "pyarrow"}),
-    "spark_bridge.progress_commits": frozenset({"pyspark"}),
-    "spark_bridge.mirror": frozenset({"confluent_kafka"}),
-    "spark_bridge.key_partitions": frozenset({"pyarrow", "numpy"}),
-    "spark_bridge.sources": frozenset({"pyarrow"}),
-    "spark_bridge.kept_sources": frozenset({"pyarrow"}),
-    "spark_bridge.sources.kafka": frozenset({"pyarrow", "confluent_kafka"}),
-    "spark_bridge.sources.kafka_reading": frozenset({"pyarrow", "confluent_kafka"}),
-    "spark_bridge.sources.kafka_batches": frozenset({"pyarrow", "confluent_kafka"}),
-    "cli": frozenset({"aiohttp", "yarl"}),
+    "rallypoint.protocol": frozenset(),
+    "rallypoint.assignors": frozenset(),
+    "rallypoint.coordinator": frozenset(),
+    "rallypoint.coordinator.http": frozenset({"aiohttp", "multidict", "yarl"}),
+    "rallypoint.coordinator.metrics": frozenset({"prometheus_client"}),
+    "rallypoint.coordinator.storage.codec": frozenset({"msgspec"}),
+    "rallypoint.coordinator.settings": frozenset({"pydantic_settings"}),
+    "rallypoint.coordinator.main": frozenset({"aiohttp", "uvloop"}),
+    "rallypoint.member": frozenset({"aiohttp", "yarl"}),
+    "rallypoint.member.metrics": frozenset({"prometheus_client"}),
+    "rallypoint.member.sources": frozenset(),
+    "rallypoint.member.sources.kafka": frozenset({"confluent_kafka"}),
+    "rallypoint.member.sources.kafka_errors": frozenset({"confluent_kafka"}),
+    "rallypoint.member.sources.kafka_fetcher": frozenset({"confluent_kafka"}),
+    "rallypoint.member.sources.kafka_refusals": frozenset({"confluent_kafka"}),
+    "rallypoint.member.sources.kafka_topics": frozenset({"confluent_kafka"}),
+    "rallypoint.spark_bridge": frozenset(),
+    "rallypoint.spark_bridge.source": frozenset({"pyspark", "pyarrow"}),
+    "rallypoint.spark_bridge.registration": frozenset({"pyspark", "pyarrow"}),
+    "rallypoint.spark_bridge.pyspark_version": frozenset({"pyspark"}),
+    "rallypoint.spark_bridge.partitioning": frozenset({"pyspark", "pyarrow"}),
+    "rallypoint.spark_bridge.exactly_once.files": frozenset({"pyspark"}),
+    "rallypoint.spark_bridge.exactly_once.hadoop_files": frozenset({"py4j"}),
+    "rallypoint.spark_bridge.exactly_once.postgresql": frozenset({"psycopg"}),
+    "rallypoint.spark_bridge.batch_loop": frozenset({"pyspark", "pyarrow"}),
+    "rallypoint.spark_bridge.progress_commits": frozenset({"pyspark"}),
+    "rallypoint.spark_bridge.mirror": frozenset({"confluent_kafka"}),
+    "rallypoint.spark_bridge.key_partitions": frozenset({"pyarrow", "numpy"}),
+    "rallypoint.spark_bridge.sources": frozenset({"pyarrow"}),
+    "rallypoint.spark_bridge.source_pool": frozenset({"pyarrow"}),
+    "rallypoint.spark_bridge.sources.kafka": frozenset({"pyarrow", "confluent_kafka"}),
+    "rallypoint.spark_bridge.sources.kafka_cluster": frozenset({"confluent_kafka"}),
+    "rallypoint.spark_bridge.sources.kafka_reading": frozenset({"pyarrow", "confluent_kafka"}),
+    "rallypoint.spark_bridge.sources.kafka_batches": frozenset({"pyarrow", "confluent_kafka"}),
+    "rallypoint.cli": frozenset({"aiohttp", "yarl"}),
 }
-TYPES_ALONE: dict[str, frozenset[str]] = {"spark_bridge": frozenset({"pyspark"})}
+TYPES_ALONE: dict[str, frozenset[str]] = {"rallypoint.spark_bridge.entry": frozenset({"pyspark"})}
 """Libraries whose types one very module names (not those below it); at run time it gets on without them."""
-EVERYWHERE = frozenset({"pydantic", "pydantic_core", *PACKAGES})
+EVERYWHERE = frozenset({"pydantic", "pydantic_core", "rallypoint"})
 
 
 class Plant(NamedTuple):
@@ -61,23 +73,24 @@ class Plant(NamedTuple):
 
 
 PLANTS: dict[str, Plant] = {
-    "house": Plant("assignors.planted", "member"),
-    "clients-apart": Plant("spark_bridge.planted", "coordinator"),
-    "server-apart": Plant("coordinator.runtime.planted", "cli"),
-    "rules-are-pure": Plant("coordinator.core.planted", "time"),
-    "member-and-consumer": Plant("member.topic_watch", "member.consumer"),
-    "server-rooms": Plant("coordinator.runtime.planted", "coordinator.settings"),
-    "rules-and-assignors": Plant("coordinator.core.planted", "assignors.range"),
-    "memory-and-rules": Plant("coordinator.storage.codec", "coordinator.core.commands"),
-    "engines-and-records": Plant("coordinator.storage.memory", "coordinator.core.records"),
-    "memory-rooms": Plant("coordinator.storage.sqlite", "coordinator.storage.memory"),
-    "engines-are-chosen": Plant("coordinator.runtime.planted", "coordinator.storage.sqlite"),
-    "main-chooses": Plant("coordinator.runtime.planted", "coordinator.storage.engines"),
-    "sqlite-behind-its-engine": Plant("coordinator.storage.memory", "sqlite3"),
-    "door-and-rules": Plant("coordinator.http.planted", "coordinator.core.apply"),
-    "door-and-memory": Plant("coordinator.http.planted", "coordinator.storage.contract"),
-    "main-is-last": Plant("coordinator.http.planted", "coordinator.main"),
-    "spark-behind-its-door": Plant("spark_bridge.planted", "pyspark"),
+    "house": Plant("rallypoint.assignors.planted", "rallypoint.member"),
+    "clients-apart": Plant("rallypoint.spark_bridge.planted", "rallypoint.coordinator"),
+    "server-apart": Plant("rallypoint.coordinator.runtime.planted", "rallypoint.cli"),
+    "rules-are-pure": Plant("rallypoint.coordinator.core.planted", "time"),
+    "member-and-consumer": Plant("rallypoint.member.topic_watch", "rallypoint.member.consumer"),
+    "server-rooms": Plant("rallypoint.coordinator.runtime.planted", "rallypoint.coordinator.settings"),
+    "rules-and-assignors": Plant("rallypoint.coordinator.core.planted", "rallypoint.assignors.range"),
+    "memory-and-rules": Plant("rallypoint.coordinator.storage.codec", "rallypoint.coordinator.core.commands"),
+    "engines-and-records": Plant("rallypoint.coordinator.storage.memory", "rallypoint.coordinator.core.records"),
+    "memory-rooms": Plant("rallypoint.coordinator.storage.sqlite", "rallypoint.coordinator.storage.memory"),
+    "engines-are-chosen": Plant("rallypoint.coordinator.runtime.planted", "rallypoint.coordinator.storage.sqlite"),
+    "main-chooses": Plant("rallypoint.coordinator.runtime.planted", "rallypoint.coordinator.storage.engines"),
+    "sqlite-behind-its-engine": Plant("rallypoint.coordinator.storage.memory", "sqlite3"),
+    "http-and-rules": Plant("rallypoint.coordinator.http.planted", "rallypoint.coordinator.core.apply"),
+    "http-and-memory": Plant("rallypoint.coordinator.http.planted", "rallypoint.coordinator.storage.contract"),
+    "main-is-last": Plant("rallypoint.coordinator.http.planted", "rallypoint.coordinator.main"),
+    "faces": Plant("rallypoint.member.planted", "rallypoint.sources"),
+    "spark-behind-its-door": Plant("rallypoint.spark_bridge.planted", "pyspark"),
 }
 
 
@@ -95,7 +108,10 @@ def contracts() -> dict[str, str]:
 def lint(tree: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter over the packages of a tree."""
     program = Path(sys.executable).parent / "lint-imports"
-    return subprocess.run([program, "--no-logo", "--no-cache"], cwd=tree, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(tree / "src")}
+    return subprocess.run(
+        [program, "--no-logo", "--no-cache"], cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +119,11 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What import-linter says of a copy of the tree with every plant in it: contract name → its complaint."""
     tree = tmp_path_factory.mktemp("planted")
     shutil.copy(ROOT / ".importlinter", tree)
+    shutil.copytree(ROOT / "src", tree / "src", symlinks=True)
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
     for plant in PLANTS.values():
-        path = tree / (plant.importer.replace(".", "/") + ".py")
+        path = tree / "src" / (plant.importer.replace(".", "/") + ".py")
         with path.open("a") as module:
             module.write(f"\nimport {plant.imported}\n")
     answer = lint(tree)
@@ -141,7 +158,7 @@ def test_a_planted_import_breaks_its_contract(broken: dict[str, str], contract: 
 def modules(package: Path) -> Iterator[tuple[str, str]]:
     """Every module below a folder of the tree: its dotted name and its text."""
     for path in sorted(package.rglob("*.py")):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        name = ".".join(("rallypoint", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
         yield name, path.read_text()
 
 
@@ -182,8 +199,8 @@ def test_what_is_named_for_its_types_is_not_imported(module: str, libraries: fro
 def test_a_library_is_seen_wherever_it_is_imported() -> None:
     text = "import json\nif json:\n    import pandas.core\ndef load():\n    from rich import print\n"
     assert imported_libraries(text) == {"pandas", "rich"}
-    assert "aiohttp" in allowed_libraries("coordinator.http.session")
-    assert "aiohttp" not in allowed_libraries("coordinator.httpd")
+    assert "aiohttp" in allowed_libraries("rallypoint.coordinator.http.channel.channel")
+    assert "aiohttp" not in allowed_libraries("rallypoint.coordinator.httpd")
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -192,3 +209,120 @@ def test_every_folder_with_modules_is_a_package(package: str) -> None:
     folders = {path.parent for path in (ROOT / package).rglob("*.py")}
     assert folders
     assert sorted(str(folder) for folder in folders if not (folder / "__init__.py").exists()) == []
+
+
+AWAITED_AT_ONCE = {"coordinator/main.py", "coordinator/runtime/owners.py", "coordinator/storage/sqlite.py"}
+"""Where tasks begin of which nothing is lost if they fail: whoever asked for one awaits it, and hears of it."""
+
+
+def bare_tasks(text: str) -> bool:
+    """Whether tasks begin here of whose end by a fault nobody may hear."""
+    names = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+    return not names.isdisjoint({"create_task", "ensure_future", "TaskGroup"})
+
+
+def test_a_task_that_somebody_relies_on_is_begun_where_its_faults_are_seen() -> None:
+    files = (ROOT / "coordinator").rglob("*.py")
+    found = {str(path.relative_to(ROOT)) for path in files if bare_tasks(path.read_text())}
+    assert found == {"coordinator/runtime/faults.py", *AWAITED_AT_ONCE}
+    assert bare_tasks("import asyncio\nasyncio.get_running_loop().create_task(x())")
+
+
+THREADS_ARE_BEGUN_IN = {
+    "member/loop_thread.py",  # its end by itself is logged, and whoever waits hears of it
+    "member/daemon_threads.py",  # one for a call, which gets back whatever the call raised
+    "member/sources/kafka_fetcher.py",  # whoever waits for a record hears of its end
+    "spark_bridge/background_calls.py",  # for one call, of whose end whoever asked hears
+    "spark_bridge/stopping.py",  # for one call, which gets back whatever the call raised
+    "spark_bridge/periodic_thread.py",  # outlives a run that fails
+    "spark_bridge/registration.py",  # for one call, of a listener that may not wait for it
+}
+
+
+def begins_threads(text: str) -> bool:
+    """Whether a thread begins here."""
+    return "Thread" in {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+
+
+def test_a_thread_that_must_live_is_begun_where_nothing_ends_it_unheard() -> None:
+    files = [path for room in ("member", "spark_bridge") for path in (ROOT / room).rglob("*.py")]
+    assert {str(path.relative_to(ROOT)) for path in files if begins_threads(path.read_text())} == THREADS_ARE_BEGUN_IN
+    assert begins_threads("import threading\nthreading.Thread(target=print).start()")
+
+
+OTHER_HTTP_CLIENTS = {"urllib.request", "http.client", "requests", "httpx"}
+
+
+def imported_modules(text: str) -> set[str]:
+    """The full names of the modules imported here, and of what may be one."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+@pytest.mark.parametrize("package", ["member", "spark_bridge", "cli"])
+def test_there_is_one_http_client(package: str) -> None:
+    """Another one would follow redirects with the token, and raise what nobody here expects."""
+    found = {module for module, text in modules(ROOT / package) if imported_modules(text) & OTHER_HTTP_CLIENTS}
+    assert found == set()
+    assert imported_modules("from urllib import request") & OTHER_HTTP_CLIENTS
+
+
+BY_THE_LOOP_S_CLOCK = {
+    "deadline.py": {"call_at", "time", "timeout"},  # what all that ends something goes by
+    "connections.py": {"time"},  # how often the log is warned
+    "channel/channel.py": {"time"},  # in which second a frame came that carries no call
+    "channel/pings.py": {"call_at"},  # when a ping is due; what its answer may take is a deadline
+    "channel/websocket.py": {"call_at", "time", "timeout"},  # the same, and a close that was said already
+    "json_response.py": {"time"},  # the date that an answer bears
+}
+"""Where the API looks at other time than the service's, which does not count a stall. Nothing may end by it: what a
+client sent in the stall has not been read yet.
+"""
+OTHER_TIME = {"call_at", "call_later", "time", "timeout", "timeout_at", "wait_for"}
+
+
+def other_time(text: str) -> set[str]:
+    """With what the event loop's clock is asked here, or waited for."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and node.module in {"asyncio", "time"}:
+            found.update(name.name for name in node.names)
+        elif isinstance(node, ast.keyword) and node.arg == "timeout":
+            found.add("timeout")
+    return found & OTHER_TIME
+
+
+def test_what_ends_in_the_http_api_ends_by_the_service_s_clock() -> None:
+    folder = ROOT / "coordinator" / "http"
+    times = {str(path.relative_to(folder)): other_time(path.read_text()) for path in folder.rglob("*.py")}
+    found = {name: names for name, names in times.items() if names}
+    assert found == BY_THE_LOOP_S_CLOCK
+    assert other_time("asyncio.get_running_loop().call_later(1, x)") == {"call_later"}
+    assert other_time("from asyncio import timeout") == {"timeout"}
+    assert other_time("await asyncio.wait(tasks, timeout=1)") == {"timeout"}
+
+
+NAMES = "|".join(PACKAGES)
+BARE_IMPORT = re.compile(
+    rf"(?:^|\\n|[;\"'])\s*(?:from (?:{NAMES})(?:\.\w+)* import |import (?:[\w.]+(?: as \w+)?, *)*(?:{NAMES})\b)", re.M
+)
+
+
+def test_everything_is_imported_as_users_have_it() -> None:
+    """In programs that stand in texts, too. By their bare names the folders are found in a checkout alone."""
+    assert BARE_IMPORT.search('program = "import sys\\nfrom cli.main import main"')
+    assert BARE_IMPORT.search("    import member.client\n")
+    assert BARE_IMPORT.search("'import sys, json as j, member'")
+    assert not BARE_IMPORT.search("from rallypoint.member import client")
+    folders = (*PACKAGES, "src", "tests", "bench", "examples")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
+    assert len(found) > len(PACKAGES)
+    bare = {str(path.relative_to(ROOT)) for path in found if BARE_IMPORT.search(path.read_text())}
+    assert bare == set()

@@ -1,26 +1,30 @@
 """Every setting, metric and error stands in the documents, with the facts that the code has."""
 
 import re
+import runpy
 from dataclasses import fields
+from importlib import import_module
+from itertools import chain, count
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.core.commands import Trigger
-from coordinator.core.effects import GroupChanged, GroupSummary
-from coordinator.http.errors import ERROR_PAGES
-from coordinator.http.event_text import KINDS
-from coordinator.metrics import GROUP_STATES, Metrics
-from coordinator.settings import Settings, flag_of, variable_of
-from member.core.states import State
-from member.metrics import MemberMetrics
-from protocol.operations import EVENTS, OPERATIONS, SESSION
+from rallypoint.cli.settings_page import settings_page
+from rallypoint.coordinator.core.commands import Trigger
+from rallypoint.coordinator.core.effects import GroupChanged, GroupSummary
+from rallypoint.coordinator.http.errors import ERROR_PAGES
+from rallypoint.coordinator.http.events.codec import KINDS
+from rallypoint.coordinator.metrics import GROUP_STATES, Metrics
+from rallypoint.coordinator.settings import Settings, flag_of, variable_of
+from rallypoint.member.core.states import State
+from rallypoint.member.metrics import MemberMetrics
+from rallypoint.protocol.operations import CHANNEL, EVENTS, OPERATIONS
 from tests.coordinator.test_metrics import Watched
 from tests.fakes.silent_member import SILENT
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def words(text: str) -> str:
@@ -35,19 +39,26 @@ def section(text: str, heading: str) -> str:
     return found[1]
 
 
+def test_the_page_of_settings_is_what_the_generator_writes() -> None:
+    assert (DOCS / "settings.md").read_text() == settings_page(), (
+        "python -m rallypoint.cli.settings_page docs/settings.md"
+    )
+
+
 @pytest.mark.parametrize("name", Settings.model_fields)
-def test_every_setting_has_its_heading(name: str) -> None:
+def test_every_setting_says_its_default_its_range_and_why(name: str) -> None:
     field = Settings.model_fields[name]
     text = words(section((DOCS / "settings.md").read_text(), f"### `{name}`"))
     default = field.default
     shown = "none" if default in (None, ()) else str(default).lower() if isinstance(default, bool) else str(default)
-    assert text.startswith(f"Default: `{shown}` · `{flag_of(name)}` · `{variable_of(name)}`")
-    assert words(field.description or "?") in text
-
-
-def test_no_setting_stands_there_that_is_gone() -> None:
-    named = re.findall(r"^### `(\w+)`$", (DOCS / "settings.md").read_text(), re.MULTILINE)
-    assert named == list(Settings.model_fields)
+    assert text.startswith(f"Default: `{shown}` · ")
+    assert f" · `{flag_of(name)}` · `{variable_of(name)}` " in text
+    assert text.endswith(words(field.description or "?"))
+    if isinstance(default, int) and not isinstance(default, bool):
+        least, most = (next(getattr(x, key) for x in field.metadata if hasattr(x, key)) for key in ("ge", "le"))
+        assert f" · {least:,} to {most:,} · " in text
+    if name.endswith("_ms"):
+        assert " · milliseconds · " in text
 
 
 def test_every_metric_has_its_row() -> None:
@@ -88,9 +99,129 @@ def test_every_error_has_its_row(slug: str) -> None:
     assert action == page.action
 
 
+ROOT = DOCS.parent
+TREES = ("assignors", "coordinator", "docs", "examples", "member", "spark_bridge", "tests")
+"""Where pages are; in src there are links to these."""
+
+PAGES = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *(path for tree in TREES for path in (ROOT / tree).rglob("*.md")))
+    if "node_modules" not in path.parts
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert broken_links(page, ROOT) == []
+
+
+def test_a_link_that_leads_nowhere_is_seen(tmp_path: Path) -> None:
+    root = tmp_path / "checkout"
+    (root / "docs").mkdir(parents=True)
+    (tmp_path / "outside.md").write_text("# Outside\n")
+    (root / "docs" / "other.md").write_text("# Other\n\n## Two `words`, twice\n\n## Two words, twice\n")
+    good = (
+        "[a](docs/other.md) [b](docs/other.md#two-words-twice-1) [c](docs) [d](#page) [e](https://x.invalid/y) `[f](g)`"
+    )
+    bad = [
+        "docs/none.md",
+        "docs/other.md#three",
+        "#none",
+        "../outside.md",
+        "docs/other.md#two-words-twice-2",
+        "none.svg",
+    ]
+    page = root / "page.md"
+    page.write_text(f"# Page\n\n{good}\n\n```\n[in code](none)\n```\n\n" + "".join(f"![x]({link})\n" for link in bad))
+    assert broken_links(page, root) == bad
+
+
+def broken_links(page: Path, root: Path) -> list[str]:
+    """Links of the page to files, folders and headings that are not there, or that are outside the checkout."""
+    broken = []
+    for link in links_of(page):
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        is_there = target.exists() and target.is_relative_to(root)
+        if not is_there or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+def links_of(page: Path) -> list[str]:
+    """Those within the repository, in order."""
+    text = re.sub(r"`[^`\n]*`(?!\])", "", without_code(page))
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+
+
+def test_every_page_stands_on_the_site() -> None:
+    """mkdocs.yml has the pages of the source tree below source/, and those made of docstrings below api/."""
+    named = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(named) == len(set(named))
+    assert {path.name for path in DOCS.glob("*.md")} == {name for name in named if "/" not in name}
+    modules = runpy.run_path(str(ROOT / "scripts" / "site_pages.py"))["PUBLIC"]
+    assert [name for name in named if name.startswith("api/")] == [f"api/{module}.md" for module in modules]
+    for name in named:
+        if name.startswith("source/"):
+            assert (ROOT / name.removeprefix("source/")).is_file(), name
+
+
+def test_the_reference_has_every_public_name() -> None:
+    site = runpy.run_path(str(ROOT / "scripts" / "site_pages.py"))
+    for module in site["PUBLIC"]:
+        named = re.findall(rf"^::: {module}\.(\w+)$", site["reference_of"](module), re.MULTILINE)
+        assert sorted(named) == sorted(import_module(module).__all__)
+    assert set(site["PUBLIC"]) == set(re.findall(r"^\| `([\w.]+)` \|", (DOCS / "python.md").read_text(), re.MULTILINE))
+
+
+def test_every_page_is_linked_to() -> None:
+    reached, ahead = set[Path](), [DOCS.parent / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in reached and page.suffix == ".md" and page.is_file():
+            reached.add(page)
+            ahead += [(page.parent / link.partition("#")[0]).resolve() for link in links_of(page)]
+    assert set(DOCS.glob("*.md")) <= reached
+
+
+def without_code(page: Path) -> str:
+    """The page's text, less its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as they are linked to; one that comes again has a number."""
+    found = set[str]()
+    for heading in re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE):
+        anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        found.add(next(name for name in chain([anchor], (f"{anchor}-{at}" for at in count(1))) if name not in found))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_table_is_whole(page: Path) -> None:
+    """Rows follow a head and its line, without a gap, and have as many cells as the head."""
+    before = [""]
+    for line in without_code(page).splitlines():
+        if line.startswith("|"):
+            block = [*before, line] if before[-1].startswith("|") else [line]
+            if len(block) == 2:
+                assert re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", line), f"under a head stands its line: {block}"
+            assert cells(line) == cells(block[0]), f"other cells than under {block[0]!r}: {line}"
+            before = block
+        else:
+            assert len(before) != 1 or not before[0].startswith("|"), f"a row without a head: {before[0]}"
+            before = [line]
+
+
+def cells(row: str) -> int:
+    """How many a row of a table has; a bar that is escaped, or stands in code with a backslash, is none."""
+    return len(re.findall(r"(?<!\\)\|", row)) - 1
+
+
 def test_every_operation_is_named() -> None:
     text = (DOCS / "http.md").read_text()
-    for operation in (*OPERATIONS, EVENTS, SESSION):
+    for operation in (*OPERATIONS, EVENTS, CHANNEL):
         assert f"`{operation.method} {operation.path}`" in text
 
 
@@ -100,5 +231,5 @@ def test_every_kind_of_event_has_its_row() -> None:
     expected = {}
     for kind, event_type in KINDS.items():
         source = GroupSummary if event_type is GroupChanged else event_type
-        expected[kind] = [field.name for field in fields(source) if field.name not in {"group_id", "topics"}]
+        expected[kind] = [field.name for field in fields(source) if field.name not in {"group_id", "subscriptions"}]
     assert rows == expected

@@ -1,7 +1,7 @@
 """Groups at random, for what must hold of every assignor: also the groups that no healthy client would form.
 
-Members claim what others have too, what does not exist, and what they do not subscribe to; they list topics twice, say
-anything as user data, and are called by names that Java and Python order differently.
+Members name as owned what others have too, what does not exist, and what they do not subscribe to; they list topics
+twice, say anything as user data, and are called by names that Java and Python order differently.
 """
 
 from dataclasses import replace
@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from assignors.contract import Assignment, GroupSpec, MemberSubscription
+from rallypoint.assignors.contract import Assignment, GroupSpec, MemberSubscription
 
 
 def _reporting(weights: JsonValue) -> JsonValue:
@@ -41,12 +41,12 @@ REPLICA_RACKS = st.dictionaries(
 def groups(draw: st.DrawFn, *, equal: bool = False, plain: bool = False) -> GroupSpec:
     """Any group. `equal`: all subscribe to the same topics. `plain`: nobody says what it owns or anything else.
 
-    Most claims are for partitions that exist, or hardly any group would have two that matter.
+    Most owned partitions are among the partitions that exist, or hardly any group would have two that matter.
     """
     existing = draw(st.lists(st.sampled_from(TOPICS), unique=True, max_size=4))
     partitions = {topic: draw(st.integers(0, 6)) for topic in existing}
     every = [(topic, n) for topic, count in partitions.items() for n in range(count)]
-    claims = st.lists(st.sampled_from([*every, *every, *GARBAGE]), max_size=8).map(tuple)
+    owned = st.lists(st.sampled_from([*every, *every, *GARBAGE]), max_size=8).map(tuple)
     topics = st.lists(st.sampled_from([*existing, *existing, "gone"]), max_size=6).map(tuple)
     of_all = draw(topics)
     subscriptions = {}
@@ -55,7 +55,7 @@ def groups(draw: st.DrawFn, *, equal: bool = False, plain: bool = False) -> Grou
         if not plain:
             subscription = replace(
                 subscription,
-                owned=draw(claims),
+                owned=draw(owned),
                 generation_id=draw(st.integers(-1, 3)),
                 rack_id=draw(st.none() | st.sampled_from((*RACKS, "elsewhere"))),
                 user_data=draw(USER_DATA),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from assignors.contract import Assignment, GroupSpec, MemberSubscription, TopicPartition
+from rallypoint.assignors.contract import Assignment, GroupSpec, MemberSubscription, TopicPartition
 
 # Names on both sides of the surrogates, so that Java's order and Python's differ among them.
 NAMES = st.text(alphabet="ab19-\uff21\ue000\U0001f600", max_size=3)
@@ -16,13 +16,13 @@ RACKS = ("x", "y", "z")
 def subscriptions(
     topics: st.SearchStrategy[str], racks: bool, partitions_max: int
 ) -> st.SearchStrategy[MemberSubscription]:
-    """Members that may claim anything, also what does not exist, what others claim, and the same twice."""
-    claims = st.lists(st.tuples(topics, st.integers(-1, partitions_max)), max_size=6).map(tuple)
+    """Members that may name anything as owned, also what does not exist, what others name, and the same twice."""
+    owned = st.lists(st.tuples(topics, st.integers(-1, partitions_max)), max_size=6).map(tuple)
     return st.builds(
         MemberSubscription,
         topics=st.lists(topics, max_size=5).map(tuple),
         group_instance_id=st.none() | NAMES,
-        owned=claims,
+        owned=owned,
         generation_id=st.integers(-1, 3),
         rack_id=st.none() | st.sampled_from(RACKS) if racks else st.none(),
     )
@@ -36,7 +36,7 @@ def specs(
     partitions_max: int = 9,
     racks: bool = True,
 ) -> GroupSpec:
-    """Any group, its claims at random."""
+    """Any group, its owned partitions at random."""
     counts = draw(st.dictionaries(topics, st.integers(0, partitions_max), max_size=6))
     members = draw(st.dictionaries(NAMES, subscriptions(topics, racks, partitions_max), max_size=members_max))
     known = draw(st.sets(st.sampled_from(sorted(counts)))) if counts and racks else set()
@@ -46,9 +46,9 @@ def specs(
 
 
 def owning(spec: GroupSpec, given: Assignment, generation_id: int, joined: Iterable[str] = ()) -> GroupSpec:
-    """The same group at its next round: everybody claims what it was given, at this generation.
+    """The same group at its next round: everybody names what it was given, at this generation.
 
-    Who is not in `given` or is among `joined` claims nothing.
+    A member that is not in `given`, or is among `joined`, names nothing.
     """
     nothing: tuple[TopicPartition, ...] = ()
     return replace(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from assignors.contract import Assignment, GroupSpec, MemberSubscription
+from rallypoint.assignors.contract import Assignment, GroupSpec, MemberSubscription
 
 ORACLES = Path(__file__).parents[1] / "oracles"
 
@@ -24,7 +24,7 @@ def worked_examples(section: str) -> list[dict[str, Any]]:
 
 
 def spec_of(case: dict[str, Any]) -> GroupSpec:
-    """A line of a group of consumers as an assignor sees it, with claims and racks."""
+    """A line of a group of consumers as an assignor sees it, with owned partitions and racks."""
     given = case["input"]
     return GroupSpec(
         given["partitions_per_topic"],

@@ -6,9 +6,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from assignors import registry
-from assignors.contract import Assignment, GroupSpec, MemberSubscription
-from assignors.measure import moves
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import Assignment, GroupSpec, MemberSubscription
+from rallypoint.assignors.measure import moves
 
 PARTITIONS = {"t0": 5, "t1": 4}
 LEAVER = "c0"

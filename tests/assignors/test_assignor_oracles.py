@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from assignors.contract import Assignor, GroupSpec, MemberSubscription
-from assignors.range import RangeAssignor
-from assignors.roundrobin import RoundRobinAssignor
+from rallypoint.assignors.contract import Assignor, GroupSpec, MemberSubscription
+from rallypoint.assignors.range import RangeAssignor
+from rallypoint.assignors.roundrobin import RoundRobinAssignor
 from tests.assignors.oracle_cases import cases_of, worked_examples
 
 

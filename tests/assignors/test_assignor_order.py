@@ -1,7 +1,7 @@
 """The shared orders: Java's order of strings, members, subscribers of topics."""
 
-from assignors.contract import GroupSpec, MemberSubscription
-from assignors.order import java_order, members_in_order, subscribers_by_topic
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.order import java_order, members_in_order, subscribers_by_topic
 
 
 def test_characters_beyond_the_basic_plane_sort_by_their_surrogates() -> None:

@@ -1,4 +1,4 @@
-"""What holds for any group: every partition shared out once, to a subscriber, evenly, and always the same way.
+"""What holds for any group: every partition assigned once, to a subscriber, evenly, and always the same way.
 
 The slow versions here follow the rules' descriptions word by word, with an order of their own, and share no code with
 the package.
@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
-from assignors.range import RangeAssignor
-from assignors.roundrobin import RoundRobinAssignor
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
+from rallypoint.assignors.range import RangeAssignor
+from rallypoint.assignors.roundrobin import RoundRobinAssignor
+from tests.sizes import by_size
 
 both = pytest.mark.parametrize("assignor", [RangeAssignor(), RoundRobinAssignor()], ids=["range", "roundrobin"])
 
@@ -152,12 +153,12 @@ def test_roundrobin_spreads_the_total_evenly_among_equals(spec: GroupSpec) -> No
 
 
 @given(spec=SPECS)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=by_size(10, 200))
 def test_range_equals_its_slow_version(spec: GroupSpec) -> None:
     assert RangeAssignor().assign(spec) == slow_range(spec)
 
 
 @given(spec=SPECS)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=by_size(10, 200))
 def test_roundrobin_equals_its_slow_version(spec: GroupSpec) -> None:
     assert RoundRobinAssignor().assign(spec) == slow_roundrobin(spec)

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from assignors import registry
-from assignors.contract import Assignment, Assignor, GroupSpec
-from assignors.range import RangeAssignor
-from assignors.roundrobin import RoundRobinAssignor
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
+from rallypoint.assignors.range import RangeAssignor
+from rallypoint.assignors.roundrobin import RoundRobinAssignor
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -41,6 +41,13 @@ class Demanding(Everything):
 
     def __init__(self, weight: int) -> None:
         self.weight = weight
+
+
+class Exits(Everything):
+    name: ClassVar[str] = "exits"
+
+    def __init__(self) -> None:
+        raise SystemExit(7)
 
 
 class Abstract(Assignor):
@@ -97,7 +104,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 
 
 def test_a_name_offered_for_two_classes_is_refused() -> None:
-    with pytest.raises(registry.AmbiguousAssignor, match=r"'range': assignors\.range:RangeAssignor, .*:Everything$"):
+    with pytest.raises(registry.AmbiguousAssignor, match=r"'range': rallypoint\.assignors\.range:.*, .*:Everything$"):
         registry.find("range", [offer("range", "Everything")])
 
 
@@ -111,6 +118,7 @@ def test_a_name_offered_for_two_classes_is_refused() -> None:
         ("nameless", "Nameless", "calls itself None"),
         ("other", "Everything", "calls itself 'everything'"),
         ("demanding", "Demanding", "cannot be made without arguments: .*weight"),
+        ("exits", "Exits", r"cannot be made: SystemExit\(7\)"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_reason(name: str, target: str, reason: str) -> None:
@@ -126,3 +134,48 @@ def test_a_module_that_is_not_there_is_refused_with_its_reason() -> None:
 def test_every_error_is_an_assignor_error() -> None:
     for error in (registry.UnknownAssignor, registry.AmbiguousAssignor, registry.UnusableAssignor):
         assert issubclass(error, registry.AssignorError)
+
+
+class Renamed(RangeAssignor):
+    """Another rule under the name of a built-in one, which it forgot to change."""
+
+
+class LongName(Everything):
+    name: ClassVar[str] = "x" * 300
+
+
+class OddProtocol(Everything):
+    protocol: ClassVar[Any] = "cooperativ"
+
+
+def test_a_name_a_class_or_an_instance_is_resolved() -> None:
+    assert isinstance(registry.resolve("range"), RangeAssignor)
+    assert isinstance(registry.resolve(RangeAssignor), RangeAssignor)
+    assert isinstance(registry.resolve(Everything), Everything)
+    instance = Demanding(3)
+    assert registry.resolve(instance) is instance
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [
+        (Demanding, "cannot be made without arguments; pass an instance: .*weight"),
+        (Demanding(1).assign, "is no name, no subclass of rallypoint.assignors.Assignor and no instance of one"),
+        (None, "is no name, no subclass"),
+        (Path, "is not a class that implements"),
+        (Abstract, "is not a class that implements"),
+        (Nameless, "has no name, or not one of 1 to 255 characters: None"),
+        (LongName(), "has no name, or not one of 1 to 255 characters"),
+        (OddProtocol, 'has the protocol \'cooperativ\', which is not "eager" or "cooperative"'),
+        (Renamed, "calls itself 'range', as a built-in one is called"),
+        (Renamed(), "calls itself 'range', as a built-in one is called"),
+    ],
+)
+def test_what_a_program_hands_over_in_vain_is_refused_with_its_reason(choice: Any, reason: str) -> None:
+    with pytest.raises(registry.UnusableAssignor, match=f"^the assignor .*{reason}"):
+        registry.resolve(choice)
+
+
+def test_an_installed_one_has_terms_to_keep_too() -> None:
+    with pytest.raises(registry.UnusableAssignor, match="has the protocol 'cooperativ'"):
+        registry.find("everything", [offer("everything", "OddProtocol")])

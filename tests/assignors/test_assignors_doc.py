@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from assignors import registry
-from assignors.contract import Assignment, GroupSpec, MemberSubscription
-from assignors.measure import measure
-from assignors.replicas import place, place_simply
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import Assignment, GroupSpec, MemberSubscription
+from rallypoint.assignors.measure import measure
+from rallypoint.assignors.placement.replicas import place, place_simply
 from tests.assignors.groups import owning
 from tests.assignors.owners_picture import picture
+from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
+from tests.real.parts import PYTHON_PATH
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "assignors.md").read_text(encoding="utf-8")
 
 USE = """
-from assignors import registry
-from assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 
 print(registry.names())
 spec = GroupSpec({"t0": 2, "t1": 1}, {
@@ -101,7 +103,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: standby\nVersion: 1.0\n", encoding="utf-8")
     lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in declared.items()]
     (metadata / "entry_points.txt").write_text("".join(lines), encoding="utf-8")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([PYTHON_PATH, str(tmp_path)])}
 
 
 def printed(environment: dict[str, str], *arguments: str) -> str:
@@ -123,7 +125,26 @@ def test_the_example_can_be_tried_without_a_service(environment: dict[str, str])
     prompt, expected = block("text try").split("\n", 1)
     words = prompt.split()
     assert words[:3] == ["$", "rallypoint", "assign"]
-    assert printed(environment, "-m", "cli.main", *words[2:]) == expected
+    assert printed(environment, "-m", "rallypoint.cli.main", *words[2:]) == expected
+
+
+def test_a_program_may_hand_the_example_over_without_an_installation(environment: dict[str, str]) -> None:
+    fake = FakeCoordinator({"clicks": 2})
+    with running_in_thread(fake):
+        code = block("python members").replace("http://127.0.0.1:8000", fake.url)
+        assert printed(environment, "-c", code) == "[('clicks', 0), ('clicks', 1)] {'stands_by': False}\n"
+
+
+def test_the_example_passes_the_check_and_the_check_finds_a_fault_in_it(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    check = block("python check")
+    (tmp_path / "test_standby.py").write_text(check, encoding="utf-8")
+    assert printed(environment, "-c", "import test_standby; test_standby.test_standby()") == ""
+    (tmp_path / "standby.py").write_text(block("python").replace("+= tuple(", "= tuple("), encoding="utf-8")
+    command = [sys.executable, "-c", "import test_standby; test_standby.test_standby()"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert "AssignorFault: the assignor 'standby' is at fault: it gives" in ran.stderr
 
 
 def rows(name: str) -> dict[str, list[str]]:

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignors.contract import GroupSpec, MemberSubscription
-from assignors.evenness import optimal_counts, pairwise
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.evenness import optimal_counts, pairwise
+from tests.sizes import by_size
 
 TOPICS = ("a", "b", "c")
 
@@ -51,7 +52,7 @@ def slow_pairwise(counts: tuple[int, ...]) -> int:
     partitions=st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 7), max_size=3),
     subscriptions=st.lists(st.lists(st.sampled_from((*TOPICS, "gone")), max_size=4), max_size=4),
 )
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=by_size(20, 400))
 def test_no_assignment_is_more_even(partitions: dict[str, int], subscriptions: list[list[str]]) -> None:
     spec = GroupSpec(partitions, {f"m{n}": MemberSubscription(tuple(said)) for n, said in enumerate(subscriptions)})
     possible = every_counts(spec)

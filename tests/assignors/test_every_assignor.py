@@ -8,11 +8,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from assignors import registry
-from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
-from assignors.measure import faults_of, is_balanced, measure, moved, moves, owners_before, unassigned
-from assignors.order import java_order
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
+from rallypoint.assignors.measure import is_balanced, measure, moved, moves, owners_before, unassigned
+from rallypoint.assignors.order import java_order
+from rallypoint.assignors.validity import faults_of
 from tests.assignors.any_group import groups, of_one_mind, one_round_later, without
+from tests.sizes import by_size
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ EAGER = [name for name in NAMES if registry.find(name, installed=()).protocol ==
 COOPERATIVE = [name for name in NAMES if name not in EAGER]
 
 every = pytest.mark.parametrize("name", NAMES)
-often = settings(deadline=None, max_examples=60)
+often = settings(deadline=None, max_examples=by_size(5, 60))
 
 
 def promising(**kinds: str) -> pytest.MarkDecorator:
@@ -145,16 +147,16 @@ def test_in_the_round_after_everything_is_with_somebody_and_in_the_next_nothing_
 @often
 def test_a_cooperative_rule_gives_nobody_what_another_may_be_at_work_on(name: str, spec: GroupSpec) -> None:
     owners = owners_before(spec)
-    claimants: dict[tuple[str, int], set[str]] = {}
+    owners_named: dict[tuple[str, int], set[str]] = {}
     for member_id, said in spec.subscriptions.items():
         for each in said.owned:
-            claimants.setdefault(each, set()).add(member_id)
+            owners_named.setdefault(each, set()).add(member_id)
     given_out = assignor(name).assign(spec)
     for member_id, share in given_out.items():
         for each in share:
-            assert owners.get(each) == member_id or claimants.get(each, set()) <= {member_id}
+            assert owners.get(each) == member_id or owners_named.get(each, set()) <= {member_id}
     for each in unassigned(spec, given_out):
-        assert claimants[each], "held back, though nobody has it"
+        assert owners_named[each], "held back, though nobody has it"
 
 
 @pytest.mark.parametrize("name", COOPERATIVE)
@@ -242,10 +244,10 @@ STRANGE = {
     "a topic that is gone": GroupSpec(
         {"u": 2}, {"a": MemberSubscription(("t", "u"), owned=(("t", 0), ("u", 0)), generation_id=4), "b": BOTH}
     ),
-    "claims to nonsense": GroupSpec(
+    "owned partitions that do not exist": GroupSpec(
         {"t": 2}, {"a": MemberSubscription(("t",), owned=(("t", -1), ("", 0), ("t", 2**63)), generation_id=2**31)}
     ),
-    "one partition that all claim": GroupSpec(
+    "one partition that all own": GroupSpec(
         {"t": 1}, {m: MemberSubscription(("t",), owned=(("t", 0),), generation_id=1) for m in "abc"}
     ),
     "racks of nothing": GroupSpec(

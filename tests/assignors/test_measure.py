@@ -1,4 +1,6 @@
-"""The measures one by one, where the oracles' lines say nothing: faults, racks, claims, moves between assignments."""
+"""The measures one by one, where the oracles' lines say nothing: faults, racks, owned partitions, moves between
+assignments.
+"""
 
 from collections import Counter
 from itertools import product
@@ -6,11 +8,9 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assignors.contract import Assignment, GroupSpec, MemberSubscription
-from assignors.measure import (
-    Faults,
+from rallypoint.assignors.contract import Assignment, GroupSpec, MemberSubscription
+from rallypoint.assignors.measure import (
     Move,
-    faults_of,
     fewest_moves,
     is_balanced,
     measure,
@@ -18,13 +18,16 @@ from assignors.measure import (
     owners_before,
     unassigned,
 )
+from rallypoint.assignors.validity import Faults, faults_of
 
 T0 = MemberSubscription(("t0",))
 
 
 @st.composite
 def specs(draw: st.DrawFn) -> GroupSpec:
-    """Up to three members with any subscriptions to up to three topics, and any claims; few enough to try it all."""
+    """Up to three members with any subscriptions to up to three topics, and any owned partitions; few enough to try it
+    all.
+    """
     counts = draw(st.lists(st.integers(0, 2), min_size=1, max_size=3))
     names = [f"t{number}" for number in range(len(counts))]
     every = [(topic, number) for topic, count in zip(names, counts, strict=True) for number in range(count)]
@@ -41,7 +44,7 @@ def specs(draw: st.DrawFn) -> GroupSpec:
     )
 
 
-def claim(*owned: int, generation_id: int = -1, topics: tuple[str, ...] = ("t0",)) -> MemberSubscription:
+def owning(*owned: int, generation_id: int = -1, topics: tuple[str, ...] = ("t0",)) -> MemberSubscription:
     return MemberSubscription(topics, owned=tuple(("t0", n) for n in owned), generation_id=generation_id)
 
 
@@ -74,9 +77,9 @@ def test_every_fault_is_named() -> None:
         "a is given t0--1, which does not exist",
         "a is given gone-0, which does not exist",
         "a is given t1-0 unasked",
-        "b is given t0-0, as another is too",
-        "b is given t0-1, as another is too",
-        "x is given t1-0, as another is too",
+        "b is given t0-0, which is given out already",
+        "b is given t0-1, which is given out already",
+        "x is given t1-0, which is given out already",
     ]
     found = measure(spec, assignment)
     assert (found.unknown, found.not_subscribed, found.assigned_twice) == (3, 1, 3)
@@ -118,28 +121,28 @@ def test_the_highest_generation_owns_and_a_tie_leaves_nobody() -> None:
     spec = GroupSpec(
         {"t0": 5},
         {
-            "a": claim(0, 1, 2, 3, generation_id=4),
-            "b": claim(1, 2, generation_id=5),
-            "c": claim(2, generation_id=5),
-            "d": claim(0, 4, 5, -1),
-            "e": claim(3, generation_id=6, topics=("t1",)),
+            "a": owning(0, 1, 2, 3, generation_id=4),
+            "b": owning(1, 2, generation_id=5),
+            "c": owning(2, generation_id=5),
+            "d": owning(0, 4, 5, -1),
+            "e": owning(3, generation_id=6, topics=("t1",)),
         },
     )
     assert owners_before(spec) == {("t0", 0): "a", ("t0", 1): "b", ("t0", 4): "d"}
 
 
-def test_a_claim_said_twice_is_one() -> None:
-    assert owners_before(GroupSpec({"t0": 1}, {"a": claim(0, 0)})) == {("t0", 0): "a"}
+def test_a_partition_named_twice_counts_once() -> None:
+    assert owners_before(GroupSpec({"t0": 1}, {"a": owning(0, 0)})) == {("t0", 0): "a"}
 
 
 def test_moved_counts_what_the_owner_does_not_get_and_what_is_held_back() -> None:
-    spec = GroupSpec({"t0": 4}, {"a": claim(0, 1, 2, 3), "b": T0})
+    spec = GroupSpec({"t0": 4}, {"a": owning(0, 1, 2, 3), "b": T0})
     found = measure(spec, {"a": (("t0", 0),), "b": (("t0", 1), ("t0", 2))})
     assert (found.still_owned, found.moved, found.least_moved) == (4, 3, 2)
 
 
 def test_the_fewest_moves_leave_the_remainder_with_those_that_have_it() -> None:
-    spec = GroupSpec({"t0": 5}, {"a": claim(0, 1), "b": claim(2, 3, 4)})
+    spec = GroupSpec({"t0": 5}, {"a": owning(0, 1), "b": owning(2, 3, 4)})
     assert measure(spec, {}).least_moved == 0
 
 

@@ -5,7 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from assignors.measure import faults_of, measure
+from rallypoint.assignors.measure import measure
+from rallypoint.assignors.validity import faults_of
 from tests.assignors.oracle_cases import assignment_of, cases_of, spec_of
 
 # What every line of a file says; `least_moved` stands where subscriptions are equal, `optimal_*` where counts are not.

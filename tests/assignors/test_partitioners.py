@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from assignors.partitioners import (
+from rallypoint.assignors.placement.partitioners import (
     Stay,
     by_chance,
     in_turn,
@@ -14,7 +14,7 @@ from assignors.partitioners import (
     partition_for_record,
     stick,
 )
-from protocol.group_hash import java_string_hash, shard_of_group
+from rallypoint.protocol.group_hash import java_string_hash, shard_of_group
 from tests.assignors.oracle_cases import cases_of
 
 

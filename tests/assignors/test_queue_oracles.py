@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assignors import metaq, rocketmq
-from assignors.allocation import AllocationError
+from rallypoint.assignors.other_systems import metaq, rocketmq
+from rallypoint.assignors.other_systems.allocation import AllocationError
 from tests.assignors.oracle_cases import cases_of, worked_examples
 
 METAQ = {"metaq-default": metaq.allocate_default, "metaq-consistent-hash": metaq.allocate_by_hash}

@@ -2,11 +2,12 @@
 
 import pytest
 
-from assignors import metaq, registry, rocketmq
-from assignors.allocation import AllocationError, Ring
-from assignors.contract import GroupSpec, MemberSubscription
-from assignors.range import RangeAssignor
-from assignors.rocketmq import MessageQueue
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.other_systems import metaq, rocketmq
+from rallypoint.assignors.other_systems.allocation import AllocationError, Ring
+from rallypoint.assignors.other_systems.rocketmq import MessageQueue
+from rallypoint.assignors.range import RangeAssignor
 
 NAMES = [name for name in registry.names(()) if name.startswith(("metaq-", "rocketmq-"))]
 HASHES = [name for name in NAMES if name.endswith("-consistent-hash")]
@@ -42,7 +43,7 @@ def test_in_runs_they_give_what_range_gives(name: str) -> None:
     assert registry.find(name, ()).assign(MIXED) == RangeAssignor().assign(MIXED)
 
 
-def test_the_circle_begins_anew_with_each_topic() -> None:
+def test_the_circle_begins_again_with_each_topic() -> None:
     both = MemberSubscription(("t0", "t1"))
     given = registry.find("rocketmq-averagely-by-circle", ()).assign(
         GroupSpec({"t0": 3, "t1": 3}, {"a": both, "b": both})
@@ -93,10 +94,10 @@ def test_metaq_hashes_no_topic_so_numbers_stay_together() -> None:
 @pytest.mark.parametrize(
     ("queues", "consumers", "virtual_nodes", "sentence"),
     [
-        (1, [], 10, "consumers: there are none to share out to"),
+        (1, [], 10, "consumers: there are none to assign queues to"),
         (1, ["a", "b", "a"], 10, "consumers: 'a' is listed twice"),
         (1, ["a", ""], 10, "consumers: an empty id names nobody"),
-        (0, ["a"], 10, "queues: there are none to share out"),
+        (0, ["a"], 10, "queues: there are none to assign"),
         (1, ["a"], 0, "virtual_nodes: a consumer needs at least 1 point on the circle, not 0"),
     ],
 )

@@ -1,7 +1,7 @@
 """`range`: the cases that a reader asks about, by name. The many others are in test_assignor_oracles.py."""
 
-from assignors.contract import GroupSpec, MemberSubscription
-from assignors.range import RangeAssignor
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.range import RangeAssignor
 
 
 def counts(spec: GroupSpec) -> dict[str, int]:

@@ -8,8 +8,9 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignors.contract import Assignment, GroupSpec, MemberSubscription
-from assignors.range import RangeAssignor
+from rallypoint.assignors.contract import Assignment, GroupSpec, MemberSubscription
+from rallypoint.assignors.range import RangeAssignor
+from tests.sizes import by_size
 
 TOPICS = st.sampled_from(["t", "u", "v"])
 RACKS = st.sampled_from(["x", "y", "z"])
@@ -89,13 +90,13 @@ def slow_range(spec: GroupSpec) -> Assignment:
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=by_size(15, 300))
 def test_it_equals_its_slow_version(spec: GroupSpec) -> None:
     assert RangeAssignor().assign(spec) == slow_range(spec)
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=by_size(5, 100))
 def test_racks_decide_who_gets_what_and_never_how_many(spec: GroupSpec) -> None:
     with_racks = RangeAssignor().assign(spec)
     for topic, partitions in spec.partitions_per_topic.items():

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assignors.replicas import Broker, Placement, PlacementError, place, place_by_rack, place_simply
+from rallypoint.assignors.placement.replicas import (
+    Broker,
+    Placement,
+    PlacementError,
+    place,
+    place_by_rack,
+    place_simply,
+)
 from tests.assignors.oracle_cases import cases_of, worked_examples
 
 REFUSED = {

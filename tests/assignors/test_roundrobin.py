@@ -1,7 +1,7 @@
 """`roundrobin`: the cases that a reader asks about, by name. The many others are in test_assignor_oracles.py."""
 
-from assignors.contract import GroupSpec, MemberSubscription
-from assignors.roundrobin import RoundRobinAssignor
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.roundrobin import RoundRobinAssignor
 
 
 def test_an_empty_group_gets_an_empty_result() -> None:

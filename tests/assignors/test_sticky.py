@@ -2,10 +2,10 @@
 
 import pytest
 
-from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
-from assignors.cooperative_sticky import CooperativeStickyAssignor
-from assignors.measure import measure, unassigned
-from assignors.sticky import StickyAssignor
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
+from rallypoint.assignors.cooperative_sticky import CooperativeStickyAssignor
+from rallypoint.assignors.measure import measure, unassigned
+from rallypoint.assignors.sticky import StickyAssignor
 from tests.assignors.groups import owning, without
 from tests.assignors.oracle_cases import cases_of, spec_of
 
@@ -15,8 +15,8 @@ both = pytest.mark.parametrize("assignor", [sticky, cooperative], ids=["sticky",
 
 def reader(*topics: str, owned: str = "", generation_id: int = 1, rack: str | None = None) -> MemberSubscription:
     """A member; `owned` as in "t0-1 t0-2"."""
-    claims = tuple((name.split("-")[0], int(name.split("-")[1])) for name in owned.split())
-    return MemberSubscription(topics, None, claims, generation_id if claims else -1, rack)
+    owned_partitions = tuple((name.split("-")[0], int(name.split("-")[1])) for name in owned.split())
+    return MemberSubscription(topics, None, owned_partitions, generation_id if owned_partitions else -1, rack)
 
 
 def shown(given: Assignment) -> dict[str, str]:
@@ -45,7 +45,7 @@ def test_a_topic_that_does_not_exist_is_no_error(assignor: Assignor) -> None:
 
 
 @both
-def test_claims_to_what_is_gone_are_left_out(assignor: Assignor) -> None:
+def test_owned_partitions_that_are_gone_are_left_out(assignor: Assignor) -> None:
     """2.0.1 throws where a topic shrunk or was deleted while members subscribe to it."""
     a = reader("t", "gone", owned="t-0 t-2 t-3 gone-0 other-1")
     b = reader("t", "gone", owned="t-1 t-4 unread-0")
@@ -73,14 +73,14 @@ def test_kafka_gave_partitions_twice_in_the_lines_that_say_so() -> None:
         assert measure(spec_of(case), sticky.assign(spec_of(case))).assigned_twice == 0
 
 
-def test_the_newer_claim_counts_and_an_old_one_that_nobody_disputes_too() -> None:
+def test_the_newer_owner_counts_and_an_old_one_that_nobody_disputes_too() -> None:
     older = reader("t", owned="t-0 t-1 t-5", generation_id=2)
     newer = reader("t", owned="t-0 t-2 t-3", generation_id=3)
     given = sticky.assign(GroupSpec({"t": 6}, {"a": older, "b": newer}))
     assert shown(given) == {"a": "t-1 t-4 t-5", "b": "t-0 t-2 t-3"}
 
 
-def test_a_claim_that_lapsed_does_not_fall_to_an_older_one() -> None:
+def test_an_owned_partition_that_lapsed_does_not_fall_to_an_older_one() -> None:
     """Whoever had it before has lost it: nobody's, so the lightest gets it."""
     newer = reader("u", owned="t-0 t-1", generation_id=3)
     older = reader("t", owned="t-0 t-1", generation_id=2)
@@ -142,15 +142,17 @@ def test_a_static_member_under_a_new_id_keeps_its_place_in_line(assignor: Assign
     assert assignor.assign(group("m2"))["m2"] == assignor.assign(group("zzz"))["zzz"]
 
 
-def test_what_an_owner_keeps_is_not_held_back_for_somebody_else_who_claims_it() -> None:
-    """Back with an old claim to all of it; the newer owner keeps its half and gives up nothing of that."""
+def test_what_an_owner_keeps_is_not_held_back_for_another_that_names_it() -> None:
+    """It comes back and names all of it from an old generation; the newer owner keeps its half and gives up nothing of
+    that.
+    """
     back = reader("t", owned="t-0 t-1 t-2 t-3", generation_id=1)
     owner = reader("t", owned="t-0 t-1", generation_id=2)
     given = cooperative.assign(GroupSpec({"t": 4}, {"back": back, "owner": owner}))
     assert shown(given) == {"back": "t-2 t-3", "owner": "t-0 t-1"}
 
 
-def test_a_member_back_with_an_old_claim_takes_nothing_from_its_newer_owner() -> None:
+def test_a_member_back_with_an_old_generation_takes_nothing_from_its_newer_owner() -> None:
     """4.1.1 gives `back` two at once, while `owner` is still at work on them."""
     back = reader("t", owned="t-0 t-1 t-2 t-3", generation_id=1)
     owner = reader("t", owned="t-0 t-1 t-2 t-3", generation_id=2)

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription, TopicPartition
-from assignors.cooperative_sticky import CooperativeStickyAssignor
-from assignors.measure import Measures, faults_of, measure, owners_before, unassigned
-from assignors.sticky import StickyAssignor
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription, TopicPartition
+from rallypoint.assignors.cooperative_sticky import CooperativeStickyAssignor
+from rallypoint.assignors.measure import Measures, measure, owners_before, unassigned
+from rallypoint.assignors.sticky import StickyAssignor
+from rallypoint.assignors.validity import faults_of
 from tests.assignors.groups import owning
 from tests.assignors.oracle_cases import assignment_of, cases_of, spec_of, worked_examples
 
@@ -91,16 +92,16 @@ def settle(spec: GroupSpec, case: str) -> Assignment:
     assert not faults_of(spec, first), case
     for member, share in first.items():
         assert set(share) <= set(target[member]), case
-    claimants: dict[TopicPartition, set[str]] = defaultdict(set)
+    owners_named: dict[TopicPartition, set[str]] = defaultdict(set)
     for member, said in spec.subscriptions.items():
         for partition in said.owned:
-            claimants[partition].add(member)
+            owners_named[partition].add(member)
     owners = owners_before(spec)
     for member, share in first.items():
         for partition in share:
-            assert owners.get(partition) == member or claimants[partition] <= {member}, (case, partition)
+            assert owners.get(partition) == member or owners_named[partition] <= {member}, (case, partition)
     for partition in unassigned(spec, first):
-        assert claimants[partition], (case, partition)
+        assert owners_named[partition], (case, partition)
     highest = max((said.generation_id for said in spec.subscriptions.values()), default=0)
     again = owning(spec, first, highest + 1)
     measures = measure(again, cooperative.assign(again))
@@ -109,7 +110,7 @@ def settle(spec: GroupSpec, case: str) -> Assignment:
 
 
 def test_kafka_gives_away_what_an_owner_still_has_and_this_does_not() -> None:
-    """A member back with an old claim is given, at once, what its newer owner has not given up."""
+    """A member back from an old generation is given, at once, what its newer owner has not given up."""
 
     def taken(spec: GroupSpec, given: Assignment) -> int:
         owners = owners_before(spec)
@@ -122,7 +123,7 @@ def test_kafka_gives_away_what_an_owner_still_has_and_this_does_not() -> None:
 
 @pytest.mark.parametrize("file", STICKY_FILES + COOPERATIVE_FILES)
 def test_chains_hold_with_the_results_fed_forward(file: str) -> None:
-    """Each step claims what this assignor gave at the step that the line names, not what the jar gave."""
+    """Each step names as owned what this assignor gave at the step that the line names, not what the jar gave."""
     assignor: Assignor = cooperative if file in COOPERATIVE_FILES else sticky
     history: list[Assignment] = []
     steps = 0
@@ -143,7 +144,7 @@ def test_chains_hold_with_the_results_fed_forward(file: str) -> None:
 
 
 def fed_forward(spec: GroupSpec, history: list[Assignment]) -> GroupSpec:
-    """With the claims that these members would have, had this assignor made the earlier steps.
+    """With the owned partitions that these members would have, had this assignor made the earlier steps.
 
     Where a line names no generation (2.0.1 sends none), what a member has is of the step before.
     """

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from assignors.claims import claims_of
-from assignors.contract import Assignor, GroupSpec, MemberSubscription
-from assignors.cooperative_sticky import CooperativeStickyAssignor
-from assignors.kinds import kinds_of
-from assignors.measure import faults_of, measure, owners_before, rack_misses, unassigned
-from assignors.order import java_order
-from assignors.sticky import StickyAssignor
+from rallypoint.assignors.contract import Assignor, GroupSpec, MemberSubscription
+from rallypoint.assignors.cooperative_sticky import CooperativeStickyAssignor
+from rallypoint.assignors.kinds import kinds_of
+from rallypoint.assignors.measure import measure, owners_before, rack_misses, unassigned
+from rallypoint.assignors.order import java_order
+from rallypoint.assignors.owned_partitions import undisputed_owned
+from rallypoint.assignors.sticky import StickyAssignor
+from rallypoint.assignors.validity import faults_of
 from tests.assignors.groups import NAMES, owning, specs, without
+from tests.sizes import by_size
 
 sticky, cooperative = StickyAssignor(), CooperativeStickyAssignor()
 FEW_TOPICS = st.sampled_from(["a", "b", "c"])
@@ -50,16 +52,16 @@ def least_cost(spec: GroupSpec) -> Cost:
 
 
 @given(spec=specs(FEW_TOPICS, members_max=4, partitions_max=5))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=by_size(15, 300))
 def test_no_assignment_is_better(spec: GroupSpec) -> None:
     found = measure(spec, sticky.assign(spec))
     assert cost_of(found.counts, found.moved, found.rack_misses) == least_cost(spec)
 
 
 @given(spec=specs(FEW_TOPICS, members_max=5, partitions_max=3, racks=False), chance=st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=by_size(7, 150))
 def test_no_assignment_is_better_where_members_had_it_all(spec: GroupSpec, chance: random.Random) -> None:
-    """Claims to every partition and at one generation, but in no order: the most that there is to lose."""
+    """Owners of every partition, at one generation, but in no order: the most that there is to lose."""
     assume(spec.subscriptions)
     owned: dict[str, list[tuple[str, int]]] = {member: [] for member in spec.subscriptions}
     for topic, partitions in spec.partitions_per_topic.items():
@@ -71,9 +73,9 @@ def test_no_assignment_is_better_where_members_had_it_all(spec: GroupSpec, chanc
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=by_size(15, 300))
 def test_no_assignment_is_better_along_chains_of_subscriptions(data: st.DataObject) -> None:
-    """Neighbours share one topic, and everything is claimed: long ways to even out, that two short ones may beat."""
+    """Neighbours share one topic, and everything is owned: long ways to even out, that two short ones may beat."""
     size = data.draw(st.integers(3, 6))
     counts = {f"t{at}": data.draw(st.integers(0, 4)) for at in range(size)}
     members = {f"m{at}": MemberSubscription((f"t{at}", f"t{(at + 1) % size}")) for at in range(size)}
@@ -87,7 +89,7 @@ def test_no_assignment_is_better_along_chains_of_subscriptions(data: st.DataObje
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=by_size(7, 150))
 def test_any_group_gets_everything_as_evenly_as_can_be(spec: GroupSpec) -> None:
     given = sticky.assign(spec)
     found = measure(spec, given)
@@ -99,13 +101,13 @@ def test_any_group_gets_everything_as_evenly_as_can_be(spec: GroupSpec) -> None:
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=150)
-def test_the_claims_that_count_are_those_that_moves_are_counted_by(spec: GroupSpec) -> None:
+@settings(deadline=None, max_examples=by_size(7, 150))
+def test_the_owned_partitions_that_count_are_those_that_moves_are_counted_by(spec: GroupSpec) -> None:
     kinds = kinds_of(spec)
-    claims = claims_of(spec, kinds)
-    named = {kinds.partitions[n]: kinds.members[at] for at, numbers in enumerate(claims) for n in numbers}
+    owned = undisputed_owned(spec, kinds)
+    named = {kinds.partitions[n]: kinds.members[at] for at, numbers in enumerate(owned) for n in numbers}
     assert named == owners_before(spec)
-    assert all(numbers == sorted(set(numbers)) for numbers in claims)
+    assert all(numbers == sorted(set(numbers)) for numbers in owned)
 
 
 @pytest.mark.parametrize("assignor", [sticky, cooperative], ids=["sticky", "cooperative-sticky"])
@@ -165,7 +167,7 @@ def test_who_joins_equals_gets_its_share_and_no_two_others_exchange(spec: GroupS
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=by_size(7, 150))
 def test_no_owner_is_taken_anything_from_in_one_step(spec: GroupSpec) -> None:
     """Whoever says it has a partition is either its rightful owner, and keeps it, or alone, or it is held back."""
     first, target, owners = cooperative.assign(spec), sticky.assign(spec), owners_before(spec)
@@ -180,7 +182,7 @@ def test_no_owner_is_taken_anything_from_in_one_step(spec: GroupSpec) -> None:
 
 
 @given(spec=specs(), data=st.data())
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=by_size(5, 100))
 def test_the_second_round_is_whole_whatever_changed_before(spec: GroupSpec, data: st.DataObject) -> None:
     """A group at rest, then members leave and others join or read other topics; two rounds later it is at rest."""
     before = cooperative.assign(spec)

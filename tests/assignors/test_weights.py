@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from assignors.contract import GroupSpec, MemberSubscription
-from assignors.measure import owners_before
-from assignors.weights import LEAST, UNIT, WEIGHT_MAX, counted_weights
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.measure import owners_before
+from rallypoint.assignors.weights import LEAST, UNIT, WEIGHT_MAX, counted_weights
 
 
 def counted(partitions: dict[str, int], *members: MemberSubscription) -> dict[str, list[int]]:
@@ -16,8 +16,10 @@ def counted(partitions: dict[str, int], *members: MemberSubscription) -> dict[st
 
 
 def saying(weights: Any, *owned: int, generation_id: int = 1) -> MemberSubscription:
-    claims = tuple(("t", partition) for partition in owned)
-    return MemberSubscription(("t", "u"), owned=claims, generation_id=generation_id, user_data={"weights": weights})
+    owned_partitions = tuple(("t", partition) for partition in owned)
+    return MemberSubscription(
+        ("t", "u"), owned=owned_partitions, generation_id=generation_id, user_data={"weights": weights}
+    )
 
 
 def test_weights_count_in_units_of_their_mean() -> None:

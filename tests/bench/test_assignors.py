@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from assignors import registry
-from assignors.contract import Assignment
 from bench import assignors, report
 from bench.assignors import CASES, LAGS, PUBLISHED, QUICK, Case, after_one_left, check, measure, spec_of
 from bench.crowd import WrongAnswerError
 from bench.figures import AssignorResult, assignor_result, is_right, with_growth
 from bench.machine import Surroundings
 from bench.main import main
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import Assignment
 
 SMALL = Case(10, 200, "different", "scratch")
 

@@ -26,7 +26,7 @@ def rebalance(name: str, seconds: float, members: int) -> RebalanceResult:
 
 
 def test_each_figure_stands_beside_the_other_sides_and_the_aim() -> None:
-    results = [load("session-heartbeat", 0.1), load("kafka-heartbeat", 0.04)]
+    results = [load("channel-heartbeat", 0.1), load("kafka-heartbeat", 0.04)]
     assert beside.rows(results) == [
         ("heartbeat, 64 connections, CPU-s/1,000", "0.050", "0.020", "0.019-0.025", "0.025"),
         ("such heartbeats a second", "4,000", "4,000", "-", "-"),
@@ -34,7 +34,7 @@ def test_each_figure_stands_beside_the_other_sides_and_the_aim() -> None:
 
 
 def test_of_several_sizes_the_largest_is_shown_and_a_dash_where_a_side_is_missing() -> None:
-    results = [rebalance("session-one-joins", 0.4, 1_000), rebalance("session-one-joins", 0.1, 100)]
+    results = [rebalance("channel-one-joins", 0.4, 1_000), rebalance("channel-one-joins", 0.1, 100)]
     assert beside.rows(results)[0] == ("one joins 1,000: all have their part after ms", "400", "-", "3,040", "250")
     assert not beside.was_compared(results)
     assert beside.was_compared([*results, rebalance("kafka-one-joins", 3.0, 1_000)])
@@ -45,7 +45,7 @@ def test_every_pair_has_a_row() -> None:
 
 
 def test_the_table_is_written_into_its_section_alone() -> None:
-    results = [rebalance("session-all-rejoin", 0.3, 1_000), rebalance("kafka-all-rejoin", 0.06, 1_000)]
+    results = [rebalance("channel-all-rejoin", 0.3, 1_000), rebalance("kafka-all-rejoin", 0.06, 1_000)]
     other = f"{report.ASSIGNORS.begin}\nkept\n{report.ASSIGNORS.end}\n"
     document = f"{other}{report.KAFKA.begin}\nold\n{report.KAFKA.end}\nafter\n"
     written = report.put_into(document, report.KAFKA, report.beside_markdown(FOUND, results))

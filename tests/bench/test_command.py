@@ -43,11 +43,11 @@ def names(*arguments: str) -> tuple[str, ...]:
 
 def test_a_broker_is_measured_where_it_is_asked_for_and_right_after_our_own() -> None:
     assert not [name for name in names() if "kafka" in name]
-    assert names("--only", "kafka-commit", "--only", "session-commit") == ("session-commit", "kafka-commit")
+    assert names("--only", "kafka-commit", "--only", "channel-commit") == ("channel-commit", "kafka-commit")
     compared = names("--beside-kafka")
     assert set(kafka.BENCHMARKS) == set(compared[1::2])
     assert set(compared) <= set(BENCHMARKS)
-    assert all(ours.startswith("session-") for ours in compared[::2])
+    assert all(ours.startswith("channel-") for ours in compared[::2])
 
 
 def test_what_is_compared_is_not_chosen_twice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from bench.connection import Frames, take_answer
 from bench.line import Answer, ConnectionBrokenError
-from protocol.operations import HEARTBEAT
+from rallypoint.protocol.operations import HEARTBEAT
 
 WHOLE = b'HTTP/1.1 409 Conflict\r\nServer: x\r\nContent-Length: 7\r\nDate: y\r\n\r\n{"a":1}'
 

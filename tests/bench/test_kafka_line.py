@@ -9,7 +9,7 @@ from bench.kafka import check_offsets, wait_until_ready
 from bench.kafka_line import KafkaLine
 from bench.line import Answer, ConnectionBrokenError
 from bench.process import Server
-from protocol.operations import COMMIT, FETCH, HEARTBEAT, JOIN
+from rallypoint.protocol.operations import COMMIT, FETCH, HEARTBEAT, JOIN
 from tests.real.kafka import create_topic
 
 HEARTBEAT_BODY = {"generation_id": 7, "member_id": "m"}

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from bench import lasting
+from bench.channel import ChannelConnection
 from bench.connection import Connection, Frames
 from bench.crowd import Crowd
 from bench.figures import LoadResult, RebalanceResult, is_right
 from bench.lasting import BENCHMARKS
 from bench.plan import Plan, service
 from bench.process import Server
-from bench.session import SessionConnection
-from protocol.operations import START_REBALANCE, path_of
+from rallypoint.protocol.operations import START_REBALANCE, path_of
 
 SMALL = Plan(seconds=1.0, sizes=(5,), at_rest=5, rounds=1, directory=Path(), held=5)
 
 
 async def held(plan: Plan) -> LoadResult:
-    (result,) = await BENCHMARKS["sessions-held"].run(plan)
+    (result,) = await BENCHMARKS["channels-held"].run(plan)
     assert isinstance(result, LoadResult)
     return result
 
@@ -59,7 +59,7 @@ async def test_a_killed_member_is_replaced(tmp_path: Path) -> None:
 async def test_a_member_that_rests_keeps_a_line_that_is_free(tmp_path: Path) -> None:
     async with (
         service(replace(SMALL, directory=tmp_path)) as server,
-        Crowd(server.host, server.port, "g", SessionConnection) as crowd,
+        Crowd(server.host, server.port, "g", ChannelConnection) as crowd,
     ):
         await crowd.grow(2)
         lines = [member.line for member in crowd.members]

@@ -8,14 +8,14 @@ import pytest
 
 from bench import rebalances
 from bench.bystander import watching
+from bench.channel import ChannelConnection
 from bench.connection import Connection
 from bench.crowd import Crowd, Member, WrongAnswerError
 from bench.figures import RebalanceResult
 from bench.line import Line
 from bench.plan import Plan, service
 from bench.rebalances import BENCHMARKS
-from bench.session import SessionConnection
-from protocol.operations import START_REBALANCE
+from rallypoint.protocol.operations import START_REBALANCE
 
 TWO_ROUNDS = Plan(seconds=1.0, sizes=(5,), at_rest=5, rounds=2, directory=Path())
 
@@ -26,7 +26,7 @@ async def measured(name: str, plan: Plan) -> RebalanceResult:
     return result
 
 
-@pytest.mark.parametrize("kind", ["", "session-"])
+@pytest.mark.parametrize("kind", ["", "channel-"])
 async def test_one_generation_for_each_that_joins(kind: str, tmp_path: Path) -> None:
     found = await measured(f"{kind}one-joins", replace(TWO_ROUNDS, directory=tmp_path))
     assert (found.members, found.rounds, found.generations_max) == (5, 2, 1)
@@ -35,7 +35,7 @@ async def test_one_generation_for_each_that_joins(kind: str, tmp_path: Path) -> 
 
 
 async def test_nobody_moves_when_the_service_comes_back(tmp_path: Path) -> None:
-    found = await measured("session-restart", replace(TWO_ROUNDS, directory=tmp_path))
+    found = await measured("channel-restart", replace(TWO_ROUNDS, directory=tmp_path))
     assert (found.rounds, found.generations_max, found.requests) == (2, 0, 2 * 5)
 
 
@@ -54,12 +54,12 @@ async def test_a_rebalance_after_the_restart_fails_the_benchmark(
 
     monkeypatch.setattr(rebalances, "_come_back", come_back_and_rebalance)
     with pytest.raises(WrongAnswerError, match=r"REBALANCE_IN_PROGRESS|not as it was"):
-        await measured("session-restart", replace(TWO_ROUNDS, directory=tmp_path, rounds=1))
+        await measured("channel-restart", replace(TWO_ROUNDS, directory=tmp_path, rounds=1))
 
 
 async def test_a_crowd_of_which_something_goes_wrong_hangs_up(tmp_path: Path) -> None:
     async with service(replace(TWO_ROUNDS, directory=tmp_path)) as server:
-        crowd = Crowd(server.host, server.port, "g", SessionConnection)
+        crowd = Crowd(server.host, server.port, "g", ChannelConnection)
         await crowd.grow(2)
 
         async def fail() -> None:
@@ -71,7 +71,7 @@ async def test_a_crowd_of_which_something_goes_wrong_hangs_up(tmp_path: Path) ->
         assert [member.line for member in crowd.members] == [None, None]
 
 
-@pytest.mark.parametrize("kind", [Connection, SessionConnection])
+@pytest.mark.parametrize("kind", [Connection, ChannelConnection])
 async def test_a_bystander_says_how_long_it_waited(kind: type[Line], tmp_path: Path) -> None:
     async with (
         service(replace(TWO_ROUNDS, directory=tmp_path)) as server,

@@ -46,18 +46,18 @@ def test_columns_are_as_wide_as_they_need() -> None:
 
 def test_a_load_is_shown_in_multiples_of_its_own_floor() -> None:
     loads = [load("floor", 0.05), load("floor-at-rest", 0.2), load("heartbeat", 0.1)]
-    loads += [load("session-floor", 0.01), load("session-floor-at-rest", 0.02)]
-    loads += [load("at-rest", 0.3), load("session-heartbeat", 0.03), load("sessions-at-rest", 0.08)]
+    loads += [load("channel-floor", 0.01), load("channel-floor-at-rest", 0.02)]
+    loads += [load("at-rest", 0.3), load("channel-heartbeat", 0.03), load("channels-at-rest", 0.08)]
     shown = {cells(row)[0].strip(): cells(row)[6].strip() for row in load_table(loads).splitlines()[1:]}
     assert shown == {
         "floor": "1.00",
         "floor-at-rest": "1.00",
-        "session-floor": "1.00",
-        "session-floor-at-rest": "1.00",
+        "channel-floor": "1.00",
+        "channel-floor-at-rest": "1.00",
         "heartbeat": "2.00",
         "at-rest": "1.50",
-        "session-heartbeat": "3.00",
-        "sessions-at-rest": "4.00",
+        "channel-heartbeat": "3.00",
+        "channels-at-rest": "4.00",
     }
 
 

@@ -19,7 +19,7 @@ from bench.spark.figures import (
     speed_result,
 )
 from bench.spark.moves import batch_of
-from bench.spark.tables import moves_rows, speed_rows
+from bench.spark.tables import SPEED_HEADER, moves_rows, speed_rows
 
 
 def batch(
@@ -103,16 +103,23 @@ def test_what_a_driver_wrote_down_is_read() -> None:
 
 def test_speed_is_that_of_the_median_batch_and_is_shown_beside_its_base() -> None:
     ours = speed_result(
-        "spark-throughput", "rallypoint", "4.3.0", [100, 200, 900], records=3_000, cpu_seconds=0.3, others_cores=0.5
-    )
+        "spark-throughput", "rallypoint", "4.3.0", [100, 200, 900], beside_ms=[10, 70, 20], records=3_000,
+        cpu_seconds=0.9, others_cores=0.5,
+    )  # fmt: skip
     base = speed_result(
-        "spark-throughput", "spark", "4.0.0", [400, 400, 400], records=3_000, cpu_seconds=0.6, others_cores=0.5
-    )
+        "spark-throughput", "spark", "4.0.0", [400, 400, 400], beside_ms=[5], records=3_000, cpu_seconds=0.6,
+        others_cores=0.5,
+    )  # fmt: skip
     assert (ours.median_ms, ours.records_of_batch, ours.records_per_second) == (200, 1_000, 5_000)
-    assert ours.cpu_seconds_per_million == pytest.approx(100)
-    first, second = speed_rows([ours, base])
-    assert (first[10], second[10]) == ("0.50", "1.00")
-    assert speed_rows([ours])[0][10] == "-"
+    assert ours.cpu_seconds_per_million == pytest.approx(300)
+    assert ours.beside_ms == 20
+    place = {name: number for number, name in enumerate(SPEED_HEADER)}
+    dearest, cheapest = speed_rows([base, ours])
+    assert (dearest[place["way"]], cheapest[place["way"]]) == ("rallypoint", "spark")
+    assert [dearest[place[name]] for name in ("CPU x", "time x", "start and end ms")] == ["1.50", "0.50", "20"]
+    assert [cheapest[place[name]] for name in ("CPU x", "time x", "start and end ms")] == ["1.00", "1.00", "5"]
+    (alone,) = speed_rows([ours])
+    assert (alone[place["CPU x"]], alone[place["time x"]]) == ("-", "-")
 
 
 def test_moves_are_shown_with_what_became_of_the_records() -> None:

@@ -6,7 +6,7 @@ import sys
 
 from tests.real.parts import ROOT
 
-COMMAND = [sys.executable, "-W", "error", "-m", "cli.main", "assign"]
+COMMAND = [sys.executable, "-W", "error", "-m", "rallypoint.cli.main", "assign"]
 
 # As for most users: with PYTHONUNBUFFERED nothing would wait in a buffer, and nothing would be seen of forgetting that.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pytest
 
-from assignors import registry
-from assignors.contract import Assignment, Assignor, GroupSpec
-from cli.assign import algorithms
-from cli.assign.report import partitions_text, table
-from cli.main import main
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
+from rallypoint.cli.assign import algorithms
+from rallypoint.cli.assign.report import partitions_text, table
+from rallypoint.cli.main import main
 from tests.cli.assign_process import run
 from tests.real.parts import ROOT
 
@@ -234,7 +234,7 @@ class Keeper(Assignor):
         return {member_id: said.owned for member_id, said in spec.subscriptions.items()}
 
 
-def test_members_claim_what_they_had_before(
+def test_members_name_what_they_had_before(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(algorithms, "find", lambda _: Keeper())

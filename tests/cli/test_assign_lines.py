@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from assignors.contract import GroupSpec, MemberSubscription
-from assignors.measure import faults_of
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.validity import faults_of
 from tests.assignors.oracle_cases import ORACLES
 from tests.cli.assign_process import run, start
+from tests.sizes import by_size
 
 EXACT = {
     "range-structured": 138,
@@ -25,6 +26,7 @@ EXACT = {
     "rocketmq": 1356,
     "metaq": 936,
 }
+STEP = by_size(10, 1)
 STICKY = {
     "sticky-structured-2.0.1": 178,
     "sticky-chains-2.0.1": 1006,
@@ -40,12 +42,15 @@ OLDER = "range/s/topic-listed-twice@2.0.1"
 
 
 def asked_and_answered(file: str, lines: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
-    """The cases of a file, the lines that a process printed for them, and its exit status."""
-    text = gzip.decompress((ORACLES / f"{file}.jsonl.gz").read_bytes())
+    """The cases of a file, of which a small run takes every tenth, the lines that a process printed for them, and its
+    exit status.
+    """
+    whole = gzip.decompress((ORACLES / f"{file}.jsonl.gz").read_bytes()).splitlines(keepends=True)
+    assert len(whole) == lines
+    text = b"".join(whole[::STEP])
     ran = run("--jsonl", given=text)
     assert ran.stderr == b""
     cases, answers = [[json.loads(line) for line in lines.splitlines()] for lines in (text, ran.stdout)]
-    assert len(cases) == lines
     assert [answer["id"] for answer in answers] == [case["id"] for case in cases]
     return cases, answers, ran.returncode
 
@@ -69,7 +74,8 @@ def test_every_case_of_an_exact_rule_is_answered_exactly(file: str) -> None:
         assert answer.get("output", "error") == expected(case), case["id"]
         errors += "error" in answer
     assert status == (1 if errors else 0)
-    assert errors == {"rocketmq": 15, "replica-placement": 7}.get(file, 0)
+    if STEP == 1:
+        assert errors == {"rocketmq": 15, "replica-placement": 7}.get(file, 0)
 
 
 @pytest.mark.parametrize("file", STICKY)
@@ -146,7 +152,7 @@ BAD_CASES: list[tuple[bytes, str]] = [
     ),
     (case("coordinator-partition", {"group_id": "g", "partitions": 0}), "partitions: input should be greater than"),
     (case("producer-partitioner", {"key_hex": "0g", "partitions": 1}), "key_hex: non-hexadecimal number"),
-    (case("metaq-default", {"partitions": [], "consumers": []}), "consumers: there are none to share out to"),
+    (case("metaq-default", {"partitions": [], "consumers": []}), "consumers: there are none to assign queues to"),
     (
         case("rocketmq-consistent-hash", {"queues": [["t", "b", 0]], "consumers": ["a", "b"], "virtual_nodes": 10**6}),
         "virtual_nodes: more than 1000000 points",

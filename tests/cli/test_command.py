@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from coordinator.http.security import hash_token
-from coordinator.settings import Settings, flag_of, load_settings
+from rallypoint.cli.main import main
+from rallypoint.coordinator.http.security import hash_token
+from rallypoint.coordinator.settings import Settings, flag_of, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +97,47 @@ def test_a_drawn_token_fits_the_line_that_is_printed_for_it(tmp_path: Path, caps
     assert f"RALLYPOINT_TOKENS={hash_token(token[1])}" in first
     assert main(["token"]) == 0
     assert token[1] not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("RALLYPOINT_PROT", "RALLYPOINT_PROT in the environment is no setting; is it misspelt?"),
+        (
+            "RALLYPOINT_MAX_BODY_BYTES",
+            "RALLYPOINT_MAX_BODY_BYTES in the environment is no setting: max_body_bytes is fixed at 1048576 since 0.2.",
+        ),
+        ("RALLYPOINT_GROUP_ID", ""),
+        ("RALLYPOINT_COORDINATOR", ""),
+        (
+            "RALLYPOINT_TOKEN",
+            "RALLYPOINT_TOKEN is for members. The service asks for no token; its hash in RALLYPOINT_TOKENS lets it.",
+        ),
+    ],
+)
+def test_what_is_said_of_variables_that_are_no_settings(
+    variable: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(variable, "x")
+    assert main(["serve", "--port", "0", "--storage", f"sqlite:///{tmp_path}/none/rallypoint.db"]) == 1
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == (f"rallypoint: {words}" if words else first)
+    assert bool(words) == (variable in first)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--json-depth-max", "64"], ["--json-depth-max=64"], ["--port", "0", "--json-depth-max"]],
+)
+def test_a_flag_that_was_a_setting_is_answered_by_its_fixed_value(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *words]) == 2
+    assert capsys.readouterr().err == "rallypoint: json_depth_max is fixed at 32 since 0.2.\n"
+
+
+def test_a_flag_that_never_was_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", "--prot", "1"])
+    assert caught.value.code == 2
+    assert "--prot" in capsys.readouterr().err

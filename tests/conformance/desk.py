@@ -7,18 +7,19 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.core.apply import apply
-from coordinator.core.commands import (
+from rallypoint.coordinator.core import running_time
+from rallypoint.coordinator.core.apply import apply
+from rallypoint.coordinator.core.commands import (
     Call,
     Command,
     ConnectionLost,
+    DecisionContext,
     DeleteGroupRequest,
     DescribeRequest,
     GroupLoaded,
     GroupRequest,
     HangUp,
     ListRebalancesRequest,
-    Moment,
     Rules,
     ThawRequest,
     TimerFired,
@@ -26,10 +27,20 @@ from coordinator.core.commands import (
     TimerKind,
     TopicsChanged,
 )
-from coordinator.core.decide import step
-from coordinator.core.effects import CancelTimer, Event, Failure, GroupAnswer, Notify, Reply, SetTimer
-from coordinator.core.group import Group, State
-from coordinator.core.records import (
+from rallypoint.coordinator.core.decide import step
+from rallypoint.coordinator.core.effects import (
+    CancelTimer,
+    Event,
+    Failure,
+    GroupAnswer,
+    Notify,
+    Reply,
+    SetTimer,
+    singly,
+)
+from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.records import (
+    NEVER_PAUSED,
     DeletionsForgotten,
     DeletionsRecord,
     GroupForgotten,
@@ -42,11 +53,12 @@ from coordinator.core.records import (
     OffsetRecord,
     RebalanceForgotten,
     RebalanceRecord,
+    RunningTimeRecord,
     TopicRecord,
 )
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 
 CONSUMER = "consumer"
 
@@ -58,31 +70,43 @@ def consumer(*topics: str, **more: Any) -> OpaqueJson:
 
 @dataclass
 class Desk:
-    """A group, its timers, its log, and the answers it gave, by call."""
+    """A group, its timers, its log, and the answers it gave, by call. `heard_at_ms`: whose call waits to be told."""
 
-    rules: Rules = field(default_factory=lambda: Rules(group_min_session_timeout_ms=1))
+    rules: Rules = field(default_factory=lambda: Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0))
     now_ms: int = 1_000_000
     group: Group = field(default_factory=lambda: Group("g"))
     partition_counts: dict[str, int] = field(default_factory=dict)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
-    newcomers: bool = False
+    running: RunningTimeRecord = NEVER_PAUSED
+    generation_floor: int = 0
     timers: dict[TimerKey, int] = field(default_factory=dict)
+    heard_at_ms: dict[str, int] = field(default_factory=dict)
     log: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     answers: dict[int, GroupAnswer | Failure] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     calls: int = 0
+    host: str = "127.0.0.1"
 
     def tell(self, command: Command) -> None:
         """One step of the group, and what the runtime makes of it."""
         counts = dict(self.partition_counts)
         topics = {topic: TopicRecord(topic, count, 1, self.ends.get(topic, {})) for topic, count in counts.items()}
         newest = max(self.deleted.values(), default=0)
-        moment = Moment(self.now_ms, self.rules, counts, topics, dict(self.deleted), newest, self.newcomers)
-        decision = step(self.group, command, moment)
+        context = DecisionContext(
+            self.now_ms,
+            self.rules,
+            counts,
+            topics,
+            dict(self.deleted),
+            newest,
+            self.running,
+            generation_floor=self.generation_floor,
+        )
+        decision = step(self.group, command, context)
         for record in decision.records:
             self._store(record)
-        for effect in decision.effects:
+        for effect in singly(decision.effects):
             match effect:
                 case Reply(call_id=call_id, answer=answer):
                     assert call_id not in self.answers, f"call {call_id} answered twice"
@@ -93,6 +117,8 @@ class Desk:
                     self.timers.pop(key, None)
                 case Notify(event=event):
                     self.events.append(event)
+        if decision.again is not None:
+            self.tell(decision.again)
 
     def _store(self, record: Any) -> None:
         match record:
@@ -131,14 +157,21 @@ class Desk:
             if self.timers[key] > until:
                 break
             self.now_ms = max(self.now_ms, self.timers.pop(key))
-            self.tell(TimerFired(key))
+            self.tell(TimerFired(key, self.heard_at_ms.get(key.subject)))
         self.now_ms = until
 
     def advance_until_answered(self, *calls: int) -> None:
         """Let time pass to the very moment at which all of the calls have their answers."""
         while any(self.waits(call) for call in calls):
-            assert any(key.kind is not TimerKind.EXPIRY for key in self.timers), "a call waits and no timer is set"
+            assert any(key.kind is not TimerKind.RETENTION for key in self.timers), "a call waits and no timer is set"
             self.advance(max(0, min(self.timers.values()) - self.now_ms))
+
+    def restart(self, clock_moves_ms: int = 0) -> None:
+        """As a crash, after which the wall clock says something else, and the shard knows when it was served."""
+        ran_until_ms = running_time.renewed(self.running, self.now_ms, self.rules)
+        self.now_ms += clock_moves_ms
+        self.running = running_time.go_on(ran_until_ms if self.running.pauses else None, self.now_ms, self.rules)
+        self.crash()
 
     def crash(self) -> None:
         """Lose all that is in memory and load the group from what was stored."""
@@ -151,7 +184,7 @@ class Desk:
     def call(self, request: GroupRequest) -> int:
         """Send a request; its number finds the answer, once there is one."""
         self.calls += 1
-        self.tell(Call(self.calls, request, host="127.0.0.1", random_part=f"r{self.calls}"))
+        self.tell(Call(self.calls, request, host=self.host, random_part=f"r{self.calls}"))
         return self.calls
 
     def hang_up(self, call_id: int, *, connection_lost: bool = False) -> None:

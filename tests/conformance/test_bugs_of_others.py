@@ -105,18 +105,18 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from coordinator.core import invariants
-from coordinator.core import records as r
-from coordinator.core.apply import apply
-from coordinator.core.commands import Command, GroupLoaded, Moment, TimerFired, TimerKind
-from coordinator.core.decide import step
-from coordinator.core.decision import session_timer
-from coordinator.core.effects import RebalanceBegan
-from coordinator.core.group import Group, State
-from coordinator.storage.contract import StorageUnavailable
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import EMPTY
+from rallypoint.coordinator.core import invariants
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core.apply import apply
+from rallypoint.coordinator.core.commands import Command, DecisionContext, GroupLoaded, TimerFired, TimerKind
+from rallypoint.coordinator.core.decide import step
+from rallypoint.coordinator.core.decision import session_timer
+from rallypoint.coordinator.core.effects import RebalanceBegan
+from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.storage.contract import StorageUnavailable
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import EMPTY
 from tests.conformance.desk import Desk, consumer
 from tests.fakes.faulty_store import Fault
 from tests.fakes.room import DESCRIBE, Room, code, commit, committed, heartbeat
@@ -233,7 +233,7 @@ def test_bug_03_kafka_7610_joins_whose_answers_are_lost_leave_no_ghosts() -> Non
     assert d.group.members.keys() == {member}
     d.advance(20_000)
     assert d.state() is State.EMPTY
-    assert [key.kind for key in d.timers] == [TimerKind.EXPIRY]
+    assert [key.kind for key in d.timers] == [TimerKind.RETENTION]
 
 
 def test_bug_04_kafka_9752_a_newcomer_that_dies_after_its_first_rebalance_expires() -> None:
@@ -475,7 +475,7 @@ def loaded(records: list[r.GroupFact]) -> Group:
     group = Group("g")
     for record in records:
         apply(group, record)
-    step(group, GroupLoaded(), Moment(5_000_000))
+    step(group, GroupLoaded(), DecisionContext(5_000_000))
     invariants.check(group)
     return group
 
@@ -570,7 +570,7 @@ def test_bug_28_redpanda_3300_connections_that_break_leave_no_group_stuck() -> N
     d.advance(20_000)
     d.advance(20_000)
     assert (d.state(), d.group.members) == (State.EMPTY, {})
-    assert not [key for key in d.timers if key.kind not in (TimerKind.PENDING, TimerKind.EXPIRY)]
+    assert not [key for key in d.timers if key.kind not in (TimerKind.PENDING, TimerKind.RETENTION)]
     _, call = d.join_new()
     d.advance_until_answered(call)
     assert d.code(call) is ErrorCode.NONE

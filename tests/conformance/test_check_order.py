@@ -5,11 +5,11 @@ Sources are names of Apache Kafka's own code, of `GroupMetadataManager` where no
 
 import pytest
 
-from coordinator.core.commands import Rules
-from coordinator.core.group import Group, State
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.limits import OFFSET_MIN
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.group import Group, State
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.limits import OFFSET_MIN
 from tests.conformance.desk import Desk, consumer
 
 LONG_MS = 60_000
@@ -215,7 +215,7 @@ def test_a_commit_that_is_taken_keeps_the_session_and_a_refused_one_does_not() -
 
 def test_a_group_whose_id_is_empty_has_offsets_and_no_members() -> None:
     """Source: `GroupCoordinatorService`: commits, fetches, descriptions and deletions refuse no id but null."""
-    d = Desk(rules=Rules(group_min_session_timeout_ms=1), group=Group(""))
+    d = Desk(rules=Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0), group=Group(""))
     for call in (d.join(), d.join("m"), d.sync("m", 1), d.heartbeat("m", 1), d.leave("m")):
         assert d.code(call) is ErrorCode.INVALID_GROUP_ID
     assert d.commit_code(d.commit("", -1, offset=8)) == ErrorCode.NONE

@@ -2,10 +2,10 @@
 
 import pytest
 
-from coordinator.core.commands import Rules, TimerKind, Trigger
-from coordinator.core.effects import RebalanceBegan, SessionExpired
-from coordinator.core.group import State
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.commands import Rules, TimerKind, Trigger
+from rallypoint.coordinator.core.effects import RebalanceBegan, SessionExpired
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.desk import Desk
 
 
@@ -36,7 +36,7 @@ def test_a_member_that_does_not_come_back_is_dead_after_its_grace_and_not_its_se
 
 
 def test_the_grace_is_that_of_the_members_join_and_else_the_rule() -> None:
-    d = Desk(rules=Rules(group_min_session_timeout_ms=1, disconnect_grace_ms=700))
+    d = Desk(rules=Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, disconnect_grace_ms=700))
     _, follower = d.stable(grace_ms=300)
     leader = d.group.leader
     assert leader is not None
@@ -73,6 +73,28 @@ def test_any_call_of_the_member_ends_the_grace(word: str) -> None:
     assert graces(d) == {}
     d.advance(50_000)
     assert follower in d.group.members
+
+
+def test_who_has_called_and_waits_to_be_told_is_not_away() -> None:
+    d = Desk()
+    _, follower = d.stable(session_ms=60_000)
+    d.lose_connection(follower)
+    d.heard_at_ms[follower] = d.now_ms + 1_000
+    d.advance(2_000)
+    assert follower in d.group.members
+    assert graces(d) == {}
+
+
+@pytest.mark.parametrize("heard_after_ms", [0, 1, 9_999])
+def test_a_call_that_waits_to_be_told_is_a_sign_of_life_as_of_when_it_came(heard_after_ms: int) -> None:
+    d = Desk()
+    _, follower = d.stable(session_ms=10_000)
+    began_ms = d.now_ms
+    d.heard_at_ms[follower] = began_ms + heard_after_ms
+    d.advance(9_999 + heard_after_ms)
+    assert follower in d.group.members
+    d.advance(1)
+    assert follower not in d.group.members
 
 
 def test_a_call_of_another_member_does_not() -> None:
@@ -146,7 +168,7 @@ def test_who_waits_on_another_connection_was_never_away() -> None:
     assert follower in d.group.members, "its grace was over, so the session alone decides"
 
 
-def test_calls_of_the_lost_connection_lose_their_letter_boxes_only() -> None:
+def test_calls_of_the_lost_connection_lose_their_pending_responses_only() -> None:
     d = Desk()
     leader, follower = d.stable(session_ms=60_000)
     lost = d.join(leader, session_ms=60_000)

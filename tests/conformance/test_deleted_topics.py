@@ -1,10 +1,10 @@
 """Deleted topics: their offsets are taken away in all groups, once, and what is committed later stays (section 11)."""
 
-from coordinator.core import invariants
-from coordinator.core.commands import TopicsChanged
-from coordinator.core.effects import GroupRemoved, OffsetsRemoved, Removal
-from coordinator.core.group import State
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core import invariants
+from rallypoint.coordinator.core.commands import TopicsChanged
+from rallypoint.coordinator.core.effects import GroupRemoved, OffsetsRemoved, Removal
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.desk import Desk
 
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.core import invariants
-from coordinator.core.commands import Rules, TimerKind
-from coordinator.core.effects import GroupFrozen, GroupThawed, RebalanceBegan, RebalanceHeld
-from coordinator.core.group import State
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core import invariants
+from rallypoint.coordinator.core.commands import Rules, TimerKind
+from rallypoint.coordinator.core.effects import GroupFrozen, GroupThawed, RebalanceBegan, RebalanceHeld
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.desk import Desk, consumer
 
-RULES = Rules(group_min_session_timeout_ms=1, parked_call_max_wait_ms=10_000_000)
+RULES = Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, parked_call_max_wait_ms=10_000_000)
 LONG: dict[str, Any] = {"session_ms": 600_000}
 FREEZE_MS = 60_000
 
@@ -51,6 +51,7 @@ def test_a_freeze_is_bounded_named_and_seen() -> None:
     refused = d.answer(d.freeze(RULES.rebalance_freeze_max_ms + 1))
     assert (refused.code, refused.field) == (ErrorCode.INVALID_REQUEST, "duration_ms")
     assert "rebalance_freeze_max_ms" in refused.detail
+    assert (refused.limit, refused.limit_name) == (RULES.rebalance_freeze_max_ms, "rebalance_freeze_max_ms")
     refused = d.answer(d.cooldown(RULES.rebalance_cooldown_max_ms + 1))
     assert (refused.code, refused.field) == (ErrorCode.INVALID_REQUEST, "cooldown_ms")
     assert d.code(d.freeze(RULES.rebalance_freeze_max_ms, "deploy" * 100)) is ErrorCode.NONE

@@ -1,16 +1,16 @@
 """Joining: ids, checks, the initial delay, leaders and protocols (C05-C33 as far as joining goes)."""
 
-from coordinator.core.commands import Rules
-from coordinator.core.effects import Failure
-from coordinator.core.group import State
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk, consumer
 
 
 def desk(**rules: int) -> Desk:
-    return Desk(rules=Rules(**{"group_min_session_timeout_ms": 1, **rules}))
+    return Desk(rules=Rules(**{"group_min_session_timeout_ms": 1, "group_join_linger_ms": 0, **rules}))
 
 
 def test_c05_a_join_without_an_id_is_given_one() -> None:
@@ -340,7 +340,7 @@ def test_a_joined_member_that_nobody_waits_for_lives_by_its_session() -> None:
     assert d.state() is State.EMPTY
 
 
-def test_a_hang_up_takes_the_letter_box_not_the_fact() -> None:
+def test_a_hang_up_takes_the_letter_kind_not_the_fact() -> None:
     d = desk()
     leader, follower = d.stable()
     lost = d.join(follower, protocols=(("range", consumer("u")),))

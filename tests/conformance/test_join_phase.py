@@ -5,10 +5,10 @@ Sources are names of Apache Kafka's own code, of `GroupMetadataManager` where no
 
 import pytest
 
-from coordinator.core.commands import Rules, TimerFired, TimerKey, TimerKind
-from coordinator.core.decision import session_timer
-from coordinator.core.group import State
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.commands import Rules, TimerFired, TimerKey, TimerKind
+from rallypoint.coordinator.core.decision import session_timer
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.desk import Desk, consumer
 
 LONG_MS = 60_000
@@ -16,7 +16,16 @@ LONG_MS = 60_000
 
 
 def desk(**rules: int) -> Desk:
-    return Desk(rules=Rules(**{"group_min_session_timeout_ms": 1, "group_initial_rebalance_delay_ms": 3_000, **rules}))
+    return Desk(
+        rules=Rules(
+            **{
+                "group_min_session_timeout_ms": 1,
+                "group_join_linger_ms": 0,
+                "group_initial_rebalance_delay_ms": 3_000,
+                **rules,
+            }
+        )
+    )
 
 
 @pytest.mark.parametrize("who", ["a newcomer", "a member again"])

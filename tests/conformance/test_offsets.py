@@ -2,10 +2,10 @@
 
 import pytest
 
-from coordinator.core.group import State
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk, consumer
 
 

@@ -2,17 +2,17 @@
 
 import pytest
 
-from coordinator.core import invariants
-from coordinator.core.commands import Rules, Trigger
-from coordinator.core.effects import Failure, RebalanceBegan
-from coordinator.core.group import State
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core import invariants
+from rallypoint.coordinator.core.commands import Rules, Trigger
+from rallypoint.coordinator.core.effects import Failure, RebalanceBegan
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.desk import Desk
 
 
 def settled(count: int, **more: str) -> tuple[Desk, list[str]]:
     """A Stable group of so many members, the leader first; `more` are instance ids, by place: `m1`."""
-    d = Desk(rules=Rules(group_min_session_timeout_ms=1))
+    d = Desk(rules=Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0))
     ids: list[str] = []
     for number in range(count):
         instance = more.get(f"m{number}")
@@ -27,7 +27,7 @@ def settled(count: int, **more: str) -> tuple[Desk, list[str]]:
 
 
 def reload(d: Desk, limit: int) -> None:
-    d.rules = Rules(group_min_session_timeout_ms=1, group_max_size=limit)
+    d.rules = Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, group_max_size=limit)
     d.events.clear()
     d.crash()
     invariants.check(d.group)
@@ -64,7 +64,7 @@ def test_leader_and_eldest_stay_in_whatever_order_they_come(order: tuple[int, ..
     )
     refused = d.answer(calls[3])
     assert isinstance(refused, Failure)
-    assert (refused.member_id, refused.limit, refused.setting) == ("", 2, "group_max_size")
+    assert (refused.member_id, refused.limit, refused.limit_name) == ("", 2, "group_max_size")
     assert d.state() is State.COMPLETING_REBALANCE
     assert [x.member_id for x in d.answer(calls[0]).members] == ids[:2]
     assert d.answer(calls[0]).leader == ids[0]

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from coordinator.core import invariants
-from coordinator.core.commands import Rules, Trigger
-from coordinator.core.effects import JoinPhaseEnded, RebalanceBegan, SyncPhaseEnded
-from coordinator.core.group import State
-from coordinator.core.records import GroupRecord, RebalanceRecord
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core import invariants
+from rallypoint.coordinator.core.commands import Rules, Trigger
+from rallypoint.coordinator.core.effects import JoinPhaseEnded, RebalanceBegan, SyncPhaseEnded
+from rallypoint.coordinator.core.group import State
+from rallypoint.coordinator.core.records import GroupRecord, RebalanceRecord
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk, consumer
 
-RULES = Rules(group_min_session_timeout_ms=1)
+RULES = Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0)
 AT_ONCE = replace(RULES, group_initial_rebalance_delay_ms=0)
 
 

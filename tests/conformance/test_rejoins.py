@@ -6,12 +6,12 @@ is said of a `request_id` is this service's own.
 
 import pytest
 
-from coordinator.core.commands import Rules
-from coordinator.core.group import State
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.limits import REASON_LENGTH_MAX
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.limits import REASON_LENGTH_MAX
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk, consumer
 
 
@@ -61,7 +61,7 @@ def test_an_id_that_was_handed_out_belongs_to_no_instance() -> None:
 
 def test_ids_that_were_handed_out_take_no_place() -> None:
     """Source: `ClassicGroup.acceptJoiningMember` counts members; the surplus is refused at its second join."""
-    d = Desk(rules=Rules(group_min_session_timeout_ms=1, group_max_size=2))
+    d = Desk(rules=Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, group_max_size=2))
     member, call = d.join_new()
     d.advance_until_answered(call)
     d.settle_generation(member)
@@ -146,7 +146,7 @@ def again(d: Desk, leader: str) -> int:
     return d.join(leader, request_id="a", session_ms=9_000, rebalance_ms=30_000)
 
 
-def test_a_repeat_while_others_are_awaited_takes_the_letter_box_and_moves_nothing() -> None:
+def test_a_repeat_while_others_are_awaited_takes_the_letter_kind_and_moves_nothing() -> None:
     d, leader, call = round_of_two()
     repeat = again(d, leader)
     assert (d.answer(call).superseded, d.answer(call).code) == (True, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -190,7 +190,7 @@ def test_a_repeat_when_a_newer_round_has_begun_counts_for_that_one() -> None:
 
 
 def test_a_repeat_is_answered_although_the_group_is_full() -> None:
-    d = Desk(rules=Rules(group_min_session_timeout_ms=1, group_max_size=1))
+    d = Desk(rules=Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, group_max_size=1))
     first = d.join(request_id="a")
     pending = d.answer(first).member_id
     member, call = d.join_new()

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.effects import Failure
-from coordinator.runtime.ownership import NodeAddress
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.group_hash import shard_of_group
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.runtime.node import NodeAddress
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.group_hash import shard_of_group
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import HERE, SHARDS, Room, code, commit, heartbeat, join, sync
 

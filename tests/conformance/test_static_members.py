@@ -1,7 +1,7 @@
 """Members with a group_instance_id (C50-C52 and what follows from them)."""
 
-from coordinator.core.group import State
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.desk import Desk, consumer
 
 
@@ -84,7 +84,7 @@ def test_the_new_id_is_the_right_one_after_a_crash() -> None:
 
 
 def test_the_new_id_is_the_right_one_after_a_crash_in_the_middle_of_a_rebalance() -> None:
-    """The same failure in a round whose assignment was never stored: the seat is the new id's all the same."""
+    """The same failure in a rebalance whose assignment was never stored: the seat is the new id's all the same."""
     d = Desk()
     leader, old = d.stable(instance="b")
     held = d.answer(d.sync(old, instance="b")).assignment

@@ -2,12 +2,12 @@
 
 import pytest
 
-from coordinator.core import invariants
-from coordinator.core.commands import Rules, TimerKind
-from coordinator.core.group import State
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.coordinator.core import invariants
+from rallypoint.coordinator.core.commands import Rules, TimerKind
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 from tests.conformance.desk import Desk, consumer
 
 
@@ -308,14 +308,14 @@ def test_a_quiet_group_is_never_rebalanced() -> None:
 
 
 def test_a_group_that_is_gone_leaves_no_timer() -> None:
-    d = Desk(rules=Rules(group_min_session_timeout_ms=1))
+    d = Desk(rules=Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0))
     leader, follower = d.stable()
     d.join()
     d.heartbeat(leader, wait_ms=1_000)
     d.leave(leader, follower)
     d.advance(20_000)
     assert d.state() is State.EMPTY
-    assert [key.kind for key in d.timers] == [TimerKind.EXPIRY]
+    assert [key.kind for key in d.timers] == [TimerKind.RETENTION]
     assert not d.group.parked
     assert not d.group.requests
     d.advance(600_000)
@@ -328,7 +328,7 @@ def test_a_rebalance_of_a_group_that_still_awaits_a_sync_leaves_no_timer_of_the_
     assert d.state() is State.STABLE
     d.leave(leader, follower)
     assert d.state() is State.EMPTY
-    assert [key.kind for key in d.timers] == [TimerKind.EXPIRY]
+    assert [key.kind for key in d.timers] == [TimerKind.RETENTION]
 
 
 def test_changed_metadata_is_compared_as_json_not_as_text() -> None:

@@ -3,11 +3,13 @@
 Sources are names of Apache Kafka's own code, of `GroupMetadataManager` where nothing else stands before the dot.
 """
 
+from dataclasses import replace
+
 import pytest
 
-from coordinator.core.group import State
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk, consumer
 
 LONG_MS = 60_000
@@ -100,7 +102,7 @@ def test_a_full_group_lets_a_static_member_take_its_own_seat() -> None:
     """Source: `ClassicGroup.acceptJoiningMember`. Ours: the seat is its own, so that the group grows by nobody."""
     d = Desk()
     d.stable(instance="b")
-    d.rules = type(d.rules)(group_min_session_timeout_ms=1, group_max_size=2)
+    d.rules = replace(d.rules, group_max_size=2)
     assert d.answer(d.join(instance="b")).generation_id == 1
     assert d.code(d.join(instance="c")) is ErrorCode.GROUP_MAX_SIZE_REACHED
 
@@ -109,7 +111,7 @@ def test_a_seat_is_taken_over_although_newcomers_took_every_place_of_the_round()
     """Ours: an absent static member stays in the group in any case, so that its own seat is no place too many."""
     d = Desk()
     leader, _ = d.stable(instance="b", session_ms=LONG_MS)
-    d.rules = type(d.rules)(group_min_session_timeout_ms=1, group_max_size=2)
+    d.rules = replace(d.rules, group_max_size=2)
     d.topics(t=1)
     pending = d.answer(d.join(session_ms=LONG_MS)).member_id
     calls = [d.join(leader, session_ms=LONG_MS), d.join(pending, session_ms=LONG_MS)]

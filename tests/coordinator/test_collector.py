@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
+import uvloop
 
-from coordinator import collector
-from coordinator.collector import Collector
+from rallypoint.coordinator import collector
+from rallypoint.coordinator.collector import Collector
 
 
 @dataclass
 class FakeConnections:
-    open_count: int = 0
     ended_count: int = 0
 
 
@@ -30,12 +30,11 @@ def lost_cycle() -> "weakref.ref[Cycle]":
 
 
 class Room:
-    """A collector in force, with a clock that stands still."""
+    """A collector in force."""
 
     def __init__(self) -> None:
         self.connections = FakeConnections()
-        self.now_s = 100.0
-        self.collector = Collector(self.connections, lambda: self.now_s)
+        self.collector = Collector(self.connections)
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ async def test_pythons_own_collector_is_off_while_it_is_in_force(room: Room) -> 
 
 
 async def test_at_its_end_all_is_as_before() -> None:
-    async with Collector(FakeConnections(), lambda: 0.0):
+    async with Collector(FakeConnections()):
         pass
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
@@ -77,61 +76,38 @@ async def test_much_that_is_new_is_set_aside_unseen(room: Room, monkeypatch: pyt
     del keep
 
 
-async def test_all_is_looked_at_when_as_many_connections_have_ended_as_there_are(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(collector, "ENDED_MIN", 10)
+async def test_asyncios_own_loop_leaves_cycles_so_all_is_looked_at_after_many_connections(room: Room) -> None:
     cycle = lost_cycle()
     gc.freeze()
-    room.connections.open_count, room.connections.ended_count = 20, 19
+    room.connections.ended_count = collector.ENDED_MAX - 1
     room.collector.look()
     assert cycle() is not None
-    room.connections.ended_count = 20
-    room.collector.look()
-    assert cycle() is None
-
-
-async def test_while_many_connections_end_it_waits(room: Room) -> None:
-    cycle = lost_cycle()
-    gc.freeze()
-    room.connections.ended_count = collector.ENDED_MIN
-    room.collector.look()
-    assert cycle() is not None, "they are coming back"
-    room.connections.ended_count += collector.CALM_MAX
-    room.collector.look()
-    assert cycle() is None
-
-
-async def test_a_few_ended_connections_are_not_worth_a_look_at_all(room: Room) -> None:
-    cycle = lost_cycle()
-    gc.freeze()
-    for room.connections.ended_count in (collector.ENDED_MIN - 1, collector.ENDED_MIN - 1):
-        room.collector.look()
-        assert cycle() is not None
     room.connections.ended_count += 1
     room.collector.look()
     assert cycle() is None
 
 
 async def test_those_that_had_ended_before_the_last_look_at_all_do_not_count(room: Room) -> None:
-    room.connections.ended_count = collector.ENDED_MIN
-    room.collector.look()
+    room.connections.ended_count = collector.ENDED_MAX
     room.collector.look()
     cycle = lost_cycle()
     gc.freeze()
+    room.connections.ended_count += collector.ENDED_MAX - 1
     room.collector.look()
     assert cycle() is not None
 
 
-async def test_once_an_hour_all_is_looked_at(room: Room) -> None:
-    cycle = lost_cycle()
-    gc.freeze()
-    room.now_s += collector.WHOLE_INTERVAL_S - 1
-    room.collector.look()
-    assert cycle() is not None
-    room.now_s += 1
-    room.collector.look()
-    assert cycle() is None
+def test_on_uvloop_all_is_never_looked_at_again() -> None:
+    async def end_many() -> bool:
+        room = Room()
+        async with room.collector:
+            cycle = lost_cycle()
+            gc.freeze()
+            room.connections.ended_count = 100 * collector.ENDED_MAX
+            room.collector.look()
+            return cycle() is not None
+
+    assert uvloop.run(end_many())
 
 
 async def test_it_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from coordinator.core.commands import Trigger
-from coordinator.core.effects import (
+from rallypoint.coordinator.core.commands import Trigger
+from rallypoint.coordinator.core.effects import (
     GroupFrozen,
     GroupRemoved,
     GroupThawed,
@@ -20,7 +20,7 @@ from coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
-from coordinator.logs import EventLog, JsonFormatter, TextFormatter
+from rallypoint.coordinator.logs import EventLog, FaultCounter, JsonFormatter, TextFormatter
 
 
 def record(message: str, *, fault: bool = False) -> logging.LogRecord:
@@ -68,6 +68,8 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
         told.event(OffsetsCommitted("g", (("t", 0, 1),)))
         told.event(OffsetsReset("g", "latest", (("t", 0, 5), ("t", 1, 6))))
         told.event(OffsetsRemoved("g", (("u", 0), ("t", 0), ("t", 1)), Removal.DELETED))
+        told.event(OffsetsRemoved("g", (("t", 0),), Removal.EXPIRED))
+        told.event(OffsetsRemoved("g", (("t", 0),), Removal.TOPIC_DELETED))
         told.event(GroupRemoved("g", Removal.DELETED))
     assert caplog.messages == [
         "group g: rebalance 7, of generation 4, begins: member a-1 left: shutdown",
@@ -80,6 +82,21 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
         "group g: b-1 is dropped: the member was not heard of in time",
         "group g: c-1 is dropped: the id handed out was not used in time",
         "group g: 2 offsets reset to latest, of t",
-        "group g: 3 offsets deleted, of t, u",
+        "group g: 3 offsets were deleted, of t, u",
+        "group g: 1 offset was removed as unused for too long, of t",
+        "group g: 1 offset was deleted with the topic, of t",
         "group g: deleted, with its offsets",
     ]
+
+
+@pytest.mark.parametrize(("exc_info", "count"), [(False, 0), (None, 0), (True, 1), (ValueError("planted"), 1)])
+def test_records_with_a_traceback_are_counted_as_faults_however_a_caller_says_that_there_is_none(
+    exc_info: bool | Exception | None, count: int
+) -> None:
+    faults: list[None] = []
+    with FaultCounter(lambda: faults.append(None)):
+        try:
+            raise ValueError("planted")
+        except ValueError:
+            logging.getLogger("rallypoint.coordinator.planted").error("it failed", exc_info=exc_info)
+    assert len(faults) == count

@@ -1,19 +1,60 @@
 """What the process makes of its settings before it serves."""
 
+import logging
 import socket
 import sys
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
+from annotated_types import Le
 
-from coordinator.core.commands import Rules
-from coordinator.main import StartError, advertised_url, bind, give_up_the_unreachable, policy_of, rules_of
-from coordinator.settings import Settings
+from rallypoint.coordinator.limits import FIXED, NAMES, Limits, limits_of
+from rallypoint.coordinator.main import (
+    StartError,
+    advertised_url,
+    bind,
+    connections_within,
+    give_up_the_unreachable,
+    policy_of,
+)
+from rallypoint.coordinator.settings import Settings, load_settings
+from rallypoint.protocol.limits import SETTABLE
 
 
-def test_every_rule_comes_from_its_setting() -> None:
-    given = {name: number for number, name in enumerate(Rules.__slots__, start=1000)}
-    settings = Settings.model_validate(given | {"group_max_session_timeout_ms": 5000})
-    assert {name: getattr(rules_of(settings), name) for name in given} == given | {"group_max_session_timeout_ms": 5000}
+def values_of(limits: Limits) -> dict[str, int]:
+    """Each limit by its name."""
+    parts = (
+        limits.requests, limits.bodies, limits.connections, limits.channels, limits.streams, limits.rules,
+        limits.capacity,
+    )  # fmt: skip
+    of_parts = {name: value for part in parts for name, value in asdict(part).items()}
+    batch = {f"storage_batch_{name}": value for name, value in asdict(limits.batch).items()}
+    return of_parts | batch | {"preview_size_max": limits.preview_size_max}
+
+
+def test_every_limit_comes_from_its_setting_or_is_fixed() -> None:
+    settable = NAMES & Settings.model_fields.keys()
+    given = {name: number for number, name in enumerate(sorted(settable), start=10_000)}
+    given |= {"group_max_session_timeout_ms": 50_000, "bodies_max_bytes": 40_000_000}
+    assert values_of(limits_of(Settings.model_validate(given))) == {**FIXED, **given}
+
+
+def test_the_defaults_of_the_parts_are_those_of_the_settings() -> None:
+    limits = limits_of(load_settings({"storage": "memory:"}))
+    for part in (limits.requests, limits.bodies, limits.connections, limits.channels, limits.streams, limits.rules):
+        assert part == type(part)()
+    assert limits.capacity == type(limits.capacity)()
+
+
+def test_a_test_can_have_any_limit() -> None:
+    small = dict.fromkeys(NAMES, 1)
+    assert values_of(limits_of(load_settings({}), small)) == small
+
+
+def test_what_a_refusal_may_say_is_a_setting_is_one() -> None:
+    assert Settings.model_fields.keys() >= SETTABLE
+    assert FIXED.keys().isdisjoint(SETTABLE)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +116,44 @@ def test_connections_inherit_how_long_the_system_tries_to_reach_their_other_side
                 for option in (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)
             ]
     assert options == [20_000, 10, 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told how long to try")
+def test_the_system_takes_the_longest_time_that_the_setting_allows() -> None:
+    (most,) = [
+        rule.le for rule in Settings.model_fields["connection_unreachable_timeout_ms"].metadata if isinstance(rule, Le)
+    ]
+    assert isinstance(most, int)
+    (listener,) = bind("127.0.0.1", 0)
+    with listener:
+        give_up_the_unreachable(listener, most)
+        assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == most // 2_000
+
+
+@pytest.mark.parametrize(
+    ("given", "level", "words"),
+    [
+        ({}, logging.INFO, "the process may have 1000 open files"),
+        ({"connections_max": 10}, logging.INFO, "the process may have 1000 open files"),
+        ({"connections_max": 40_000}, logging.WARNING, "1000 open files, and connections_max is set to 40000"),
+    ],
+)
+def test_limits_that_are_lowered_are_a_warning_only_where_somebody_has_set_them(
+    given: dict[str, int], level: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    settings = load_settings(given)
+    limits = limits_of(settings).connections
+    lowered = connections_within(limits, 1_000, settings.model_fields_set)
+    assert lowered.unauthenticated_connections_max < limits.unauthenticated_connections_max
+    assert [(record.levelno, record.getMessage().endswith(words)) for record in caplog.records] == [(level, True)]
+
+
+def test_a_limit_in_the_environment_is_one_that_somebody_has_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RALLYPOINT_CONNECTIONS_MAX", "40000")
+    config = tmp_path / "rallypoint.toml"
+    config.write_text("groups_max = 9000\n")
+    assert load_settings({}, config).model_fields_set >= {"connections_max", "groups_max"}
+    assert "channels_max" not in load_settings({}, config).model_fields_set

@@ -1,12 +1,14 @@
 """What is counted, and that the page is one Prometheus reads without complaint."""
 
+import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.core.commands import Trigger
-from coordinator.core.effects import (
+from rallypoint.coordinator.core.commands import Trigger
+from rallypoint.coordinator.core.effects import (
     GroupSummary,
     JoinPhaseEnded,
     OffsetsCommitted,
@@ -17,8 +19,9 @@ from coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
-from coordinator.metrics import GROUP_STATES, Metrics
-from coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.metrics import GROUP_STATES, LAGS_AT_ONCE_MAX, Metrics
+from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
+from rallypoint.coordinator.storage.contract import AppendFigures, StoreStatus
 from tests.real.prometheus import promtool_check_metrics
 
 
@@ -27,7 +30,14 @@ class View:
     summaries: dict[str, GroupSummary] = field(default_factory=dict)
     lags: dict[str, int] = field(default_factory=dict)
 
+    committed: dict[str, int] = field(default_factory=dict)
+    looked: int = 0
+
+    def committed_count(self, group_id: str) -> int:
+        return self.committed.get(group_id, 0)
+
     def lag(self, group_id: str) -> int | None:
+        self.looked += self.committed_count(group_id)
         return self.lags.get(group_id)
 
     def add(self, group_id: str, state: str = "Stable", members: int = 2, generation: int = 5) -> None:
@@ -38,6 +48,13 @@ class View:
 class Watched:
     phase: str = "ready"
     view: View = field(default_factory=View)
+    unavailable: tuple[UnavailableShard, ...] = ()
+    store: StoreStatus = field(default_factory=StoreStatus)
+
+    def condition(self) -> Condition:
+        counts = Counter({ShardState.ACTIVE: 3 if self.phase == "ready" else 0})
+        counts.update(shard.state for shard in self.unavailable)
+        return Condition(self.phase, {state: counts[state] for state in ShardState}, self.unavailable, store=self.store)
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -135,6 +152,32 @@ def test_groups_are_read_at_the_scrape() -> None:
     assert found["rallypoint_ready"] == 0
 
 
+def test_shards_are_counted_by_their_state() -> None:
+    service = Watched()
+    metrics = Metrics("1.0", 10)
+    metrics.watch(service)
+    service.unavailable = (UnavailableShard(3, ShardState.FAILED, "planted", "StorageUnavailable"),)
+    found = samples(metrics)
+    assert {state: found[f"rallypoint_shards,{state}"] for state in ("Absent", "Loading", "Active", "Failed")} == {
+        "Absent": 0,
+        "Loading": 0,
+        "Active": 3,
+        "Failed": 1,
+    }
+    assert found["rallypoint_ready"] == 1, "the other shards are served"
+
+
+def test_a_store_that_takes_nothing_is_seen() -> None:
+    service = Watched()
+    metrics = Metrics("1.0", 10)
+    metrics.watch(service)
+    for trouble, writable in ((None, 1), ("the disk is full", 0), (None, 1)):
+        service.store = StoreStatus(trouble, 4096)
+        found = samples(metrics)
+        assert found["rallypoint_storage_log_bytes"] == 4096
+        assert found["rallypoint_storage_writable"] == found["rallypoint_ready"] == writable
+
+
 def test_only_so_many_groups_get_series_of_their_own() -> None:
     service = Watched()
     metrics = Metrics("1.0", 2)
@@ -175,14 +218,33 @@ def test_promtool_has_no_complaint() -> None:
     assert promtool_check_metrics(metrics.expose("")[0].decode()) == ""
 
 
-def test_calls_on_sessions_are_counted_from_one_look_to_the_next() -> None:
+def test_calls_on_channels_are_counted_from_one_look_to_the_next() -> None:
     metrics = Metrics("1.2.3", 10)
     for outcome in ("NONE", "NONE", "UNKNOWN_MEMBER_ID"):
-        metrics.session_call("heartbeat", outcome)
-    line = 'rallypoint_session_calls_total{operation="heartbeat",outcome="%s"} %s'
+        metrics.channel_call("heartbeat", outcome)
+    line = 'rallypoint_channel_calls_total{operation="heartbeat",outcome="%s"} %s'
     for seen in ("2.0", "2.0"):
         page = metrics.expose("")[0].decode().splitlines()
         assert line % ("NONE", seen) in page
         assert line % ("UNKNOWN_MEMBER_ID", "1.0") in page
-    metrics.session_call("heartbeat", "NONE")
+    metrics.channel_call("heartbeat", "NONE")
     assert line % ("NONE", "3.0") in metrics.expose("")[0].decode().splitlines()
+
+
+async def test_the_lags_of_large_groups_are_summed_some_at_a_time() -> None:
+    service = Watched()
+    metrics = Metrics("1", 50)
+    metrics.watch(service)
+    for number in range(60):
+        group_id = f"g{number:02}"
+        service.view.add(group_id)
+        service.view.lags[group_id] = number
+        service.view.committed[group_id] = LAGS_AT_ONCE_MAX // 3
+    page, most, before = asyncio.create_task(metrics.page("")), 0, 0
+    while not page.done():
+        await asyncio.sleep(0)
+        most, before = max(most, service.view.looked - before), service.view.looked
+    assert 0 < most <= LAGS_AT_ONCE_MAX
+    shown = text_string_to_metric_families(page.result()[0].decode())
+    lags = {s.labels["group_id"]: s.value for family in shown for s in family.samples if family.name.endswith("_lag")}
+    assert lags == {f"g{number:02}": number for number in range(50)}

@@ -1,12 +1,15 @@
 """Where settings come from, which goes before which, and what is said about wrong ones."""
 
+import re
+import string
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coordinator.http.security import hash_token
-from coordinator.settings import (
+from rallypoint.coordinator.http.hosts import host_of_authority
+from rallypoint.coordinator.http.security import hash_token
+from rallypoint.coordinator.settings import (
     CONFIG_VARIABLE,
     Settings,
     SettingsError,
@@ -15,6 +18,7 @@ from coordinator.settings import (
     unknown_variables,
     variable_of,
 )
+from rallypoint.protocol.environment import MEMBER_OPTIONS_FROM_ENVIRONMENT
 
 HASH = hash_token("a token")
 
@@ -40,11 +44,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "group_min_session_timeout_ms": 6000,
         "group_max_session_timeout_ms": 1800000,
         "group_initial_rebalance_delay_ms": 3000,
-        "new_member_join_timeout_ms": 300000,
         "offset_metadata_max_bytes": 4096,
         "parked_call_max_wait_ms": 55000,
-        "max_body_bytes": 1048576,
-        "max_sync_bytes": 33554432,
     }
     assert settings.model_dump(include=set(expected)) == expected
     assert settings.storage.startswith("sqlite:///")
@@ -57,7 +58,7 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(
     monkeypatch.setenv("RALLYPOINT_PORT", "2")
     monkeypatch.setenv("RALLYPOINT_SHARDS", "2")
     settings = load_settings({"port": "3"}, path)
-    assert (settings.port, settings.shards, settings.node_id, settings.max_body_bytes) == (3, 2, "file", 1048576)
+    assert (settings.port, settings.shards, settings.node_id, settings.groups_max) == (3, 2, "file", 100_000)
     assert settings.allowed_hosts == ("a", "b")
 
 
@@ -79,26 +80,31 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     ("flags", "words"),
     [
         ({"port": "65536"}, ["--port", "65535"]),
-        ({"port": "eight"}, ["--port", "integer"]),
+        ({"port": "eight"}, ["--port: 'eight' is not a whole number."]),
+        ({"port": "-1"}, ["--port: '-1' is below the least, 0."]),
+        ({"port": "9" * 5000}, ["--port: '999", "…"]),
+        ({"node_id": ""}, ["--node-id: it must not be empty."]),
+        ({"log_format": "xml"}, ["--log-format: 'xml' is not 'text' or 'json'."]),
+        ({"insecure": "perhaps"}, ["--insecure: 'perhaps' is not true or false."]),
         ({"port": "1", "shards": "0", "log_level": "loud"}, ["--shards", "--log-level"]),
         ({"group_min_session_timeout_ms": "2000000"}, ["group_min_session_timeout_ms (2000000)", "(1800000)"]),
-        ({"max_body_bytes": "40000000"}, ["max_body_bytes (40000000)", "max_sync_bytes (33554432)"]),
+        ({"bodies_max_bytes": "40000"}, ["--bodies-max-bytes", "33554432"]),
         ({"heartbeat_interval_ms": "2000000"}, ["heartbeat_interval_ms (2000000)", "(1800000)"]),
-        (
-            {"join_metadata_max_bytes": "1000"},
-            ["protocol_metadata_max_bytes (262144)", "join_metadata_max_bytes (1000)"],
-        ),
-        ({"topics_partitions_max": "10"}, ["topics_max (10000)", "topics_partitions_max (10)"]),
-        ({"id_length_max": "256"}, ["--id-length-max", "255"]),
+        ({"group_max_size": "20001"}, ["--group-max-size", "20000"]),
         ({"storage": "postgres://x"}, ["--storage", "memory:"]),
         ({"storage": "sqlite:///"}, ["--storage"]),
         ({"advertised_url": "rally.example.org"}, ["--advertised-url", "http://host:port"]),
         ({"advertised_url": "http://a/b"}, ["--advertised-url"]),
         ({"advertised_url": "http://user@a"}, ["--advertised-url"]),
         ({"advertised_url": "http://[::1"}, ["--advertised-url"]),
+        ({"advertised_url": "http://a b"}, ["--advertised-url", "'http://a b'"]),
         ({"allowed_origins": "*"}, ["--allowed-origins"]),
         ({"allowed_hosts": "http://a"}, ["--allowed-hosts", "bare host name"]),
         ({"allowed_hosts": "a:80"}, ["--allowed-hosts", "bare host name"]),
+        ({"allowed_hosts": "a b"}, ["--allowed-hosts", "'a b' is not a bare host name, so no client can send it"]),
+        ({"allowed_hosts": "fe80::a"}, ["--allowed-hosts", "an IPv6 address in brackets"]),
+        ({"allowed_hosts": "*.example.org"}, ["--allowed-hosts", "bare host name"]),
+        ({"allowed_hosts": "b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example"}, ["--allowed-hosts", "`xn--`"]),
         ({"insecure": "perhaps"}, ["--insecure"]),
         ({"host": "0.0.0.0"}, ["0.0.0.0", "rallypoint token", "--insecure"]),
         ({"host": "rally.example.org"}, ["rally.example.org", "rallypoint token", "--insecure"]),
@@ -113,6 +119,25 @@ def test_wrong_settings_are_named(flags: dict[str, Any], words: list[str]) -> No
         assert word in str(caught.value)
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
+
+
+def test_each_allowed_host_is_one_that_a_request_can_name() -> None:
+    refused = ""
+    for character in map(chr, range(1, 256)):
+        host = f"a{character}b"
+        try:
+            allowed = load_settings({"allowed_hosts": host}).allowed_hosts
+        except SettingsError:
+            refused += character
+        else:
+            assert list(allowed) == [host_of_authority(name) for name in host.split(",")]
+    assert not set(refused) & {*string.ascii_letters, *string.digits, *"-_."}
+    assert load_settings({"allowed_hosts": "A.,[FE80::1],1.2.3.4,*"}).allowed_hosts == (
+        "a",
+        "[fe80::1]",
+        "1.2.3.4",
+        "*",
+    )
 
 
 def test_the_place_of_a_wrong_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +186,14 @@ def test_a_plain_token_is_refused_and_not_repeated() -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("prot = 1", "no setting of the name prot"), ("port = ", "is not TOML"), ("[port]\na = 1", "port in")],
+    [
+        ("prot = 1", "no setting of the name prot"),
+        ("port = 1\nid_length_max = 20", "names what cannot be set: id_length_max is fixed at 255 since 0.2\\.$"),
+        ("sessions_max = 20", "names what cannot be set: sessions_max is called channels_max since 0.2\\.$"),
+        ("session_calls_max = 20", "names what cannot be set: session_calls_max is fixed at 1000 since 0.2\\.$"),
+        ("port = ", "is not TOML"),
+        ("[port]\na = 1", "port in"),
+    ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
@@ -171,6 +203,30 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
         load_settings({}, tmp_path / "none.toml")
+
+
+VALUES = ["x", "", -1, 10**30, 1.5, "9" * 5000, None, [], {}, [1], ["x", []], True, b"\xff", "\ud800", float("inf")]
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_what_is_wrong_is_said_in_our_own_words(name: str) -> None:
+    said = []
+    for value in VALUES:
+        try:
+            load_settings({name: value})
+        except SettingsError as error:
+            said.append(str(error))
+    assert said
+    for text in said:
+        assert not re.search(r"[Ii]nput|valid (int|str|bool|tup|path)|[Vv]alue error|pars|<class", text), text
+    if name == "tokens":
+        with pytest.raises(SettingsError) as caught:
+            load_settings({name: {"rp_secret": 1}})
+        assert "rp_secret" not in str(caught.value)
+
+
+def test_a_member_s_variables_are_not_taken_for_misspelt() -> None:
+    assert unknown_variables({f"RALLYPOINT_{name.upper()}": "x" for name in MEMBER_OPTIONS_FROM_ENVIRONMENT}) == []
 
 
 def test_misspelt_variables_are_found() -> None:

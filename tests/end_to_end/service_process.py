@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,8 @@ class ServiceProcess:
     """`rallypoint serve` on a free port and a store in `folder`; both stay the same over restarts.
 
     `host`, `namespace`: the address in that network namespace; a loopback one in this process's own by default.
+    `files_max`: how many open files the system lets it have; by default as many as this process.
+    `environment`: variables besides this process's own. `limits`: other ones than are fixed, by name.
     """
 
     folder: Path
@@ -36,6 +38,9 @@ class ServiceProcess:
     host: str = "127.0.0.1"
     namespace: Path | None = None
     process: "subprocess.Popen[str] | None" = None
+    files_max: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -50,10 +55,12 @@ class ServiceProcess:
         """Start it and wait for its one line."""
         command = [
             *(() if self.namespace is None else way_in(self.namespace)),
-            *(sys.executable, "-m", "cli.main", "serve", "--host", self.host, "--port", str(self.port)),
+            *(() if self.files_max is None else ("sh", "-c", f'ulimit -n {self.files_max} && exec "$@"', "sh")),
+            *(sys.executable, "-m", *self._program(), "--host", self.host, "--port", str(self.port)),
             *("--storage", f"sqlite:///{self.folder / 'rallypoint.db'}", *self.options),
         ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
+        environment |= self.environment
         with (self.folder / "service.log").open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         alarm = threading.Timer(START_TIMEOUT_SECONDS, self.process.kill)
@@ -62,6 +69,11 @@ class ServiceProcess:
         line = self.process.stdout.readline()
         alarm.cancel()
         assert line == f"listening on {self.url}\n", f"it said {line!r}; its log:\n{self.log}"
+
+    def _program(self) -> tuple[str, str]:
+        if self.limits:
+            return ("tests.end_to_end.limited_service", json.dumps(dict(self.limits)))
+        return ("rallypoint.cli.main", "serve")
 
     def kill(self) -> None:
         """SIGKILL: it gets no chance to tidy up."""
@@ -129,7 +141,7 @@ class ServiceProcess:
 
 @contextmanager
 def nothing_left_behind(service: ServiceProcess) -> Iterator[None]:
-    """In the end the service has no more open files, sessions and waiting calls than before, within seconds."""
+    """In the end the service has no more open files, channels and waiting calls than before, within seconds."""
     time.sleep(0.2)  # until it has closed the connection of whatever was asked last
     before = possessions(service)
     yield
@@ -143,7 +155,7 @@ def possessions(service: ServiceProcess) -> dict[str, float]:
     """What grows with clients and must not outlive them."""
     files = service.open_files()
     counted = service.metrics()
-    gauges = ("rallypoint_sessions", "rallypoint_parked_calls", "rallypoint_event_streams")
+    gauges = ("rallypoint_channels", "rallypoint_parked_calls", "rallypoint_event_streams")
     return {"files": files, **{name: counted[name] for name in gauges}}
 
 
@@ -152,9 +164,11 @@ def _more(now: dict[str, float], before: dict[str, float]) -> dict[str, float]:
 
 
 @contextmanager
-def running_service(folder: Path, *options: str, network: Network | None = None) -> Iterator[ServiceProcess]:
+def running_service(
+    folder: Path, *options: str, network: Network | None = None, limits: Mapping[str, int] | None = None
+) -> Iterator[ServiceProcess]:
     """Started, and gone at the end whatever happens. With a network it is in the namespace of the service."""
-    service = ServiceProcess(folder, options)
+    service = ServiceProcess(folder, options, limits=limits or {})
     if network is not None:
         service.host, service.namespace = network.address(SERVICE), network.namespace(SERVICE)
         service.options = (*options, "--insecure")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from member import BlockingGroupMember, MemberOptions
+from rallypoint import BlockingGroupMember, MemberOptions
 from tests.end_to_end.service_process import ServiceProcess, running_service
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from member.sources.records import Record
-from member.sources.writer import FilesWriter
+from rallypoint.member.sources.records import Record
+from rallypoint.member.sources.writer import FilesWriter
 from tests.end_to_end.service_process import running_service
+from tests.real.parts import PYTHON_PATH
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
@@ -20,8 +21,8 @@ RECORDS = 200
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from member import BlockingConsumer, ConsumerOptions, options_from_environment, run
-from member.sources.files import FilesSource
+from rallypoint import BlockingConsumer, ConsumerOptions, options_from_environment, run
+from rallypoint.member.sources.files import FilesSource
 
 topics, diary = sys.argv[1:]
 out = open(diary, "w")
@@ -56,7 +57,7 @@ def test_a_kill_loses_nothing_and_an_end_in_order_repeats_nothing(tmp_path: Path
 
     with running_service(tmp_path, "--group-initial-rebalance-delay-ms", "0") as service:
         environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHON_PATH,
             "RALLYPOINT_COORDINATOR": service.url,
             "RALLYPOINT_GROUP_ID": "clicks",
         }

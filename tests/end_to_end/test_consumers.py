@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from member import Batch, BlockingConsumer, ConsumerOptions
-from member.sources.files import FilesSource
-from member.sources.records import Record
-from member.sources.writer import FilesWriter
+from rallypoint import Batch, BlockingConsumer, ConsumerOptions
+from rallypoint.member.sources.files import FilesSource
+from rallypoint.member.sources.records import Record
+from rallypoint.member.sources.writer import FilesWriter
 from tests.end_to_end.service_process import ServiceProcess, running_service
 
 QUICK = ("--group-initial-rebalance-delay-ms", "0")

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from member import Assignment, GroupMember, MemberOptions
+from rallypoint import Assignment, GroupMember, MemberOptions
 from tests.end_to_end.service_process import ServiceProcess, running_service
 
 QUICK = ("--group-initial-rebalance-delay-ms", "0")
@@ -52,7 +52,7 @@ class Worker:
         name: str,
         diary: Diary,
         *assignors: str,
-        transport: Literal["session", "http"] = "session",
+        transport: Literal["channel", "http"] = "channel",
     ) -> None:
         self.name = name
         self.diary = diary
@@ -122,10 +122,10 @@ def check_no_error(workers: Mapping[str, Worker]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "c"), [("session",) * 3, ("http",) * 3, ("session", "http", "session")], ids=["session", "http", "both"]
+    ("a", "b", "c"), [("channel",) * 3, ("http",) * 3, ("channel", "http", "channel")], ids=["channel", "http", "both"]
 )
 async def test_only_the_moved_partitions_ever_stop_when_members_come_and_go(
-    tmp_path: Path, a: Literal["session", "http"], b: Literal["session", "http"], c: Literal["session", "http"]
+    tmp_path: Path, a: Literal["channel", "http"], b: Literal["channel", "http"], c: Literal["channel", "http"]
 ) -> None:
     with running_service(tmp_path, *QUICK) as service:
         assert service.send("PUT", "/v1/topics/clicks", {"partitions": PARTITIONS})[0] == 200

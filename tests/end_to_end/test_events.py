@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from member import GroupMember, MemberOptions
+from rallypoint import GroupMember, MemberOptions
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.fakes.event_reader import EventReader, Told, read_events
 
@@ -18,11 +18,12 @@ pytestmark = pytest.mark.slow
 
 FLAGS = (
     *("--group-initial-rebalance-delay-ms", "300", "--group-min-session-timeout-ms", "1000"),
-    *("--events-heartbeat-interval-ms", "200", "--events-kept-max", "5000"),
+    *("--events-kept-max", "5000"),
 )
+OFTEN = {"events_heartbeat_interval_ms": 200}
 VICTIM = """
 import sys, time
-from member import BlockingGroupMember, MemberOptions
+from rallypoint import BlockingGroupMember, MemberOptions
 member = BlockingGroupMember(MemberOptions(coordinator=sys.argv[1], group_id="clicks", topics=("clicks",),
     client_id="victim", session_timeout_ms=2000, heartbeat_wait_ms=500))
 member.start()
@@ -48,20 +49,20 @@ def kinds(told: list[Told]) -> list[str]:
 
 
 async def test_a_death_and_a_restart_are_told_in_order_and_a_reader_that_was_away_loses_nothing(tmp_path: Path) -> None:
-    with running_service(tmp_path, *FLAGS) as service:
+    with running_service(tmp_path, *FLAGS, limits=OFTEN) as service:
         await asyncio.to_thread(service.send, "PUT", "/v1/topics/clicks", {"partitions": 4})
-        async with aiohttp.ClientSession() as session:
-            cursor = await see_a_death(service, session)
-            cursor = await come_back(service, session, cursor)
-            await see_a_restart(service, session, cursor)
+        async with aiohttp.ClientSession() as http:
+            cursor = await see_a_death(service, http)
+            cursor = await come_back(service, http, cursor)
+            await see_a_restart(service, http, cursor)
 
 
-async def see_a_death(service: ServiceProcess, session: aiohttp.ClientSession) -> str:
+async def see_a_death(service: ServiceProcess, http: aiohttp.ClientSession) -> str:
     """Two members, one of which is killed. The answer is the cursor at which the reader went away."""
     options = MemberOptions(
         coordinator=service.url, group_id="clicks", topics=("clicks",), client_id="survivor", session_timeout_ms=10_000
     )
-    async with read_events(session, service.url, "?group_id=clicks") as reader, GroupMember(options) as survivor:
+    async with read_events(http, service.url, "?group_id=clicks") as reader, GroupMember(options) as survivor:
         told = await reader.until("group_changed", state="Stable")
         begun = [kind for kind in kinds(told) if kind != "group_changed"]
         assert begun == ["group_created", "rebalance_began", "join_phase_ended", "sync_phase_ended"]
@@ -84,13 +85,13 @@ async def see_a_death(service: ServiceProcess, session: aiohttp.ClientSession) -
         return reader.cursor
 
 
-async def come_back(service: ServiceProcess, session: aiohttp.ClientSession, cursor: str) -> str:
+async def come_back(service: ServiceProcess, http: aiohttp.ClientSession, cursor: str) -> str:
     """The survivor has left while nobody read; a commit comes too, which is not asked for."""
     simple = {"generation_id": -1, "offsets": {"clicks": {"0": {"offset": 7}}}}
     # The survivor left when its block ended, and a group that is Empty takes the commit of nobody.
     assert (await asyncio.to_thread(service.send, "POST", "/v1/groups/clicks/offsets", simple))[0] == 200
     await asyncio.to_thread(service.send, "DELETE", "/v1/groups/clicks")
-    async with read_events(session, service.url, headers={"Last-Event-ID": cursor}) as reader:
+    async with read_events(http, service.url, headers={"Last-Event-ID": cursor}) as reader:
         told = await reader.until("group_removed")
         assert "gap" not in kinds(told)
         assert "offsets_committed" not in kinds(told)
@@ -98,10 +99,10 @@ async def come_back(service: ServiceProcess, session: aiohttp.ClientSession, cur
         return reader.cursor
 
 
-async def see_a_restart(service: ServiceProcess, session: aiohttp.ClientSession, cursor: str) -> None:
+async def see_a_restart(service: ServiceProcess, http: aiohttp.ClientSession, cursor: str) -> None:
     """The stream ends whole; the old cursor gets one gap, and then what comes."""
     simple = {"generation_id": -1, "offsets": {"clicks": {"0": {"offset": 7}}}}
-    async with read_events(session, service.url) as reader:
+    async with read_events(http, service.url) as reader:
         await asyncio.to_thread(service.send, "POST", "/v1/groups/kept/offsets", simple)
         await reader.until("group_created", group_id="kept")
         assert await asyncio.to_thread(service.stop) == 0
@@ -109,7 +110,7 @@ async def see_a_restart(service: ServiceProcess, session: aiohttp.ClientSession,
         assert "group_created" not in kinds(rest)
     assert "Traceback" not in service.log
     await asyncio.to_thread(service.start)
-    async with read_events(session, service.url, headers={"Last-Event-ID": cursor}) as reader:
+    async with read_events(http, service.url, headers={"Last-Event-ID": cursor}) as reader:
         told = await reader.next()
         assert told is not None
         assert (told.kind, told.data["reason"]) == ("gap", "restarted")
@@ -130,7 +131,9 @@ async def rest_of(reader: EventReader) -> AsyncIterator[Told]:
 
 
 async def test_a_reader_that_stalls_is_cut_off_and_the_service_goes_on(tmp_path: Path) -> None:
-    with running_service(tmp_path, *FLAGS, "--events-write-timeout-ms", "500", "--event-streams-max", "1") as service:
+    with running_service(
+        tmp_path, *FLAGS, "--event-streams-max", "1", limits=OFTEN | {"events_write_timeout_ms": 500}
+    ) as service:
         reader, writer = await asyncio.open_connection("127.0.0.1", service.port, limit=1)
         writer.write(b"GET /v1/events?kinds=offsets_committed HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await writer.drain()
@@ -141,20 +144,20 @@ async def test_a_reader_that_stalls_is_cut_off_and_the_service_goes_on(tmp_path:
         async def cut_off() -> bool:
             status, _ = await asyncio.to_thread(service.send, "POST", "/v1/groups/g/offsets", commit)
             assert status == 200
-            async with aiohttp.ClientSession() as session, session.get(f"{service.url}/metrics") as page:
+            async with aiohttp.ClientSession() as http, http.get(f"{service.url}/metrics") as page:
                 return "rallypoint_event_streams 0.0" in await page.text()
 
         async with asyncio.timeout(60):
             while not await cut_off():
                 pass
         writer.close()
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"{service.url}/metrics") as page:
+        async with aiohttp.ClientSession() as http:
+            async with http.get(f"{service.url}/metrics") as page:
                 [lost] = [
                     line for line in (await page.text()).splitlines() if line.startswith("rallypoint_events_lost")
                 ]
             assert float(lost.split()[-1]) > 0
-            async with read_events(session, service.url) as again:
+            async with read_events(http, service.url) as again:
                 await asyncio.to_thread(service.send, "DELETE", "/v1/groups/g")
                 await again.until("group_removed", group_id="g")
         assert "Traceback" not in service.log

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from assignors import registry
-from member import GroupMember, MemberOptions
+from rallypoint import GroupMember, MemberOptions
+from rallypoint.assignors import registry
 from tests.end_to_end.service_process import ServiceProcess, running_service
 
 PARTITIONS = 12

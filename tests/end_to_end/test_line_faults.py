@@ -19,7 +19,7 @@ from tests.end_to_end.service_process import ServiceProcess
 pytestmark = pytest.mark.slow
 
 QUICK = ("--group-initial-rebalance-delay-ms", "300")
-PINGS = ("--session-ping-interval-ms", "600")
+PINGS = ("--channel-ping-interval-ms", "600")
 NAMES = ("a", "b")
 GRACE_S = 2.0
 """Of a connection that was closed. Who joins again does so at once, and the others hear of it."""
@@ -58,7 +58,7 @@ def test_connections_that_end_in_between_are_made_again_at_once_and_nothing_move
         for _ in range(3):
             ended = line.reset() if way == "reset" else line.close()
             assert ended >= 2
-            wait_until(lambda: service.metrics()["rallypoint_sessions"] == 2, "two sessions", members[0].show)
+            wait_until(lambda: service.metrics()["rallypoint_channels"] == 2, "two channels", members[0].show)
         check_nothing_moved(members, marks, GRACE_S + 0.5)
         for member in members:
             check_nothing_left(member.leave())
@@ -91,11 +91,11 @@ def test_connections_of_which_neither_side_hears_any_more_are_found_by_both(tmp_
         wait_until(lambda: line.connection_count >= before + 2, "new connections of both", members[0].show)
         wait_until(lambda: unanswered_pings(service) == 2, "the service to give up the old ones", members[0].show)
         check_nothing_moved(members, marks)
-        assert service.metrics()["rallypoint_sessions"] == 2
+        assert service.metrics()["rallypoint_channels"] == 2
         for member in members:
             check_nothing_left(member.leave())
         line.reset_lost()  # the leader asked for topics over HTTP: an idle connection, which nobody pings
 
 
 def unanswered_pings(service: ServiceProcess) -> float:
-    return service.metrics().get('rallypoint_sessions_closed_total{reason="unanswered_ping"}', 0)
+    return service.metrics().get('rallypoint_channels_closed_total{reason="unanswered_ping"}', 0)

@@ -77,17 +77,17 @@ def test_a_process_that_stands_still_for_longer_learns_that_it_has_lost_and_come
 
 def test_a_connection_that_the_service_cut_for_silence_is_made_again_and_nothing_moves(tmp_path: Path) -> None:
     """Standing still for longer than a ping may take, and for less than the session."""
-    pings = ("--session-ping-interval-ms", "600")
+    pings = ("--channel-ping-interval-ms", "600")
     with running_group(tmp_path, ("paused", "other"), *QUICK, *pings) as (service, members):
         paused = members[0]
         marks = [len(member.lines) for member in members]
         paused.pause()
         time.sleep(4)  # until the ping is given up, and longer than a grace from then on
-        assert service.metrics()['rallypoint_sessions_closed_total{reason="unanswered_ping"}'] == 1
+        assert service.metrics()['rallypoint_channels_closed_total{reason="unanswered_ping"}'] == 1
         paused.resume()
         assert paused.ask("commit").what == "committed"
         assert [member.changes(mark) for member, mark in zip(members, marks, strict=True)] == [[], []]
-        assert service.metrics()["rallypoint_sessions"] == 2
+        assert service.metrics()["rallypoint_channels"] == 2
         for member in members:
             check_nothing_left(member.leave())
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 ALL = frozenset(range(PARTITIONS))
 QUICK = ("--group-initial-rebalance-delay-ms", "300")
 ALLOWS_SHORT = ("--group-min-session-timeout-ms", "1000")
-PINGS = ("--session-ping-interval-ms", "600", "--connection-unreachable-timeout-ms", "2000")
+PINGS = ("--channel-ping-interval-ms", "600", "--connection-unreachable-timeout-ms", "2000")
 """The second for connections that nobody pings: a leader asks for topics over HTTP."""
 SHORT: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_500}
 MUCH_LONGER_THAN_GRACE_S = 4.0
@@ -125,8 +125,8 @@ def test_a_host_that_vanishes_is_waited_for_as_long_as_its_session_and_leaves_no
         assert other.owned == ALL
         assert assigned.at_s - killed_at_s > MUCH_LONGER_THAN_GRACE_S, "the session timeout decides, not the grace"
         counted = service.metrics()
-        assert counted['rallypoint_sessions_closed_total{reason="unanswered_ping"}'] == 1
-        assert counted["rallypoint_sessions"] == 1
+        assert counted['rallypoint_channels_closed_total{reason="unanswered_ping"}'] == 1
+        assert counted["rallypoint_channels"] == 1
         check_nothing_left(other.leave())
 
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from member import Batch, BlockingConsumer, ConsumerOptions
-from member.testing import BlockingMemorySource
+from rallypoint import Batch, BlockingConsumer, ConsumerOptions
+from rallypoint.member.testing import BlockingMemorySource
 from tests.end_to_end.service_process import ServiceProcess, running_service
 
 

@@ -3,9 +3,9 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from assignors import registry
-from assignors.contract import GroupSpec, MemberSubscription
-from member import GroupMember, MemberOptions
+from rallypoint import GroupMember, MemberOptions
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 from tests.end_to_end.service_process import ServiceProcess, running_service
 
 RULES = [name for name in registry.names(installed=()) if name.startswith(("metaq-", "rocketmq-"))]

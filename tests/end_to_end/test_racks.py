@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from member import GroupMember, MemberOptions
+from rallypoint import GroupMember, MemberOptions
 from tests.end_to_end.service_process import ServiceProcess, running_service
 
 QUICK = ("--group-initial-rebalance-delay-ms", "300")

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from protocol import operations
+from rallypoint.protocol import operations
 from tests.coordinator.http.problem_checks import check_documented, check_problem
 from tests.end_to_end.service_process import ServiceProcess, running_service
-from tests.fakes.door_server import Answer
+from tests.fakes.api_server import Answer
 
 QUICK = ("--group-initial-rebalance-delay-ms", "200", "--group-min-session-timeout-ms", "1000")
 
@@ -30,7 +30,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 def serve(*flags: str) -> "subprocess.CompletedProcess[str]":
     """Run the command until it gives up by itself."""
-    command = [sys.executable, "-m", "cli.main", "serve", *flags]
+    command = [sys.executable, "-m", "rallypoint.cli.main", "serve", *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
@@ -108,7 +108,8 @@ def test_what_the_rules_refuse_is_documented(service: ServiceProcess) -> None:
 
 
 def test_the_pages_of_a_running_service(service: ServiceProcess) -> None:
-    assert service.send("GET", "/readyz") == (200, {"status": "ok"})
+    status, ready = service.send("GET", "/readyz")
+    assert (status, ready["status"], ready["shards"]["Failed"], ready["unavailable_shards"]) == (200, "ok", 0, [])
     with urllib.request.urlopen(f"{service.url}/metrics", timeout=10) as answer:
         page = answer.read().decode()
     assert "rallypoint_ready 1.0" in page
@@ -167,7 +168,7 @@ def test_an_open_address_needs_a_token_or_a_word() -> None:
 
 
 def test_port_0_is_printed_and_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cli.main", "serve", "--port", "0", "--storage", "memory:"]
+    command = [sys.executable, "-m", "rallypoint.cli.main", "serve", "--port", "0", "--storage", "memory:"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout is not None

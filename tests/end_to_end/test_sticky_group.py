@@ -7,7 +7,7 @@ nothing to keep.
 from collections.abc import Mapping
 from pathlib import Path
 
-from member import Assignment, GroupMember, MemberOptions
+from rallypoint import Assignment, GroupMember, MemberOptions
 from tests.end_to_end.service_process import ServiceProcess, running_service
 
 QUICK = ("--group-initial-rebalance-delay-ms", "0")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from member import Assignment, GroupMember, MemberOptions
+from rallypoint import Assignment, GroupMember, MemberOptions
 from tests.end_to_end.service_process import ServiceProcess, running_service
 
 QUICK = ("--group-initial-rebalance-delay-ms", "0")

@@ -13,7 +13,7 @@ from examples.exactly_once.demo import main
 from examples.exactly_once.orders import TOPIC, lay_out, make_orders, write_orders
 from examples.exactly_once.proof import Tally, tally
 from examples.exactly_once.sinks import Row
-from spark_bridge.sources.files import FilesWriter
+from rallypoint.spark_bridge.sources.files import FilesWriter
 from tests.spark_bridge.exactly_once.batches import ListFrame
 
 SENT = lay_out(make_orders(6), 4)

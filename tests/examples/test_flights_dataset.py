@@ -7,11 +7,20 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from assignors.partitioners import partition_for_key
-from examples.flights.dataset import DataMissing, find_data, keys_of, place, read_airlines, read_flights, write_topic
-from spark_bridge.offsets import Range
-from spark_bridge.options import SourceOptions
-from spark_bridge.sources.files import FilesSource
+from examples.flights.dataset import (
+    DataMissing,
+    append_records,
+    find_data,
+    keys_of,
+    place,
+    read_airlines,
+    read_flights,
+    records_of,
+)
+from rallypoint.assignors.placement.partitioners import partition_for_key
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.options import SourceOptions
+from rallypoint.spark_bridge.sources.files import FilesSource, FilesWriter
 
 PARTITIONS = 12
 
@@ -57,8 +66,11 @@ def test_the_topic_holds_each_flight_once_in_order(flights: pd.DataFrame, tmp_pa
     some = pd.concat([flights.head(300), flights[flights["tailnum"].isna()].head(20)])
     placement = list(place(keys_of(some), PARTITIONS))
 
-    sizes = write_topic(some, placement, tmp_path, PARTITIONS)
+    writer = FilesWriter(tmp_path, "flights", PARTITIONS)
+    for part in (slice(None, 100), slice(100, None)):
+        append_records(writer, records_of(some[part], placement[part], PARTITIONS))
 
+    sizes = Counter(placement)
     assert sum(sizes.values()) == len(some)
     source = FilesSource(SourceOptions("files", ("flights",), own={"path": str(tmp_path)}))
     ends = source.latest([("flights", partition) for partition in range(PARTITIONS)])

@@ -28,6 +28,7 @@ PLOT = Plot(
     kill_when="running",
     driver=lambda name, url: (),
     look=lambda name: BatchesSeen(),
+    write_rest=lambda: None,
 )
 
 
@@ -149,6 +150,8 @@ def test_spark_s_books_say_how_far_a_driver_is(tmp_path: Path) -> None:
     assert look_at_batches(layout, "B") == BatchesSeen(complete=1, last=1, in_flight=True)
     (layout.batch(Batch("B", 1)) / "_temporary" / "0" / "task_7").mkdir(parents=True)
     assert look_at_batches(layout, "B") == BatchesSeen(complete=1, last=1, in_flight=True, writing=True)
+    (layout.batch(Batch("B", 1)) / "part-0.parquet").touch()
+    assert look_at_batches(layout, "B") == BatchesSeen(complete=1, last=1, in_flight=True), "no moment for a kill"
     (layout.batch(Batch("B", 1)) / "_SUCCESS").touch()
     (books / "commits/1").touch()
-    assert look_at_batches(layout, "B") == BatchesSeen(complete=2, last=1, writing=True, written=True)
+    assert look_at_batches(layout, "B") == BatchesSeen(complete=2, last=1, written=True)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from examples.handover.books import Batch, BatchesSeen, look_at_books, planned_again, read_books
-from spark_bridge.offsets import Position, Range, StreamOffset
+from rallypoint.spark_bridge.offsets import Position, Range, StreamOffset
 
 
 def plan(checkpoint: Path, number: int, end: StreamOffset, at_ms: int) -> None:
@@ -27,7 +27,7 @@ def write(path: Path, at_ms: int, text: str) -> None:
 def offset(taken: dict[int, int], **ends: int) -> StreamOffset:
     """`p0=5` is partition 0 read up to 5."""
     return StreamOffset(
-        lineage="l",
+        checkpoint_id="l",
         partitions={("t", int(name[1:])): Position(end, 1) for name, end in ends.items()},
         taken={("t", partition): start for partition, start in taken.items()},
     )

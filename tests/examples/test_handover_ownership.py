@@ -14,9 +14,9 @@ from examples.handover.ownership import (
     span_at,
     spans_of,
 )
-from protocol.messages import CommittedOffset, DescribeAnswer, DescribedMember
-from protocol.opaque import EMPTY, OpaqueJson
-from spark_bridge.offsets import Range
+from rallypoint.protocol.messages import CommittedOffset, DescribeAnswer, DescribedMember
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.spark_bridge.offsets import Range
 
 
 def member(client_id: str, partitions: list[int] | None) -> DescribedMember:

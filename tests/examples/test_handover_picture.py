@@ -2,10 +2,16 @@
 
 import re
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+from rich.console import Console
+
 from examples.handover.ownership import Sighting, Span
-from examples.handover.picture import LEFT, RIGHT, WIDTH, BatchBar, Event, Picture, draw
+from examples.handover.picture import LEFT, RIGHT, STYLE, WIDTH, BatchBar, Event, Picture, draw
+from examples.handover.terminal import View, draw_timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -89,6 +95,36 @@ def test_it_stands_alone() -> None:
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"<script|@import|<image|@font-face|href", text)
     assert "prefers-color-scheme: dark" in text
+    assert "var(" not in text, "only browsers know variables"
+    assert text.index("prefers-color-scheme") > text.index(".area"), "who does not know the question has light colours"
+
+
+@pytest.mark.parametrize("page", ["demo-ownership.svg", "spark-handover.svg"])
+def test_the_pictures_in_the_docs_are_drawn_so(page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    assert f"<style>{STYLE}</style>" in text
+    root = ElementTree.fromstring(text)
+    assert {one.text for one in root.iter(f"{SVG}text") if str(one.get("class")).startswith("letter")} == {"A", "B"}
+
+
+def test_a_driver_has_its_letter_beside_its_colour() -> None:
+    root = ElementTree.fromstring(draw(picture()))
+    letters = [(one.get("class"), one.text) for one in root.iter(f"{SVG}text") if "letter" in str(one.get("class"))]
+    alive = [("letter0", "A") if span.owner == "A" else ("letter1", "B") for span in SPANS if span.alive]
+    assert letters == [("letter0", "A"), ("letter1", "B"), *alive]
+    narrow = replace(picture(), spans=[Span(0, "A", 0, 100)])
+    assert draw(narrow).count('class="letter') == 2, "no letter where it has no room"
+
+
+def test_the_terminal_has_letters_in_its_colours() -> None:
+    view = View(100_000, 1000, 600, 3, SPANS, 2, ("A", "B"), (1, 1))
+    console = Console(width=56, color_system=None, file=StringIO(), force_terminal=True)
+    console.print(draw_timeline(view, 56))
+    assert isinstance(console.file, StringIO)
+    rows = console.file.getvalue().splitlines()
+    assert [set(row[4:].strip()) for row in rows[:2]] == [{"·", "A"}, {"·", "A", "B", "×"}]
+    assert "AA driver A" in rows[3]
+    assert "BB driver B" in rows[3]
 
 
 def test_words_are_escaped() -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from assignors.contract import GroupSpec, MemberSubscription
-from assignors.range import RangeAssignor
-from member import GroupMember, MemberOptions
+from rallypoint import GroupMember, MemberOptions
+from rallypoint.assignors.contract import GroupSpec, MemberSubscription
+from rallypoint.assignors.range import RangeAssignor
 from tests.end_to_end.faulty_line import running_line
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.real.languages import GO, JAVASCRIPT, run_go

@@ -8,8 +8,8 @@ import pytest
 from examples.wordcount import sinks, text
 from examples.wordcount.demo import main
 from examples.wordcount.proof import compare
-from spark_bridge.offsets import Range
-from spark_bridge.sources.files import FilesWriter
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.sources.files import FilesWriter
 from tests.spark_bridge.exactly_once.batches import ListFrame
 from tests.spark_bridge.sources.test_files_source import source
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protocol import messages as m
-from protocol.opaque import OpaqueJson
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import Room, join, sync
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from coordinator.storage.contract import AppendFigures, BatchLimits, Store
-from coordinator.storage.memory import MemoryContents, MemoryStore
-from coordinator.storage.sqlite import SqliteStore
+from rallypoint.coordinator.storage.contract import AppendFigures, BatchLimits, Store
+from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
+from rallypoint.coordinator.storage.sqlite import SqliteStore
 
 SMALL_LIMITS = BatchLimits(writes_max=127, bytes_max=1_500_000)
 """etcd's, so that the suite splits where the narrowest engine would."""

@@ -81,11 +81,11 @@ class EventReader:
 
 @asynccontextmanager
 async def read_events(
-    session: aiohttp.ClientSession, url: str, query: str = "", *, headers: Mapping[str, str] | None = None
+    http: aiohttp.ClientSession, url: str, query: str = "", *, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[EventReader]:
     """Open a stream, which must begin with `opened`, and read until the block ends."""
     timeout = aiohttp.ClientTimeout(total=None)
-    async with session.get(f"{url}/v1/events{query}", headers=headers, timeout=timeout) as answer:
+    async with http.get(f"{url}/v1/events{query}", headers=headers, timeout=timeout) as answer:
         assert answer.status == 200, await answer.text()
         assert answer.headers["Content-Type"] == "text/event-stream"
         reader = EventReader(answer)

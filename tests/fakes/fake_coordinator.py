@@ -17,11 +17,11 @@ from typing import Any, Self, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from protocol import messages as m
-from protocol import operations as ops
-from protocol.errors import SUPERSEDED, ErrorCode, row
-from protocol.opaque import EMPTY, OpaqueJson
-from tests.fakes.fake_sessions import FakeSessions
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.errors import SUPERSEDED, ErrorCode, row
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
+from tests.fakes.fake_channels import FakeChannels
 
 R = TypeVar("R", bound=m.RequestModel)
 Plant = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
@@ -84,10 +84,10 @@ class FakeCoordinator:
     """
 
     def __init__(
-        self, topics: dict[str, int] | None = None, token: str | None = None, transport: str = "session"
+        self, topics: dict[str, int] | None = None, token: str | None = None, transport: str = "channel"
     ) -> None:
         self.transport = transport
-        self.sessions = FakeSessions(self._answer)
+        self.channels = FakeChannels(self._answer)
         self.topics = topics if topics is not None else {"clicks": 4}
         self.replica_racks: dict[str, tuple[tuple[str, ...], ...]] = {}
         self.token = token
@@ -106,6 +106,7 @@ class FakeCoordinator:
         self._handlers: dict[str, Callable[[Any], Awaitable[BaseModel | web.Response]]] = {
             ops.COORDINATOR.name: self._coordinator,
             ops.LIST_TOPICS.name: self._list_topics,
+            ops.PUT_TOPIC.name: self._put_topic,
             ops.FETCH.name: self._fetch,
             ops.JOIN.name: self._join,
             ops.SYNC.name: self._sync,
@@ -119,7 +120,7 @@ class FakeCoordinator:
         for operation in ops.OPERATIONS:
             if operation.name in self._handlers:
                 app.router.add_route(operation.method, operation.path, self._serve(operation))
-        app.router.add_get(ops.SESSION.path, self._open_session)
+        app.router.add_get(ops.CHANNEL.path, self._open_channel)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -160,7 +161,7 @@ class FakeCoordinator:
         await self._notify()
 
     async def expire(self, member_id: str) -> None:
-        """The member's session timeout is over. It is carried by no session any more, so nothing is pushed to it."""
+        """The member's session timeout is over. It is carried by no channel any more, so nothing is pushed to it."""
         del self.group.members[member_id]
         self._prepare()
         self._begun.clear()
@@ -172,7 +173,7 @@ class FakeCoordinator:
         self._complete_join_phase()
         await self._notify()
 
-    # --- the door ----------------------------------------------------------------------------------------------------
+    # --- the API ----------------------------------------------------------------------------------------------------
 
     def _serve(self, operation: ops.Operation) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
@@ -185,14 +186,14 @@ class FakeCoordinator:
 
         return serve
 
-    async def _open_session(self, request: web.Request) -> web.StreamResponse:
+    async def _open_channel(self, request: web.Request) -> web.StreamResponse:
         if not self._knows(request):
             return problem(ErrorCode.SASL_AUTHENTICATION_FAILED)
-        if self._plants["session"]:
-            planted = await self._plants["session"].popleft()(request)
+        if self._plants["channel"]:
+            planted = await self._plants["channel"].popleft()(request)
             if planted is not None:
                 return planted
-        return await self.sessions.serve(request)
+        return await self.channels.serve(request)
 
     def _knows(self, request: web.Request) -> bool:
         return self.token is None or request.headers.get("Authorization") == f"Bearer {self.token}"
@@ -229,7 +230,7 @@ class FakeCoordinator:
     async def _notify(self) -> None:
         begun, self._begun = self._begun, []
         for generation_id in begun:
-            await self.sessions.push_rebalance(generation_id)
+            await self.channels.push_rebalance(generation_id)
         async with self._changed:
             self._changed.notify_all()
 
@@ -243,6 +244,10 @@ class FakeCoordinator:
                 for group_id in request.group_ids
             )
         )
+
+    async def _put_topic(self, put: "PutTopic") -> BaseModel:
+        self.topics[put.topic] = put.request.partitions
+        return m.Topic(topic=put.topic, partitions=put.request.partitions, version=1)
 
     async def _list_topics(self, request: None) -> BaseModel:
         return m.ListTopicsAnswer(
@@ -398,6 +403,13 @@ class FakeCoordinator:
         return member
 
 
+class PutTopic(BaseModel):
+    """The body with the topic of the path."""
+
+    topic: str
+    request: m.PutTopicRequest
+
+
 async def hang_up(request: web.Request) -> web.StreamResponse | None:
     """A plant: the connection breaks before the coordinator has seen the request."""
     assert request.transport is not None
@@ -441,4 +453,7 @@ async def _read(operation: ops.Operation, request: web.Request) -> BaseModel | N
         return m.FetchRequest(topics=tuple(request.query.getall("topic", [])))
     if operation.request is None or operation is ops.LIST_TOPICS:
         return None
+    if operation is ops.PUT_TOPIC:
+        request_body = m.PutTopicRequest.model_validate_json(await request.read())
+        return PutTopic(topic=request.match_info["topic"], request=request_body)
     return operation.request.model_validate_json(await request.read())

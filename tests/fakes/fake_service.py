@@ -2,27 +2,34 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.core.commands import GroupRequest
-from coordinator.core.effects import Failure, GroupAnswer
-from coordinator.runtime.carriers import Carrier, Carriers
-from coordinator.runtime.clock import SystemClock
-from coordinator.runtime.newcomers import Newcomers
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.commands import GroupRequest
+from rallypoint.coordinator.core.effects import Failure, GroupAnswer
+from rallypoint.coordinator.runtime.clock import Clock, SystemClock
+from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
+from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.coordinator.storage.contract import StoreStatus
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
 NO_GROUP = Failure(ErrorCode.GROUP_ID_NOT_FOUND, "There is no such group.", field="group_id")
 
 
 class FakeWaiting:
-    """A call that is never answered."""
+    """A call that is answered by the test, or never."""
 
     def __init__(self, hung_up: asyncio.Event) -> None:
         self.on_answer: Callable[[Any], None] | None = None
         self._hung_up = hung_up
+
+    def answer(self, answer: GroupAnswer | Failure) -> None:
+        """What it waited for."""
+        assert self.on_answer is not None
+        self.on_answer(answer)
 
     def hang_up(self, *, connection_lost: bool = False) -> None:
         self._hung_up.set()
@@ -33,6 +40,9 @@ class FakeService:
     """`answers` by the type of the request; a call without one is parked until it is cancelled."""
 
     phase: str = "ready"
+    active_shards: int = 3
+    unavailable: tuple[UnavailableShard, ...] = ()
+    store: StoreStatus = field(default_factory=StoreStatus)
     answers: dict[type, GroupAnswer | Failure] = field(default_factory=dict)
     topics_answer: m.ListTopicsAnswer | Failure = field(
         default_factory=lambda: m.ListTopicsAnswer(topics=(), version=0)
@@ -40,11 +50,20 @@ class FakeService:
     owner_answer: m.OwnerAnswer | Failure = NO_GROUP
     preview_answer: m.PreviewAnswer | Failure = NO_GROUP
     calls: list[tuple[str, object, str]] = field(default_factory=list)
+    parked_calls: list[FakeWaiting] = field(default_factory=list)
+    waited: list[tuple[str, str]] = field(default_factory=list)
     parked: asyncio.Event = field(default_factory=asyncio.Event)
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     fault: Exception | None = None
-    carriers: Carriers = field(default_factory=Carriers)
-    newcomers: Newcomers = field(default_factory=lambda: Newcomers(SystemClock()))
+    ended: list[MemberConnection] = field(default_factory=list)
+    no_assignments: Failure | None = None
+    end_offsets: dict[str, dict[int, int]] = field(default_factory=dict)
+    clock: Clock = field(default_factory=SystemClock)
+
+    def condition(self) -> Condition:
+        counts = Counter({ShardState.ACTIVE: self.active_shards})
+        counts.update(shard.state for shard in self.unavailable)
+        return Condition(self.phase, {state: counts[state] for state in ShardState}, self.unavailable, store=self.store)
 
     async def call(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure:
         self.calls.append((group_id, request, host))
@@ -60,19 +79,37 @@ class FakeService:
             raise
         raise AssertionError("nobody completes this future")
 
-    def ask(self, group_id: str, request: GroupRequest, *, host: str) -> GroupAnswer | Failure | FakeWaiting:
+    def ask(
+        self, group_id: str, request: GroupRequest, *, host: str, connection: MemberConnection | None
+    ) -> GroupAnswer | Failure | FakeWaiting:
         self.calls.append((group_id, request, host))
         if self.fault is not None:
             raise self.fault
         if type(request) in self.answers:
             return self.answers[type(request)]
         self.parked.set()
-        return FakeWaiting(self.hung_up)
+        self.parked_calls.append(FakeWaiting(self.hung_up))
+        return self.parked_calls[-1]
 
-    def end_session(self, carrier: Carrier, *, by_client: bool) -> None:
-        self.carriers.release(carrier)
+    def waiting(self, group_id: str, member_id: str) -> AbstractContextManager[None]:
+        self.waited.append((group_id, member_id))
+        return nullcontext()
 
-    async def beat(self, request: m.HeartbeatsRequest, *, host: str) -> m.HeartbeatsAnswer:
+    def refuse_assignments(self, group_id: str) -> Failure | None:
+        return self.no_assignments
+
+    def carried_count(self, connection: MemberConnection) -> int:
+        return 0
+
+    def end_channel(self, connection: MemberConnection, *, by_client: bool) -> None:
+        self.ended.append(connection)
+
+    def ends(self, topic: str) -> Mapping[int, int]:
+        return self.end_offsets.get(topic, {})
+
+    async def beat(
+        self, request: m.HeartbeatsRequest, *, host: str, give_way: Callable[[], Awaitable[None]]
+    ) -> m.HeartbeatsAnswer:
         self.calls.append(("", request, host))
         results = (
             m.HeartbeatResult(group_id=beat.group_id, member_id=beat.member_id, error_code=0, error_name="NONE")
@@ -116,20 +153,24 @@ class FakeService:
 
 
 @dataclass(slots=True)
-class FakeFigures:
+class FakeMetrics:
     """Remembers each request's operation and outcome."""
 
     answered: list[tuple[str, str]] = field(default_factory=list)
     streams: int = 0
     lost: int = 0
-    sessions: int = 0
-    session_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    channels: int = 0
+    channel_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     pushed: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
+    cut: Counter[str] = field(default_factory=Counter)
 
     def request_answered(self, operation: str, outcome: str, seconds: float) -> None:
         assert seconds >= 0
         self.answered.append((operation, outcome))
+
+    def connection_cut(self, reason: str) -> None:
+        self.cut[reason] += 1
 
     def streams_open(self, delta: int) -> None:
         self.streams += delta
@@ -139,18 +180,18 @@ class FakeFigures:
         assert count > 0
         self.lost += count
 
-    def sessions_open(self, delta: int) -> None:
-        self.sessions += delta
-        assert self.sessions >= 0
+    def channels_open(self, delta: int) -> None:
+        self.channels += delta
+        assert self.channels >= 0
 
-    def session_call(self, operation: str, outcome: str) -> None:
-        self.session_calls[operation, outcome] += 1
+    def channel_call(self, operation: str, outcome: str) -> None:
+        self.channel_calls[operation, outcome] += 1
 
-    def session_pushed(self, event: str) -> None:
+    def channel_pushed(self, event: str) -> None:
         self.pushed[event] += 1
 
-    def session_closed(self, reason: str) -> None:
+    def channel_closed(self, reason: str) -> None:
         self.closed[reason] += 1
 
-    def expose(self, accept: str) -> tuple[bytes, str]:
+    async def page(self, accept: str) -> tuple[bytes, str]:
         return b"# nothing is counted\n", "text/plain"

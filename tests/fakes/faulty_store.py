@@ -5,15 +5,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 
-from coordinator.storage.contract import (
-    REGISTRY_SPACE,
+from rallypoint.coordinator.storage.contract import (
+    FORMAT_KEYSPACE,
+    REGISTRY_KEYSPACE,
     AppendDoubtful,
     AppendFailed,
     BatchLimits,
     Fenced,
-    Space,
+    Keyspace,
     StorageError,
     Store,
+    StoreStatus,
     Write,
 )
 
@@ -24,7 +26,7 @@ class Fault(StrEnum):
     NOT_STORED = "not stored, and the engine knows it"
     STORED_UNSURE = "stored, but the engine cannot tell"
     NOT_STORED_UNSURE = "not stored, but the engine cannot tell"
-    FENCED = "another owner took the space"
+    FENCED = "another owner took the keyspace"
     NONE = "stored"
 
 
@@ -57,14 +59,16 @@ class Gate:
 
 class FaultyStore:
     """`faults` and `acquire_errors` are used up from the left, one for each append and each acquire. `appends` keeps,
-    for every append that reached the engine, its space and its writes. Each gate stands before the engine, but
-    `page_gate`: with `page_rows` a shard is scanned in smaller pages, and the gate stands between them.
+    for every append that reached the engine, its keyspace and its writes. Each gate stands before the engine, but
+    `page_gate`: with `page_rows` a shard is scanned in smaller pages, and the gate stands between them. The format of
+    the store is looked at once, before all else; it goes past all of this, and has `format_errors` of its own.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.faults: deque[Fault] = deque()
         self.acquire_errors: deque[StorageError] = deque()
+        self.format_errors: deque[StorageError] = deque()
         self.scan_errors: deque[StorageError] = deque()
         self.appends: list[tuple[str, list[Write]]] = []
         self.append_gate = Gate()
@@ -75,20 +79,28 @@ class FaultyStore:
         self.acquired: list[str] = []
         self.released: list[str] = []
 
-    async def acquire(self, space: str) -> "FaultySpace":
+    async def acquire(self, keyspace: str) -> Keyspace:
+        if keyspace == FORMAT_KEYSPACE:
+            if self.format_errors:
+                raise self.format_errors.popleft()
+            return await self.store.acquire(keyspace)
         await self.acquire_gate.pass_through()
         if self.acquire_errors:
             raise self.acquire_errors.popleft()
-        inner = await self.store.acquire(space)
-        self.acquired.append(space)
-        return FaultySpace(self, space, inner)
+        inner = await self.store.acquire(keyspace)
+        self.acquired.append(keyspace)
+        return FaultyKeyspace(self, keyspace, inner)
+
+    @property
+    def status(self) -> StoreStatus:
+        return self.store.status
 
     async def close(self) -> None:
         await self.store.close()
 
 
-class FaultySpace:
-    def __init__(self, store: FaultyStore, name: str, inner: Space) -> None:
+class FaultyKeyspace:
+    def __init__(self, store: FaultyStore, name: str, inner: Keyspace) -> None:
         self._store = store
         self._name = name
         self._inner = inner
@@ -108,7 +120,7 @@ class FaultySpace:
         async for page in self._inner.scan(prefix):
             rows = len(page) if self._store.page_rows is None else self._store.page_rows
             for start in range(0, len(page), rows):
-                if start and self._name != REGISTRY_SPACE:
+                if start and self._name != REGISTRY_KEYSPACE:
                     await self._store.page_gate.pass_through()
                 yield page[start : start + rows]
 

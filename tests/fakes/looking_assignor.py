@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from assignors.contract import Assignment, Assignor, GroupSpec
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
 
 
 class Looking(Assignor):

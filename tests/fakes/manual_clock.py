@@ -62,6 +62,13 @@ class ManualClock:
             handle.callback()
 
 
+class HastyClock(ManualClock):
+    """Calls back early, as a clock does after a stall."""
+
+    def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualHandle:
+        return super().call_at((self.now_ms() + deadline_ms + 1) // 2, callback)
+
+
 async def settle() -> None:
     """Let everything go on that waits for nothing but its turn."""
     for _ in range(TURNS):

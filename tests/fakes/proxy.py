@@ -1,4 +1,4 @@
-"""A proxy before a service, for what proxies and lines do to sessions. It looks at the head of each connection's first
+"""A proxy before a service, for what proxies and lines do to channels. It looks at the head of each connection's first
 request, and hands on everything after it as it is.
 """
 
@@ -20,6 +20,7 @@ _UPGRADE = re.compile(rb"\r\nUpgrade: websocket", re.IGNORECASE)
 
 class Proxy:
     """Use as `async with`. `handshakes`: None hands them on; else STRIP, HANG, CUT, or a status to answer them with.
+    `pieces_max`: after so many pieces of a node's answers, the handshake's among them, it ends a connection.
 
     `upgrade_count`: handshakes so far. `request_count`: connections that began otherwise.
     `frozen_ends`: for each frozen connection that the client ended, how many handshakes there were by then.
@@ -29,6 +30,7 @@ class Proxy:
         parts = urlsplit(target)
         self._target = (parts.hostname or "", parts.port or 0)
         self.handshakes = handshakes
+        self.pieces_max: int | None = None
         self.upgrade_count = 0
         self.request_count = 0
         self.url = ""
@@ -94,7 +96,7 @@ class Proxy:
             inner_writer.write(head)
             ends = [
                 asyncio.create_task(self._pump(reader, inner_writer, task)),
-                asyncio.create_task(self._pump(inner_reader, writer, task)),
+                asyncio.create_task(self._pump(inner_reader, writer, task, self.pieces_max)),
             ]
             try:
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -108,9 +110,15 @@ class Proxy:
             inner_writer.close()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: "asyncio.Task[None]"
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        connection: "asyncio.Task[None]",
+        pieces_max: int | None = None,
     ) -> None:
-        while piece := await reader.read(65_536):
+        pieces = 0
+        while pieces != pieces_max and (piece := await reader.read(65_536)):
+            pieces += 1
             if connection in self._frozen:
                 continue
             writer.write(piece)

@@ -6,21 +6,20 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
-from coordinator.core.commands import DescribeRequest, Rules
-from coordinator.core.effects import Event, Failure, GroupAnswer
-from coordinator.runtime.capacity import NodeCapacity
-from coordinator.runtime.ownership import NodeAddress, Ownership, SoleOwner
-from coordinator.runtime.service import Service
-from coordinator.storage.contract import AppendFigures, Store
-from coordinator.storage.memory import MemoryContents, MemoryStore
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core.commands import DescribeRequest, Rules
+from rallypoint.coordinator.core.effects import Event, Failure, GroupAnswer
+from rallypoint.coordinator.runtime.node import NodeAddress, NodeCapacity, ShardOwnership, SoleOwner
+from rallypoint.coordinator.runtime.service import Service
+from rallypoint.coordinator.storage.contract import AppendFigures, Store
+from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.fakes.faulty_store import FaultyStore
 from tests.fakes.manual_clock import ManualClock, settle
 
 HERE = NodeAddress("node-1", "http://127.0.0.1:8000")
-RULES = Rules(group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=1_000)
+RULES = Rules(group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=1_000, group_join_linger_ms=0)
 SHARDS = 4
 
 Result = TypeVar("Result")
@@ -28,15 +27,19 @@ Result = TypeVar("Result")
 
 @dataclass
 class Watcher:
-    """Keeps what an observer is told."""
+    """Keeps what an observer is told. It fails over the next `faults` events."""
 
     events: list[Event] = field(default_factory=list)
     parked_now: int = 0
+    faults: int = 0
 
     def event(self, event: Event) -> None:
+        if self.faults:
+            self.faults -= 1
+            raise ZeroDivisionError("planted")
         self.events.append(event)
 
-    def appended(self, figures: AppendFigures) -> None:
+    def appended(self, metrics: AppendFigures) -> None:
         raise AssertionError("stores are wired to observers elsewhere")
 
     def parked(self, delta: int) -> None:
@@ -51,7 +54,7 @@ class Room:
         contents: MemoryContents | None = None,
         *,
         rules: Rules = RULES,
-        ownership: Ownership | None = None,
+        ownership: ShardOwnership | None = None,
         clock: ManualClock | None = None,
         store: Store | None = None,
         capacity: NodeCapacity | None = None,

@@ -1,6 +1,6 @@
-"""Nodes at the other end of a member's sessions, on any event loop: they answer, fall silent and hang up as told.
+"""Nodes at the other end of a member's channels, on any event loop: they answer, fall silent and hang up as told.
 
-Stands below `member.session`, in place of aiohttp: what makes a connection and what is said on it. Nothing here opens a
+Stands below `member.channel`, in place of aiohttp: what makes a connection and what is said on it. Nothing here opens a
 socket, so a test may run on a clock of its own.
 """
 
@@ -8,31 +8,34 @@ import asyncio
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 from pydantic import BaseModel
 
-from member.core.outcomes import Answered, Outcome, Unreachable
-from member.session import HandshakeError, Place
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.operations import Operation
+from rallypoint.member.channel.channel import HandshakeError, Place
+from rallypoint.member.core.outcomes import Answered, Outcome, Unreachable
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import Operation
 
 Message = aiohttp.WSMessage
 LATE_MS = (0, 0, 1, 20, 400, 3_000)
 """After how long an answer comes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heard:
-    """A call that came to a node: of which group, what for, and on which socket; None over HTTP."""
+    """A call that came to a node: of which group, what for, and on which socket; None over HTTP. `is_turned_away`: the
+    socket is called full, so the call may go to another one.
+    """
 
     group_id: str
     topic: str
     socket: "ScriptedSocket | None"
+    is_turned_away: bool = False
 
 
 @dataclass
@@ -61,15 +64,15 @@ class Script:
         for timer in self.timers:
             timer.cancel()
 
-    # --- what stands for parts of `member.session` and `member.http` -------------------------------------------------
+    # --- what stands for parts of `member.channel` and `member.http` -------------------------------------------------
 
-    def new_client(self, place: Place) -> "ScriptedClient":
-        """In place of `session._new_client`."""
+    def new_client(self, place: Place, headers: Mapping[str, str]) -> "ScriptedClient":
+        """In place of `channel._new_client`."""
         self.clients.append(ScriptedClient())
         return self.clients[-1]
 
     async def shake_hands(self, client: "ScriptedClient", place: Place, timeout_ms: int) -> "ScriptedSocket":
-        """In place of `session._shake_hands`."""
+        """In place of `channel._shake_hands`."""
         handshake = self.handshake
         await asyncio.sleep(self.chance.choice(LATE_MS[:4]) / 1000)
         match handshake:
@@ -135,7 +138,6 @@ class Handle:
 
     def __init__(self, script: Script) -> None:
         self.is_closed = False
-        self.is_reset = False
         self._script = script
 
     def dup(self) -> "Handle":
@@ -143,7 +145,7 @@ class Handle:
         return self._script.handles[-1]
 
     def setsockopt(self, *_: object) -> None:
-        self.is_reset = True
+        """Whether it ends with a reset is nothing to a script."""
 
     def close(self) -> None:
         self.is_closed = True
@@ -219,7 +221,8 @@ class ScriptedSocket:
 
     def _take(self, call: dict[str, Any]) -> None:
         script, (topic,) = self._script, call["body"]["topics"]
-        script.heard.append(Heard(call["group_id"], topic, self))
+        heard = Heard(call["group_id"], topic, self)
+        script.heard.append(heard)
         answer = {"id": call["id"], "status": 200, "body": answer_to(topic).model_dump(mode="json")}
         if script.is_prompt:
             self._say(answer)
@@ -233,6 +236,7 @@ class ScriptedSocket:
                 self._say({**answer, "id": call["id"] + 1_000})
             case 3:
                 answer = {"id": call["id"], "status": 429, "body": _full()}
+                heard.is_turned_away = True
         script.later(script.chance.choice(LATE_MS), lambda: self._say(answer))
 
 
@@ -244,6 +248,6 @@ def _full() -> dict[str, Any]:
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     problem = m.Problem(
         type="/errors/throttling-quota-exceeded", title="full", status=429, detail="full", error_code=code,
-        error_name=code.name, retriable=True, setting="session_calls_max",
+        error_name=code.name, retriable=True, limit_name="channel_calls_max",
     )  # fmt: skip
     return problem.model_dump(mode="json", exclude_none=True)

@@ -1,7 +1,7 @@
 """A member and a consumer at once, as observers see them."""
 
-from member import ConsumerOptions
-from member.core.states import State
+from rallypoint import ConsumerOptions
+from rallypoint.member.core.states import State
 
 
 class Silent:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core import records as r
-from coordinator.storage.codec import decode, encode
-from coordinator.storage.contract import Write
-from coordinator.storage.sqlite import SqliteStore
-from coordinator.storage.sqlite_file import SCHEMA_VERSION
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.storage.codec import decode, encode
+from rallypoint.coordinator.storage.contract import Write
+from rallypoint.coordinator.storage.sqlite import SqliteStore
+from rallypoint.coordinator.storage.sqlite_schema import SCHEMA_VERSION
+from rallypoint.protocol.opaque import OpaqueJson
 
 HERE = Path(__file__).parent
 GROUP = "clicks/eu 😀"
@@ -155,12 +155,33 @@ RECORDS_V1_RACKS: list[r.Record] = [
 ]
 """Since the registry keeps the racks of replicas; a topic without any is written as before."""
 
+RECORDS_V1_RUNNING_TIME: list[r.Record] = [
+    r.RunningTimeRecord(
+        1764000000000,
+        (r.Pause(1763722800000, 1763722800000), r.Pause(1763809200000, 2079000000000), r.Pause(2079000600000, 17640)),
+    ),
+]
+"""Since offsets expire by the time in which their shard was served."""
+
+RECORDS_V1_FORMAT: list[r.Record] = [
+    r.FormatRecord(major=1, minor=0, release="0.1.0"),
+]
+"""Since a store says in which format it is. How this record looks never changes."""
+
+RECORDS_V1_RESTORED: list[r.Record] = [
+    r.GenerationFloorRecord(generation_id=217_500_000),
+]
+"""Since a store can be restored from a backup."""
+
 PAIRS_V1 = [
     *zip(samples("records-v1.jsonl"), RECORDS_V1, strict=True),
     *zip(samples("rebalances-v1.jsonl"), REBALANCES_V1, strict=True),
     *zip(samples("records-v1-pieces.jsonl"), RECORDS_V1_PIECES, strict=True),
     *zip(samples("records-v1-deletions.jsonl"), RECORDS_V1_DELETIONS, strict=True),
     *zip(samples("records-v1-racks.jsonl"), RECORDS_V1_RACKS, strict=True),
+    *zip(samples("records-v1-format.jsonl"), RECORDS_V1_FORMAT, strict=True),
+    *zip(samples("records-v1-running-time.jsonl"), RECORDS_V1_RUNNING_TIME, strict=True),
+    *zip(samples("records-v1-restored.jsonl"), RECORDS_V1_RESTORED, strict=True),
 ]
 
 
@@ -185,15 +206,17 @@ async def test_a_store_file_of_schema_1_is_read_and_written(tmp_path: Path) -> N
     connection.executescript((HERE / "sqlite-v1.sql").read_text("utf-8"))
     connection.close()
     store = await SqliteStore.open(tmp_path / "store.db")
-    space = await store.acquire("shard-3")
-    assert space.epoch == 5
-    found = [decode(key, value) async for page in space.scan(b"") for key, value in page]
+    keyspace = await store.acquire("shard-3")
+    assert keyspace.epoch == 5
+    found = [decode(key, value) async for page in keyspace.scan(b"") for key, value in page]
     assert found == [r.OffsetRecord("simple", "clicks", 3, 42, None, "", 1763722800123)]
-    await space.append([encode(r.OffsetForgotten("simple", "clicks", 3))])
-    assert [page async for page in space.scan(b"")] == []
+    await keyspace.append([encode(r.OffsetForgotten("simple", "clicks", 3))])
+    assert [page async for page in keyspace.scan(b"")] == []
     await store.close()
     connection = sqlite3.connect(tmp_path / "store.db")
-    assert connection.execute("SELECT sequence FROM last_commit").fetchone() == (10,)
+    assert connection.execute("SELECT sequence FROM last_commit").fetchone()[0] >= 11, (
+        "one or more for the open, and one"
+    )
     connection.close()
 
 

@@ -1,25 +1,25 @@
 """What a refusal must be, whoever met it, and the groups that there are to be refused by."""
 
-from protocol.errors import ErrorCode
+from rallypoint.protocol.errors import ErrorCode
 from tests.coordinator.http.problem_checks import check_problem
-from tests.fakes.door_server import Answer
-from tests.fakes.real_door import RealDoor
+from tests.fakes.api_server import Answer
+from tests.fakes.real_api import RealApi
 from tests.fuzz.torn_requests import GROUP, TOPIC, join
 
 SIMPLE_GROUP = "simple"
 
 
-def form_groups(door: RealDoor) -> str:
+def form_groups(api: RealApi) -> str:
     """A topic, a Stable group of one member with an offset, and a group without members. The member's id."""
-    assert door.call("PUT", f"/v1/topics/{TOPIC}", {"partitions": 3}).status == 200
-    member_id = str(door.call("POST", f"/v1/groups/{GROUP}/join", join("")).json["member_id"])
-    assert door.call("POST", f"/v1/groups/{GROUP}/join", join(member_id)).json["generation_id"] == 1
+    assert api.call("PUT", f"/v1/topics/{TOPIC}", {"partitions": 3}).status == 200
+    member_id = str(api.call("POST", f"/v1/groups/{GROUP}/join", join("")).json["member_id"])
+    assert api.call("POST", f"/v1/groups/{GROUP}/join", join(member_id)).json["generation_id"] == 1
     of_member = {"member_id": member_id, "generation_id": 1}
     protocol = {"protocol_type": "consumer", "protocol_name": "range", "assignments": []}
-    assert door.call("POST", f"/v1/groups/{GROUP}/sync", of_member | protocol).status == 200
+    assert api.call("POST", f"/v1/groups/{GROUP}/sync", of_member | protocol).status == 200
     offsets = {"offsets": {TOPIC: {"0": {"offset": 5}}}}
-    assert door.call("POST", f"/v1/groups/{GROUP}/offsets", of_member | offsets).status == 200
-    assert door.call("POST", f"/v1/groups/{SIMPLE_GROUP}/offsets", offsets | {"generation_id": -1}).status == 200
+    assert api.call("POST", f"/v1/groups/{GROUP}/offsets", of_member | offsets).status == 200
+    assert api.call("POST", f"/v1/groups/{SIMPLE_GROUP}/offsets", offsets | {"generation_id": -1}).status == 200
     return member_id
 
 

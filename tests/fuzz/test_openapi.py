@@ -15,15 +15,16 @@ from hypothesis import HealthCheck, settings
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from coordinator.http.openapi import openapi_document
-from protocol.operations import OPERATIONS
+from rallypoint.coordinator.http.reference.openapi import openapi_document
+from rallypoint.protocol.operations import OPERATIONS
 from tests.coordinator.http.problem_checks import check_documented
-from tests.fakes.door_server import Answer
-from tests.fakes.real_door import RealDoor, open_real_door
+from tests.fakes.api_server import Answer
+from tests.fakes.real_api import RealApi, open_real_api
 from tests.fuzz.refusals import check_answers, form_groups, may_change
 from tests.fuzz.torn_requests import GROUP
+from tests.sizes import by_size
 
-EXAMPLES = 40
+EXAMPLES = by_size(0, 10, 40)
 # A body over the limit is refused before anybody knows what else is wrong with it.
 REFUSALS = ["400", "401", "403", "404", "405", "409", "413", "415"]
 config = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
@@ -40,31 +41,31 @@ NO_FRACTION = r": Input should be a valid integer( \(\d+ more wrong fields?\))?\
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[RealDoor]:
-    with open_real_door() as opened:
+def api() -> Iterator[RealApi]:
+    with open_real_api() as opened:
         opened.leader = form_groups(opened)
         yield opened
 
 
-def test_the_document_is_the_one_that_the_service_shows(door: RealDoor) -> None:
-    assert door.call("GET", "/openapi.json").json == openapi_document("0")
+def test_the_document_is_the_one_that_the_service_shows(api: RealApi) -> None:
+    assert api.call("GET", "/openapi.json").json == openapi_document("0")
 
 
 @pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-def test_each_operation_keeps_its_promise(case: Case, door: RealDoor) -> None:
+def test_each_operation_keeps_its_promise(case: Case, api: RealApi) -> None:
     fits = case.meta is not None and case.meta.generation.mode.is_positive
     if fits and crc32(repr(case.body).encode()) % 2:
-        speak_of_the_group(case, door.leader)
-    before = door.stored()
+        speak_of_the_group(case, api.leader)
+    before = api.stored()
     # A preview of the most members that may be asked for takes its time.
-    response = case.call(base_url=door.url, timeout=100)
+    response = case.call(base_url=api.url, timeout=100)
     answer = Answer(response.status_code, {k.title(): v[0] for k, v in response.headers.items()}, response.content)
     if response.request.method != "HEAD":
         check_answers(b"", [answer])
         if not may_change([answer]):
-            assert door.stored() == before, "what was refused is stored"
+            assert api.stored() == before, "what was refused is stored"
     if answer.status == 400 and TOO_LONG in answer.json["detail"]:
         return
     # Switched off, for it wants nothing refused that fits the schema: rules may, with bounds that settings give and

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocol.operations import OPERATIONS
+from rallypoint.protocol.operations import OPERATIONS
 
 GROUP = "g"
 ABSENT = "absent"

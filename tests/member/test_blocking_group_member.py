@@ -1,6 +1,9 @@
 """`BlockingGroupMember`: the same life from threads, and no thread left when it is over."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from member import (
+from rallypoint import (
     Assignment,
     BlockingGroupMember,
     CallbackFailed,
@@ -17,9 +20,10 @@ from member import (
     MemberClosed,
     MemberOptions,
 )
-from member.core.states import State
-from protocol.errors import ErrorCode
+from rallypoint.member.core.states import State
+from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.fake_coordinator import FakeCoordinator, problem, running_in_thread
+from tests.real.parts import ROOT
 
 
 class Service:
@@ -30,7 +34,7 @@ class Service:
         self._loop = loop
 
     def rebalance(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.fake.rebalance(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self.fake.rebalance(), self._loop).result(30)
 
     def options(self, **changes: Any) -> MemberOptions:
         plain: dict[str, Any] = {
@@ -42,7 +46,7 @@ class Service:
         return MemberOptions(**(plain | changes))
 
 
-@pytest.fixture(params=["session", "http"])
+@pytest.fixture(params=["channel", "http"])
 def service(request: pytest.FixtureRequest) -> Iterator[Service]:
     """Every test that takes it is run with both transports."""
     before = set(threading.enumerate())
@@ -56,7 +60,9 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
 
 
 def members_threads() -> list[str]:
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("rallypoint"))
+    return sorted(
+        thread.name for thread in threading.enumerate() if thread.name in {"rallypoint-member", "rallypoint-callback"}
+    )
 
 
 def test_each_join_asks_for_the_user_data_of_now(service: Service) -> None:
@@ -188,7 +194,7 @@ def test_racks_may_block(service: Service) -> None:
 
     def ask(topics: frozenset[str]) -> dict[str, list[list[str]]]:
         time.sleep(0.01)
-        asked.append((threading.current_thread().name.rpartition("_")[0], topics))
+        asked.append((threading.current_thread().name, topics))
         return {topic: [["x"]] * 4 for topic in topics}
 
     with BlockingGroupMember(service.options(), replica_racks=ask) as member:
@@ -249,7 +255,7 @@ def test_close_from_another_thread_ends_every_wait(service: Service) -> None:
     hold = threading.Event()
 
     def on_assigned(held: Assignment) -> None:
-        hold.wait(5)
+        hold.wait(120)
 
     member = BlockingGroupMember(service.options(), on_assigned=on_assigned)
     member.start()
@@ -257,7 +263,7 @@ def test_close_from_another_thread_ends_every_wait(service: Service) -> None:
 
     def wait() -> None:
         try:
-            member.wait_assigned(10_000)
+            member.wait_assigned(120_000)
         except MemberClosed as error:
             ended.append(error)
 
@@ -267,8 +273,8 @@ def test_close_from_another_thread_ends_every_wait(service: Service) -> None:
         time.sleep(0.005)
     began = time.monotonic()
     member.close()
-    waiter.join(5)
-    assert time.monotonic() - began < 2
+    waiter.join(60)
+    assert time.monotonic() - began < 60
     assert len(ended) == 1
     assert service.fake.bodies("leave") == []
     hold.set()
@@ -303,3 +309,106 @@ def test_many_threads_commit_at_once(service: Service) -> None:
         for thread in threads:
             thread.join()
     assert len(service.fake.bodies("commit")) == 16
+
+
+STUCK_PROGRAM = """
+import sys, time
+from rallypoint import BlockingGroupMember, MemberOptions
+
+def on_assigned(assignment):
+    print("called", flush=True)
+    time.sleep(600)
+
+member = BlockingGroupMember(
+    MemberOptions(coordinator=sys.argv[1], group_id="g", topics=("clicks",), transport="http"),
+    partition_counts={"clicks": 1},
+    on_assigned=on_assigned,
+)
+member.start()
+sys.stdin.readline()
+member.close()
+print("closed", flush=True)
+"""
+
+
+STUCK_ASSIGNOR = """
+import sys, threading
+from rallypoint.assignors.contract import Assignor
+from rallypoint import BlockingGroupMember, MemberOptions
+
+class NeverReturns(Assignor):
+    name = "never-returns"
+
+    def assign(self, spec):
+        print("called", flush=True)
+        threading.Event().wait()
+
+options = MemberOptions(
+    coordinator=sys.argv[1], group_id="g", topics=("clicks",), transport="http", assignors=(NeverReturns,)
+)
+member = BlockingGroupMember(options, partition_counts={"clicks": 1})
+member.start()
+sys.stdin.readline()
+member.close()
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("program", [STUCK_PROGRAM, STUCK_ASSIGNOR], ids=["callback", "assignor"])
+def test_a_process_ends_though_the_users_code_never_returns(program: str) -> None:
+    fake = FakeCoordinator(transport="http")
+    with running_in_thread(fake):
+        command = [sys.executable, "-c", program, fake.url]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
+            assert child.stdout is not None
+            try:
+                assert child.stdout.readline() == "called\n"
+                said, _ = child.communicate("close it\n", timeout=60)
+                assert said == "closed\n"
+                assert child.returncode == 0
+            finally:
+                child.kill()
+
+
+def test_sys_exit_in_a_callback_is_an_error_of_the_callback_and_ends_no_thread(service: Service) -> None:
+    member = BlockingGroupMember(
+        service.options(), partition_counts={"clicks": 1}, on_assigned=lambda assignment: sys.exit(3)
+    )
+    with member, pytest.raises(CallbackFailed, match="SystemExit: 3"):
+        member.wait_assigned(30_000)
+
+
+def test_a_call_from_the_loops_own_thread_is_refused(service: Service) -> None:
+    said: list[str] = []
+
+    def user_data() -> str:
+        """The one thing of the user's that is asked for in the event loop."""
+        try:
+            member.committed()
+        except RuntimeError as error:
+            said.append(str(error))
+        return "asked"
+
+    member = BlockingGroupMember(service.options(), partition_counts={"clicks": 1}, user_data_at_join=user_data)
+    with member:
+        member.wait_assigned(30_000)
+    assert "called in the event loop of rallypoint-member" in said[0]
+
+
+def test_a_forked_child_is_told_to_make_its_own(service: Service) -> None:
+    def is_refused(call: Callable[[], object]) -> bool:
+        try:
+            call()
+        except RuntimeError as error:
+            return "forked" in str(error)
+        return False
+
+    with BlockingGroupMember(service.options(), partition_counts={"clicks": 1}) as member:
+        member.wait_assigned(30_000)
+        child = os.fork()
+        if child == 0:
+            calls: list[Callable[[], object]] = [member.committed, member.leave, member.close]
+            refused = all(is_refused(call) for call in calls)
+            os._exit(0 if refused else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert member.committed() == {}

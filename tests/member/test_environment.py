@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from member import ConsumerOptions, MemberOptions, options_from_environment
+from rallypoint import ConsumerOptions, MemberOptions, options_from_environment
 
 FULL = {
     "RALLYPOINT_COORDINATOR": "http://a:1, http://b:1",

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,7 @@ import pytest
 from aiohttp import web
 from pydantic import JsonValue
 
-import member as member_package
-from assignors.registry import UnknownAssignor
-from member import (
+from rallypoint import (
     Assignment,
     AssignorFailed,
     CallbackFailed,
@@ -31,20 +30,25 @@ from member import (
     RebalanceInProgress,
     UnknownMember,
 )
-from member.core.states import State
-from protocol.errors import ErrorCode
+from rallypoint import member as member_package
+from rallypoint.assignors.registry import UnknownAssignor
+from rallypoint.member.core.states import State
+from rallypoint.member.observer import ObservedConsumer, ObservedMember
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.limits import REQUEST_BYTES_MAX
 from tests.fakes.fake_coordinator import FakeCoordinator, hang_up, problem, superseded
 
 ALL = frozenset(("clicks", partition) for partition in range(4))
 
 
-@pytest.fixture(params=["session", "http"])
+@pytest.fixture(params=["channel", "http"])
 async def fake(request: pytest.FixtureRequest) -> AsyncIterator[FakeCoordinator]:
     """Every test that takes it is run with both transports."""
     async with FakeCoordinator(transport=request.param) as coordinator:
         yield coordinator
-    assert (coordinator.sessions.opened_count > 0) <= (request.param == "session")
-    assert coordinator.sessions.open == []
+    assert (coordinator.channels.opened_count > 0) <= (request.param == "channel")
+    assert coordinator.channels.open == []
 
 
 def _is_ours(task: asyncio.Task[object]) -> bool:
@@ -57,7 +61,7 @@ async def _nothing_is_left_behind() -> AsyncIterator[None]:
     """Every task that a test's members started is gone with them."""
     before = asyncio.all_tasks()
     yield
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         while left := {task for task in asyncio.all_tasks() - before if _is_ours(task)}:
             await asyncio.wait(left)
     gc.collect()  # an unclosed session warns when it is collected, and warnings are errors
@@ -106,11 +110,106 @@ async def test_a_lone_member_leads_and_gets_everything(fake: FakeCoordinator) ->
     story = Story()
     async with story.member(options(fake, client_id="etl")) as member:
         held = await member.wait_assigned(2000)
-        assert held == Assignment(1, "etl-1", True, "range", ALL, None)
+        assert held == Assignment(1, "etl-1", True, "range", ALL, partition_counts={"clicks": 4})
         assert (member.assignment, member.state, member.rebalance_pending) == (held, State.STABLE, False)
     assert story.events == [("assigned", 1), ("revoked", 1)]
     assert member.assignment is None
     assert fake.group.members == {}
+
+
+async def test_what_utf8_cannot_write_is_refused_before_anything_is_sent(fake: FakeCoordinator) -> None:
+    story = Story()
+    async with story.member(options(fake)) as member:
+        await member.wait_assigned(20_000)
+        name = os.fsdecode(b"caf\xe9.csv")
+        with pytest.raises(ValueError, match=r"the metadata of clicks-1: '.*udce9' has no form in UTF-8"):
+            await member.commit({("clicks", 0): 1, ("clicks", 1): OffsetCommit(offset=1, metadata=name)})
+        with pytest.raises(ValueError, match=r"topics: .* has no form in UTF-8"):
+            member.subscribe([name])
+        with pytest.raises(ValueError, match=r"user_data: .* has no form in UTF-8"):
+            member.subscribe(["clicks"], {"file": name})
+        assert fake.bodies("commit") == []
+        member.request_rejoin(name)
+        again = await member.wait_assigned(20_000, newer_than=1)
+        assert fake.bodies("join")[-1].reason == "caf?.csv", "a reason is for people"
+        await member.commit({("clicks", 0): 2}, generation_id=again.generation_id)
+        await member.leave(name)
+    assert fake.bodies("leave")[-1].members[0].reason == "caf?.csv"
+    assert member.error is None
+
+
+async def test_a_topic_that_cannot_be_named_is_left_out_of_a_pattern(
+    fake: FakeCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ["clicks", "caf\udce9", "x" * 300, ""]
+
+    async def counts(topics: frozenset[str] | None) -> dict[str, int]:
+        return {topic: 4 for topic in names if topics is None or topic in topics}
+
+    async with GroupMember(options(fake, topics=(), topics_pattern=".*"), partition_counts=counts) as member:
+        assert (await member.wait_assigned(20_000)).partitions == ALL
+    assert "a topic that the pattern means is left out: topics: 'caf\\udce9' has no form in UTF-8" in caplog.text
+
+
+class RaisesAt:
+    """An observer that breaks its contract: what a fault of this library looks like from within."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def moved(self, member: ObservedMember, old: State, new: State) -> None:
+        if new.value == self.place:
+            raise ZeroDivisionError("planted")
+
+    def called(self, member: ObservedMember, operation: str, outcome: str, seconds: float) -> None:
+        if operation == self.place:
+            raise ZeroDivisionError("planted")
+
+    def channel_lost(self, member: ObservedMember) -> None:
+        """Nothing."""
+
+    def consumer_began(self, consumer: ObservedConsumer) -> None:
+        """Nothing."""
+
+    consumer_ended = consumer_began
+
+    handler_stuck = consumer_began
+
+    def batch_ended(self, consumer: ObservedConsumer, record_count: int, seconds: float, *, failed: bool) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("cooperative", [False, True])
+@pytest.mark.parametrize("place", ["heartbeat", "commit", "sync", "Stable", "Finding"])
+async def test_a_fault_of_this_library_is_told_everywhere(
+    fake: FakeCoordinator, place: str, cooperative: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    story = Story()
+    member = GroupMember(
+        options(fake, assignors=("cooperative-sticky" if cooperative else "range",), heartbeat_wait_ms=50),
+        on_assigned=story.on_assigned,
+        on_revoked=story.on_revoked,
+        on_lost=story.on_lost,
+        observer=RaisesAt(place),
+    )
+
+    async def work() -> None:
+        await member.wait_assigned()
+        await member.commit({("clicks", 0): 1})
+        await member.wait_assigned(newer_than=1)  # which never comes: it is woken
+
+    await member.start()
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        await asyncio.wait_for(work(), 20)
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        await member.wait_ended()
+    assert (member.state, member.assignment) == (State.FAILED, None)
+    assert isinstance(member.error, ZeroDivisionError)
+    assert [what for what, _ in story.events] in (["assigned", "lost"], [])
+    assert bool(story.events) == (place in {"heartbeat", "commit", "Stable"})
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert any("a fault of this library" in record.getMessage() and record.exc_info for record in errors)
+    await member.leave()
 
 
 async def test_partitions_move_when_a_member_comes_and_when_it_goes(fake: FakeCoordinator) -> None:
@@ -302,7 +401,7 @@ async def test_a_fatal_error_reaches_every_caller(
     assert story.events == ([("assigned", 1), ("lost", 1)] if operation == "heartbeat" else [])
 
 
-@pytest.mark.parametrize("transport", ["session", "http"])
+@pytest.mark.parametrize("transport", ["channel", "http"])
 async def test_the_token_is_sent_and_a_wrong_one_is_fatal(transport: str) -> None:
     async with FakeCoordinator(token="right", transport=transport) as fake:
         async with GroupMember(options(fake, token="right")) as member:
@@ -352,6 +451,83 @@ async def test_a_partition_that_is_refused_is_named_and_the_others_are_committed
         assert await member.committed(["orders"]) == {}
         assert await member.committed([]) == {}
         assert set(await member.committed()) == {("clicks", 0)}
+
+
+async def as_ever(_: web.Request) -> None:
+    """A plant that changes nothing about its call."""
+
+
+def of_many(count: int) -> dict[tuple[str, int], int | OffsetCommit]:
+    return {("many", partition): partition for partition in range(count)}
+
+
+@pytest.mark.parametrize("generation_id", [None, 1])
+async def test_a_large_commit_goes_out_in_calls_that_the_service_takes(
+    fake: FakeCoordinator, generation_id: int | None
+) -> None:
+    fake.topics["many"] = 20_001
+    async with GroupMember(options(fake, topics=("many",), call_timeout_ms=20_000)) as member:
+        await member.wait_assigned(5000)
+        await member.commit(of_many(20_001), generation_id=generation_id)
+        calls = fake.bodies("commit")
+        assert [list(call.offsets["many"]) for call in calls] == [
+            list(range(10_000)),
+            list(range(10_000, 20_000)),
+            [20_000],
+        ]
+        assert {(call.member_id, call.generation_id) for call in calls} == {(member.member_id, 1)}
+        assert len(fake.group.offsets) == 20_001
+
+
+async def test_a_commit_of_long_metadata_goes_out_in_bodies_that_the_service_takes(fake: FakeCoordinator) -> None:
+    fake.topics["many"] = 400
+    offsets = {("many", number): OffsetCommit(offset=number, metadata="\u0436" * 4_096) for number in range(400)}
+    async with GroupMember(options(fake, topics=("many",), call_timeout_ms=20_000)) as member:
+        await member.wait_assigned(5000)
+        await member.commit(offsets)
+        calls = fake.bodies("commit")
+        assert [number for call in calls for number in call.offsets["many"]] == list(range(400))
+        assert max(len(call.model_dump_json()) for call in calls) <= REQUEST_BYTES_MAX
+        assert len(fake.group.offsets) == 400
+
+
+async def test_the_first_call_that_is_refused_ends_a_large_commit(fake: FakeCoordinator) -> None:
+    fake.topics["many"] = 20_001
+    async with GroupMember(options(fake, topics=("many",), call_timeout_ms=20_000)) as member:
+        await member.wait_assigned(5000)
+        fake.plant("commit", as_ever, problem(ErrorCode.UNKNOWN_MEMBER_ID))
+        with pytest.raises(UnknownMember):
+            await member.commit(of_many(20_001))
+        assert len(fake.bodies("commit")) == 2
+        assert len(fake.group.offsets) == 10_000
+
+
+async def test_a_large_commit_does_not_go_on_in_a_later_generation(fake: FakeCoordinator) -> None:
+    fake.topics["many"] = 10_001
+    async with GroupMember(options(fake, topics=("many",), call_timeout_ms=20_000)) as member:
+        await member.wait_assigned(5000)
+
+        async def answer_in_the_next_generation(_: web.Request) -> web.Response:
+            await fake.rebalance()
+            await member.wait_assigned(5000, newer_than=1)
+            taken = m.PartitionResult(error_code=ErrorCode.NONE, error_name="NONE")
+            answer = m.CommitAnswer(offsets={"many": dict.fromkeys(range(10_000), taken)})
+            return web.json_response(answer.model_dump(mode="json"))
+
+        fake.plant("commit", answer_in_the_next_generation)
+        with pytest.raises(IllegalGeneration):
+            await member.commit(of_many(10_001))
+        assert len(fake.bodies("commit")) == 1
+
+
+async def test_refused_partitions_of_a_large_commit_leave_the_others_committed(fake: FakeCoordinator) -> None:
+    fake.topics["many"] = 10_001
+    async with GroupMember(options(fake, topics=("many",), call_timeout_ms=20_000)) as member:
+        await member.wait_assigned(5000)
+        with pytest.raises(CommitFailed) as caught:
+            await member.commit({("clicks", 7): 1} | of_many(10_001))
+        assert set(caught.value.partitions) == {("clicks", 7)}
+        assert len(fake.group.offsets) == 10_001
 
 
 async def test_commits_are_repeated_through_load_and_loss(fake: FakeCoordinator) -> None:
@@ -503,15 +679,26 @@ async def test_an_assignment_counts_once_on_assigned_has_returned(fake: FakeCoor
         assert await waiting is member.assignment
 
 
-async def test_a_callback_that_is_cancelled_from_within_counts_as_failed(fake: FakeCoordinator) -> None:
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (asyncio.CancelledError, "the callback was cancelled from within"),
+        (GeneratorExit, "the callback raised GeneratorExit"),
+        (pytest.fail.Exception, "the callback raised Failed: odd"),
+    ],
+)
+async def test_a_callback_that_raises_what_is_no_exception_counts_as_failed(
+    error: type[BaseException], text: str, fake: FakeCoordinator
+) -> None:
     async def on_assigned(held: Assignment) -> None:
-        raise asyncio.CancelledError
+        raise error("odd")
 
     member = GroupMember(options(fake), on_assigned=on_assigned)
     await member.start()
-    with pytest.raises(CallbackFailed, match="cancelled from within"):
-        await member.wait_assigned(2000)
+    with pytest.raises(CallbackFailed, match=text):
+        await member.wait_assigned(20_000)
     await member.leave()
+    assert fake.group.members == {}, "the group was told"
 
 
 async def test_a_callback_cannot_wait_for_its_own_end(fake: FakeCoordinator) -> None:
@@ -543,7 +730,7 @@ async def test_close_says_nothing_and_waits_for_nobody(fake: FakeCoordinator) ->
     await member.start()
     waiting = asyncio.create_task(member.wait_assigned(5000))
     await began.wait()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(20):
         await member.close()
     with pytest.raises(MemberClosed):
         await waiting
@@ -575,7 +762,7 @@ async def test_leaving_before_the_group_knows_the_member_leaves_no_pending_id(fa
         await asyncio.sleep(0.04)
 
     fake.plant("join", slow)
-    member = GroupMember(options(fake))
+    member = GroupMember(options(fake, leave_timeout_ms=30_000))
     await member.start()
     await fake.asked("join")
     await member.leave("changed its mind")
@@ -589,7 +776,7 @@ async def test_a_leave_that_nobody_answers_is_given_up(fake: FakeCoordinator) ->
     await member.start()
     await member.wait_assigned(2000)
     fake.plant("leave", *[problem(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 100)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(5):
         await member.leave()
     assert member.state is State.LEFT
 

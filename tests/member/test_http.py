@@ -3,15 +3,18 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
-from member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
-from member.http import HttpTransport, read_answer
-from protocol import messages as m
-from protocol import operations as ops
-from protocol.errors import ErrorCode
+from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
+from rallypoint.member.http import HttpTransport, read_answer
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.fake_coordinator import problem
 
 PROBLEM = problem(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS).text or ""
@@ -128,3 +131,43 @@ async def test_a_redirect_of_http_is_not_followed(echo: Echo, transport: HttpTra
     outcome = await transport.call(echo.url, ops.FETCH, None, group_id="moved", timeout_ms=2000)
     assert isinstance(outcome, Unreachable)
     assert "HTTP 307" in outcome.reason
+
+
+WHOLE = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: identity\r\n"
+    b'Transfer-Encoding: chunked\r\n\r\n10\r\n{"offsets":{"t":\r\n14\r\n{"0":{"offset":5}}}}\r\n0\r\n\r\n'
+)
+BYTES = st.sampled_from([b"", b"\x00", b"\xff", b"\r\n", b"9" * 20, b"gzip", b"{", b"Content-Length: 7\r\n", b"-1"])
+
+
+@given(st.integers(0, len(WHOLE)), st.integers(0, len(WHOLE)), BYTES)
+def test_whatever_bytes_come_are_one_of_the_outcomes(start: int, end: int, between: bytes) -> None:
+    """Cut anywhere, with anything in the gap; the node closes, or keeps the connection open."""
+    answer = WHOLE[:start] + between + WHOLE[end:]
+
+    async def ask() -> Outcome:
+        saying: list[asyncio.Task[None]] = []
+
+        async def say_it(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(
+                asyncio.IncompleteReadError, ConnectionError
+            ):  # on a slow machine its time may be over before it asks
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(answer)
+                if start % 2:
+                    writer.close()
+                await reader.read()
+            writer.close()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            saying.append(asyncio.get_running_loop().create_task(say_it(reader, writer)))
+
+        transport = HttpTransport()
+        async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            outcome = await transport.call(f"http://{host}:{port}", ops.FETCH, None, group_id="g", timeout_ms=50)
+            await transport.close()
+            await asyncio.gather(*saying)
+            return outcome
+
+    assert isinstance(asyncio.run(ask()), Answered | Refused | Unreachable)

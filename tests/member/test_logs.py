@@ -5,9 +5,9 @@ import logging
 from datetime import datetime
 from typing import Any
 
-from member import Batch, Consumer, ConsumerOptions, GroupMember, MemberOptions
-from member.logs import JsonFormatter
-from member.testing import FakeGroup, MemorySource
+from rallypoint import Batch, Consumer, ConsumerOptions, GroupMember, MemberOptions
+from rallypoint.member.logs import JsonFormatter
+from rallypoint.member.testing import FakeGroup, MemorySource
 from tests.fakes.fake_coordinator import FakeCoordinator
 
 

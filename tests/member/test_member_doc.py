@@ -10,20 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from member import MemberOptions, errors
-from member.environment import FROM_ENVIRONMENT
+from rallypoint import MemberOptions
+from rallypoint.member import errors
+from rallypoint.protocol.environment import MEMBER_OPTIONS_FROM_ENVIRONMENT
 from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
+from tests.real.parts import PYTHON_PATH
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "member.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL)
-FIRST, WORKER, COOPERATIVE, KAFKA, RACKS, ENVIRONMENT, CHANGING, SHARING, LOGGING = EXAMPLES
+FIRST, WORKER, HANGING, COOPERATIVE, KAFKA, RACKS, ENVIRONMENT, CHANGING, TOKENS, SHARING, LOGGING = EXAMPLES
 
 
 def run(code: str, fake: FakeCoordinator) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code.replace("http://127.0.0.1:8000", fake.url)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=30,
@@ -60,7 +62,7 @@ def test_a_leader_asks_the_program_for_racks() -> None:
     fake = FakeCoordinator()
     with running_in_thread(fake):
         done = run(RACKS, fake)
-    assert (done.stdout, done.stderr) == ("shared out by racks: clicks\n", "")
+    assert (done.stdout, done.stderr) == ("assigned by racks: clicks\n", "")
     assert fake.bodies("join")[0].protocols[0].metadata.value["rack_id"] == "a"
 
 
@@ -74,8 +76,8 @@ def test_the_cooperative_worker_works_through_a_rebalance_and_leaves() -> None:
         done = run(code, fake)
     assert (done.returncode, done.stderr) == (0, "")
     assert {commit.generation_id for commit in fake.bodies("commit")} == {1, 2}
-    claimed = [join.protocols[0].metadata.value["owned_partitions"] for join in fake.bodies("join")]
-    assert claimed[-1] == {"clicks": [0, 1, 2, 3]}, "they were kept"
+    owned = [join.protocols[0].metadata.value["owned_partitions"] for join in fake.bodies("join")]
+    assert owned[-1] == {"clicks": [0, 1, 2, 3]}, "they were kept"
     assert fake.group.offsets[("clicks", 3)].offset > 10
     assert fake.group.members == {}
 
@@ -89,12 +91,12 @@ def test_what_changes_with_time_is_told_at_the_join() -> None:
     assert fake.bodies("join")[0].protocols[0].metadata.value["user_data"] == {"weights": {"clicks": {"0": 7}}}
 
 
-def test_members_of_a_program_share_a_session() -> None:
+def test_members_of_a_program_share_a_channel() -> None:
     fake = FakeCoordinator()
     with running_in_thread(fake):
         done = run(SHARING.replace("asyncio.sleep(3600)", "asyncio.sleep(0.5)"), fake)
     assert (done.returncode, done.stderr) == (0, "")
-    assert (fake.sessions.opened_count, fake.group.members) == (1, {})
+    assert (fake.channels.opened_count, fake.group.members) == (1, {})
     assert len(fake.bodies("leave")) == 2
 
 
@@ -102,7 +104,7 @@ def test_the_kafka_example_builds_its_members() -> None:
     pytest.importorskip("confluent_kafka")
     done = subprocess.run(
         [sys.executable, "-c", KAFKA.replace('"127.0.0.1:9092"', '"127.0.0.1:1", "log_level": 0')],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=30,
@@ -126,8 +128,27 @@ def test_options_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     there: dict[str, MemberOptions] = {}
     exec(ENVIRONMENT, there)
     assert there["OPTIONS"].coordinators == ("http://a:1", "http://b:1")
-    for name in FROM_ENVIRONMENT:
+    for name in MEMBER_OPTIONS_FROM_ENVIRONMENT:
         assert f"`RALLYPOINT_{name.upper()}`" in DOC
+
+
+def test_a_token_may_be_read_again_from_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RALLYPOINT_COORDINATOR", "http://a:1")
+    monkeypatch.setenv("RALLYPOINT_GROUP_ID", "clicks")
+    there: dict[str, MemberOptions] = {}
+    exec(TOKENS.replace("/var/run/rallypoint/token", str(tmp_path / "token")), there)
+    token = there["OPTIONS"].token
+    assert callable(token)
+    for value in ("first", "second"):
+        (tmp_path / "token").write_text(value)
+        assert token() == value
+
+
+def test_a_program_may_bound_its_own_absence() -> None:
+    fake = FakeCoordinator({"clicks": 1})
+    with running_in_thread(fake):
+        done = run(HANGING, fake)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 async def later(fake: FakeCoordinator) -> None:

@@ -1,22 +1,24 @@
 """What members and consumers look like to Prometheus: counted as it happens, read as it is."""
 
 import asyncio
+import gc
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from member import BlockingGroupMember, Consumer, ConsumerOptions, GroupMember, MemberOptions
-from member.consumer import Batch
-from member.core.states import State
-from member.errors import Fenced
-from member.metrics import MemberMetrics
-from member.testing import FakeGroup, MemorySource
-from protocol.errors import ErrorCode
+from rallypoint import BlockingGroupMember, Consumer, ConsumerOptions, GroupMember, MemberOptions
+from rallypoint.member.consumer import Batch
+from rallypoint.member.core.states import State
+from rallypoint.member.errors import Fenced
+from rallypoint.member.metrics import MemberMetrics
+from rallypoint.member.testing import FakeGroup, MemorySource
+from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.fake_coordinator import FakeCoordinator, problem, running_in_thread
 from tests.fakes.silent_member import Silent
 
@@ -74,14 +76,14 @@ async def test_a_member_is_seen_from_its_start_to_its_leave(fake: FakeCoordinato
     assert scrape.value("rebalances_total") == 2, "what has happened stays"
 
 
-async def test_a_session_that_breaks_is_counted(fake: FakeCoordinator) -> None:
+async def test_a_channel_that_breaks_is_counted(fake: FakeCoordinator) -> None:
     scrape = Scrape()
     async with GroupMember(options(fake.url), observer=scrape.metrics) as member:
         await member.wait_assigned(5000)
-        assert scrape.value("sessions_lost_total") is None
-        fake.sessions.cut()
+        assert scrape.value("channels_lost_total") is None
+        fake.channels.cut()
         async with asyncio.timeout(5):
-            while scrape.value("sessions_lost_total") != 1:  # noqa: ASYNC110 - a metric tells nobody
+            while scrape.value("channels_lost_total") != 1:  # noqa: ASYNC110 - a metric tells nobody
                 await asyncio.sleep(0.01)
 
 
@@ -184,6 +186,24 @@ async def test_a_consumer_is_seen_at_work() -> None:
     assert scrape.value("paused_partitions") is None
 
 
+def test_a_failed_member_is_counted_until_another_begins_in_its_place_and_none_is_kept() -> None:
+    """A program that makes a new member after each failure does not grow, and is well again when one is well."""
+    scrape = Scrape()
+    kept: list[weakref.ref[Watched]] = []
+    for _ in range(3):
+        member = Watched()
+        kept.append(weakref.ref(member))
+        scrape.metrics.moved(member, State.UNJOINED, State.FINDING)
+        assert scrape.value("state", state="Failed") == 0
+        scrape.metrics.called(member, "join", "NONE", 0.1)
+        member.state = State.FAILED
+        scrape.metrics.moved(member, State.JOINING, State.FAILED)
+        assert scrape.value("state", state="Failed") == 1
+        del member
+    gc.collect()
+    assert [one() for one in kept] == [None] * 3
+
+
 async def test_a_member_that_fails_is_not_forgotten(fake: FakeCoordinator) -> None:
     scrape = Scrape()
     fake.plant("join", problem(ErrorCode.FENCED_INSTANCE_ID))
@@ -195,8 +215,11 @@ async def test_a_member_that_fails_is_not_forgotten(fake: FakeCoordinator) -> No
 
 
 def test_importing_the_member_registers_nothing_and_needs_no_prometheus() -> None:
-    program = "import sys, member, member.testing; print('prometheus_client' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"False\n"
+    program = (
+        "import sys; from rallypoint import Consumer, GroupMember; from rallypoint.testing import FakeGroup;"
+        " print('rallypoint.member.client' in sys.modules, 'prometheus_client' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"True False\n"
 
 
 def test_one_registry_takes_it_once() -> None:

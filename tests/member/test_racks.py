@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from assignors import registry
-from assignors.contract import GroupSpec
-from member import AssignorFailed, GroupMember, MemberOptions
+from rallypoint import AssignorFailed, GroupMember, MemberOptions
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import GroupSpec
 from tests.fakes.fake_coordinator import FakeCoordinator
 from tests.fakes.looking_assignor import Looking
 
@@ -55,9 +55,9 @@ async def test_racks_may_be_a_mapping_or_a_function_and_those_of_the_registry_st
     fake.replica_racks = {"clicks": (X, X, X, X)}
     fixed = {"clicks": [["m"], ["n"]], "other": [["m"]]}
     for given, counted, racks in (
-        ({"replica_racks": fixed}, 4, {"clicks": [["m"], ["n"]]}),
-        ({"replica_racks": ask}, 4, {"clicks": [["f"]]}),
-        ({"partition_counts": {"clicks": 2}, "replica_racks": fixed}, 2, {"clicks": [["m"], ["n"]]}),
+        ({"replica_racks": fixed}, 4, {"clicks": (("m",), ("n",))}),
+        ({"replica_racks": ask}, 4, {"clicks": (("f",),)}),
+        ({"partition_counts": {"clicks": 2}, "replica_racks": fixed}, 2, {"clicks": (("m",), ("n",))}),
         ({"partition_counts": {"clicks": 2}}, 2, {}),
     ):
         spec = await racks_seen(fake, monkeypatch, **given)

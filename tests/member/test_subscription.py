@@ -1,19 +1,38 @@
 """Subscriptions and assignments between the wire and the assignors."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar, Literal, cast
 
 import pytest
+from pydantic import JsonValue
 
-from assignors import registry
-from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
-from assignors.range import RangeAssignor
-from member.subscription import check_racks, metadata_of, read_assignment, share_out, subscription_of, topics_of
-from protocol.messages import JoinedMember
-from protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
+from rallypoint.assignors.range import RangeAssignor
+from rallypoint.assignors.validity import InvalidAssignment
+from rallypoint.member.subscription import (
+    Given,
+    check_racks,
+    metadata_of,
+    read_assignment,
+    share_out,
+    subscription_of,
+    topics_of,
+)
+from rallypoint.protocol.messages import JoinedMember
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
 
 def member(member_id: str, metadata: OpaqueJson, instance: str | None = None) -> JoinedMember:
     return JoinedMember(member_id=member_id, group_instance_id=instance, metadata=metadata)
+
+
+def nested(depth: int) -> JsonValue:
+    value: JsonValue = []
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 def plain(*topics: str) -> OpaqueJson:
@@ -44,8 +63,11 @@ def test_the_same_subscription_in_another_order_is_the_same_text() -> None:
 def test_an_unreadable_member_gets_nothing_and_stops_nobody(metadata: OpaqueJson) -> None:
     members = [member("odd", metadata), member("good", plain("clicks"))]
     assert topics_of(members) == {"clicks"}
-    shared = {entry.member_id: entry.assignment.value for entry in share_out(RangeAssignor(), members, {"clicks": 2})}
-    assert shared == {"good": {"partitions": {"clicks": [0, 1]}}, "odd": {"partitions": {}}}
+    entries = share_out(RangeAssignor(), members, "odd", {"clicks": 2})
+    assert {entry.member_id: entry.assignment.value for entry in entries} == {
+        "good": {"partitions": {"clicks": [0, 1]}},
+        "odd": {"partitions": {}, "partition_counts": {"clicks": 2}},
+    }
 
 
 def test_fields_that_a_newer_member_adds_are_ignored() -> None:
@@ -54,15 +76,17 @@ def test_fields_that_a_newer_member_adds_are_ignored() -> None:
 
 
 def test_what_the_leader_makes_is_read_by_the_member() -> None:
-    (entry,) = share_out(RangeAssignor(), [member("m", plain("clicks", "orders"))], {"clicks": 2, "orders": 1})
-    partitions, user_data = read_assignment(entry.assignment)
-    assert user_data is None
-    assert partitions == {("clicks", 0), ("clicks", 1), ("orders", 0)}
+    members = [member(name, plain("clicks", "orders", "ghosts")) for name in "ab"]
+    first, second = share_out(RangeAssignor(), members, "a", {"clicks": 2, "orders": 1, "others": 7})
+    assert read_assignment(first.assignment) == Given(
+        frozenset({("clicks", 0), ("orders", 0)}), None, {"clicks": 2, "ghosts": 0, "orders": 1}
+    )
+    assert read_assignment(second.assignment) == Given(frozenset({("clicks", 1)})), "who does not lead needs no counts"
 
 
 def test_nothing_from_the_leader_is_no_partitions() -> None:
-    assert read_assignment(EMPTY) == (frozenset(), None)
-    assert read_assignment(OpaqueJson.of({"user_data": 5})) == (frozenset(), 5)
+    assert read_assignment(EMPTY) == Given()
+    assert read_assignment(OpaqueJson.of({"user_data": 5})) == Given(user_data=5)
 
 
 @pytest.mark.parametrize("junk", ["x", 5, [], {"partitions": {"clicks": [-1]}}, {"partitions": {"clicks": "01"}}])
@@ -75,7 +99,7 @@ def test_an_unreadable_assignment_is_an_error(junk: object) -> None:
 def test_the_leader_hands_the_racks_on(name: str) -> None:
     members = [member(rack, metadata_of(("clicks",), (), -1, rack, None)) for rack in "xy"]
     racks = {"clicks": [["y"], ["x"], ["y"], ["x"]]}
-    shared = share_out(registry.find(name), members, {"clicks": 4}, racks)
+    shared = share_out(registry.find(name), members, "x", {"clicks": 4}, racks)
     near = {entry.member_id: read_assignment(entry.assignment)[0] for entry in shared}
     assert near == {"x": {("clicks", 1), ("clicks", 3)}, "y": {("clicks", 0), ("clicks", 2)}}
 
@@ -87,29 +111,153 @@ def test_racks_that_are_no_lists_of_lists_of_texts_are_refused(racks: object) ->
     check_racks({"clicks": [["x"], (), ("y", "z")], "views": []})
 
 
-class Broken(Assignor):
+class Fixed(Assignor):
     """Gives what it was made with."""
 
-    name: ClassVar[str] = "broken"
+    name: ClassVar[str] = "fixed"
 
-    def __init__(self, result: Assignment) -> None:
+    def __init__(self, result: object, told: object = None, protocol: str = "eager") -> None:
         self._result = result
+        self._told = told or {}
+        self.protocol = protocol  # type: ignore[misc,assignment] # as a program without types may have it
 
     def assign(self, spec: GroupSpec) -> Assignment:
-        return self._result
+        return cast("Assignment", self._result)
+
+    def user_data(self, spec: GroupSpec, assignment: Assignment) -> Mapping[str, JsonValue]:
+        return cast("Mapping[str, JsonValue]", self._told)
+
+
+NOTHING: Assignment = {"a": (), "b": ()}
 
 
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        ({"a": ()}, "left out a member or named a stranger: 'b'"),
-        ({"a": (), "b": (), "z": ()}, "stranger: 'z'"),
-        ({"a": (("clicks", 0),), "b": (("clicks", 0),)}, "gave clicks-0 twice"),
+        (None, "it gives None, not a mapping"),
+        ([("a", ())], "not a mapping"),
+        ({"a": None, "b": ()}, "what a is given is None, not a tuple"),
+        ({"a": "clicks", "b": ()}, "what a is given is 'clicks', not a tuple"),
+        ({"a": {"clicks": [0]}, "b": ()}, "what a is given is {'clicks': .0.}, not a tuple"),
+        ({"a": ("clicks",), "b": ()}, "a is given 'clicks', not a pair"),
+        ({"a": (("clicks", "0"),), "b": ()}, "not a pair of a topic and a number"),
+        ({"a": (("clicks", True),), "b": ()}, "not a pair of a topic and a number"),
+        ({"a": (("clicks", 0, 1),), "b": ()}, "not a pair of a topic and a number"),
+        ({0: (), "a": (), "b": ()}, "it gives a share to 0, which is no member id"),
+        ({"a": ()}, "b is a member, but is left out"),
+        ({"a": (), "b": (), "z": ()}, "z is given a share, but is no member"),
+        ({"a": (("clicks", 0),), "b": (("clicks", 0),)}, "b is given clicks-0, which is given out already"),
+        ({"a": (("clicks", 0), ("clicks", 0)), "b": ()}, "a is given clicks-0, which is given out already"),
         ({"a": (("clicks", 2),), "b": ()}, "clicks-2, which does not exist"),
+        ({"a": (("clicks", -1),), "b": ()}, "clicks--1, which does not exist"),
         ({"a": (("ghosts", 0),), "b": ()}, "ghosts-0, which does not exist"),
+        ({"a": (("orders", 0),), "b": (("orders", 1),)}, "a is given orders-0 unasked; and 1 more such faults"),
     ],
 )
-def test_an_assignor_that_breaks_its_contract_is_found_out(result: Assignment, words: str) -> None:
+def test_an_assignor_that_breaks_its_contract_is_found_out(result: object, words: str) -> None:
     members = [member("a", plain("clicks")), member("b", plain("clicks"))]
-    with pytest.raises(ValueError, match=words):
-        share_out(Broken(result), members, {"clicks": 2})
+    with pytest.raises(InvalidAssignment, match=words):
+        share_out(Fixed(result), members, "a", {"clicks": 2, "orders": 2})
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (3, "its user_data is 3, not a mapping"),
+        ({"z": 1}, "its user_data is for 'z', which is no member"),
+        ({"a": {1, 2}}, "its user_data for a is no JSON value"),
+        ({"a": float("nan")}, "its user_data for a is no JSON value"),
+        ({"a": ["caf\udce9.csv"]}, "its user_data for a is no JSON value: .* has no form in UTF-8"),
+        ({"a": {"x": {1: 2}}}, "its user_data for a is no JSON value: the key 1 is no text$"),
+        ({"a": [(1, 2)]}, "its user_data for a is no JSON value: \\(1, 2\\) is a tuple$"),
+        ({"a": nested(900)}, "its user_data for a is no JSON value: it is nested too deep$"),
+        ({"a": nested(100_000)}, "its user_data for a is no JSON value: it is nested too deep$"),
+    ],
+)
+def test_so_is_what_it_tells_members_besides(told: object, words: str) -> None:
+    members = [member("a", plain("clicks")), member("b", plain("clicks"))]
+    with pytest.raises(InvalidAssignment, match=words):
+        share_out(Fixed(NOTHING, told), members, "a", {"clicks": 2})
+
+
+def test_what_it_tells_a_member_besides_reaches_that_member() -> None:
+    members = [member("a", plain("clicks")), member("b", plain("clicks"))]
+    shared = share_out(
+        Fixed({"a": [("clicks", 0)], "b": set()}, {"b": {"standby": ["clicks-0"]}}), members, "a", {"clicks": 1}
+    )
+    given = [read_assignment(entry.assignment) for entry in shared]
+    assert [one.partitions for one in given] == [{("clicks", 0)}, frozenset()], "lists and sets will do"
+    assert [one.user_data for one in given] == [None, {"standby": ["clicks-0"]}]
+
+
+class ForgetsWhatIsOwned(Assignor):
+    """Strikes out of its question what it has dealt with."""
+
+    name: ClassVar[str] = "forgets"
+    protocol: ClassVar[Literal["eager", "cooperative"]] = "cooperative"
+
+    def assign(self, spec: GroupSpec) -> Assignment:
+        assert isinstance(spec.subscriptions, dict)
+        for member_id, said in spec.subscriptions.items():
+            spec.subscriptions[member_id] = replace(said, owned=())
+        return {"a": (), "b": (("clicks", 0),)}
+
+
+class GivesMoreAsItTells(Assignor):
+    """Changes the result after the leader has looked at it."""
+
+    name: ClassVar[str] = "adds"
+
+    def assign(self, spec: GroupSpec) -> Assignment:
+        return {"a": (("clicks", 0),), "b": ()}
+
+    def user_data(self, spec: GroupSpec, assignment: Assignment) -> Mapping[str, JsonValue]:
+        assignment["b"] = (("clicks", 0),)
+        return {}
+
+
+def test_what_an_assignor_changes_in_its_question_is_not_what_it_is_checked_by() -> None:
+    owning = metadata_of(("clicks",), [("clicks", 0)], 3, None, None)
+    with pytest.raises(InvalidAssignment, match="b is given clicks-0, which a still owns"):
+        share_out(ForgetsWhatIsOwned(), [member("a", owning), member("b", plain("clicks"))], "a", {"clicks": 1})
+
+
+def test_what_is_handed_out_is_what_was_looked_at() -> None:
+    shared = share_out(
+        GivesMoreAsItTells(), [member("a", plain("clicks")), member("b", plain("clicks"))], "a", {"clicks": 1}
+    )
+    given = {entry.member_id: read_assignment(entry.assignment).partitions for entry in shared}
+    assert given == {"a": {("clicks", 0)}, "b": frozenset()}
+
+
+OWNING = [
+    # who says to own clicks-0, in which generation; who may be given it besides nobody
+    ({}, "ab"),
+    ({"a": 3}, "a"),
+    ({"b": 3}, "b"),
+    ({"a": 3, "b": 2}, "a"),
+    ({"a": -1, "b": 2}, "b"),
+    ({"a": 3, "b": 3}, "ab"),
+]
+
+
+@pytest.mark.parametrize(("owning", "may_have_it"), OWNING)
+@pytest.mark.parametrize("taker", "abc")
+def test_a_cooperative_assignor_gives_nobody_what_another_still_owns(
+    owning: dict[str, int], may_have_it: str, taker: str
+) -> None:
+    """Where two say so in the same generation, each has it already, and either may keep it."""
+    members = [
+        member(
+            name, metadata_of(("clicks",), [("clicks", 0)] if name in owning else (), owning.get(name, 4), None, None)
+        )
+        for name in "abc"
+    ]
+    result = {name: (("clicks", 0),) if name == taker else () for name in "abc"}
+    share_out(Fixed(result), members, "a", {"clicks": 1})
+    if not owning or taker in may_have_it:
+        share_out(Fixed(result, protocol="cooperative"), members, "a", {"clicks": 1})
+    else:
+        with pytest.raises(InvalidAssignment, match=f"{taker} is given clicks-0, which [ab] still owns"):
+            share_out(Fixed(result, protocol="cooperative"), members, "a", {"clicks": 1})
+    share_out(Fixed(dict.fromkeys("abc", ()), protocol="cooperative"), members, "a", {"clicks": 1})

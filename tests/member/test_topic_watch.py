@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from member import GroupMember, MemberClosed, MemberOptions, NotAuthenticated
-from member.errors import TopicsUnavailable
-from member.topic_watch import TopicWatch, matching
-from protocol.errors import ErrorCode
+from rallypoint import GroupMember, MemberClosed, MemberOptions, NotAuthenticated
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.errors import TopicsUnavailable
+from rallypoint.member.topic_watch import TopicWatch, matching
+from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.fake_coordinator import FakeCoordinator, problem
 
 
@@ -49,17 +50,19 @@ def test_the_whole_name_matches() -> None:
 class Ears:
     """What a watch told."""
 
-    def __init__(self, *, leads: bool = True) -> None:
+    def __init__(self, *, counts_change: bool = True, follows_registry: bool = False) -> None:
         self.counts: dict[str, int] = {"clicks": 2}
-        self.leads = leads
+        self.held: Assignment | None = None
+        self.is_away = False
         self.told: list[object] = []
         self.asked = 0
         self.watch = TopicWatch(
             options(topics_pattern=None, topics=("clicks",)),
             counts_of_all=self._all,
             counts_of_some=self._some,
-            follows_registry=True,
-            is_leader=lambda: self.leads,
+            counts_change=counts_change,
+            follows_registry=follows_registry,
+            held=lambda: self.held,
             change_topics=self.told.append,
             request_rejoin=self.told.append,
             warn=self.told.append,
@@ -70,30 +73,85 @@ class Ears:
 
     async def _some(self, topics: frozenset[str]) -> Mapping[str, int]:
         self.asked += 1
+        if self.is_away:
+            raise TopicsUnavailable("the broker is away")
         return {topic: self.counts[topic] for topic in topics & self.counts.keys()}
+
+
+def shared_out(counts: Mapping[str, int] | None, *, leader: bool = True, generation_id: int = 3) -> Assignment:
+    """What the member holds of a group whose topics had so many partitions."""
+    return Assignment(generation_id, "m", leader, "range", frozenset(), partition_counts=counts)
 
 
 async def test_a_leader_tells_growth_until_it_is_shared_out() -> None:
     ears = Ears()
     await ears.watch.look()
-    assert ears.told == [], "it has not shared out anything yet"
-    ears.watch.shared_out(frozenset({"clicks", "missing"}), {"clicks": 2})
+    assert ears.told == [], "it holds nothing yet"
+    ears.held = shared_out({"clicks": 2, "missing": 0})
     await ears.watch.look()
     assert ears.told == []
     ears.counts = {"clicks": 4, "missing": 1}
     await ears.watch.look()
     await ears.watch.look()
     assert ears.told == ["the number of partitions changed: clicks from 2 to 4, missing from 0 to 1"] * 2
-    ears.watch.shared_out(frozenset({"clicks", "missing"}), ears.counts)
+    ears.held = shared_out(ears.counts, generation_id=4)
     await ears.watch.look()
     assert len(ears.told) == 2
 
 
 async def test_who_does_not_lead_looks_for_nothing() -> None:
-    ears = Ears(leads=False)
-    ears.watch.shared_out(frozenset({"clicks"}), {"clicks": 1})
+    ears = Ears()
+    ears.held = shared_out(None, leader=False)
+    ears.watch.found_in_place()
     await ears.watch.look()
     assert (ears.told, ears.asked) == ([], 0)
+
+
+async def test_what_is_fixed_is_compared_once_with_an_assignment_found_in_place() -> None:
+    ears = Ears(counts_change=False)
+    ears.held = shared_out({"clicks": 1})
+    await ears.watch.look()
+    assert (ears.told, ears.asked) == ([], 0), "this life made the assignment, with the same counts"
+    ears.watch.found_in_place()
+    await ears.watch.look()
+    await ears.watch.look()
+    assert ears.told == ["the number of partitions changed: clicks from 1 to 2"]
+    assert ears.asked == 1
+
+
+async def test_counts_that_cannot_be_had_are_compared_later() -> None:
+    ears = Ears(counts_change=False)
+    ears.held = shared_out({"clicks": 1})
+    ears.watch.found_in_place()
+    ears.is_away = True
+    for _ in range(2):
+        with pytest.raises(TopicsUnavailable):
+            await ears.watch.look()
+    ears.is_away = False
+    await ears.watch.look()
+    assert ears.told == ["the number of partitions changed: clicks from 1 to 2"]
+
+
+@pytest.mark.parametrize(("follows_registry", "told"), [(True, 0), (False, 1)])
+async def test_an_assignment_that_says_no_counts_is_made_again_unless_the_service_counts(
+    follows_registry: bool, told: int
+) -> None:
+    ears = Ears(counts_change=False, follows_registry=follows_registry)
+    ears.held = shared_out(None)
+    ears.watch.found_in_place()
+    await ears.watch.look()
+    assert len(ears.told) == told
+
+
+async def test_an_answer_that_comes_when_another_assignment_is_held_says_nothing() -> None:
+    ears = Ears()
+    ears.held = shared_out({"clicks": 1})
+    looking = asyncio.create_task(ears.watch.look())
+    ears.held = shared_out({"clicks": 2}, generation_id=4)
+    await looking
+    ears.held = None
+    await ears.watch.look()
+    assert ears.told == []
 
 
 async def test_a_member_joins_with_what_its_pattern_means_and_follows_it(fake: FakeCoordinator) -> None:
@@ -196,21 +254,21 @@ async def test_a_failing_look_is_told_and_repeated(fake: FakeCoordinator, caplog
     assert "the topics could not be looked at: NotAuthorized" in caplog.text
 
 
-async def test_a_topic_that_a_session_tells_of_is_followed_at_once(fake: FakeCoordinator) -> None:
+async def test_a_topic_that_a_channel_tells_of_is_followed_at_once(fake: FakeCoordinator) -> None:
     """Told of a topic that the pattern does not mean, nobody looks."""
     async with GroupMember(options(fake.url, metadata_max_age_ms=3_600_000)) as member:
         held = await member.wait_assigned(5000)
         asked = len(fake.bodies("list_topics"))
         fake.topics["orders-2"] = 1
-        await fake.sessions.push({"event": "topics", "topics": ["orders-2", "old-clicks"]})
+        await fake.channels.push({"event": "topics", "topics": ["orders-2", "old-clicks"]})
         await asyncio.sleep(0.05)
         assert len(fake.bodies("list_topics")) == asked
         fake.topics["clicks-2"] = 1
-        await fake.sessions.push({"event": "topics", "topics": ["clicks-2"]})
+        await fake.channels.push({"event": "topics", "topics": ["clicks-2"]})
         held = await member.wait_assigned(5000, newer_than=held.generation_id)
         assert held.partitions == {("clicks", 0), ("clicks", 1), ("clicks-2", 0)}
         del fake.topics["clicks-2"]
-        await fake.sessions.push({"event": "topics", "topics": ["clicks-2"]})
+        await fake.channels.push({"event": "topics", "topics": ["clicks-2"]})
         held = await member.wait_assigned(5000, newer_than=held.generation_id)
         assert held.partitions == {("clicks", 0), ("clicks", 1)}
         asked = len(fake.bodies("list_topics"))
@@ -228,7 +286,7 @@ async def test_who_counts_topics_elsewhere_does_not_mind_the_registry(fake: Fake
     async with GroupMember(options(fake.url, metadata_max_age_ms=3_600_000), partition_counts=counts) as member:
         await member.wait_assigned(5000)
         before = len(asked)
-        await fake.sessions.push({"event": "topics", "topics": ["clicks-2"]})
+        await fake.channels.push({"event": "topics", "topics": ["clicks-2"]})
         await member.commit({("clicks", 0): 1})
         await asyncio.sleep(0)
         assert len(asked) == before

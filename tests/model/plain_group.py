@@ -3,7 +3,7 @@
 from copy import deepcopy
 from typing import Any
 
-from protocol.group_hash import java_string_hash
+from rallypoint.protocol.group_hash import java_string_hash
 from tests.model.plain_offsets import PlainOffsets
 from tests.model.plain_state import EMPTY, PREPARING, STABLE
 
@@ -22,6 +22,7 @@ class PlainGroup(PlainOffsets):
         self.waiting.clear()
         self.handed_out.clear()
         self.in_initial_delay = False
+        self.last_came = 0
         if self.stored is None:
             return
         kept = deepcopy(self.stored)
@@ -46,6 +47,8 @@ class PlainGroup(PlainOffsets):
             found.append((self.look_at, "look", None))
         if self.state == PREPARING:
             found.append((self.phase_until, "join phase", None))
+        if self.everyone_is_here():
+            found.append((self.lingers_until(), "linger", None))
         if self.active and not all(x.asked for x in self.members):
             found.append((self.phase_until, "sync phase", None))
         for member in self.members:
@@ -80,6 +83,8 @@ class PlainGroup(PlainOffsets):
             case "unused id":
                 del self.handed_out[whom]
                 self.settle()
+            case "linger":
+                self.settle()
             case "join phase":
                 self.join_time_is_over()
             case "sync phase":
@@ -100,4 +105,4 @@ class PlainGroup(PlainOffsets):
                 member = self.find(waiting.member_id)
                 assert member is not None
                 self.hear(member)
-                self.answer(whom, "NONE" if waiting.box == "heartbeat" else "202")
+                self.answer(whom, "NONE" if waiting.kind == "heartbeat" else "202")

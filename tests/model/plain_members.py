@@ -28,7 +28,11 @@ class PlainMembers(PlainRounds):
         if self.state == DEAD:
             self.appear()
         if not wish.member_id and wish.instance is None:
-            self.handed_out[wish.new_id] = HandedOut(self.now + wish.session_ms, wish.request)
+            if not self.makes_place(wish.network):
+                return self.answer(call, "THROTTLING_QUOTA_EXCEEDED")
+            self.last_came = self.now
+            until = self.now + min(wish.session_ms, self.limits.unused_ms)
+            self.handed_out[wish.new_id] = HandedOut(until, wish.request, wish.network)
             return self.answer(call, "MEMBER_ID_REQUIRED", wish.new_id)
         if not wish.member_id and seat is not None:
             return self.take_over(call, seat, wish)
@@ -39,6 +43,17 @@ class PlainMembers(PlainRounds):
             return self.answer(call, *refusal)
         assert member is not None
         return self.join_again(call, member, wish)
+
+    def makes_place(self, network: str) -> bool:
+        """For one more unused id: whoever has most has one less, unless that would be too much like taking turns."""
+        if len(self.handed_out) < self.limits.unused_max:
+            return True
+        networks = [of.network for of in self.handed_out.values()]
+        greediest = max(networks, key=networks.count)
+        if networks.count(greediest) < networks.count(network) + 2:
+            return False
+        del self.handed_out[next(x for x, of in self.handed_out.items() if of.network == greediest)]
+        return True
 
     def repeats(self, call: int, wish: Join) -> bool:
         """A join that was heard before is answered as before, and moves nothing."""
@@ -96,6 +111,8 @@ class PlainMembers(PlainRounds):
         self.members.append(added)
         self.leader = self.leader or added.member_id
         self.someone_new_came = True
+        if unused is None or self.state != PREPARING:
+            self.last_came = self.now
         self.pass_seat_on(wish.instance, added)
         self.let_wait(call, added, "join", wish.wait_ms)
         self.begin()
@@ -124,8 +141,8 @@ class PlainMembers(PlainRounds):
 
     def take_over(self, call: int, seat: Member, wish: Join) -> None:
         """A static member comes back without its id. In Stable, who says the same goes on where the old one was."""
-        for box in ("join", "sync", "heartbeat"):
-            self.answer(self.box_of(seat.member_id, box), "FENCED_INSTANCE_ID")
+        for kind in ("join", "sync", "heartbeat"):
+            self.answer(self.waiting_call(seat.member_id, kind), "FENCED_INSTANCE_ID")
         old_topic, led = seat.topic_under(self.protocol), self.leader == seat.member_id
         seat.member_id, seat.offers, seat.requests = wish.new_id, wish.offers, (None, wish.request)
         seat.session_ms, seat.rebalance_ms, seat.grace_ms = wish.session_ms, wish.rebalance_ms, wish.grace_ms

@@ -33,7 +33,7 @@ class PlainRounds(PlainState):
             self.window, self.left = self.limits.delay_ms, max(self.longest() - self.limits.delay_ms, 0)
             self.someone_new_came = False
             for call, waiting in list(self.waiting.items()):
-                if waiting.box != "join":
+                if waiting.kind != "join":
                     self.answer(call, "REBALANCE_IN_PROGRESS")
                     member = self.find(waiting.member_id)
                     assert member is not None
@@ -42,9 +42,24 @@ class PlainRounds(PlainState):
         self.settle()
 
     def settle(self) -> None:
-        everyone_is_here = all(x.joined for x in self.members) and not self.handed_out
-        if self.state == PREPARING and not self.in_initial_delay and everyone_is_here:
+        if self.everyone_is_here() and self.now >= self.lingers_until():
             self.complete()
+
+    def everyone_is_here(self) -> bool:
+        """In a join phase that the initial delay does not hold open."""
+        is_open = self.state == PREPARING and not self.in_initial_delay
+        return is_open and all(x.joined for x in self.members)
+
+    def lingers_until(self) -> int:
+        """Perhaps more are on their way: those who were given ids, so long as these are good for; and others, until it
+        was quiet for a while, or half as long as they have been coming.
+        """
+        if self.handed_out:
+            return self.since + self.limits.unused_ms
+        if not self.members:
+            return self.now
+        quiet = max(self.limits.quiet_ms, (self.last_came - self.since) // 2)
+        return min(self.last_came + quiet, self.since + self.limits.linger_ms)
 
     def join_time_is_over(self) -> None:
         if self.in_initial_delay and self.someone_new_came and self.left:
@@ -77,7 +92,7 @@ class PlainRounds(PlainState):
         for member in self.members:
             member.joined, member.is_new, member.asked, member.skip = False, False, False, False
             self.hear(member)
-            self.answer(self.box_of(member.member_id, "join"), *self.joined(member))
+            self.answer(self.waiting_call(member.member_id, "join"), *self.joined(member))
 
     def topics(self, registry: dict[str, int]) -> None:
         self.registry = registry
@@ -109,9 +124,9 @@ class PlainRounds(PlainState):
             self.store()
         if self.state == STABLE:
             for each in self.members:
-                if self.box_of(each.member_id, "sync") is not None:
+                if self.waiting_call(each.member_id, "sync") is not None:
                     self.hear(each)
-                    self.answer(self.box_of(each.member_id, "sync"), "part", self.protocol, each.part)
+                    self.answer(self.waiting_call(each.member_id, "sync"), "part", self.protocol, each.part)
         return None
 
     def sync_time_is_over(self) -> None:

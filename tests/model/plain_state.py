@@ -1,6 +1,7 @@
 """One group, as plainly as can be: lists, and everything worked out anew each time. Slow, and meant to be obvious.
 
-Here is what it holds, what can be asked of it, and its letter-boxes; beside it are rounds, members, offsets and time.
+Here is what it holds, what can be asked of it, and its pending responses; beside it are rounds, members, offsets and
+time.
 
 Written from the protocol's rules and not from the core's code, which it exists to be compared with: no facts, no
 records, no timers that are set or cancelled. A deadline is a field, and time passes by looking for the earliest one.
@@ -28,6 +29,10 @@ class Limits:
 
     max_size: int = 100
     delay_ms: int = 0
+    linger_ms: int = 0
+    quiet_ms: int = 20
+    unused_ms: int = 4_507
+    unused_max: int = 100
     wait_ms: int = 9_011
     new_member_ms: int = 20_021
     heartbeat_interval_ms: int = 3_000
@@ -49,6 +54,7 @@ class Join:
     rebalance_ms: int
     wait_ms: int | None
     request: str | None
+    network: str
     grace_ms: int | None
     """How long it asks to be waited for when its connection is lost; None for what the settings say."""
     new_id: str
@@ -90,16 +96,17 @@ class Waiting:
     """A call that waits: whose, for what, and how long."""
 
     member_id: str
-    box: str
+    kind: str
     until: int
 
 
 @dataclass
 class HandedOut:
-    """An id that nobody has joined with yet: how long it is good, and by which request it was asked for."""
+    """An id that nobody has joined with yet: how long it is good, by which request it was asked for, and from where."""
 
     until: int
     request: str | None
+    network: str
 
 
 @dataclass
@@ -149,6 +156,8 @@ class PlainState:
         self.window = 0
         self.left = 0
         self.someone_new_came = False
+        self.last_came = 0
+        """When somebody who was not known yet last came to the group."""
         self.counts: dict[str, int] = {}
         self.stored: Stored | None = None
         self.look_at: int | None = None
@@ -177,12 +186,12 @@ class PlainState:
     def longest(self) -> int:
         return max((x.rebalance_ms for x in self.members), default=0)
 
-    def box_of(self, member_id: str, box: str) -> int | None:
-        return next((c for c, w in self.waiting.items() if (w.member_id, w.box) == (member_id, box)), None)
+    def waiting_call(self, member_id: str, kind: str) -> int | None:
+        return next((c for c, w in self.waiting.items() if (w.member_id, w.kind) == (member_id, kind)), None)
 
     def waits(self, member: Member) -> bool:
         """For others: its session does not run meanwhile. A heartbeat that waits is something else."""
-        return any(self.box_of(member.member_id, box) is not None for box in ("join", "sync"))
+        return any(self.waiting_call(member.member_id, kind) is not None for kind in ("join", "sync"))
 
     def validate(self, member_id: str, instance: str | None) -> Answer | None:
         if instance is not None:
@@ -202,7 +211,7 @@ class PlainState:
         topics = set().union(*(self.reads(x) or set() for x in self.members))
         return {topic: count for topic, count in self.registry.items() if topic in topics}
 
-    # --- letter-boxes ------------------------------------------------------------------------------------------------
+    # --- pending responses --------------------------------------------------------------------------------------------
 
     def answer(self, call: int | None, *what: Any) -> None:
         if call is not None:
@@ -210,15 +219,15 @@ class PlainState:
             self.answers[call] = what
             self.waiting.pop(call, None)
 
-    def let_wait(self, call: int, member: Member, box: str, wait_ms: int | None) -> None:
+    def let_wait(self, call: int, member: Member, kind: str, wait_ms: int | None) -> None:
         """A newer call of the same member takes the place of the one that waits, which is told so."""
-        self.answer(self.box_of(member.member_id, box), "superseded")
+        self.answer(self.waiting_call(member.member_id, kind), "superseded")
         limit = self.limits.wait_ms if wait_ms is None else min(wait_ms, self.limits.wait_ms)
-        self.waiting[call] = Waiting(member.member_id, box, self.now + limit)
+        self.waiting[call] = Waiting(member.member_id, kind, self.now + limit)
 
     def remove(self, member: Member, *why: Any) -> None:
-        for box in ("join", "sync", "heartbeat"):
-            self.answer(self.box_of(member.member_id, box), *why)
+        for kind in ("join", "sync", "heartbeat"):
+            self.answer(self.waiting_call(member.member_id, kind), *why)
         self.members.remove(member)
         if self.leader == member.member_id:
             self.leader = self.members[0].member_id if self.members else None
@@ -234,7 +243,7 @@ class PlainState:
         assert member is not None
         if with_its_connection:
             self.lose_connection(member.member_id)
-        if waiting.box != "heartbeat":
+        if waiting.kind != "heartbeat":
             self.hear(member)
 
     # --- connections -------------------------------------------------------------------------------------------------

@@ -8,15 +8,16 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from coordinator.core import invariants
-from coordinator.core.commands import Rules, TimerKind
-from coordinator.core.effects import Failure
-from protocol import messages as m
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core import invariants
+from rallypoint.coordinator.core.commands import Rules, TimerKind
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk, consumer
 from tests.model.plain_group import PlainGroup, Tie
 from tests.model.plain_state import CONSUMER, UNREADABLE, Join, Limits
 from tests.model.words import describe, described, look, told
+from tests.sizes import by_size
 
 CLIENTS = 5
 OFFERS = (("range",), ("range", "roundrobin"), ("roundrobin", "range"), ("roundrobin",))
@@ -25,7 +26,7 @@ WHO = st.integers(0, CLIENTS - 1)
 WAITS = st.sampled_from([None, None, None, 0, 701])
 GENERATIONS = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1])
 """Added to the group's own: who is late, and who speaks of a generation that a crash has lost."""
-PASSING = st.sampled_from([1, 97, 613, 1_499, 2_011, 3_023, 5_039, 9_043, 24_001])
+PASSING = st.sampled_from([1, 7, 19, 97, 613, 1_499, 2_011, 3_023, 5_039, 9_043, 24_001])
 TOPICS = st.sampled_from("ttuv")
 GRACES = st.sampled_from([None, None, 0, 503, 6_007])
 RARELY = st.sampled_from([False, False, False, False, False, True])
@@ -36,7 +37,9 @@ class Both(RuleBasedStateMachine):
 
     @initialize(
         delay_ms=st.sampled_from([0, 0, 0, 2_003]),
+        linger_ms=st.sampled_from([0, 0, 251]),
         max_size=st.sampled_from([100, 100, 3]),
+        unused_max=st.sampled_from([100, 100, 3]),
         short_retention=st.booleans(),
         new_member_ms=st.sampled_from([20_021, 4_021]),
         there=st.sampled_from([5, 4, 3, 2, 1, 0]),
@@ -47,7 +50,9 @@ class Both(RuleBasedStateMachine):
     def begin(
         self,
         delay_ms: int,
+        linger_ms: int,
         max_size: int,
+        unused_max: int,
         short_retention: bool,
         new_member_ms: int,
         there: int,
@@ -55,7 +60,13 @@ class Both(RuleBasedStateMachine):
         waits_elsewhere: bool,
         crash: bool,
     ) -> None:
-        limits = Limits(max_size=max_size, delay_ms=delay_ms, new_member_ms=new_member_ms)
+        limits = Limits(
+            max_size=max_size,
+            delay_ms=delay_ms,
+            linger_ms=linger_ms,
+            new_member_ms=new_member_ms,
+            unused_max=unused_max,
+        )
         if short_retention:
             # So that there is something to take away in the midst of a round too.
             limits = replace(limits, retention_ms=2_999, look_every_ms=1_201)
@@ -64,6 +75,9 @@ class Both(RuleBasedStateMachine):
                 group_min_session_timeout_ms=1,
                 group_max_size=limits.max_size,
                 group_initial_rebalance_delay_ms=limits.delay_ms,
+                group_join_linger_ms=limits.linger_ms,
+                group_pending_timeout_ms=limits.unused_ms,
+                group_pending_max=limits.unused_max,
                 parked_call_max_wait_ms=limits.wait_ms,
                 new_member_join_timeout_ms=limits.new_member_ms,
                 heartbeat_interval_ms=limits.heartbeat_interval_ms,
@@ -79,7 +93,7 @@ class Both(RuleBasedStateMachine):
         self.last_joins: dict[int, Join] = {}
         self.connection = dict.fromkeys(range(CLIENTS), 0)
         self.called: dict[int, tuple[int, int, bool]] = {}
-        self.carriers: dict[str, int] = {}
+        self.carried_by: dict[str, int] = {}
         self.compared: set[int] = set()
         for who in (0, 3, 1, 4, 2)[: max(there, 3) if waits_elsewhere else there]:
             self.join(who, 0, offers, "t", None, knows_itself=True)
@@ -89,6 +103,9 @@ class Both(RuleBasedStateMachine):
             for _ in range(3):
                 self.advance(2_003)
                 self.same()
+        if linger_ms:
+            self.advance(23)
+            self.same()
         self.everyone_syncs()
         if waits_elsewhere:
             # The one whose heartbeats may wait for longer than its grace.
@@ -142,6 +159,7 @@ class Both(RuleBasedStateMachine):
                 request=f"q{self.desk.calls}" if knows_itself else None,
                 # With times of its own here too, but for the one who is not waited for at all.
                 grace_ms=grace_ms + 19 * who if grace_ms else grace_ms,
+                network=f"2001:db8:0:{who // 2}",
                 new_id="",
             ),
         )
@@ -151,6 +169,7 @@ class Both(RuleBasedStateMachine):
         wish = replace(wish, new_id=f"{wish.instance or f'c{who}'}-r{call}")
         self.last_joins[who] = wish
         self.plain.join(call, wish)
+        self.desk.host = f"{wish.network}::{who}"
         self.desk.join(
             wish.member_id,
             instance=wish.instance,
@@ -247,7 +266,7 @@ class Both(RuleBasedStateMachine):
         """Where it was made, and whether with a name: that is where its member is carried from now on."""
         self.called[call] = who, self.connection[who], not member_id
         if member_id:
-            self.carriers[member_id] = self.connection[who]
+            self.carried_by[member_id] = self.connection[who]
 
     @rule(who=WHO)
     def use_the_other_connection(self, who: int) -> None:
@@ -255,7 +274,7 @@ class Both(RuleBasedStateMachine):
 
     @rule(who=WHO, which=st.integers(0, 1), comes_back=st.booleans(), rest_ms=st.sampled_from([1, 401, 1_601, 5_903]))
     def lose_a_connection(self, who: int, which: int, comes_back: bool, rest_ms: int) -> None:
-        """Its calls that wait lose their letter-boxes; the members that it carries are told of. Some time passes, and
+        """Its pending responses are dropped; the members that it carries are told of. Some time passes, and
         perhaps the client says then that it lives.
         """
         for call in sorted(self.plain.waiting):
@@ -265,8 +284,8 @@ class Both(RuleBasedStateMachine):
                 self.desk.hang_up(call, connection_lost=is_nameless)
                 self.same()
         for member_id in self.ids[who]:
-            if self.carriers.get(member_id) == which:
-                del self.carriers[member_id]
+            if self.carried_by.get(member_id) == which:
+                del self.carried_by[member_id]
                 self.plain.lose_connection(member_id)
                 self.desk.lose_connection(member_id)
                 self.same()
@@ -389,8 +408,8 @@ class Both(RuleBasedStateMachine):
         assert group.highest_generation_id == plain.highest
         assert group.protocol_name == plain.protocol
         assert [x.joined for x in group.by_seniority()] == [x.joined for x in plain.members]
-        assert {c: (p.member_id, p.box.value) for c, p in group.parked.items()} == {
-            c: (w.member_id, w.box) for c, w in plain.waiting.items()
+        assert {c: (p.member_id, p.kind.value) for c, p in group.parked.items()} == {
+            c: (w.member_id, w.kind) for c, w in plain.waiting.items()
         }
         self.same_times()
 
@@ -403,7 +422,7 @@ class Both(RuleBasedStateMachine):
             ({TimerKind.PENDING}, {"unused id"}),
             ({TimerKind.CALL}, {"wait"}),
             ({TimerKind.JOIN, TimerKind.SYNC}, {"join phase", "sync phase"}),
-            ({TimerKind.EXPIRY}, {"look"}),
+            ({TimerKind.RETENTION}, {"look"}),
             ({TimerKind.GRACE}, {"grace"}),
         ):
             timers = sorted((at, key.subject) for key, at in self.desk.timers.items() if key.kind in kinds)
@@ -426,13 +445,37 @@ def subscription(topic: str) -> OpaqueJson:
     return OpaqueJson.of({"says": "nothing"}) if topic == UNREADABLE else consumer(topic)
 
 
+def test_who_came_before_a_crash_makes_no_phase_linger_after_it() -> None:
+    """Seldom met by chance: a topic has grown when the group is loaded, in the instant in which somebody new came."""
+    both = Both()
+    both.begin(
+        delay_ms=0,
+        linger_ms=251,
+        max_size=100,
+        unused_max=100,
+        short_retention=False,
+        new_member_ms=20_021,
+        there=2,
+        offers=0,
+        waits_elsewhere=False,
+        crash=False,
+    )
+    both.topics(count=1, goes=False, topic="t")
+    both.join(who=1, back=0, offers=0, topic="t", wait_ms=None, grace_ms=None, knows_itself=False, stranger=False)
+    both.same()
+    both.crash(often=True)
+    both.same()
+    both.everyone_joins()
+    both.teardown()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_real_group_and_the_plain_one_say_and_hold_the_same() -> None:
     run_state_machine_as_test(
         Both,
         settings=settings(
-            max_examples=600,
+            max_examples=by_size(0, 200, 600),
             stateful_step_count=40,
             suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
         ),

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from coordinator.core.commands import Call, DescribeRequest, GroupRequest, Moment
-from coordinator.core.decide import decide
-from coordinator.core.effects import Failure, Reply
-from protocol import messages as m
+from rallypoint.coordinator.core.commands import Call, DecisionContext, DescribeRequest, GroupRequest
+from rallypoint.coordinator.core.decide import decide
+from rallypoint.coordinator.core.effects import Failure, Reply
+from rallypoint.protocol import messages as m
 from tests.conformance.desk import Desk
 from tests.model.plain_group import PlainGroup
 from tests.model.plain_state import STABLE, UNREADABLE, Answer
@@ -62,7 +62,7 @@ def topic_of(metadata: Any) -> str | None:
 
 def look(desk: Desk, request: GroupRequest) -> Any:
     """The answer to a question, of which neither the group nor the desk learns."""
-    draft = decide(desk.group, Call(0, request), Moment(desk.now_ms, desk.rules, desk.partition_counts))
+    draft = decide(desk.group, Call(0, request), DecisionContext(desk.now_ms, desk.rules, desk.partition_counts))
     (reply,) = draft.effects
     assert isinstance(reply, Reply)
     assert not draft.facts

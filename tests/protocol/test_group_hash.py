@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.group_hash import abs32, java_string_hash, shard_of_group
+from rallypoint.protocol.group_hash import abs32, java_string_hash, shard_of_group
 
 COORDINATOR_CASES = Path(__file__).parents[1] / "oracles" / "coordinator-partition.jsonl.gz"
 

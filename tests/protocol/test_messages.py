@@ -3,10 +3,10 @@
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from protocol import messages as m
-from protocol.errors import ERRORS, ErrorCode
-from protocol.opaque import EMPTY, OpaqueJson
-from protocol.operations import JOIN, OPERATIONS, path_of
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ERRORS, ErrorCode
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.protocol.operations import JOIN, OPERATIONS, path_of
 
 JOIN_BODY = {
     "member_id": "",

@@ -12,15 +12,25 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.real.maven import FetchError, fetch_dependencies
-from tests.real.parts import CACHE, find_java_home, free_port, last_lines, require, require_program, stop_process
+from tests.real.parts import (
+    CACHE,
+    alone_in,
+    find_java_home,
+    free_port,
+    last_lines,
+    require,
+    require_program,
+    stop_process,
+)
 
 KAFKA_VERSION = "4.1.1"
 START_SECONDS = 90.0
@@ -62,8 +72,26 @@ def fetch_jars(java_home: Path, maven: Path) -> Path:
     """The directory that holds the broker's jars, beside how it logs. Errors: FetchError."""
     home = CACHE / "kafka" / KAFKA_VERSION
     jars = fetch_dependencies(home, POM, java_home, maven)
-    (home / "log4j2.xml").write_text(LOGGING)
+    with alone_in(home):
+        logging = home / "log4j2.xml"
+        # A broker of another process may be reading it.
+        if not logging.is_file() or logging.read_text() != LOGGING:
+            logging.write_text(LOGGING)
     return jars
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a broker listens: an address, the command that runs another where that address is (none, here), and how a
+    call is made from there.
+    """
+
+    host: str = "127.0.0.1"
+    prefix: Sequence[str] = ()
+    call: Callable[[Callable[[], None]], None] = lambda call: call()
+
+
+HERE = Place()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +119,24 @@ class Secured:
 
 
 def server_properties(
-    data: Path, port: int, controller_port: int, changed: Mapping[str, str], secured: Secured | None = None
+    data: Path,
+    port: int,
+    controller_port: int,
+    changed: Mapping[str, str],
+    secured: Secured | None = None,
+    host: str = "127.0.0.1",
 ) -> str:
-    """The broker's settings: loopback only, one replica of everything, no topic made by a mere look at it.
+    """The broker's settings: one address only, one replica of everything, no topic made by a mere look at it.
 
     What is `changed` goes before.
     """
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.quorum.voters": f"1@{host}:{controller_port}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
         "log.dirs": str(data),
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
@@ -120,18 +153,19 @@ def server_properties(
     if secured is not None:
         settings |= secured.settings()
         for name in ("listeners", "advertised.listeners"):
-            settings[name] += f",SECURED://127.0.0.1:{secured.port}"
+            settings[name] += f",SECURED://{host}:{secured.port}"
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 class Broker:
     """A broker that runs, unless it was stopped; its port and its data stay the same over restarts."""
 
-    def __init__(self, command: Sequence[str | Path], port: int, log: Path) -> None:
-        self._command = command
+    def __init__(self, command: Sequence[str | Path], port: int, log: Path, place: Place) -> None:
+        self._command = [*place.prefix, *command]
         self._log = log
+        self._place = place
         self._process: subprocess.Popen[bytes] | None = None
-        self.bootstrap_servers = f"127.0.0.1:{port}"
+        self.bootstrap_servers = f"{place.host}:{port}"
 
     @property
     def pid(self) -> int:
@@ -142,10 +176,9 @@ class Broker:
     def start(self) -> None:
         """Return once it answers. RuntimeError with the end of its log if it does not within 90 s."""
         with self._log.open("ab") as out:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
-            )
-        wait_until_answering(self._process, self.bootstrap_servers, self._log)
+            process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        self._process = process
+        self._place.call(lambda: wait_until_answering(process, self.bootstrap_servers, self._log))
 
     def stop(self) -> None:
         """In good order; it may have been stopped before. Returns when it is gone."""
@@ -163,16 +196,20 @@ def running_broker(
     java_options: Sequence[str] = JAVA_OPTIONS,
     settings: Mapping[str, str] | None = None,
     secured: Secured | None = None,
+    place: Place = HERE,
+    port: int | None = None,
 ) -> Iterator[Broker]:
     """Run a broker whose data and log (`broker.log`) lie in `directory`, with these settings changed.
 
-    Its bootstrap servers are those without TLS.
+    Its bootstrap servers are those without TLS. `port`: for them; a free one otherwise.
 
     Errors: RuntimeError with the end of its log if it does not answer within 90 s.
     """
-    port, controller_port = free_port(), free_port()
+    port, controller_port = port or free_port(), free_port()
     properties = directory / "server.properties"
-    properties.write_text(server_properties(directory / "data", port, controller_port, settings or {}, secured))
+    properties.write_text(
+        server_properties(directory / "data", port, controller_port, settings or {}, secured, place.host)
+    )
     java = java_home / "bin" / "java"
     classpath = f"{jars}/*"
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -184,7 +221,7 @@ def running_broker(
     )
     logging = f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.xml'}"
     command: list[str | Path] = [java, *java_options, logging, "-cp", classpath, "kafka.Kafka", properties]
-    broker = Broker(command, port, directory / "broker.log")
+    broker = Broker(command, port, directory / "broker.log", place)
     try:
         broker.start()
         yield broker
@@ -253,6 +290,38 @@ def kafka_bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     changed = {"log.cleaner.backoff.ms": "200"}
     with running_broker(tmp_path_factory.mktemp("kafka"), jars, home, settings=changed) as broker:
         yield broker.bootstrap_servers
+
+
+class SecuredBroker(NamedTuple):
+    """How to reach it with TLS, as `user` with `secret`, and with the certificate to trust; and how without any."""
+
+    servers: str
+    certificate: Path
+    user: str
+    secret: str
+    open_servers: str
+
+
+def make_keys(java_home: Path, keystore: Path, certificate: Path, password: str) -> None:
+    """A key that signs itself, and the certificate of who trusts it."""
+    keytool = [str(java_home / "bin" / "keytool"), "-alias", "broker", "-keystore", str(keystore)]
+    keytool += ["-storepass", password]
+    name = ["-validity", "2", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12"]
+    subprocess.run([*keytool, "-genkeypair", "-keyalg", "EC", *name], check=True, capture_output=True)
+    subprocess.run([*keytool, "-exportcert", "-rfc", "-file", str(certificate)], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """A broker that asks for TLS and a password, shared by the session's tests."""
+    home, jars = require_jars()
+    folder = tmp_path_factory.mktemp("secured")
+    keystore, certificate = folder / "broker.p12", folder / "broker.pem"
+    make_keys(home, keystore, certificate, "of-the-keystore")
+    user, secret = "reader", "marked-sasl-password"
+    secured = Secured(free_port(), keystore, "of-the-keystore", {user: secret})
+    with running_broker(folder, jars, home, secured=secured) as plain:
+        yield SecuredBroker(f"127.0.0.1:{secured.port}", certificate, user, secret, plain.bootstrap_servers)
 
 
 def main() -> None:

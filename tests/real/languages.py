@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.parts import CACHE, ROOT, require, require_program
+from tests.real.parts import CACHE, ROOT, alone_in, require, require_program
 
 JAVASCRIPT = ROOT / "examples" / "javascript"
 GO = ROOT / "examples" / "go"
@@ -51,6 +51,11 @@ def install_javascript(npm: Path) -> Path:
     Errors: MakeError.
     """
     manifest = (JAVASCRIPT / "package.json").read_bytes()
+    with alone_in(CACHE / "javascript"):
+        return _install_javascript(npm, manifest)
+
+
+def _install_javascript(npm: Path, manifest: bytes) -> Path:
     home = CACHE / "javascript" / hashlib.sha256(manifest).hexdigest()[:12]
     if not (home / "node_modules").is_dir():
         partial = home.with_name(f"{home.name}-{os.getpid()}")
@@ -81,7 +86,8 @@ def run_go(go: Path, *arguments: str | Path) -> str:
 def build_go(go: Path) -> Path:
     """The program, built of the example as it stands now. Errors: MakeError."""
     program = CACHE / "go" / "member"
-    run_go(go, "build", "-o", program, ".")
+    with alone_in(CACHE / "go"):
+        run_go(go, "build", "-o", program, ".")
     return program
 
 

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.real.parts import alone_in
+
 FETCH_SECONDS = 280.0
 
 
@@ -17,11 +19,15 @@ def fetch_dependencies(home: Path, pom: str, java_home: Path, maven: Path) -> Pa
 
     A fetch that is interrupted leaves no directory of that name, so the next one starts again. Errors: FetchError.
     """
+    with alone_in(home):
+        return _fetch(home, pom, java_home, maven)
+
+
+def _fetch(home: Path, pom: str, java_home: Path, maven: Path) -> Path:
     jars = home / "jars"
     if jars.is_dir():
         return jars
     partial = home / f"jars-{os.getpid()}"
-    home.mkdir(parents=True, exist_ok=True)
     (home / "pom.xml").write_text(pom)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
     try:
@@ -35,8 +41,7 @@ def fetch_dependencies(home: Path, pom: str, java_home: Path, maven: Path) -> Pa
         )
         if answer.returncode != 0 or not partial.is_dir():
             raise FetchError(answer.stdout + answer.stderr)
-        if not jars.is_dir():
-            partial.rename(jars)
+        partial.rename(jars)
     except subprocess.TimeoutExpired as slow:
         raise FetchError(str(slow)) from slow
     finally:

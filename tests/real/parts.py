@@ -5,16 +5,24 @@ that is the end of it; where the environment says `CI`, tests/conftest.py turns 
 machine that lost a part cannot turn green.
 """
 
+import fcntl
+import os
 import random
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
+PYTHON_PATH = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+"""Of a process that imports this checkout's `rallypoint`, whatever is installed, and its `tests`."""
+
+PORT_SHARES = 16
 
 
 def require(present: object, part: str, remedy: str) -> None:
@@ -40,13 +48,30 @@ def find_java_home() -> Path | None:
     return Path(answer.stdout.strip()) if answer.returncode == 0 else None
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Make the folder, and have it alone: of several processes of tests one fetches what belongs there, and the others
+    wait, and find it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def own_ports() -> range:
+    """Those from 20000 to 32000; of several processes of tests that run side by side, each has others."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    return range(20_000 + int(worker) % PORT_SHARES, 32_000, PORT_SHARES) if worker else range(20_000, 32_000)
+
+
 def free_port() -> int:
     """A loopback TCP port that is free now, from 20000 to 32000.
 
     Below 32768 the kernel hands out no ports to outgoing connections, so nobody takes it by chance before the program
     that is told to listen there. For programs that cannot be asked to listen on port 0 and say what they got.
     """
-    for port in random.SystemRandom().sample(range(20_000, 32_000), k=100):
+    for port in random.SystemRandom().sample(own_ports(), k=100):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

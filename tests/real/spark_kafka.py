@@ -1,9 +1,11 @@
 """Spark's own Kafka source for tests and benchmarks: the connector's jars from Maven, and a PySpark of the same version
 in a virtual environment of its own, both in .cache/spark-kafka/, once.
 
-The connector's version is the newest whose every part can be had together; it is not that of the PySpark in use. Batch
-reads work across the two, so those are tested with the PySpark in use. A stream needs the PySpark that the connector
-was released with: `SparkPair`. That one lacks what the bridge's own source needs, so it runs in processes of its own.
+The connector's version is that of the oldest PySpark that the bridge runs on; it is not that of the PySpark in use.
+Batch reads work across the two, so those are tested with the PySpark in use. A stream needs the PySpark that the
+connector was released with: `SparkPair`, in processes of its own. The bridge's own source runs there, too, so the two
+can be compared on one engine. Not every part of that release can be had: its token provider is an older one, which has
+what the connector asks of it, and the Kafka client is named for the same reason.
 
 `python -m tests.real.spark_kafka` fetches all of it and nothing else.
 """
@@ -20,15 +22,30 @@ from pathlib import Path
 import pytest
 
 from tests.real.maven import FetchError, fetch_dependencies
-from tests.real.parts import CACHE, ROOT, find_java_home, require, require_program
+from tests.real.parts import CACHE, PYTHON_PATH, alone_in, find_java_home, require, require_program
 
-CONNECTOR_VERSION = "4.0.0"
-NEEDED = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
-"""Of what the connector depends on, what Spark does not bring itself."""
-LIBRARIES = ("aiohttp", "pydantic")
-"""What this project needs beside PySpark, for programs that use both."""
+CONNECTOR_VERSION = "4.2.0"
+TOKEN_PROVIDER_VERSION = "4.0.0"
+KAFKA_CLIENTS_VERSION = "3.9.2"
+POOL_VERSION = "2.12.0"
+LIBRARIES = ("aiohttp", "pydantic", "pyarrow", "pandas", "numpy", "confluent-kafka")
+"""What this project's source needs beside PySpark."""
 HOME = CACHE / "spark-kafka" / CONNECTOR_VERSION
 INSTALL_SECONDS = 600.0
+
+PARTS = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR_VERSION),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", TOKEN_PROVIDER_VERSION),
+    ("org.apache.kafka", "kafka-clients", KAFKA_CLIENTS_VERSION),
+    ("org.apache.commons", "commons-pool2", POOL_VERSION),
+)
+"""Of what the connector depends on, what Spark does not bring itself."""
+
+DEPENDENCY = """    <dependency>
+      <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+"""
 
 POM = f"""<?xml version="1.0"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -37,12 +54,7 @@ POM = f"""<?xml version="1.0"?>
   <artifactId>spark-kafka-for-tests</artifactId>
   <version>1</version>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.spark</groupId>
-      <artifactId>spark-sql-kafka-0-10_2.13</artifactId>
-      <version>{CONNECTOR_VERSION}</version>
-    </dependency>
-  </dependencies>
+{"".join(DEPENDENCY.format(*part) for part in PARTS)}  </dependencies>
 </project>
 """
 
@@ -62,14 +74,13 @@ class SparkPair:
             **kept,
             "JAVA_HOME": str(self.java_home),
             "PYSPARK_PYTHON": str(self.python),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHON_PATH,
         }
 
 
 def fetch_connector(java_home: Path, maven: Path) -> list[Path]:
     """The connector's jars. Errors: FetchError."""
-    jars = fetch_dependencies(HOME, POM, java_home, maven)
-    return sorted(path for path in jars.glob("*.jar") if path.name.startswith(NEEDED))
+    return sorted(fetch_dependencies(HOME, POM, java_home, maven).glob("*.jar"))
 
 
 def fetch_pair(java_home: Path, maven: Path) -> SparkPair:
@@ -84,12 +95,16 @@ def make_environment() -> Path:
     One that is interrupted leaves none of that name, so the next one starts again.
     """
     wanted = "\n".join((f"pyspark=={CONNECTOR_VERSION}", *(f"{name}=={version(name)}" for name in LIBRARIES)))
+    with alone_in(HOME):
+        return _make_environment(wanted)
+
+
+def _make_environment(wanted: str) -> Path:
     home = HOME / "venv"
     partial = HOME / f"venv-{os.getpid()}"
     python = home / "bin" / "python"
     if python.exists() and (home / "requirements.txt").read_text("utf-8") == wanted:
         return python
-    HOME.mkdir(parents=True, exist_ok=True)
     try:
         _run(sys.executable, "-m", "venv", str(partial))
         (partial / "requirements.txt").write_text(wanted, "utf-8")

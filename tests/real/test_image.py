@@ -43,7 +43,7 @@ def copied_source(directory: Path) -> Path:
         for name in words[:-1]:
             target = directory / words[-1]
             if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(ROOT / name, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / name, target)
     return directory
@@ -66,15 +66,17 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_image_holds_every_file_of_the_packages_and_no_extra(image: Path) -> None:
     (library,) = image.glob("lib/python3*/site-packages")
-    packages = [Path(words[0]) for words in instructions("COPY") if (ROOT / words[0]).is_dir()]
-    assert packages
+    copied = [ROOT / words[0] for words in instructions("COPY") if (ROOT / words[0]).is_dir()]
+    linked = {path.resolve() for path in (ROOT / "src" / "rallypoint").iterdir() if path.is_symlink()}
+    assert set(copied) == {ROOT / "src", *linked}
     files = [
         path.relative_to(ROOT)
-        for package in packages
-        for path in (ROOT / package).rglob("*")
+        for package in linked
+        for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".md"
     ]
-    assert [str(file) for file in files if not (library / file).exists()] == []
+    files += [path.relative_to(ROOT / "src" / "rallypoint") for path in (ROOT / "src" / "rallypoint").glob("*.py")]
+    assert [str(file) for file in files if not (library / "rallypoint" / file).exists()] == []
     assert [extra for extra in EXTRAS if (library / extra).exists()] == []
 
 

@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
-from tests.real.parts import ROOT, free_port
+from tests.real.parts import PYTHON_PATH, ROOT, alone_in, free_port, own_ports
 
 CASES = """
 import pytest
@@ -36,7 +39,7 @@ def run(directory: Path, case: str, ci: str) -> str:
     answer = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", directory, "tests"],
         cwd=directory,
-        env={**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "CI": ci, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         check=False,
@@ -59,3 +62,33 @@ def test_a_module_that_cannot_be_imported_follows_the_same_rule(tmp_path: Path, 
 
 def test_a_free_port_is_below_the_kernels_own() -> None:
     assert 20_000 <= free_port() < 32_768
+
+
+def test_processes_of_tests_that_run_side_by_side_have_other_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    every = set(own_ports())
+    shares = []
+    for worker in ("gw0", "gw1", "gw15"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        shares.append(set(own_ports()))
+        assert free_port() in shares[-1] < every
+    assert sum(map(len, shares)) == len(set().union(*shares))
+
+
+def test_a_folder_is_had_by_one_at_a_time(tmp_path: Path) -> None:
+    """Each makes a file and takes it away again; nobody finds that of another."""
+    folder, together = tmp_path / "made", Barrier(4)
+
+    def take() -> list[str]:
+        together.wait(30)
+        found = []
+        for _ in range(20):
+            with alone_in(folder):
+                found += [path.name for path in folder.iterdir() if path.name != ".lock"]
+                (folder / "mine").touch()
+                time.sleep(0.001)
+                (folder / "mine").unlink()
+        return found
+
+    with ThreadPoolExecutor(4) as threads:
+        assert [names for one in [threads.submit(take) for _ in range(4)] for names in one.result(60)] == []

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from coordinator.core import effects as e
-from coordinator.core import invariants
-from coordinator.core import records as r
-from coordinator.core.commands import (
+from rallypoint.coordinator.core import effects as e
+from rallypoint.coordinator.core import invariants
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.core.commands import (
     Command,
     HangUp,
     ListRebalancesRequest,
@@ -20,9 +20,9 @@ from coordinator.core.commands import (
     TimerKey,
     TimerKind,
 )
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk, consumer
 
 INDENT = "    "
@@ -30,7 +30,7 @@ OPERATOR = "operator"
 NOBODY = "-"
 """Who commits without being a member."""
 
-PHASE_TIMERS = (TimerKind.JOIN, TimerKind.SYNC, TimerKind.PENDING, TimerKind.HOLD)
+PHASE_TIMERS = (TimerKind.JOIN, TimerKind.SYNC, TimerKind.PENDING, TimerKind.HOLD, TimerKind.LINGER)
 """Timers worth a line whenever they are set, cancelled or fire; the others are shown by the command `timers`."""
 
 
@@ -156,7 +156,9 @@ class Teller:
     """One story on one desk. `do` takes a command's words and gives the lines of what came of it."""
 
     def __init__(self) -> None:
-        self._desk = Watched(rules=Rules(group_min_session_timeout_ms=1_000), tell_of=self._tell_of)
+        self._desk = Watched(
+            rules=Rules(group_min_session_timeout_ms=1_000, group_join_linger_ms=0), tell_of=self._tell_of
+        )
         self._start_ms = self._desk.now_ms
         self._clients: dict[str, Client] = {}
         self._names: dict[str, str] = {}
@@ -476,10 +478,12 @@ class Teller:
         if key.kind is TimerKind.CALL:
             said = self._calls[int(key.subject)]
             return f"{said.what} of {said.who}"
-        if key.kind is TimerKind.EXPIRY:
+        if key.kind is TimerKind.RETENTION:
             return "a look at what has expired"
         if key.kind is TimerKind.HOLD:
             return "end of the hold"
+        if key.kind is TimerKind.LINGER:
+            return "end of the linger"
         what = "unused id" if key.kind is TimerKind.PENDING else key.kind
         return f"{what} of {self._name(key.subject)}"
 

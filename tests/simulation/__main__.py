@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 
+from tests.simulation.plan import FOCI
 from tests.simulation.runner import Result, run
 
 
@@ -15,6 +16,7 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=1_000, help="how many schedules to run (default 1000)")
     parser.add_argument("--from", dest="first", type=int, default=1, help="the first seed (default 1)")
     parser.add_argument("--until", metavar="LAWS", help="stop only where one of these laws is broken, with commas")
+    parser.add_argument("--focus", choices=FOCI, help="what all schedules have, which a seed gives to some otherwise")
     parser.add_argument("--verbose", action="store_true", help="print every event of every schedule")
     parser.add_argument("--digest", action="store_true", help="print the digest of each schedule's trace")
     chosen = parser.parse_args()
@@ -25,7 +27,7 @@ def main() -> int:
     faults: Counter[str] = Counter()
     done: Counter[str] = Counter()
     for seed in range(first, first + number):
-        result = run(seed, verbose=chosen.verbose)
+        result = run(seed, chosen.focus, verbose=chosen.verbose)
         totals.update(schedules=1, turns=result.turns, calls=result.calls, virtual_ms=result.virtual_ms)
         faults.update(result.faults)
         done.update(result.done)
@@ -36,7 +38,7 @@ def main() -> int:
             break
     seconds = time.perf_counter() - began
     for result in results:
-        print(failure_of(result))
+        print(failure_of(result, chosen.focus))
     print(summary_of(first, totals, faults, done, seconds))
     return 1 if results else 0
 
@@ -46,12 +48,14 @@ def law_of(result: Result) -> str:
     return str(result.violation).partition(":")[0]
 
 
-def failure_of(result: Result) -> str:
+def failure_of(result: Result, focus: str | None = None) -> str:
     """What a person needs to see: the law, the last events, and the command that shows it again."""
     lines = "\n".join(result.lines)
+    more = "" if focus is None else f" --focus {focus}"
+    make = f"make sim SEED={result.seed}" + (f' ARGS="{more.strip()}"' if more else "")
     return (
         f"{lines}\n\nseed {result.seed}: {result.violation}\n"
-        f"again: make sim SEED={result.seed}   or: python -m tests.simulation --seed {result.seed} --verbose"
+        f"again: {make}   or: python -m tests.simulation --seed {result.seed}{more} --verbose"
     )
 
 

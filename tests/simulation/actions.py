@@ -1,19 +1,19 @@
 """What a plan may do to a world, one action at a time. An action that finds nobody to act on does nothing."""
 
+import asyncio
 from typing import Literal
 
-from coordinator.storage.contract import REGISTRY_SPACE
-from member.core import events as ev
-from protocol import messages as m
-from protocol import operations as ops
+from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE
+from rallypoint.member.core import events as ev
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
 from tests.simulation.client import Client
 from tests.simulation.disk import PowerCut
 from tests.simulation.plan import COOLDOWN_MAX_MS, FREEZE_MAX_MS, NODE_STALL_MS
-from tests.simulation.stranger import lie
+from tests.simulation.stranger import ask_for_id, lie
 from tests.simulation.world import GROWTH_MAX, TOPICS, World
 
 STALL_MS = (500, 3_000, 15_000)
-NODE_STALL_GAP_S = 5
 FREEZES_MS = (500, 3_000, FREEZE_MAX_MS, FREEZE_MAX_MS + 1)
 COOLDOWNS_MS = (None, 0, 500, COOLDOWN_MAX_MS, COOLDOWN_MAX_MS + 1)
 """Of each the last is more than the settings allow."""
@@ -37,12 +37,21 @@ class Actions:
                     self._world.start_client(self._world.away.pop(chance.randrange(len(self._world.away))))
             case "topic_grows":
                 self._world.grow(chance.choice(sorted(TOPICS)))
+            case "grows_elsewhere":
+                self._world.grow_elsewhere(chance.choice(sorted(TOPICS)))
             case "topic_put" | "topic_deleted":
                 self._change_registry(kind)
             case "many_leave":
                 self._many_leave()
+            case "many_leave_and_crash":
+                self._many_leave()
+                self._cut_power_at_next_append(of_leavings=True)
             case "lie":
                 self._lie()
+            case "ask_ids":
+                self._ask_ids()
+            case "idle_line":
+                self._open_idle_line()
             case "crash":
                 self._world.do(self._world.kill_node())
             case "crash_at_append":
@@ -53,16 +62,7 @@ class Actions:
             case "drain":
                 self._world.do(self._world.drain_node())
             case "node_stall":
-                # One after the other, so that a call meets one of them at the most where it must be answered.
-                node = self._world.node
-                if (
-                    node is not None
-                    and node.is_up
-                    and node.clock.stalled_until + NODE_STALL_GAP_S < self._world.loop.time()
-                ):
-                    for_ms = chance.choice(NODE_STALL_MS)
-                    self._world.trace.fault(self._world.now_ms, "node_stall", f"{for_ms} ms")
-                    node.clock.stalled_until = self._world.loop.time() + for_ms / 1000
+                self._world.stall_node(chance.choice(NODE_STALL_MS))
             case "fetch":
                 group_id = chance.choice(self._world.plan.groups)
                 self._world.say("reader", group_id, ops.FETCH, m.FetchRequest())
@@ -86,7 +86,7 @@ class Actions:
             world.do(world.put_topic(topic, min(wanted, GROWTH_MAX)))
             return
         if "crash_at_append" in world.plan.weights and chance.random() < 0.3:
-            world.disk.at_next_append = PowerCut(REGISTRY_SPACE, True, lambda: world.do(world.kill_node()))
+            world.disk.at_next_append = PowerCut(REGISTRY_KEYSPACE, True, lambda: world.do(world.kill_node()))
         world.do(world.delete_topic(topic))
 
     def _operate(self, kind: str, group_id: str) -> None:
@@ -174,15 +174,15 @@ class Actions:
         for client in clients[: len(clients) * 2 // 3]:
             client.feed(ev.LeaveRequested("done", stay=False))
 
-    def _cut_power_at_next_append(self) -> None:
+    def _cut_power_at_next_append(self, *, of_leavings: bool = False) -> None:
         world = self._world
         is_stored = world.chance.random() < 0.5
-        world.disk.at_next_append = PowerCut(None, is_stored, lambda: world.do(world.kill_node()))
+        world.disk.at_next_append = PowerCut(None, is_stored, lambda: world.do(world.kill_node()), of_leavings)
 
     def grow_and_lose_power(self) -> None:
         """A topic has grown, and the node dies before it could tell anybody; who loads the groups must find out."""
         world = self._world
-        world.disk.at_next_append = PowerCut(REGISTRY_SPACE, True, lambda: world.do(world.kill_node()))
+        world.disk.at_next_append = PowerCut(REGISTRY_KEYSPACE, True, lambda: world.do(world.kill_node()))
         world.grow(world.chance.choice(sorted(TOPICS)))
 
     def _lie(self) -> None:
@@ -193,6 +193,27 @@ class Actions:
         )
         self._world.trace.fault(self._world.now_ms, "lie", operation.name)
         self._world.say("stranger", group_id, operation, body)
+
+    def _ask_ids(self) -> None:
+        """Again and again, or a few at once."""
+        chance, world = self._world.chance, self._world
+        group_id = chance.choice(world.plan.groups)
+        count, gap_ms = chance.choice([(1, 0), (10, 0), (30, 150), (15, 700)])
+        world.trace.fault(world.now_ms, "ask_ids", f"{count} of {group_id}, every {gap_ms} ms")
+
+        async def ask() -> None:
+            for _ in range(count):
+                if world.is_calm:
+                    return
+                world.say("stranger", group_id, ops.JOIN, ask_for_id(world.plan))
+                await asyncio.sleep(gap_ms / 1000)
+
+        world.do(ask())
+
+    def _open_idle_line(self) -> None:
+        """A channel on which nobody ever says anything, no pong either."""
+        self._world.trace.fault(self._world.now_ms, "idle_line", "stranger")
+        self._world.network.line_to(lambda line, frame: None, lambda: 0.0)
 
     def _pick(self) -> Client | None:
         running = self._world.running()

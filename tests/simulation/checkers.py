@@ -1,6 +1,6 @@
 """What must hold, one class for each law. A run tells the judge what it sees; a law that is broken raises `Violation`.
 
-Laws look from four places: at the drive (what is durable), at the node's door (what is asked and answered), into the
+Laws look from four places: at the drive (what is durable), at the node's API (what is asked and answered), into the
 node's memory (between two turns of the loop), and at what members believe.
 """
 
@@ -8,9 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.checker import Checker, Sight
+from tests.simulation.laws_of_channels import I13Carriers, I14Graces, I15Letters, I16Pushes, I17Attempts
 from tests.simulation.laws_of_commits import I3Commits, I4Fencing
+from tests.simulation.laws_of_damage import I18Damage
 from tests.simulation.laws_of_generations import I1Generations, I2SyncAnswers, I5Instances, MembersBelieve
 from tests.simulation.laws_of_holds import I11Holds
+from tests.simulation.laws_of_joining import I19JoinPhases
 from tests.simulation.laws_of_ownership import I12OneAtWork
 from tests.simulation.laws_of_rest import (
     GroupInvariants,
@@ -20,7 +23,7 @@ from tests.simulation.laws_of_rest import (
     I9Quiet,
     I10Store,
 )
-from tests.simulation.laws_of_sessions import I13Carriers, I14Graces, I15Letters, I16Pushes, I17Attempts
+from tests.simulation.laws_of_time import I20ServiceTime
 
 HOOKS = (
     "stored",
@@ -33,7 +36,7 @@ HOOKS = (
     "framed",
     "rested",
     "sent",
-    "session_ended",
+    "channel_ended",
     "happened",
     "turned",
     "node_began",
@@ -53,6 +56,8 @@ class Judge:
         self.i9 = I9Quiet(sight)
         self.i10 = I10Store(sight)
         self.i13 = I13Carriers(sight)
+        self.i18 = I18Damage(sight)
+        self.i19 = I19JoinPhases(sight)
         self.laws: tuple[Checker, ...] = (
             I1Generations(sight),
             i2,
@@ -71,6 +76,9 @@ class Judge:
             I15Letters(sight),
             I16Pushes(sight, self.i13),
             I17Attempts(sight),
+            self.i18,
+            self.i19,
+            I20ServiceTime(sight),
             GroupInvariants(sight),
             MembersBelieve(sight, i2),
         )
@@ -79,7 +87,7 @@ class Judge:
             for hook in HOOKS
         }
 
-    def tell(self, hook: str, *seen: Any) -> None:
+    def tell(self, hook: str, *seen: Any, **named: Any) -> None:
         """One of `HOOKS` happened. Only the laws that look at it cost anything."""
         for listen in self._listeners[hook]:
-            listen(*seen)
+            listen(*seen, **named)

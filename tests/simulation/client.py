@@ -3,30 +3,34 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
-from assignors.contract import Assignor
-from member.assignment import Assignment
-from member.core import actions as act
-from member.core import events as ev
-from member.core.events import Draw
-from member.core.machine import Membership
-from member.core.outcomes import Answered, Outcome
-from member.core.standing import HEARTBEAT
-from member.core.states import ENDED, State
-from member.errors import Fenced
-from member.options import MemberOptions
-from member.subscription import share_out, topics_of
-from protocol import messages as m
-from protocol import operations as ops
-from protocol.session_messages import OPERATIONS_BY_OP
+from rallypoint.assignors.contract import Assignor
+from rallypoint.assignors.validity import InvalidAssignment
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.core import actions as act
+from rallypoint.member.core import events as ev
+from rallypoint.member.core.context import HEARTBEAT
+from rallypoint.member.core.events import Draw
+from rallypoint.member.core.machine import Membership
+from rallypoint.member.core.outcomes import Answered, Outcome
+from rallypoint.member.core.states import ENDED, State
+from rallypoint.member.options import MemberOptions
+from rallypoint.member.subscription import share_out, topics_of
+from rallypoint.member.topic_watch import growth
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.channel_messages import OPERATIONS_BY_OP
 from tests.simulation.link import URL, Link
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Exchange, Network
+from tests.simulation.network import Exchange, Network, beat_of
 from tests.simulation.trace import Trace
 
+LOOK_MS = 1_000
+"""How often a leader looks whether a topic has grown."""
 LATE_LINES_MS = (300, 2_000)
 """How late a line's end comes, and what was on its way."""
 
@@ -48,8 +52,14 @@ class Client:
         on_view: Callable[["Client"], None],
         on_push: Callable[["Client", int, State, int], None],
         link: Link | None = None,
+        beats_in_batches: bool = False,
+        elsewhere: Mapping[str, int] = MappingProxyType({}),
+        looks_for_growth: bool = False,
     ) -> None:
-        """`link`: the session of its process, which it uses unless `is_on_http`.
+        """`link`: the channel of its process, which it uses unless `is_on_http`.
+        `beats_in_batches`: over HTTP its heartbeats go with those of its mates in one request.
+        `elsewhere`: by topic the partitions that are counted besides those in the registry. `looks_for_growth`: as
+        leader it looks now and then whether there are others; else only where it finds an assignment in place.
         `on_push` is told of each pushed rebalance that was heard: its generation, and state and generation before.
         """
         self.name = name
@@ -59,6 +69,7 @@ class Client:
         self.machine = Membership(options, assignors)
         self.callback_ms = 1
         self.is_alive = True
+        self._beats_in_batches = beats_in_batches
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._loop = loop
         self._network = network
@@ -71,6 +82,9 @@ class Client:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tickets: dict[int, Callable[[Outcome], None]] = {}
         self._assigning: dict[int, int] = {}
+        self._elsewhere = elsewhere
+        if looks_for_growth:
+            loop.call_later(LOOK_MS / 1000, self._look_again)
         self._callbacks: deque[act.CallBack] = deque()
         self._in_callback = False
         self._stalled: list[Callable[[], None]] | None = None
@@ -93,24 +107,19 @@ class Client:
         return self.is_alive and self.machine.state not in ENDED
 
     @property
-    def was_fenced(self) -> bool:
-        """It ended because another process has its identity."""
-        return isinstance(self.machine.error, Fenced)
-
-    @property
     def held(self) -> Assignment | None:
         return self.machine.assignment if self.is_alive else None
 
     @property
     def is_in_doubt(self) -> bool:
         """Its last heartbeat has failed, so its session may end on its side."""
-        lane = self.machine._net.lane(HEARTBEAT)
-        return lane.blocked or lane.failures > 0
+        slot = self.machine._net.slot(HEARTBEAT)
+        return slot.blocked or slot.failures > 0
 
     def waits_since(self, at_ms: int) -> bool:
         """A heartbeat of before that instant is on its way: it was late then, and its answer may come too late."""
-        lane = self.machine._net.lane(HEARTBEAT)
-        return lane.call_id is not None and lane.sent_at_ms < at_ms
+        slot = self.machine._net.slot(HEARTBEAT)
+        return slot.call_id is not None and slot.sent_at_ms < at_ms
 
     @property
     def seat(self) -> str:
@@ -210,6 +219,8 @@ class Client:
                     self._loop.call_soon(self._later, lambda: self._settled(ticket, outcome, settle))
             case act.Moved(old, new, reason):
                 self._trace.note(self._network.now_ms, f"   {self.name} {old.value} -> {new.value}: {reason}")
+            case act.CompareCounts():
+                self._loop.call_soon(self._later, self._look_for_growth)
             case act.Warn():
                 pass
             case act.Done():
@@ -223,12 +234,30 @@ class Client:
         exchange = Exchange(self.name, self.group_id, send.operation, send.body, ended)
         self._open[send.call_id] = exchange
         if self.link is None or self.is_on_http or send.operation.name not in OPERATIONS_BY_OP:
+            if self._beats_in_batches and send.operation is ops.HEARTBEAT:
+                exchange.operation, exchange.body = ops.HEARTBEATS, self._batch()
             self._network.send(exchange, send.timeout_ms)
         else:
             self.link.send(exchange, send.timeout_ms)
 
+    def _batch(self) -> m.HeartbeatsRequest:
+        """A heartbeat of its own, and one of each mate in the process that goes over HTTP too."""
+        mates = () if self.link is None else self.link.mates
+        others = [one for one in mates if isinstance(one, Client) and one is not self and one.is_on_http and one.runs]
+        beats = (one.heartbeat() for one in (self, *others) if one.machine.member_id)
+        return m.HeartbeatsRequest(heartbeats=tuple(beats))
+
+    def heartbeat(self) -> m.GroupHeartbeat:
+        """What it would say now."""
+        return m.GroupHeartbeat(
+            group_id=self.group_id,
+            generation_id=self.machine.generation_id,
+            member_id=self.machine.member_id,
+            group_instance_id=self.options.group_instance_id,
+        )
+
     def hear_push(self, push: dict[str, Any]) -> None:
-        """Something was pushed on its session, or on one that it had before."""
+        """Something was pushed on its channel, or on one that it had before."""
         event: ev.Event = ev.NodeDraining(URL)
         if push["event"] == "topics":
             event = ev.TopicsListed(frozenset(push["topics"]))
@@ -244,38 +273,33 @@ class Client:
         if isinstance(event, ev.RebalanceBegan) and self.is_alive:
             self._on_push(self, event.generation_id, *before)
 
-    def hear_of_session(self, event: ev.SessionEvent) -> None:
-        """Its session began or ended; who goes over HTTP does not mind."""
+    def hear_of_channel(self, event: ev.ChannelEvent) -> None:
+        """Its channel began or ended; who goes over HTTP does not mind."""
         if not self.is_on_http:
             self._later(lambda: self.feed(event))
 
     def switch(self) -> None:
-        """From the session to HTTP, or back."""
+        """From the channel to HTTP, or back."""
         assert self.link is not None
         self.is_on_http = not self.is_on_http
         if self.is_on_http:
-            self._later(lambda: self.feed(ev.SessionUnavailable(URL, "switched")))
+            self._later(lambda: self.feed(ev.ChannelUnavailable(URL, "switched")))
         else:
-            self.learn_of_session()
+            self.learn_of_channel()
 
     def leave_a_heartbeat_behind(self) -> None:
         """One is on its way when this side of the line ends."""
         assert self.link is not None
-        machine = self.machine
-        beat = m.HeartbeatRequest(
-            generation_id=machine.generation_id,
-            member_id=machine.member_id,
-            group_instance_id=self.options.group_instance_id,
-        )
-        if machine.member_id:
+        if self.machine.member_id:
+            beat = beat_of(self.heartbeat())
             exchange = Exchange(self.name, self.group_id, ops.HEARTBEAT, beat, lambda outcome: None)
             self.link.send(exchange, self.options.request_timeout_ms)
         self.link.cut("client", LATE_LINES_MS)
 
-    def learn_of_session(self) -> None:
+    def learn_of_channel(self) -> None:
         """There may be one already, of its process."""
         if self.link is not None and self.link.is_open:
-            self.hear_of_session(ev.SessionOpened(URL))
+            self.hear_of_channel(ev.ChannelOpened(URL))
 
     def _timer_due(self, key: str) -> None:
         self._timers.pop(key, None)
@@ -310,11 +334,39 @@ class Client:
         if not isinstance(outcome, Answered):
             self.feed(ev.AssignmentFailed(assign.call_id, OSError("no counts"), retriable=True))
             return
-        assert isinstance(outcome.answer, m.ListTopicsAnswer)
         wanted = topics_of(assign.members)
-        counts = {topic.topic: topic.partitions for topic in outcome.answer.topics if topic.topic in wanted}
-        made = share_out(self._assignors[assign.protocol_name], assign.members, counts)
-        self.feed(ev.AssignmentMade(assign.call_id, made))
+        counts = {topic: count for topic, count in self._counts_in(outcome).items() if topic in wanted}
+        assignor = self._assignors[assign.protocol_name]
+        try:
+            made = share_out(assignor, assign.members, self.machine.member_id, counts)
+        except InvalidAssignment as error:
+            self._trace.note(self._network.now_ms, f"   {self.name} submits nothing: {error}")
+            self.feed(ev.AssignmentFailed(assign.call_id, error, retriable=False))
+        else:
+            self.feed(ev.AssignmentMade(assign.call_id, made))
+
+    def _counts_in(self, outcome: Answered) -> dict[str, int]:
+        assert isinstance(outcome.answer, m.ListTopicsAnswer)
+        return {one.topic: one.partitions + self._elsewhere.get(one.topic, 0) for one in outcome.answer.topics}
+
+    # --- looking for growth, as `member.topic_watch` does ------------------------------------------------------------
+
+    def _look_again(self) -> None:
+        if self.runs:
+            self._later(self._look_for_growth)
+            self._loop.call_later(LOOK_MS / 1000, self._look_again)
+
+    def _look_for_growth(self) -> None:
+        held = self.held
+        if held is not None and held.leader:
+            self._request(ops.LIST_TOPICS, None, lambda outcome: self._compare(held, outcome))
+
+    def _compare(self, before: Assignment, outcome: Outcome) -> None:
+        held = self.held
+        if isinstance(outcome, Answered) and held is not None and held.generation_id == before.generation_id:
+            reason = growth(before.partition_counts, self._counts_in(outcome))
+            if reason is not None:
+                self.feed(ev.RejoinRequested(reason))
 
     # --- the user's callbacks ----------------------------------------------------------------------------------------
 

@@ -7,37 +7,47 @@ log by themselves; an append under way when the power goes has either taken effe
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from coordinator.storage.contract import (
+from rallypoint.coordinator.storage.contract import (
     AppendDoubtful,
     AppendFailed,
     BatchLimits,
     Fenced,
-    Space,
+    Keyspace,
     StorageUnavailable,
+    StoreStatus,
     Write,
 )
-from coordinator.storage.memory import MemoryContents, MemoryStore
+from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from tests.simulation.plan import Plan
 
 SLOW_MS = (300, 1_000, 2_500)
+HANGS_MS = (6_000, 15_000, 40_000)
 
 
 @dataclass(frozen=True, slots=True)
 class PowerCut:
     """The power goes at an append: before it has taken effect, or after, but before anybody can be told.
 
-    `space`: only at one of this space; None for any.
+    `keyspace`: only at one of this keyspace; None for any. `of_leavings`: only at one that takes members' records away.
     """
 
-    space: str | None
+    keyspace: str | None
     is_stored: bool
     cut: Callable[[], None]
+    of_leavings: bool = False
+
+    def comes_at(self, keyspace: str, writes: Sequence[Write]) -> bool:
+        """Whether it is that append."""
+        if self.of_leavings and not any(value is None and b"/m/" in key for key, value in writes):
+            return False
+        return self.keyspace in (None, keyspace)
 
 
 class Disk:
-    """Outlives the nodes. `on_stored` is told the space and the writes of each append that takes effect."""
+    """Outlives the nodes. `on_stored` is told the keyspace and the writes of each append that takes effect."""
 
     def __init__(
         self,
@@ -55,6 +65,7 @@ class Disk:
         self.delay_max_ms = plan.store_delay_max_ms
         self.page_delay_ms = plan.page_delay_ms
         self.at_next_append: PowerCut | None = None
+        self._is_healed = asyncio.Event()
 
     def heal(self) -> None:
         """No more faults."""
@@ -62,6 +73,12 @@ class Disk:
         self.delay_max_ms = 0
         self.page_delay_ms = 0
         self.at_next_append = None
+        self._is_healed.set()
+
+    async def hang(self) -> None:
+        """For long, but for no longer than there are faults."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_healed.wait(), self.chance.choice(HANGS_MS) / 1000)
 
     def strikes(self, kind: str, text: str) -> bool:
         """Whether this fault comes now."""
@@ -73,18 +90,23 @@ class Disk:
 
 
 class Drive:
-    """The disk as one node has it open; `Store` of the contract."""
+    """The disk as one node has it open; `Store` of the contract. It tells what is done while the node is `running`."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, running: asyncio.Event) -> None:
+        self.running = running
         self._disk = disk
         self._store = MemoryStore(disk.contents, limits=disk.plan.limits)
         self.has_power = True
 
-    async def acquire(self, space: str) -> "DriveSpace":
+    async def acquire(self, keyspace: str) -> "DriveKeyspace":
         self.check_power()
-        if self._disk.strikes("store_unreadable", f"acquire {space}"):
+        if self._disk.strikes("store_unreadable", f"acquire {keyspace}"):
             raise StorageUnavailable("planted: cannot be opened")
-        return DriveSpace(self, self._disk, space, await self._store.acquire(space))
+        return DriveKeyspace(self, self._disk, keyspace, await self._store.acquire(keyspace))
+
+    @property
+    def status(self) -> StoreStatus:
+        return StoreStatus(None if self.has_power else "planted: no power")
 
     async def close(self) -> None:
         await self._store.close()
@@ -98,10 +120,10 @@ class Drive:
             raise StorageUnavailable("planted: no power")
 
 
-class DriveSpace:
-    """An acquired space."""
+class DriveKeyspace:
+    """An acquired keyspace."""
 
-    def __init__(self, drive: Drive, disk: Disk, name: str, inner: Space) -> None:
+    def __init__(self, drive: Drive, disk: Disk, name: str, inner: Keyspace) -> None:
         self._drive = drive
         self._disk = disk
         self._name = name
@@ -123,16 +145,17 @@ class DriveSpace:
                     raise StorageUnavailable("planted: cannot be read")
                 if self._disk.page_delay_ms:
                     await asyncio.sleep(self._disk.page_delay_ms / 1000)
+                await self._drive.running.wait()
                 yield page[start : start + self._disk.plan.page_rows]
 
     async def append(self, writes: Sequence[Write]) -> None:
         disk = self._disk
         self._drive.check_power()
         power_cut = disk.at_next_append
-        if power_cut is not None and power_cut.space in (None, self._name):
+        if power_cut is not None and power_cut.comes_at(self._name, writes):
             await self._lose_power(power_cut, writes)
         if disk.strikes("store_fenced", self._name):
-            raise Fenced("planted: another owner took the space")
+            raise Fenced("planted: another owner took the keyspace")
         lost = disk.strikes("store_doubtful_lost", self._name)
         refused = not lost and disk.strikes("store_refused", self._name)
         early = disk.strikes("store_applied_early", self._name)
@@ -142,6 +165,7 @@ class DriveSpace:
         await self._wait()
         if takes_effect and not early:
             await self._apply(writes)
+        await self._drive.running.wait()
         if refused:
             raise AppendFailed("planted: definitely not stored")
         if lost or disk.strikes("store_doubtful_stored", self._name):
@@ -159,6 +183,8 @@ class DriveSpace:
         delay_ms = chance.randint(0, self._disk.delay_max_ms) if self._disk.delay_max_ms else 0
         if self._disk.strikes("store_slow", self._name):
             delay_ms += chance.choice(SLOW_MS)
+        if self._disk.strikes("store_hangs", self._name):
+            await self._disk.hang()
         await asyncio.sleep(delay_ms / 1000)
 
     async def _apply(self, writes: Sequence[Write]) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from coordinator.core.records import (
+from rallypoint.coordinator.core.records import (
     DeletedTopicRecord,
     DeletionsRecord,
+    FormatRecord,
     GroupRecord,
     HoldRecord,
     LayoutRecord,
@@ -14,11 +15,12 @@ from coordinator.core.records import (
     OffsetRecord,
     RebalanceRecord,
     RegistryRecord,
+    RunningTimeRecord,
     TopicRecord,
 )
-from coordinator.storage.codec import decode
-from coordinator.storage.contract import Write
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.storage.codec import decode
+from rallypoint.coordinator.storage.contract import Write
+from rallypoint.protocol.opaque import OpaqueJson
 
 OffsetKey = tuple[str, int]
 OfGroup = GroupRecord | MemberRecord | MemberGone | OffsetRecord | RebalanceRecord | HoldRecord | DeletionsRecord
@@ -60,6 +62,11 @@ class FoldedGroup:
         return {member_id: record for member_id, record in seen.items() if isinstance(record, MemberRecord)}
 
     @property
+    def is_there(self) -> bool:
+        """Rebalances, and what is set for them, count for a group that is there, and are swept of one that has gone."""
+        return self.header is not None or bool(self.offsets)
+
+    @property
     def shares(self) -> dict[str, Share]:
         """Member id to what the store says it has."""
         return {
@@ -69,7 +76,7 @@ class FoldedGroup:
 
 @dataclass(slots=True)
 class Fold:
-    """All spaces together; group ids are in one shard each. `deleted` keeps of each topic that was ever deleted the
+    """All keyspaces together; group ids are in one shard each. `deleted` keeps of each topic that was ever deleted the
     version of its last deletion, also when the registry has forgotten it.
     """
 
@@ -101,7 +108,7 @@ class Fold:
                     self._registered[key] = record.topic
                 case DeletedTopicRecord():
                     self.deleted[record.topic] = record.version
-                case LayoutRecord() | RegistryRecord():
+                case FormatRecord() | LayoutRecord() | RegistryRecord() | RunningTimeRecord():
                     pass
                 case record if isinstance(record, OfGroup):
                     self._known[key] = record

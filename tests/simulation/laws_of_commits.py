@@ -4,17 +4,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.core.commands import DeleteGroupRequest
-from coordinator.core.effects import Failure
-from coordinator.core.group import Group, State
-from coordinator.core.records import MemberRecord, OffsetRecord
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core.commands import DeleteGroupRequest
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.records import MemberRecord, OffsetRecord
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.simulation.checker import Checker, Sight, TopicDeletion
 from tests.simulation.fold import FoldedGroup, OffsetKey
 from tests.simulation.network import Answer, Asked
-from tests.simulation.node import EPOCH_MS
 
 OfPartition = tuple[str, str, int]
 """Group, topic, partition."""
@@ -49,6 +48,7 @@ class I3Commits(Checker):
         self._of_topics: list[TopicDeletion] = []
         self._topics_gone: dict[str, int] = {}
         self._first_asked: dict[tuple[OfPartition, int], int] = {}
+        self._stored_at_ms: dict[OffsetRecord, int] = {}
         self._stood: dict[str, dict[OffsetKey, OffsetRecord]] = {}
         self._members_before: dict[str, dict[str, MemberRecord]] = {}
 
@@ -113,10 +113,10 @@ class I3Commits(Checker):
                 entry.is_acknowledged = True
                 self._check_durable(where, entry)
 
-    def deleted(self, deletion: TopicDeletion, is_done: bool | None) -> None:
-        if is_done is not None or not self._is_stored(deletion):
+    def deleted(self, deletion: TopicDeletion, is_done: bool | None, *, is_under_way: bool = False) -> None:
+        if is_done is not None or not (is_under_way or self._is_stored(deletion)):
             self._end(deletion, is_done=bool(is_done))
-        # Else the registry will hear of it when it reads its store again; nobody knows when that is.
+        # Else it is done when its write is, or heard of when the registry reads its store again; nobody knows when.
 
     def _is_stored(self, deletion: TopicDeletion) -> bool:
         return self.sight.fold.deleted.get(deletion.topic, 0) > deletion.before
@@ -175,6 +175,8 @@ class I3Commits(Checker):
             if (topic, partition) not in group.offsets:
                 self._gone(record)
         self._stood[group_id] = dict(group.offsets)
+        for record in group.offsets.values():
+            self._stored_at_ms.setdefault(record, self.sight.now_ms)
         self._members_before[group_id] = group.members
 
     def _gone(self, record: OffsetRecord) -> None:
@@ -184,8 +186,13 @@ class I3Commits(Checker):
         where = (record.group_id, record.topic, record.partition)
         entries = self._writings[where]
         is_asked_for = any(x.offset is None and x.ended_at is None for x in entries) or self._goes_with_topic(record)
-        age_ms = EPOCH_MS + self.sight.now_ms - record.commit_at_ms
-        is_old = age_ms >= self.sight.plan.rules.offsets_retention_ms - CLOCK_MS
+        stored_ms = self._stored_at_ms[record]
+        rules = self.sight.plan.rules
+        steps = sum(at_ms >= stored_ms for at_ms in self.sight.clock_steps)
+        # No step of a clock makes it older; but a node whose clock was put elsewhere cannot tell when the one before
+        # ended, by so much.
+        age_ms = self.sight.now_ms - stored_ms + steps * 2 * rules.offsets_retention_check_interval_ms
+        is_old = age_ms >= rules.offsets_retention_ms - CLOCK_MS
         if is_old and not self._is_read(record):
             number = self.sight.number
             entries.append(_Writing(None, number, number, is_acknowledged=not is_asked_for))

@@ -1,10 +1,10 @@
 """Laws of generations, seats and what belongs to them: I1, I2, I5, and what members believe."""
 
-from coordinator.core.effects import Event, Failure, GroupRemoved, JoinPhaseEnded
-from member.core.states import State as MemberState
-from member.subscription import read_assignment
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.effects import Event, Failure, GroupRemoved, JoinPhaseEnded
+from rallypoint.member.core.states import State as MemberState
+from rallypoint.member.subscription import read_assignment
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.client import Client
 from tests.simulation.fold import FoldedGroup, OffsetKey, Share

@@ -1,10 +1,19 @@
 """The law of rebalances that are held back: I11."""
 
-from coordinator.core.commands import Trigger
-from coordinator.core.effects import Event, GroupChanged, GroupFrozen, GroupSummary, GroupThawed, RebalanceBegan
-from coordinator.core.group import State
+from rallypoint.coordinator.core.commands import Trigger
+from rallypoint.coordinator.core.effects import (
+    Event,
+    GroupChanged,
+    GroupFrozen,
+    GroupSummary,
+    GroupThawed,
+    RebalanceBegan,
+)
+from rallypoint.coordinator.core.group import State
 from tests.simulation.checker import Checker, Sight
-from tests.simulation.node import EPOCH_MS
+
+_NEVER = -(2**63)
+"""Not 0: a clock may stand before 1970."""
 
 
 class I11Holds(Checker):
@@ -30,12 +39,13 @@ class I11Holds(Checker):
         match event:
             case GroupChanged(summary=summary):
                 self._seen[summary.group_id] = summary
-                self._frozen_until[summary.group_id] = summary.frozen_until_ms or 0
+                until_ms = summary.frozen_until_ms
+                self._frozen_until[summary.group_id] = _NEVER if until_ms is None else until_ms
                 self._look_who_is_of_the_generation(summary)
             case GroupFrozen():
                 self._frozen_until[event.group_id] = event.until_ms
             case GroupThawed():
-                self._frozen_until[event.group_id] = 0
+                self._frozen_until[event.group_id] = _NEVER
             case RebalanceBegan():
                 self._began(event)
 
@@ -48,7 +58,8 @@ class I11Holds(Checker):
 
     def _began(self, event: RebalanceBegan) -> None:
         seen = self._seen.get(event.group_id)
-        is_frozen = EPOCH_MS + self.sight.now_ms < self._frozen_until.get(event.group_id, 0)
+        assert self.sight.node is not None
+        is_frozen = self.sight.node.clock.peek_ms() < self._frozen_until.get(event.group_id, _NEVER)
         is_held = is_frozen and seen is not None and seen.state == State.STABLE
         node = None if self.sight.node is None else self.sight.node.group(event.group_id)
         if not is_held or node is None or event.trigger is Trigger.OPERATOR:

@@ -1,6 +1,6 @@
 """What members own from one generation to the next: a partition has one member at work on it, whoever keeps what."""
 
-from assignors.contract import TopicPartition
+from rallypoint.assignors.contract import TopicPartition
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.client import Client
 

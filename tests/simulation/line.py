@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from aiohttp import WSMsgType
+from pydantic_core import from_json
 
 from tests.simulation.loop import VirtualLoop
 
@@ -49,7 +50,7 @@ class Pipe:
         self._loop = loop
         self._come = come
         self._held = held
-        self._frames: deque[Frame] = deque()
+        self._frames: deque[tuple[float, Frame]] = deque()
         self._last_at = 0.0
         self._late_until = 0.0
         self.vanishes = False
@@ -60,8 +61,8 @@ class Pipe:
         self.unread_bytes += len(frame.text)
         if self.vanishes:
             return
-        self._frames.append(frame)
         self._last_at = max(self._last_at, self._loop.time() + delay_ms / 1000)
+        self._frames.append((self._last_at, frame))
         self._loop.call_at(self._last_at, self._arrive)
 
     def _arrive(self) -> None:
@@ -73,9 +74,14 @@ class Pipe:
             if wait_s < math.inf:
                 self._loop.call_later(wait_s + 0.001, self._arrive)
             return
-        frame = self._frames.popleft()
+        _, frame = self._frames.popleft()
         self.unread_bytes -= len(frame.text)
         self._come(frame)
+
+    def arrived(self) -> list[Frame]:
+        """What has come, and lies there unread."""
+        now = self._loop.time()
+        return [] if self._late_until > now else [frame for at, frame in self._frames if at <= now]
 
     def delay(self, for_ms: int) -> None:
         """What is on its way comes so much later."""
@@ -125,6 +131,11 @@ class Line:
         """From the service's end."""
         self.down.put(frame, self._delay_ms())
 
+    def calls_at_api(self) -> list[tuple[str, str]]:
+        """Group and member of the calls that have arrived at the service's end, and are not read yet."""
+        texts = [from_json(frame.text) for frame in self.up.arrived() if frame.kind is Kind.TEXT]
+        return [(text.get("group_id", ""), text.get("body", {}).get("member_id", "")) for text in texts]
+
     def lose(self) -> None:
         """It is half-open from now on: nothing comes out at either end, and neither end is told."""
         self.up.end()
@@ -144,11 +155,11 @@ class Received:
     data: Any = None
 
 
-_KINDS = {Kind.TEXT: WSMsgType.TEXT, Kind.CLOSE: WSMsgType.CLOSE}
+_KINDS = {Kind.TEXT: WSMsgType.TEXT, Kind.CLOSE: WSMsgType.CLOSE, Kind.PING: WSMsgType.PING}
 
 
 class LineSocket:
-    """The service's end of a line: `coordinator.http.session_wire.Wire`, by the rules of aiohttp's WebSocketResponse.
+    """The service's end of a line: `http.channel.contract.Wire`, by the rules of aiohttp's WebSocketResponse.
 
     It is its own writer. A text that `take` does not take as it comes is in `receive` then.
     `on_sent` is told of each text that goes out.
@@ -205,9 +216,7 @@ class LineSocket:
             return
         if not self.is_closed:
             self._await_silence()
-        if frame.kind is Kind.PING:
-            self.line.answer(Frame(Kind.PONG))
-        elif frame.kind is Kind.CLOSE and self._goodbye is not None:
+        if frame.kind is Kind.CLOSE and self._goodbye is not None:
             _wake(self._goodbye)
         elif frame.kind in _KINDS and not self._is_taken(frame):
             self._give(Received(_KINDS[frame.kind], frame.text))
@@ -255,6 +264,13 @@ class LineSocket:
             return
         self.line.answer(Frame(Kind.TEXT, text))
         self.on_sent(text)
+
+    def send_pong(self, payload: bytes) -> None:
+        if not self.is_gone:
+            self.line.answer(Frame(Kind.PONG))
+
+    def read_behind(self) -> None:
+        """The line holds nothing back."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -325,7 +341,8 @@ class LineSocket:
         """The node's timers wait with it, and come after what has arrived meanwhile."""
         wait_s = self._held()
         if wait_s > 0:
-            self._timer = self._loop.call_later(wait_s + 0.01, then)
+            # Looked at again and again, for a stall may be cut short.
+            self._timer = self._loop.call_later(wait_s + 0.01 if wait_s < 1 else 0.5, then)
         return wait_s > 0
 
     def _miss_pong(self) -> None:

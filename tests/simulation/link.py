@@ -1,4 +1,4 @@
-"""A process's end of its session: one line at a time, for all members in the process.
+"""A process's end of its channel: one line at a time, for all members in the process.
 
 It asks and hears answers by the ids that it chose, in any order; hands pushes on to the members of their group; answers
 pings and sends its own; and connects again when a line is gone, at once the first time.
@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
-from member.core import events as ev
-from member.core.outcomes import Unreachable
-from member.http import read_answer
+from rallypoint.member.core import events as ev
+from rallypoint.member.core.outcomes import Unreachable
+from rallypoint.member.http import read_answer
 from tests.simulation.line import Frame, Kind, Line
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import LATE_MS, Exchange, Network
@@ -41,8 +41,8 @@ class Mate(Protocol):
     def hear_push(self, push: dict[str, Any]) -> None:
         """Something was pushed."""
 
-    def hear_of_session(self, event: ev.SessionEvent) -> None:
-        """The session began or ended."""
+    def hear_of_channel(self, event: ev.ChannelEvent) -> None:
+        """The channel began or ended."""
 
 
 class Way(Enum):
@@ -85,13 +85,13 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """There is a session, as far as this side knows."""
+        """There is a channel, as far as this side knows."""
         return self._way is Way.OPEN
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def send(self, exchange: Exchange, timeout_ms: int) -> None:
-        """Ask over the session; where there is none, when there is one."""
+        """Ask over the channel; where there is none, when there is one."""
         exchange.forget = self._forget
         self._network.await_end(exchange, timeout_ms)
         if self._way is Way.OPEN:
@@ -119,7 +119,7 @@ class Link:
             self.line.lose()
 
     def _forget(self, exchange: Exchange) -> None:
-        """Nobody waits any more. The session goes on, and the answer is for nobody when it comes."""
+        """Nobody waits any more. The channel goes on, and the answer is for nobody when it comes."""
         self._open = {call_id: open_ for call_id, open_ in self._open.items() if open_ is not exchange}
         if exchange in self._queue:
             self._queue.remove(exchange)
@@ -201,7 +201,7 @@ class Link:
         self._heard_at = self._loop.time()
         self._loop.call_later(self._ping_s, self._keep, line)
         self._network.note(f"   {self.name} has line {line.number}")
-        self._tell(ev.SessionOpened(URL))
+        self._tell(ev.ChannelOpened(URL))
         queue, self._queue = self._queue, []
         for exchange in queue:
             self._say_at_last(exchange)
@@ -221,12 +221,12 @@ class Link:
         """This side knows that the line is gone."""
         self.line = None
         self._end_calls(reason)
-        self._tell(ev.SessionLost(URL, reason))
+        self._tell(ev.ChannelLost(URL, reason))
 
-    def _tell(self, event: ev.SessionEvent) -> None:
+    def _tell(self, event: ev.ChannelEvent) -> None:
         for mate in self.mates:
             if mate.runs:
-                mate.hear_of_session(event)
+                mate.hear_of_channel(event)
 
     def _end_calls(self, reason: str) -> None:
         self._way = Way.CLOSED
@@ -290,7 +290,7 @@ class Link:
             self.cut("both")
 
     def mate_ended(self) -> None:
-        """A member has ended: the last one closes the session."""
+        """A member has ended: the last one closes the channel."""
         if self.line is not None and not any(mate.runs for mate in self.mates):
             self.line.say(Frame(Kind.CLOSE))
             self.line = None

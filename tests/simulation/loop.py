@@ -9,9 +9,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+TURNS_AT_ONCE_MAX = 200_000
+"""Nothing that is here takes so many turns without waiting for anything. A real loop would be as busy as can be."""
+
 
 class Stuck(Exception):  # noqa: N818 - a state of the run, not a fault of the loop
-    """Nothing is ready, nothing is planned, and yet the run is not over."""
+    """The run is not over, and nothing is ready and nothing is planned; or turn comes after turn at one moment."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -29,6 +32,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._chance = chance
         self._now = 0.0
         self.turns = 0
+        self._turns_at_once = 0
         self.after_turn: Callable[[], None] | None = None
         self.fault: BaseException | None = None
         self.set_debug(False)
@@ -43,6 +47,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if timeout is None:
             raise Stuck("nothing is ready and nothing is planned")
         if timeout > 0:
+            self._turns_at_once = 0
             # Exactly there, and not by adding up fractions.
             self._now = max(self._now, self._scheduled[0].when())
 
@@ -55,6 +60,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             ready.extend(shuffled)
         super()._run_once()  # type: ignore[misc]
         self.turns += 1
+        self._turns_at_once += 1
+        if self._turns_at_once > TURNS_AT_ONCE_MAX:
+            self._turns_at_once = 0  # whoever ends the run takes a few more
+            raise Stuck(f"{TURNS_AT_ONCE_MAX} turns, and it is {self._now} s still")
         if self.fault is not None:
             raise self.fault
         if self.after_turn is not None:

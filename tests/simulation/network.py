@@ -1,23 +1,24 @@
 """Between members and the node: each request and each answer may be late, lost, doubled, or come out of order.
 
-A request is served by the real service in a task of its own, as the door does it; to hang up cancels the task.
+A request is served by the real service in a task of its own, as the API does it; to hang up cancels the task.
 """
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel
 
-from coordinator.core.commands import DeleteGroupRequest
-from coordinator.core.effects import Failure, GroupAnswer
-from coordinator.http.errors import RETRY_AFTER_SECONDS, problem_of
-from member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
-from protocol import messages as m
-from protocol import operations as ops
-from protocol.operations import Operation
+from rallypoint.coordinator.core.commands import DeleteGroupRequest, ListRebalancesRequest
+from rallypoint.coordinator.core.effects import Failure, GroupAnswer
+from rallypoint.coordinator.http.errors import RETRY_AFTER_SECONDS, problem_of
+from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import Operation
 from tests.simulation.line import Frame, Line
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.trace import Trace, short
@@ -26,15 +27,21 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
 
 LATE_MS = (5, 40, 300, 2_000, 7_000)
+READ_MS = (1, 30, 100)
+"""So long after a stall of the node what came meanwhile is read."""
+
+_WITHOUT_BODY = {ops.DELETE_GROUP.name: DeleteGroupRequest(), ops.LIST_REBALANCES.name: ListRebalancesRequest()}
+"""What the API makes of calls that have no body over HTTP."""
 
 Answer = GroupAnswer | Failure
 
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A request at the node's door. Its number orders it among all other things that are seen there.
+    """A request at the node's API. Its number orders it among all other things that are seen there.
 
-    `line` and `call_id`: where it came on a session. `waits`: it was not answered at once.
+    `line` and `call_id`: where it came on a channel. `waits`: it was not answered at once. `is_in_batch`: it came with
+    others, whose answers it waits for; `is_answered` is kept of such alone.
     """
 
     number: int
@@ -44,13 +51,15 @@ class Asked:
     line: int | None = None
     call_id: int | str | None = None
     waits: bool = False
+    is_in_batch: bool = False
+    is_answered: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
     """A request on its way, and whoever waits for it. `on_end` is called at most once.
 
-    `forget` is of the session over which it is asked, None over HTTP.
+    `forget` is of the channel over which it is asked, None over HTTP.
     """
 
     who: str
@@ -64,8 +73,8 @@ class Exchange:
     forget: "Callable[[Exchange], None] | None" = None
 
 
-class Door:
-    """Who watches calls at the node's door."""
+class HttpApi:
+    """Who watches calls at the node's API."""
 
     def asked(self, asked: Asked) -> None:
         """A call reaches the service."""
@@ -77,23 +86,23 @@ class Door:
         """The service did not answer it at once."""
 
     def hung_up(self, asked: Asked, *, connection_lost: bool = False) -> None:
-        """Its client, or the node, is gone. `connection_lost`: with its session, which the client's side ended."""
+        """Its client, or the node, is gone. `connection_lost`: with its channel, which the client's side ended."""
 
     def framed(self, line: int, call_id: int | str) -> None:
-        """A call is handed to a session."""
+        """A call is handed to a channel."""
 
     def rested(self, line: int) -> None:
-        """A session that goes on has done with what was handed to it."""
+        """A channel that goes on has done with what was handed to it."""
 
     def sent(self, line: int, said: dict[str, Any]) -> None:
-        """A session sends a text."""
+        """A channel sends a text."""
 
-    def session_ended(self, line: int, by_client: bool) -> None:
-        """A session is about to tell the service that it has ended."""
+    def channel_ended(self, line: int, by_client: bool) -> None:
+        """A channel is about to tell the service that it has ended."""
 
 
 class Healed(Protocol):
-    """A session's end at a client, which may have lost what it does not know of."""
+    """A channel's end at a client, which may have lost what it does not know of."""
 
     def find_out(self) -> None:
         """The wires are healed: what is half-open is noticed."""
@@ -103,15 +112,16 @@ class Network:
     """All wires. `node` is the one that can be reached, None while there is none."""
 
     def __init__(
-        self, loop: VirtualLoop, chance: random.Random, trace: Trace, rates: dict[str, float], door: Door
+        self, loop: VirtualLoop, chance: random.Random, trace: Trace, rates: dict[str, float], api: HttpApi
     ) -> None:
         self._loop = loop
         self._chance = chance
         self._trace = trace
-        self._door = door
+        self._api = api
         self._numbers = 0
         self._late: dict[asyncio.TimerHandle, tuple[Callable[..., None], tuple[Any, ...]]] = {}
         self._being_served: dict[Exchange, None] = {}
+        self._at_api: dict[Exchange, None] = {}
         self._lost: list[Exchange] = []
         self.rates = dict(rates)
         self._lines: list[Line] = []
@@ -169,15 +179,30 @@ class Network:
             exchange.forget(exchange)
         elif not exchange.is_cut_off:
             for task in exchange.serving:
-                self.later(1, task.cancel)
+                self.later(1, self._hang_up, task)
+
+    def _hang_up(self, task: asyncio.Task[None]) -> None:
+        """The node sees that the connection has ended, when it sees anything."""
+        stalled_s = self.node_held()
+        if stalled_s > 0:
+            self.later(round(stalled_s * 1000) + max(READ_MS), self._hang_up, task)
+        else:
+            task.cancel()
+
+    def callers_at_api(self) -> set[tuple[str, str]]:
+        """Group and member of the calls that have arrived, and that the node, which stood still, has not read yet."""
+        said = [beat for exchange in self._at_api for beat in _calls_of(exchange)]
+        said.extend(called for line in self._lines for called in line.calls_at_api())
+        return set(said)
 
     def reset_all(self) -> None:
         """The node is gone: every connection to it ends."""
+        self._at_api.clear()
         serving, self._being_served = self._being_served, {}
         for exchange in serving:
             self.later(1, self.end, exchange, Unreachable("the node is gone"))
 
-    # --- sessions ----------------------------------------------------------------------------------------------------
+    # --- channels ----------------------------------------------------------------------------------------------------
 
     def line_to(self, come: Callable[[Line, Frame], None], held: Callable[[], float]) -> Line | None:
         """A connection to the node that is up; None where there is none, or it refuses."""
@@ -190,15 +215,15 @@ class Network:
             delay_ms=lambda: self._delay_ms("on a line"),
             client=lambda frame: come(line, frame),
             client_held=held,
-            server_held=lambda: max(0.0, node.clock.stalled_until - self._loop.time()),
-            ping_ms=node.door.limits.session_ping_interval_ms,
+            server_held=lambda: node.clock.stalled_s,
+            ping_ms=node.api.limits.channel_ping_interval_ms,
         )
         self._lines.append(line)
-        return line if node.door.accept(line) else None
+        return line if node.api.accept(line) else None
 
     def node_held(self) -> float:
         """For how many seconds the node stands still."""
-        return 0.0 if self.node is None else max(0.0, self.node.clock.stalled_until - self._loop.time())
+        return 0.0 if self.node is None else self.node.clock.stalled_s
 
     def note(self, text: str) -> None:
         """For the trace."""
@@ -235,10 +260,13 @@ class Network:
         if node is None or not node.is_up:
             self.later(1, self.end, exchange, Unreachable("connection refused"))
             return
-        stalled = node.clock.stalled_until - self._loop.time()
-        if stalled > 0:
-            self.later(round(stalled * 1000) + 1, self._arrive, exchange)
+        stalled_s = self.node_held()
+        if stalled_s > 0:
+            # It lies in a socket, and is read when the timers that were due have been called.
+            self._at_api[exchange] = None
+            self.later(round(stalled_s * 1000) + self._chance.choice(READ_MS), self._arrive, exchange)
             return
+        self._at_api.pop(exchange, None)
         if exchange.operation is ops.COORDINATOR:
             assert isinstance(exchange.body, m.CoordinatorRequest)
             self._answer(exchange, node.service.find_coordinators(exchange.body))
@@ -246,28 +274,59 @@ class Network:
             self._answer(exchange, node.service.list_topics())
         else:
             self._being_served[exchange] = None
-            task = self._loop.create_task(self._serve(node, exchange))
+            serve = self._serve_batch if exchange.operation is ops.HEARTBEATS else self._serve
+            task = self._loop.create_task(serve(node, exchange))
             task.add_done_callback(raise_its_fault)
             exchange.serving.append(task)
 
     async def _serve(self, node: "Node", exchange: Exchange) -> None:
-        # Over HTTP this one has no body.
-        request: Any = DeleteGroupRequest() if exchange.operation is ops.DELETE_GROUP else exchange.body
+        request: Any = _WITHOUT_BODY.get(exchange.operation.name, exchange.body)
         asked = Asked(self.next_number(), exchange.group_id, request, self.now_ms)
         self._trace.note(self.now_ms, f"-> {exchange.group_id} {exchange.who} #{asked.number} {short(request)}")
-        self._door.asked(asked)
-        node.service.asking = asked
+        self._api.asked(asked)
+        node.service.asking.append(asked)
         try:
-            answer = await node.service.call(exchange.group_id, request, host="192.0.2.1")
+            host = "198.51.100.7" if exchange.who == "stranger" else "192.0.2.1"
+            answer = await node.service.call(exchange.group_id, request, host=host)
         except asyncio.CancelledError:
             self._trace.note(self.now_ms, f"-- #{asked.number} hung up")
-            self._door.hung_up(asked)
+            self._api.hung_up(asked)
             raise
         finally:
             self._being_served.pop(exchange, None)
         self._trace.note(self.now_ms, f"<- {exchange.group_id} {exchange.who} #{asked.number} {short(answer)}")
-        self._door.answered(asked, answer)
+        self._api.answered(asked, answer)
         self._answer(exchange, answer)
+
+    async def _serve_batch(self, node: "Node", exchange: Exchange) -> None:
+        """Heartbeats of many members; whoever sent them is told the result of the first, its own."""
+        assert isinstance(exchange.body, m.HeartbeatsRequest)
+        batch = [
+            Asked(self.next_number(), beat.group_id, beat_of(beat), self.now_ms, is_in_batch=True)
+            for beat in exchange.body.heartbeats
+        ]
+        for asked in batch:
+            text = f"{exchange.who} #{asked.number} in a batch {short(asked.request)}"
+            self._trace.note(self.now_ms, f"-> {asked.group_id} {text}")
+            self._api.asked(asked)
+        node.service.asking.extend(batch)
+        try:
+            answer = await node.service.beat(exchange.body, host="192.0.2.1")
+        except asyncio.CancelledError:
+            for asked in batch:
+                if not asked.is_answered:
+                    self._trace.note(self.now_ms, f"-- #{asked.number} hung up")
+                    self._api.hung_up(asked)
+            raise
+        finally:
+            self._being_served.pop(exchange, None)
+        numbers = ", ".join(f"#{asked.number}" for asked in batch)
+        self._trace.note(self.now_ms, f"<- {exchange.group_id} {exchange.who} {numbers} {short(answer)}")
+        own = answer.heartbeats[0]
+        code = ErrorCode(own.error_code)
+        detail = f"as {exchange.who} was told in a batch"
+        refused = Failure(code, detail, generation_id=own.generation_id, node_id=own.node_id, url=own.url)
+        self._answer(exchange, refused if code else m.HeartbeatAnswer())
 
     def _answer(self, exchange: Exchange, answer: BaseModel | Failure) -> None:
         text = f"answer to {exchange.who} {exchange.operation.name}"
@@ -292,6 +351,20 @@ class Network:
         self.drop(exchange)
         if on_end is not None:
             on_end(Unreachable(f"no answer within {timeout_ms} ms"))
+
+
+def _calls_of(exchange: Exchange) -> Iterator[tuple[str, str]]:
+    if isinstance(exchange.body, m.HeartbeatsRequest):
+        yield from ((beat.group_id, beat.member_id) for beat in exchange.body.heartbeats)
+    else:
+        yield exchange.group_id, getattr(exchange.body, "member_id", "")
+
+
+def beat_of(beat: m.GroupHeartbeat) -> m.HeartbeatRequest:
+    """The same by itself."""
+    return m.HeartbeatRequest(
+        generation_id=beat.generation_id, member_id=beat.member_id, group_instance_id=beat.group_instance_id
+    )
 
 
 def raise_its_fault(task: asyncio.Task[Any]) -> None:

@@ -6,9 +6,11 @@ Most seeds have only some kinds of faults, and a few have none: a fault that is 
 import random
 from dataclasses import dataclass, field, replace
 
-from coordinator.core.commands import Rules
-from coordinator.storage.contract import BatchLimits
-from coordinator.storage.memory import MEMORY_LIMITS
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.http.channel.channel import ChannelLimits
+from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.storage.contract import BatchLimits
+from rallypoint.coordinator.storage.memory import MEMORY_LIMITS
 
 NETWORK_FAULTS = ("request_lost", "answer_lost", "delayed", "doubled", "connection_reset")
 LINE_FAULTS = ("line_cut", "line_lost", "push_lost", "push_doubled", "handshake_lost")
@@ -21,7 +23,8 @@ STORE_FAULTS = (
     "store_applied_early",
     "store_unreadable",
 )
-NODE_STALL_MS = (200, 1_500)
+NODE_STALL_MS = (200, 600, 1_500, 5_000, 15_000)
+"""From one that the service takes for none, to one that is longer than any session."""
 ACTIONS = {
     "start": 8,
     "come_back": 6,
@@ -52,17 +55,26 @@ TOPIC_ACTIONS = {
     "topic_deleted": 5,
 }
 """What may be done to the registry in a run, with its weight where it has it."""
-SESSION_ACTIONS = {
+STRANGERS = {
+    "ask_ids": 6,
+    "idle_line": 3,
+}
+"""What strangers may do in a run whom the groups let in, with its weight where it has it."""
+CHANNEL_ACTIONS = {
     "cut": 5,
     "late_line": 5,
     "half_open": 3,
     "proxy_restart": 2,
     "switch": 4,
 }
-"""What may be done to sessions in a run that has any, with its weight where it has it."""
+"""What may be done to channels in a run that has any, with its weight where it has it."""
 RETENTION_MS, SHORT_RETENTION_MS = 604_800_000, 12_000
 LOOK_MS, SHORT_LOOK_MS = 600_000, 5_000
 """How old an offset gets, and how often a group is looked at; short in some runs, so that something expires."""
+STEPPED_RETENTION_MS, STEPPED_LOOK_MS = 40_000, 2_000
+"""In runs whose clock is put ahead and back: short beside steps, long beside what a node cannot tell of its past."""
+HOUR_MS, YEAR_MS = 3_600_000, 31_536_000_000
+CLOCK_STEPS_MS = (HOUR_MS, -HOUR_MS, 30 * HOUR_MS, -30 * HOUR_MS, YEAR_MS, -YEAR_MS, 20 * YEAR_MS, -20 * YEAR_MS)
 FREEZE_MAX_MS = 8_000
 COOLDOWN_MAX_MS = 3_000
 FAULT_ACTIONS = {
@@ -81,6 +93,8 @@ FAULT_ACTIONS = {
 """What a run may have or not have, with its weight where it has it."""
 
 
+UNSENT_MAX_BYTES = 200_000
+
 NARROWEST = BatchLimits(writes_max=5, bytes_max=40_000)
 """What one member may need: its seat passes on with its leadership, and a rebalance interrupts another."""
 
@@ -88,6 +102,8 @@ NARROWEST = BatchLimits(writes_max=5, bytes_max=40_000)
 EAGER = (("range", "roundrobin"), ("roundrobin", "range"))
 COOPERATIVE = (("cooperative-sticky",), ("cooperative-sticky",), ("cooperative-sticky", "range"))
 """What the members of a run offer, each one of these. The last is an eager member's: a group may have both kinds."""
+WRONG = (("not-held-back",),)
+"""What they offer in a few runs: a rule that gives away what others own, for which its leader has to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +128,40 @@ class Plan:
     rates: dict[str, float] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     offers: tuple[tuple[str, ...], ...] = EAGER
-    session_share: float = 0.0
-    """How many of the members are on sessions."""
+    channel_share: float = 0.0
+    """How many of the members are on channels."""
     server_ping_ms: int = 15_000
     client_ping_ms: int = 5_000
     mates_max: int = 1
     """Members that share a process, and so a connection."""
+    clock_steps: float = 0.0
+    """How many of the node's lives begin with its wall clock put ahead or back."""
     graces_ms: tuple[int | None, ...] = (None,)
     """What their joins name."""
+    counts_elsewhere: bool = False
+    """Topics have partitions that the registry does not know: members count them, and their leader looks for growth."""
+    beats_in_batches: bool = False
+    """Members whose heartbeats do not wait send them with those of their mates, over HTTP."""
+    capacity: NodeCapacity = field(default_factory=NodeCapacity)
+    channels: ChannelLimits = field(default_factory=lambda: ChannelLimits(channel_unsent_max_bytes=UNSENT_MAX_BYTES))
+
+    @property
+    def lets_all_wait(self) -> bool:
+        """Every member may have a call that waits. Where it may not, some are always just being refused."""
+        return self.capacity.parked_calls_max >= 2 * self.members_max
+
+    @property
+    def takes_all_calls(self) -> bool:
+        """All members may call at once. Where they may not, a leave can go unheard, and a session has to end."""
+        return self.capacity.group_mailbox_max >= 4 * self.members_max
 
 
-def plan_of(seed: int) -> Plan:
-    """The plan of a seed, always the same one."""
+FOCI = ("clocks", "limits", "pieces", "channels")
+"""What a plan may be full of, where a seed alone decides for some plans only."""
+
+
+def plan_of(seed: int, focus: str | None = None) -> Plan:
+    """The plan of a seed, always the same one. With a focus out of `FOCI`, all plans have what some have without."""
     chance = random.Random(f"plan {seed}")
     calm = chance.random() < 0.05
     share = 0.0 if calm else chance.choice([0.2, 0.5, 0.8])
@@ -140,6 +178,12 @@ def plan_of(seed: int) -> Plan:
     topics_chance = random.Random(f"topics {seed}")
     if topics_chance.random() < 0.35:
         weights.update(TOPIC_ACTIONS)
+    joining_chance = random.Random(f"joining {seed}")
+    if joining_chance.random() < 0.3:
+        weights.update(STRANGERS)
+    elsewhere = random.Random(f"elsewhere {seed}").random() < 0.3
+    if elsewhere and share:
+        weights["grows_elsewhere"] = 3
     retention_is_short = offsets_chance.random() < 0.3
     sessions = chance.choice([(6_000,), (10_000,), (6_000, 12_000)])
     rebalances = chance.choice([(4_000,), (8_000,), (5_000, 12_000)])
@@ -153,6 +197,8 @@ def plan_of(seed: int) -> Plan:
         rules=Rules(
             group_min_session_timeout_ms=1_000,
             group_initial_rebalance_delay_ms=chance.choice([0, 0, 1_000, 3_000]),
+            group_join_linger_ms=joining_chance.choice([0, 250]),
+            group_pending_timeout_ms=joining_chance.choice([1_000, 5_000]),
             group_max_size=3 if chance.random() < 0.1 else 1_000,
             new_member_join_timeout_ms=chance.choice([15_000, 300_000]),
             parked_call_max_wait_ms=chance.choice([1_500, 4_000, 55_000]),
@@ -174,30 +220,121 @@ def plan_of(seed: int) -> Plan:
         shuffles=chance.random() < 0.5,
         rates=rates,
         weights=weights,
-        offers=COOPERATIVE if random.Random(f"cooperative {seed}").random() < 0.4 else EAGER,
+        offers=_offers(random.Random(f"cooperative {seed}").random()),
+        beats_in_batches=random.Random(f"batches {seed}").random() < 0.5,
+        counts_elsewhere=elsewhere,
     )
     plan = _narrowed(plan) if plan.limits is NARROWEST else plan
-    return _with_sessions(plan, share)
+    plan = _with_channels(_with_hangs(plan, share), share, is_sure=focus == "channels")
+    if focus == "pieces":
+        return _full_of_pieces(plan)
+    plan = _with_tiny_limits(plan, is_sure=focus == "limits")
+    return _with_clock_steps(plan, is_sure=focus == "clocks")
 
 
-def _with_sessions(plan: Plan, share: float) -> Plan:
-    """In two of three runs, members on sessions beside those on HTTP, or in their place."""
+def _offers(chance: float) -> tuple[tuple[str, ...], ...]:
+    return WRONG if chance < 0.03 else COOPERATIVE if chance < 0.4 else EAGER
+
+
+def _with_clock_steps(plan: Plan, *, is_sure: bool) -> Plan:
+    """In one of three runs the wall clock is put ahead and back between the node's lives, by hours to years."""
+    chance = random.Random(f"clocks {plan.seed}")
+    if chance.random() >= 0.35 and not is_sure:
+        return plan
+    if is_sure:
+        plan = replace(plan, weights={**plan.weights, "crash": FAULT_ACTIONS["crash"]})
+    rules = replace(
+        plan.rules,
+        offsets_retention_ms=STEPPED_RETENTION_MS,
+        offsets_retention_check_interval_ms=STEPPED_LOOK_MS,
+    )
+    return replace(plan, clock_steps=chance.choice([0.3, 1.0]), rules=rules)
+
+
+def _with_tiny_limits(plan: Plan, *, is_sure: bool) -> Plan:
+    """In one of four runs most limits are so tiny that ordinary members meet them all the time.
+
+    No limit is below what one well-behaved member needs, or what all of them need in turn: then nothing comes to rest.
+    """
+    chance = random.Random(f"limits {plan.seed}")
+    if chance.random() >= 0.25 and not is_sure:
+        return plan
+
+    def tiny(usual: int, *values: int) -> int:
+        return chance.choice(values) if chance.random() < 0.6 else usual
+
+    usual, channels, rules = plan.capacity, plan.channels, plan.rules
+    # Of two processes with one instance id the older hears that it is fenced where it may wait, and else takes the seat
+    # back: those two never come to rest.
+    weights = {kind: weight for kind, weight in plan.weights.items() if kind != "duplicate"}
+    return replace(
+        plan,
+        weights=weights,
+        capacity=replace(
+            usual,
+            groups_max=tiny(usual.groups_max, len(plan.groups)),
+            parked_calls_max=tiny(usual.parked_calls_max, 0, 0, 1, 2, 3),
+            group_mailbox_max=tiny(usual.group_mailbox_max, 1, 2, 4),
+        ),
+        channels=replace(
+            channels,
+            channel_calls_max=tiny(channels.channel_calls_max, plan.mates_max + 1, 2 * plan.mates_max + 1),
+            channel_groups_max=tiny(channels.channel_groups_max, min(len(plan.groups), plan.mates_max)),
+        ),
+        rules=replace(
+            rules,
+            group_pending_max=tiny(rules.group_pending_max, 1, 2),
+            group_max_size=tiny(rules.group_max_size, 1, 2, 3),
+            group_offsets_max=tiny(rules.group_offsets_max, 1, 3),
+            topics_max=tiny(rules.topics_max, 2),
+        ),
+    )
+
+
+def _with_hangs(plan: Plan, share: float) -> Plan:
+    """Writes of the store that hang, in some runs, for longer than anybody may wait; and that is not always long."""
+    chance = random.Random(f"hangs {plan.seed}")
+    rate = chance.choice([0.01, 0.05]) if chance.random() < share / 2 else 0.0
+    capacity = replace(plan.capacity, storage_append_timeout_ms=chance.choice([500, 1_500, 5_000]))
+    return replace(plan, rates={**plan.rates, "store_hangs": rate}, capacity=capacity)
+
+
+def _with_channels(plan: Plan, share: float, *, is_sure: bool) -> Plan:
+    """In two of three runs, members on channels beside those on HTTP, or in their place."""
     chance = random.Random(f"sessions {plan.seed}")
     rates = {kind: (chance.choice([0.01, 0.05, 0.1]) if chance.random() < share else 0.0) for kind in LINE_FAULTS}
-    weights = {kind: weight for kind, weight in SESSION_ACTIONS.items() if chance.random() < share}
-    session_share = chance.choice([0.0, 0.5, 1.0])
-    if not session_share:
+    weights = {kind: weight for kind, weight in CHANNEL_ACTIONS.items() if chance.random() < share}
+    channel_share = chance.choice([0.5, 1.0] if is_sure else [0.0, 0.5, 1.0])
+    if not channel_share:
         return replace(plan, rates={**plan.rates, **dict.fromkeys(LINE_FAULTS, 0.0)})
     return replace(
         plan,
         rates={**plan.rates, **rates},
         weights={**plan.weights, **weights},
-        session_share=session_share,
+        channel_share=channel_share,
         server_ping_ms=chance.choice([1_000, 4_000, 15_000]),
         client_ping_ms=chance.choice([800, 3_000]),
         mates_max=chance.choice([1, 1, 2, 4]),
         graces_ms=chance.choice([(None,), (None, 400), (None, 1_000, 8_000)]),
         rules=replace(plan.rules, disconnect_grace_ms=chance.choice([500, 2_000, 2_000, 6_000])),
+    )
+
+
+def _full_of_pieces(plan: Plan) -> Plan:
+    """Large groups come to rest again and again; then most members go at once, and the power goes while that is stored.
+
+    Other faults are left out, for they would keep the groups small.
+    """
+    return replace(
+        plan,
+        actions=120,
+        gap_ms=200,
+        groups=("g",),
+        members_max=10,
+        limits=NARROWEST,
+        rates=dict.fromkeys(plan.rates, 0.0),
+        rules=replace(plan.rules, group_max_size=1_000, rebalance_cooldown_ms=0),
+        weights={"start": 20, "nothing": 20, "commit": 4, "many_leave_and_crash": 1},
     )
 
 
@@ -211,6 +348,6 @@ def _narrowed(plan: Plan) -> Plan:
         plan,
         limits=replace(NARROWEST, writes_max=chance.choice([NARROWEST.writes_max, NARROWEST.writes_max, 6, 12])),
         members_max=max(plan.members_max, chance.choice([4, 8, 10])),
-        rates={**plan.rates, "store_refused": max(plan.rates["store_refused"], chance.choice([0.0, 0.05]))},
+        rates={**plan.rates, "store_refused": max(plan.rates["store_refused"], chance.choice([0.0, 0.05, 0.3]))},
         weights={**plan.weights, "many_leave": 4},
     )

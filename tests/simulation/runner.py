@@ -27,15 +27,15 @@ class Result:
     lines: list[str] = field(default_factory=list)
 
 
-def run(seed: int, *, verbose: bool = False) -> Result:
-    """Carry out one seed's plan."""
-    plan = plan_of(seed)
+def run(seed: int, focus: str | None = None, *, verbose: bool = False) -> Result:
+    """Carry out one seed's plan, of that focus."""
+    plan = plan_of(seed, focus)
     chance = random.Random(f"run {seed}")
     trace = Trace(verbose=verbose)
     loop = VirtualLoop(random.Random(f"order {seed}") if plan.shuffles else None)
     world = World(plan, chance, trace, loop)
     heard = _Faults(world)
-    logger = logging.getLogger("coordinator")
+    logger = logging.getLogger("rallypoint.coordinator")
     before = logger.propagate, logger.level
     logger.propagate = False
     logger.setLevel(logging.ERROR)

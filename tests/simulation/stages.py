@@ -3,20 +3,22 @@
 chaos     actions and faults, by the plan
 calm      no more faults: every group must come to rest in time (I7)
 quiet     nothing new happens: no rebalance (I9)
-growth    a topic grows: one more round, and every partition has an owner
+growth    a topic grows, first where only members count it: one more round, and every partition has an owner
 end       everyone leaves: nothing may be left (I8); the service drains; a load finds what the log says (I10)
 """
 
 import asyncio
 
-from coordinator.core.effects import Failure
-from coordinator.core.group import State as GroupState
-from coordinator.runtime.shard import ShardState
-from member.core import events as ev
-from member.core.states import State
-from protocol import messages as m
-from protocol import operations as ops
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.group import State as GroupState
+from rallypoint.coordinator.runtime.condition import ShardState
+from rallypoint.member.core import events as ev
+from rallypoint.member.core.states import State
+from rallypoint.member.topic_watch import growth
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
 from tests.simulation.actions import Actions
+from tests.simulation.client import LOOK_MS
 from tests.simulation.plan import COOLDOWN_MAX_MS, FREEZE_MAX_MS
 from tests.simulation.world import TOPICS, World
 
@@ -51,6 +53,8 @@ class Stages:
         for group_id in self._world.plan.groups:
             self._check_owners(group_id)
         await self._stay_quiet()
+        if self._world.plan.counts_elsewhere:
+            await self._see_growth_elsewhere()
         await self._see_growth()
         await self._end()
 
@@ -59,9 +63,8 @@ class Stages:
         self._world.is_calm = True
         self._calm_at_ms = self._world.now_ms
         self._world.disk.heal()
-        if self._world.node is not None:
-            # Before the wires heal, or what waits at a node that stands still would come in the middle of the quiet.
-            self._world.node.clock.stalled_until = 0.0
+        # Before the wires heal, or what waits at a node that stands still would come in the middle of the quiet.
+        self._world.end_stall()
         self._world.network.heal()
         for client in self._world.clients:
             client.callback_ms = 1
@@ -70,9 +73,8 @@ class Stages:
         while self._world.node is None or not self._world.node.is_up or self._world.node.service.phase != "ready":
             self._world.begin_node()
             await asyncio.sleep(0.1)
-        # What was late arrives, also at a node that stands still, and what follows from it begins.
-        await asyncio.sleep(max(0.0, self._world.node.clock.stalled_until - self._world.loop.time()) + 0.01)
-        self._world.node.clock.stalled_until = 0.0
+        # What was late arrives, and what follows from it begins.
+        await asyncio.sleep(0.01)
         if not self._world.running():
             self._world.start_client()
         await self._wait_settled()
@@ -95,13 +97,15 @@ class Stages:
     def _unsettled(self) -> str | None:
         """Why the world is not at rest yet; None where it is."""
         assert self._world.node is not None
+        if self._world.node.service._registry._tasks:
+            return "a change of the registry is being stored"
         known = self._world.node.service.list_topics()
         stored = {topic: record.partitions for topic, record in self._world.sight.fold.topics.items()}
         if isinstance(known, Failure) or {x.topic: x.partitions for x in known.topics} != stored:
             return f"the registry is behind the store: {known}"
         for shard in self._world.node.shards:
             if shard.state is not ShardState.ACTIVE or shard._reloads:
-                return f"shard {shard.number} is {shard.state}: {shard.error}"
+                return f"shard {shard.number} is {shard.state}: {shard.why_unavailable()}"
         for group_id in self._world.plan.groups:
             members = {client.machine.member_id for client in self._world.running() if client.group_id == group_id}
             seen = self._world.node.group(group_id)
@@ -121,8 +125,11 @@ class Stages:
         for client in self._world.running():
             if client.waits_since(self._calm_at_ms):
                 return f"{client.name} waits for the answer to a heartbeat that was late"
-            if client.state is not State.STABLE or client.held is None or client.is_in_doubt:
+            is_in_doubt = client.is_in_doubt and self._world.plan.lets_all_wait
+            if client.state is not State.STABLE or client.held is None or is_in_doubt:
                 return f"{client.name} is {client.state.value}: {client.machine.last_failure}"
+            if client.held.leader and (grown := growth(client.held.partition_counts, self._world.counted())):
+                return f"{client.name} has not shared out what there is: {grown}"
         return None
 
     async def _stay_quiet(self) -> None:
@@ -157,15 +164,36 @@ class Stages:
         for group_id in self._world.plan.groups:
             self._check_owners(group_id)
 
+    async def _see_growth_elsewhere(self) -> None:
+        """Where a leader is static its process begins anew meanwhile, and finds its assignment in place."""
+        self._world.trace.note(self._world.now_ms, "== growth elsewhere")
+        away = [
+            client
+            for client in self._world.running()
+            if client.held is not None and client.held.leader and client.options.group_instance_id is not None
+        ]
+        for client in away:
+            client.feed(ev.LeaveRequested(None, stay=True))
+        await asyncio.sleep(POLL_MS / 1000)
+        for topic in TOPICS:
+            self._world.grow_elsewhere(topic)
+        for client in away:
+            self._world.start_client(client.options)
+        await asyncio.sleep(2 * LOOK_MS / 1000)
+        await self._wait_settled()
+        for group_id in self._world.plan.groups:
+            self._check_owners(group_id)
+
     def _check_owners(self, group_id: str) -> None:
-        """Each registered partition of the topics that somebody wants has an owner (`MembersBelieve`: only one)."""
+        """Each partition of the topics that somebody wants has an owner (`MembersBelieve`: only one)."""
         owners: dict[tuple[str, int], str] = {}
         topics: set[str] = set()
         for client in self._world.running():
             if client.group_id == group_id and client.held is not None:
                 owners.update(dict.fromkeys(client.held.partitions, client.name))
                 topics.update(client.machine._topics)
-        wanted = {(topic, p) for topic in topics for p in range(self._world.partitions(topic))}
+        counts = self._world.counted()
+        wanted = {(topic, p) for topic in topics for p in range(counts.get(topic, 0))}
         if owners.keys() != wanted:
             self._world.judge.i7.late(
                 f"{group_id}: without an owner, or with one it should not have: {sorted(owners.keys() ^ wanted)}"
@@ -177,7 +205,9 @@ class Stages:
             self._world.say("reader", group_id, ops.FETCH, m.FetchRequest())
         for client in self._world.running():
             client.feed(ev.LeaveRequested("the end", stay=False))
-        await asyncio.sleep((max(self._world.plan.rules.group_initial_rebalance_delay_ms, 0) + 3_000) / 1000)
+        plan = self._world.plan
+        unheard_ms = 0 if plan.takes_all_calls else self._bound_ms()
+        await asyncio.sleep((plan.rules.group_initial_rebalance_delay_ms + 3_000 + unheard_ms) / 1000)
         assert self._world.node is not None
         self._world.judge.i8.idle(self._world.node, self._world.plan.groups)
         await self._world.node.drain()

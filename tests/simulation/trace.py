@@ -5,9 +5,9 @@ from collections import Counter, deque
 
 from pydantic import BaseModel
 
-from coordinator.core.commands import DeleteGroupRequest
-from coordinator.core.effects import Failure
-from protocol import messages as m
+from rallypoint.coordinator.core.commands import DeleteGroupRequest, ListRebalancesRequest
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.protocol import messages as m
 
 KEPT = 60
 """Events shown with a failure."""
@@ -61,11 +61,11 @@ class Trace:
 _SHOWN = ("code", "superseded", "member_id", "group_instance_id", "generation_id", "leader", "assignment")
 
 
-def short(value: BaseModel | DeleteGroupRequest | Failure) -> str:
+def short(value: BaseModel | DeleteGroupRequest | ListRebalancesRequest | Failure) -> str:
     """A request or an answer in a few words, the same in every process."""
     if isinstance(value, Failure):
         found = {name: getattr(value, name) for name in ("code", "superseded", "member_id", "generation_id")}
-    elif isinstance(value, DeleteGroupRequest):
+    elif isinstance(value, DeleteGroupRequest | ListRebalancesRequest):
         found = {}
     else:
         found = {name: value.__dict__[name] for name in _SHOWN if name in value.__dict__}

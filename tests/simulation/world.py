@@ -5,16 +5,16 @@ import random
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from assignors.contract import Assignor
-from assignors.cooperative_sticky import CooperativeStickyAssignor
-from assignors.range import RangeAssignor
-from assignors.roundrobin import RoundRobinAssignor
-from coordinator.core import holding
-from coordinator.core.commands import GroupLoaded, Moment
-from coordinator.core.decide import step
-from coordinator.core.effects import (
+from rallypoint.assignors.contract import Assignor
+from rallypoint.assignors.cooperative_sticky import CooperativeStickyAssignor
+from rallypoint.assignors.range import RangeAssignor
+from rallypoint.assignors.roundrobin import RoundRobinAssignor
+from rallypoint.coordinator.core import holding
+from rallypoint.coordinator.core.commands import DecisionContext, GroupLoaded
+from rallypoint.coordinator.core.decide import step
+from rallypoint.coordinator.core.effects import (
     Event,
     Failure,
     GroupChanged,
@@ -23,23 +23,24 @@ from coordinator.core.effects import (
     RebalanceBegan,
     Removal,
 )
-from coordinator.runtime.loading import stored_groups
-from coordinator.storage.contract import BatchLimits, Write
-from member.core import events as ev
-from member.core.states import State
-from member.options import MemberOptions
-from protocol import messages as m
-from protocol import operations as ops
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.runtime.loading import StoredGroup, stored_groups
+from rallypoint.coordinator.storage.contract import BatchLimits, Write
+from rallypoint.member.core import events as ev
+from rallypoint.member.core.states import State
+from rallypoint.member.options import MemberOptions
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.errors import ErrorCode
 from tests.simulation.checker import Sight, TopicDeletion
 from tests.simulation.checkers import Judge
 from tests.simulation.client import Client
-from tests.simulation.disk import SLOW_MS, Disk
+from tests.simulation.damage import damage, foreseen, is_damaged, is_foreseen
+from tests.simulation.disk import HANGS_MS, SLOW_MS, Disk
 from tests.simulation.link import Link
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Answer, Asked, Door, Exchange, Network, raise_its_fault
+from tests.simulation.network import Answer, Asked, Exchange, HttpApi, Network, raise_its_fault
 from tests.simulation.node import EPOCH_MS, Node, member_ids
-from tests.simulation.plan import LINE_FAULTS, NETWORK_FAULTS, NODE_STALL_MS, Plan
+from tests.simulation.plan import CLOCK_STEPS_MS, LINE_FAULTS, NETWORK_FAULTS, Plan
 from tests.simulation.trace import Trace, Violation
 
 GROWTH_MAX = 20
@@ -50,7 +51,7 @@ TOPICS = {"t": 3, "u": 2}
 _DONE_BY_OPERATORS = (m.DeletedGroup, m.DeleteOffsetsAnswer, m.ResetOffsetsAnswer)
 
 
-class World(Door):
+class World(HttpApi):
     """Everything that takes part in a run."""
 
     def __init__(self, plan: Plan, chance: random.Random, trace: Trace, loop: VirtualLoop) -> None:
@@ -58,21 +59,32 @@ class World(Door):
         self.chance = chance
         self.trace = trace
         self.loop = loop
-        self.sight = Sight(plan)
-        self.judge = Judge(self.sight)
-        slow_ms = max(SLOW_MS) if plan.rates["store_slow"] else 0
-        stall_ms = max(NODE_STALL_MS) if "node_stall" in plan.weights else 0
-        self.judge.i6.slack_ms += 4 * (plan.store_delay_max_ms + slow_ms) + stall_ms + plan.clock_jitter_ms
-        self.disk = Disk(plan, chance, self._stored, self._disk_fault)
         self.network = Network(
             loop, chance, trace, {kind: plan.rates[kind] for kind in (*NETWORK_FAULTS, *LINE_FAULTS)}, self
         )
+        self.sight = Sight(plan, self.network.callers_at_api)
+        self.judge = Judge(self.sight)
+        slow_ms = max(SLOW_MS) if plan.rates["store_slow"] else 0
+        hang_ms = max(HANGS_MS) if plan.rates["store_hangs"] else 0
+        self.judge.i6.slack_ms += plan.clock_jitter_ms
+        self.judge.i6.store_ms = 4 * (plan.store_delay_max_ms + slow_ms + hang_ms)
+        self.judge.i19.slack_ms += plan.clock_jitter_ms + self.judge.i6.store_ms
+        self.disk = Disk(plan, chance, self._stored, self._disk_fault)
+        if is_damaged(plan):
+            damage(plan, self.disk.contents)
+        if is_foreseen(plan):
+            for (keyspace, key), value in foreseen(plan).items():
+                self.disk.contents.keyspace(keyspace).values[key] = value
         self.node: Node | None = None
         self.clients: list[Client] = []
         self.away: list[MemberOptions] = []
+        self.elsewhere: dict[str, int] = dict.fromkeys(TOPICS, 0)
+        """By topic the partitions that it has beside those in the registry."""
         self.is_calm = False
         self.is_over = False
         """The run has ended, and what is still there is taken down: that is no part of it."""
+        self._clock_chance = random.Random(f"clock steps {plan.seed}")
+        self._is_behind = False
         self._line_chance = random.Random(f"lines {plan.seed}")
         self.links: list[Link] = []
         self._ids = member_ids()
@@ -89,26 +101,26 @@ class World(Door):
     def now_ms(self) -> int:
         return round(self.loop.time() * 1000)
 
-    def _tell(self, hook: str, *args: Any) -> None:
+    def _tell(self, hook: str, *args: Any, **named: Any) -> None:
         if self.is_over:
             return
         self.sight.now_ms = self.now_ms
         try:
-            self.judge.tell(hook, *args)
+            self.judge.tell(hook, *args, **named)
         except Violation as violation:
             # Not raised here, for the service would take it for a fault of its own; the run ends with this turn.
             self.loop.fault = self.loop.fault or violation
 
-    def _stored(self, space: str, writes: Sequence[Write]) -> None:
+    def _stored(self, keyspace: str, writes: Sequence[Write]) -> None:
         for key, value in writes:
-            self.trace.note(self.now_ms, f"   {space} {key.decode()} = {None if value is None else value.decode()}")
+            self.trace.note(self.now_ms, f"   {keyspace} {key.decode()} = {None if value is None else value.decode()}")
         for group_id in self.sight.fold.take(writes):
             self._tell("stored", group_id, self.sight.fold.group(group_id))
 
     def _disk_fault(self, kind: str, text: str) -> None:
         self.trace.fault(self.now_ms, kind, text)
         plan = self.plan
-        if plan.session_share and "cut" in plan.weights and not self.is_calm and self._line_chance.random() < 0.2:
+        if plan.channel_share and "cut" in plan.weights and not self.is_calm and self._line_chance.random() < 0.2:
             # While the group that this makes unloaded is loaded anew, perhaps.
             self.loop.call_later(self._line_chance.choice([0, 1, 5, 60]) / 1000, self._lose_a_client_perhaps)
 
@@ -156,8 +168,8 @@ class World(Door):
         self.trace.note(self.now_ms, f"   line {line} < {str(said)[:120]}")
         self._tell("sent", line, said)
 
-    def session_ended(self, line: int, by_client: bool) -> None:
-        self._tell("session_ended", line, by_client)
+    def channel_ended(self, line: int, by_client: bool) -> None:
+        self._tell("channel_ended", line, by_client)
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, RebalanceBegan):
@@ -185,22 +197,69 @@ class World(Door):
 
     # --- the node ----------------------------------------------------------------------------------------------------
 
+    def stall_node(self, for_ms: int) -> None:
+        """The process stands still for so long, unless it does already, or none runs."""
+        node = self.node
+        if node is None or not node.is_up or node.clock.stalled_s:
+            return
+        self.trace.fault(self.now_ms, "node_stall", f"{for_ms} ms")
+        self.sight.stalls.begin(self.now_ms, for_ms)
+        self._is_behind = True
+        node.clock.stall(for_ms)
+
+    def end_stall(self) -> None:
+        """The node goes on at once."""
+        if self.node is not None and self.node.clock.stalled_s:
+            self.sight.stalls.end(self.now_ms)
+            self.node.clock.go_on()
+
+    async def _running_node(self) -> Node | None:
+        """The node that is up, when it goes on; None where there is none."""
+        node = self.node
+        if node is not None and node.is_up:
+            await node.clock.running.wait()
+        return node if node is not None and node.is_up else None
+
     def begin_node(self) -> None:
         """A new process begins, unless one runs."""
         if self.node is not None and self.node.is_up:
             return
         self.sight.number = self.network.next_number()
+        self.sight.stalls.end(self.now_ms)
         self._tell("node_began")
         number = next(self._nodes)
         self.trace.note(self.now_ms, f"   node {number} begins")
         self.node = self.sight.node = self.network.node = Node(
-            number, self.plan, self.loop, self.disk, self._happened, self._ids, self.network, self
+            number,
+            self.plan,
+            self.loop,
+            self.disk,
+            self._happened,
+            self._ids,
+            self.network,
+            self,
+            self._epoch_ms(),
         )
         self._looked_at = 0
         if "topic_grows" in self.plan.weights and self.sight.fold.topics.keys() == TOPICS.keys():
             # While the groups are loaded, perhaps.
             for _ in range(2):
                 self.loop.call_later(self.chance.randint(1, 200) / 1000, self._grow_perhaps)
+
+    def _epoch_ms(self) -> int:
+        """The wall clock of a node that begins: the one before's, or put ahead or back."""
+        if self._is_behind:
+            # The clock of the one before did not count its stalls, so this one's begins ahead of it.
+            self._is_behind = False
+            self.sight.clock_steps.append(self.now_ms)
+        last_ms = EPOCH_MS if self.node is None else self.node.clock.epoch_ms
+        chance = self._clock_chance
+        if self.node is None or chance.random() >= self.plan.clock_steps:
+            return last_ms
+        step_ms = chance.choice(CLOCK_STEPS_MS)
+        self.sight.clock_steps.append(self.now_ms)
+        self.trace.fault(self.now_ms, "clock_step", f"{step_ms} ms")
+        return last_ms + step_ms
 
     def _grow_perhaps(self) -> None:
         if not self.is_calm and self.chance.random() < 0.5:
@@ -212,6 +271,7 @@ class World(Door):
             return
         self.trace.fault(self.now_ms, "crash", f"node {self.node.number}")
         self.disk.at_next_append = None
+        self.sight.stalls.end(self.now_ms)
         self.node.kill()
         self.network.reset_all()
         await asyncio.sleep(0.001)
@@ -220,10 +280,11 @@ class World(Door):
 
     async def drain_node(self) -> None:
         """The process ends in good order, and begins anew after a while."""
-        if self.node is None or not self.node.is_up or self.node.service.phase != "ready":
+        node = await self._running_node()
+        if node is None or node.service.phase != "ready":
             return
-        self.trace.fault(self.now_ms, "drain", f"node {self.node.number}")
-        await self.node.drain()
+        self.trace.fault(self.now_ms, "drain", f"node {node.number}")
+        await node.drain()
         await asyncio.sleep(0.002)
         self.judge.i6.all_answered()
         self.network.reset_all()
@@ -233,20 +294,31 @@ class World(Door):
     async def check_load(self) -> None:
         """I10: what the real load makes of the store, group by group, held against the fold."""
         counts = {topic: record.partitions for topic, record in self.sight.fold.topics.items()}
-        now_ms = EPOCH_MS + self.now_ms
+        assert self.node is not None
+        now_ms = self.node.clock.epoch_ms + self.now_ms
         rules = replace(self.plan.rules, group_max_size=2**31 - 1)
         for shard in range(self.plan.shards):
-            values = self.disk.contents.space(f"shard-{shard}").values
-            async for groups in stored_groups(_Reading(values, self.plan), b""):
-                for stored in groups:
-                    group = stored.restore()
-                    # With the counts that the assignment was made for, before the end of a freeze, and with a place
-                    # for everyone, so that nothing follows from the load itself.
+            values = self.disk.contents.keyspace(f"shard-{shard}").values
+            is_newer = is_foreseen(self.plan)
+            reading = _Reading(values, self.plan)
+            async for page in stored_groups(reading, b"", lambda _: True, of_newer_minor=is_newer):
+                for stored in page:
+                    if not isinstance(stored, StoredGroup):
+                        self.judge.i18.met(shard, stored)
+                        continue
+                    if not (stored.records or stored.leftovers):
+                        # What a newer release has left of a group that is gone is no group.
+                        continue
+                    group = await stored.restore()
+                    # With the counts that the assignment was made for, just before the end of a freeze, whatever the
+                    # clock says, and with a place for everyone, so that nothing follows from the load itself.
                     seen = {} if group.header is None else dict(group.header.partition_counts)
                     frozen_until_ms = holding.frozen_until(group)
-                    at_ms = now_ms if frozen_until_ms is None else min(now_ms, frozen_until_ms - 1)
-                    step(group, GroupLoaded(), Moment(at_ms, rules, seen))
+                    at_ms = now_ms if frozen_until_ms is None else frozen_until_ms - 1
+                    step(group, GroupLoaded(), DecisionContext(at_ms, rules, seen))
                     self.judge.i10.loaded(group)
+        for (keyspace, key), value in foreseen(self.plan).items() if is_foreseen(self.plan) else ():
+            self.judge.i18.kept(keyspace, key, value, self.disk.contents.keyspace(keyspace).values.get(key))
         self.trace.note(self.now_ms, f"   the store was read; topics {counts}")
 
     # --- clients -----------------------------------------------------------------------------------------------------
@@ -260,7 +332,7 @@ class World(Door):
         if len(self.running()) >= self.plan.members_max:
             return
         chosen = self._new_options() if options is None else options
-        assignors: tuple[Assignor, ...] = tuple(_ASSIGNORS[name] for name in chosen.assignors)
+        assignors: tuple[Assignor, ...] = tuple(_ASSIGNORS[str(name)] for name in chosen.assignors)
         client = Client(
             f"c{next(self.numbers)}",
             chosen,
@@ -273,17 +345,20 @@ class World(Door):
             on_view=self._believed,
             on_push=self._heard,
             link=self._link(),
+            beats_in_batches=self.plan.beats_in_batches and not chosen.heartbeat_wait_ms,
+            elsewhere=self.elsewhere,
+            looks_for_growth=self.plan.counts_elsewhere,
         )
         self.clients.append(client)
         who = f"{chosen.group_id} {chosen.group_instance_id or 'dynamic'} {chosen.topics}"
         self.trace.note(self.now_ms, f"   {client.name} starts: {who}")
         client.feed(ev.Started())
-        client.learn_of_session()
+        client.learn_of_channel()
 
     def _link(self) -> Link | None:
-        """The session of a process that begins, or of one that takes another member; None for one on HTTP."""
+        """The channel of a process that begins, or of one that takes another member; None for one on HTTP."""
         chance, plan = self._line_chance, self.plan
-        if chance.random() >= plan.session_share:
+        if chance.random() >= plan.channel_share:
             return None
         with_room = [link for link in self.links if link.has_room]
         if with_room and chance.random() < 0.6:
@@ -298,7 +373,7 @@ class World(Door):
         return [one for one in self.clients if one is client or (one.link is client.link is not None)]
 
     def cut_all_lines(self) -> None:
-        """What stands between all clients and the node begins anew: each session ends, as both sides see."""
+        """What stands between all clients and the node begins anew: each channel ends, as both sides see."""
         for link in self.links:
             link.cut("both")
 
@@ -335,15 +410,25 @@ class World(Door):
             self.trace.fault(self.now_ms, "topic_grows", topic)
             self.do(self.put_topic(topic, count + 1))
 
+    def grow_elsewhere(self, topic: str) -> None:
+        """The topic gets one partition more, of which the registry hears nothing."""
+        if self.elsewhere[topic] < GROWTH_MAX:
+            self.trace.fault(self.now_ms, "grows_elsewhere", topic)
+            self.elsewhere[topic] += 1
+
     def partitions(self, topic: str) -> int:
         """As they are registered in the store; 0 where the topic is not."""
         record = self.sight.fold.topics.get(topic)
         return 0 if record is None else record.partitions
 
+    def counted(self) -> dict[str, int]:
+        """What members count: the registered partitions, and those beside them."""
+        return {topic: record.partitions + self.elsewhere[topic] for topic, record in self.sight.fold.topics.items()}
+
     async def put_topic(self, topic: str, partitions: int) -> None:
         """Register so many partitions, if a node runs; it may fail."""
-        node = self.node
-        if node is None or not node.is_up:
+        node = await self._running_node()
+        if node is None:
             return
         answer = await node.service.put_topic(topic, m.PutTopicRequest(partitions=partitions))
         if not isinstance(answer, Failure):
@@ -351,8 +436,8 @@ class World(Door):
 
     async def delete_topic(self, topic: str) -> None:
         """Take the topic out of the registry, if a node runs; it may fail, and may be done all the same."""
-        node = self.node
-        if node is None or not node.is_up:
+        node = await self._running_node()
+        if node is None:
             return
         deletion = TopicDeletion(self.network.next_number(), topic, self.sight.fold.deleted.get(topic, 0))
         self._tell("deleting", deletion)
@@ -360,7 +445,8 @@ class World(Door):
         self.sight.number = self.network.next_number()
         if isinstance(answer, Failure):
             is_not_there = answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            self._tell("deleted", deletion, False if is_not_there else None)
+            is_under_way = answer.limit_name == "storage_append_timeout_ms"
+            self._tell("deleted", deletion, False if is_not_there else None, is_under_way=is_under_way)
         else:
             self.trace.happened(self.now_ms, "DeletedTopic", topic)
             self._tell("deleted", deletion, True)
@@ -385,13 +471,21 @@ class World(Door):
         self.network.send(exchange, self.chance.choice([300, 5_000]))
 
 
+class NotHeldBack(RoundRobinAssignor):
+    """As somebody may write it who has not read on: members keep what they have, and others are given it."""
+
+    name: ClassVar[str] = "not-held-back"
+    protocol: ClassVar[Literal["eager", "cooperative"]] = "cooperative"
+
+
 _ASSIGNORS: dict[str, Assignor] = {
-    assignor.name: assignor for assignor in (RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor())
+    assignor.name: assignor
+    for assignor in (RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor(), NotHeldBack())
 }
 
 
 class _Reading:
-    """A store's contents to be read, while nobody owns them; `Space` as far as a load needs it."""
+    """A store's contents to be read, while nobody owns them; `Keyspace` as far as a load needs it."""
 
     epoch = 0
 

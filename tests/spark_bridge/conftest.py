@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(java_home: Path) -> "Iterator[SparkSession]":
     """A session with the bridge, for all tests: let each use groups, directories and checkpoints of its own name."""
-    from spark_bridge import register  # noqa: PLC0415 - a machine without PySpark skips what asks for this
+    from rallypoint.spark import register  # noqa: PLC0415 - a machine without PySpark skips what asks for this
     from tests.spark_bridge.spark_run import running_spark  # noqa: PLC0415
 
     with pytest.MonkeyPatch.context() as patch:

@@ -6,6 +6,7 @@ operating system, and a signal goes to all of them, as when a machine loses its 
 
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,36 +29,20 @@ class HeldBatch:
     places: frozenset[Place]
 
 
-class DriverProcess(ProgramProcess):
-    """One driver. Where it waits it gives a busy machine time, and fails at once when the driver is gone."""
+class SessionProcess(ProgramProcess):
+    """A program and all that it starts: what is done to it is done to all of them.
 
-    def __init__(self, folder: Path, name: str, spec: Spec) -> None:
-        super().__init__(folder, name, PROGRAM, (spec.to_json(),), new_session=True)
+    Where it is waited for, a busy machine has time, and it fails at once when the program is gone.
+    """
+
+    def __init__(self, folder: Path, name: str, program: str, arguments: Sequence[str]) -> None:
+        super().__init__(folder, name, program, arguments, new_session=True)
 
     def say_next(self, what: str, since: int = 0) -> Line:
         """The first line of that kind from line `since` on. AssertionError if it fails or ends instead."""
         line = self.wait_for(what, "failed", "gone", since=since, seconds=PATIENCE_SECONDS)
         assert line.what == what, f"{self.name} did not say {what!r}\n{self.show()}"
         return line
-
-    def obey(self, command: str, answer: str) -> Line:
-        """Tell it, and wait for its answer."""
-        mark = len(self.lines)
-        self.tell(command)
-        return self.say_next(answer, since=mark)
-
-    def hold_a_batch(self) -> HeldBatch:
-        """Let its next batch stand still; returns when it does. There must be records to come."""
-        line = self.obey("hold", "held")
-        return HeldBatch(line.more["batch"], frozenset((t, p, offset) for t, p, offset in line.more["places"]))
-
-    def terminate(self) -> int:
-        """SIGTERM to the program alone, as a supervisor sends it; its exit code."""
-        assert self._process is not None
-        self._process.terminate()
-        code = self._process.wait(PATIENCE_SECONDS)
-        self._gone()
-        return code
 
     def check_that_it_runs(self) -> None:
         """AssertionError if its query has failed, or the driver is gone."""
@@ -78,3 +63,29 @@ class DriverProcess(ProgramProcess):
                 if os.getsid(pid) == self.pid:
                     found.add(pid)
         return found
+
+
+class DriverProcess(SessionProcess):
+    """One driver."""
+
+    def __init__(self, folder: Path, name: str, spec: Spec) -> None:
+        super().__init__(folder, name, PROGRAM, (spec.to_json(),))
+
+    def obey(self, command: str, answer: str) -> Line:
+        """Tell it, and wait for its answer."""
+        mark = len(self.lines)
+        self.tell(command)
+        return self.say_next(answer, since=mark)
+
+    def hold_a_batch(self) -> HeldBatch:
+        """Let its next batch stand still; returns when it does. There must be records to come."""
+        line = self.obey("hold", "held")
+        return HeldBatch(line.more["batch"], frozenset((t, p, offset) for t, p, offset in line.more["places"]))
+
+    def terminate(self) -> int:
+        """SIGTERM to the program alone, as a supervisor sends it; its exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        code = self._process.wait(PATIENCE_SECONDS)
+        self._gone()
+        return code

@@ -3,7 +3,7 @@
 SPEC is a `Spec` as JSON. With `way=query` it obeys its standard input, a word a line: `start` a query, `stop` it in
 good order, `end`. With `way=batches` it runs a loop of batches at once, until SIGTERM; exit code 0 if all that was
 written is committed. Either way the words `hold` and `release` are obeyed at any time: while it is held, a batch stands
-still once half of its records are written.
+still once half of its records are written; with `files`, once its files are staged and nothing is decided.
 
 It says what happens as JSON lines, `what`, `at_s` and more: `ready`; `started`; `progress`, with the query's place in
 its group; `held`; `stopped`; `failed`, with the sentence; `ended`. What it writes goes to its ledger's file.
@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -31,20 +31,25 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-import spark_bridge
-from tests.spark_bridge.ledger import append_rows
+from rallypoint import spark as rallypoint_spark
+from rallypoint.spark_bridge.exactly_once.files import ExactlyOnceFiles
+from tests.spark_bridge.ledger import Place, append_rows
 from tests.spark_bridge.spark_run import running_spark
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a driver is told: the options of the stream, where its checkpoint and its ledger are, jars it needs."""
+    """What a driver is told: the options of the stream, where its checkpoint and its ledger are, jars it needs.
+
+    `files`: a folder into which it writes exactly once, before each batch goes to the ledger.
+    """
 
     options: Mapping[str, str]
     ledger: Path
     checkpoint: Path | None = None
     way: Literal["query", "batches"] = "query"
     jars: Sequence[Path] = field(default=())
+    files: Path | None = None
 
     def to_json(self) -> str:
         """For the command line."""
@@ -55,9 +60,9 @@ class Spec:
         """What `to_json` wrote."""
         value = json.loads(text)
         checkpoint = None if value["checkpoint"] is None else Path(value["checkpoint"])
-        return cls(
-            value["options"], Path(value["ledger"]), checkpoint, value["way"], [Path(jar) for jar in value["jars"]]
-        )
+        files = None if value["files"] is None else Path(value["files"])
+        jars = [Path(jar) for jar in value["jars"]]
+        return cls(value["options"], Path(value["ledger"]), checkpoint, value["way"], jars, files)
 
 
 class Voice:
@@ -104,6 +109,40 @@ class Sink:
         append_rows(self._ledger, batch, rows[1::2])
 
 
+class HeldFiles(ExactlyOnceFiles):
+    """Stands still, if it is told to, between the staging of a batch and the decision."""
+
+    def __init__(self, path: Path, staged: Callable[[], None]) -> None:
+        super().__init__(str(path), "clicks-to-files", partition_by=["partition"])
+        self._staged = staged
+
+    def save(self, frame: DataFrame, folder: str) -> None:
+        super().save(frame, folder)
+        self._staged()
+
+
+class FilesSink(Sink):
+    """Writes each batch into files first; the ledger then says which records the driver took for written."""
+
+    def __init__(self, voice: Voice, ledger: Path, files: Path) -> None:
+        super().__init__(voice, ledger)
+        self._files = HeldFiles(files, self._stand_still)
+        self._batch, self._places = 0, list[Place]()
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        rows = frame.select("topic", "partition", "offset", "value").collect()
+        self._batch, self._places = batch, [(row.topic, row.partition, row.offset) for row in rows]
+        self._files(frame, batch)
+        append_rows(
+            self._ledger, batch, [(place, bytes(row.value)) for place, row in zip(self._places, rows, strict=True)]
+        )
+
+    def _stand_still(self) -> None:
+        if not self._free.is_set():
+            self._voice.say("held", batch=self._batch, places=self._places)
+            self._free.wait()
+
+
 class Listener(StreamingQueryListener):
     """Passes on what a query's progress says of its place in the group."""
 
@@ -135,19 +174,19 @@ class QueryDriver:
         self._voice = voice
         self._sink = sink
         self._query: StreamingQuery | None = None
-        spark_bridge.register(spark)
+        rallypoint_spark.register(spark)
         spark.streams.addListener(Listener(voice))
 
     def start(self) -> None:
         """Begin, again if Spark's Python came late."""
-        self._query = spark_bridge.start(self._begin)
+        self._query = rallypoint_spark.start(self._begin)
         self._voice.say("started")
         threading.Thread(target=self._await, args=(self._query,), daemon=True).start()
 
     def stop(self) -> None:
         """In good order."""
         assert self._query is not None
-        self._voice.say("stopped", committed=spark_bridge.stop(self._query))
+        self._voice.say("stopped", committed=rallypoint_spark.stop(self._query))
 
     def _begin(self) -> StreamingQuery:
         frame = self._spark.readStream.format("rallypoint").options(**self._spec.options).load()
@@ -180,13 +219,13 @@ def main(text: str) -> None:
     voice, spec = Voice(), Spec.from_json(text)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     logging.basicConfig(level=logging.INFO)
-    sink = Sink(voice, spec.ledger)
+    sink = Sink(voice, spec.ledger) if spec.files is None else FilesSink(voice, spec.ledger, spec.files)
     commands: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=listen, args=(sink, commands), daemon=True).start()
     code = 0
     with running_spark(*spec.jars) as spark:
         if spec.way == "batches":
-            code = 0 if spark_bridge.batches(spark, spec.options, sink.write, interval_ms=100) else 1
+            code = 0 if rallypoint_spark.batches(spark, spec.options, sink.write, interval_ms=100) else 1
         else:
             driver = QueryDriver(spark, spec, voice, sink)
             voice.say("ready")

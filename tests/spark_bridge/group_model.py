@@ -12,16 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from member import Assignment
-from member.errors import CoordinatorUnavailable
-from spark_bridge.control import ReaderControl
-from spark_bridge.errors import QueryFenced
-from spark_bridge.offsets import INITIAL, Range, StreamOffset, TopicPartition, ranges_between
-from spark_bridge.options import BridgeOptions, SourceOptions, StartingOffsets
-from spark_bridge.plan import Committed, Verdict
-from spark_bridge.planner import Planner
-from spark_bridge.sources.contract import Source
-from spark_bridge.subscription import Subscription
+from rallypoint import Assignment
+from rallypoint.member.errors import CoordinatorUnavailable
+from rallypoint.spark_bridge.control import ReaderControl
+from rallypoint.spark_bridge.errors import QueryFenced
+from rallypoint.spark_bridge.offsets import INITIAL, Range, StreamOffset, TopicPartition, ranges_between
+from rallypoint.spark_bridge.options import BridgeOptions, SourceOptions, StartingOffsets
+from rallypoint.spark_bridge.plan import CommitOutcome, Committed
+from rallypoint.spark_bridge.planner import Planner
+from rallypoint.spark_bridge.sources.contract import Source
+from rallypoint.spark_bridge.subscription import Subscription
 
 TOPIC = "clicks"
 
@@ -30,7 +30,7 @@ class Crash(BaseException):
     """The process is gone. No `Exception`, so that nothing in the planner can catch it."""
 
 
-class Trouble(Enum):
+class CallFault(Enum):
     """What becomes of one call to the coordinator."""
 
     NONE = "it is answered"
@@ -178,21 +178,21 @@ class Group:
 
     def commit(
         self, member: ModelMember, offsets: Mapping[TopicPartition, Committed], assignment: Assignment
-    ) -> Verdict:
+    ) -> CommitOutcome:
         held = member.held
         if held is None or not member.known:
-            return Verdict.LOST
+            return CommitOutcome.LOST
         if not self._world.cooperative and held != assignment:
-            return Verdict.LOST
+            return CommitOutcome.LOST
         generation = assignment.generation_id
         if not member.began <= generation <= held.generation_id:
-            return Verdict.LOST
+            return CommitOutcome.LOST
         if any(member.since.get(tp, generation + 1) > generation for tp in offsets):
-            return Verdict.LOST
+            return CommitOutcome.LOST
         for tp, one in offsets.items():
             self._world.check_commit(tp, one)
             self.committed[tp] = one
-        return Verdict.STORED
+        return CommitOutcome.STORED
 
     @property
     def _protocol(self) -> str:
@@ -233,7 +233,7 @@ class Group:
                 member.take(self.generation, mine, self._protocol)
 
 
-class ModelPlace:
+class ModelMembership:
     """A member's place as the planner sees it. A member that was dropped joins again under a new id."""
 
     def __init__(self, world: "World", name: str) -> None:
@@ -285,24 +285,27 @@ class ModelPlace:
         self._world.between(self._name)
         self._group.acknowledge(self.member)
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> Verdict:
+    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> CommitOutcome:
         self._world.between(self._name)
         if not offsets:
-            return Verdict.STORED
+            return CommitOutcome.STORED
         trouble = self._world.trouble()
-        if trouble is Trouble.UNSENT:
-            return Verdict.LATER
-        verdict = self._group.commit(self.member, offsets, assignment)
-        if verdict is Verdict.LOST:
+        if trouble is CallFault.UNSENT:
+            return CommitOutcome.LATER
+        outcome = self._group.commit(self.member, offsets, assignment)
+        if outcome is CommitOutcome.LOST:
             self._refused = assignment
         self._world.between(self._name)
-        return Verdict.LATER if trouble is Trouble.UNANSWERED else verdict
+        return CommitOutcome.LATER if trouble is CallFault.UNANSWERED else outcome
 
     def committed(self) -> dict[TopicPartition, Committed]:
         self._world.between(self._name)
-        if self._world.trouble() is not Trouble.NONE:
+        if self._world.trouble() is not CallFault.NONE:
             raise CoordinatorUnavailable("nobody answers")
         return dict(self._group.committed)
+
+    def use_blocking_calls(self) -> None:
+        """Time does not pass here."""
 
     def leave(self, reason: str) -> None:
         self.left = True
@@ -313,20 +316,27 @@ class ModelPlace:
 class Query:
     """One driver: Spark's micro-batch engine around one planner, on a checkpoint that another driver may share."""
 
-    def __init__(self, world: "World", name: str, checkpoint: Checkpoint, limit: int | None) -> None:
+    def __init__(
+        self,
+        world: "World",
+        name: str,
+        checkpoint: Checkpoint,
+        limit: int | None,
+        control: ReaderControl | None = None,
+    ) -> None:
         self._world = world
         self._checkpoint = checkpoint
         self._limit = limit
         self.name = name
-        self.place = ModelPlace(world, name)
+        self.membership = ModelMembership(world, name)
         source = CountedSource(world)
         self.planner = Planner(
             world.options,
             source,
-            self.place,
-            ReaderControl(None, name),
+            self.membership,
+            control or ReaderControl(None, name),
             subscription=Subscription(world.options, source),
-            draw_lineage=world.draw_lineage,
+            draw_checkpoint_id=world.draw_checkpoint_id,
             now_ms=world.now_ms,
         )
         # What an engine knows of its checkpoint it reads once, when it begins.
@@ -362,7 +372,7 @@ class Query:
             return False
         if end is not start:
             planned = ranges_between(StreamOffset.from_dict(start), StreamOffset.from_dict(end))
-            assert {records[:2] for records in planned} <= self.place.seen, "planned what the member does not own"
+            assert {records[:2] for records in planned} <= self.membership.seen, "planned what the member does not own"
         self._world.between(self.name)
         if len(self._checkpoint.offsets) != self._next:
             # Another driver has written this batch: Spark ends the query.
@@ -402,16 +412,16 @@ class World:
         self.between: Callable[[str], None] = lambda name: None
         self.choose_owners: Callable[[list[str]], dict[int, str]] = self._in_turn
         self.lazy: Callable[[], bool] = lambda: False
-        self.trouble: Callable[[], Trouble] = lambda: Trouble.NONE
+        self.trouble: Callable[[], CallFault] = lambda: CallFault.NONE
         self.now_ms: Callable[[], float] = lambda: 0.0
-        self._lineages = 0
+        self._checkpoint_ids = 0
 
     def _in_turn(self, members: list[str]) -> dict[int, str]:
         return {p: members[p % len(members)] for p in range(len(self.ends))}
 
-    def draw_lineage(self) -> str:
-        self._lineages += 1
-        return f"lineage-{self._lineages}"
+    def draw_checkpoint_id(self) -> str:
+        self._checkpoint_ids += 1
+        return f"checkpoint-{self._checkpoint_ids}"
 
     def produce(self, partition: int, records: int) -> None:
         self.ends[partition] += records

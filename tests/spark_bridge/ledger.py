@@ -88,7 +88,7 @@ class LedgerFiles:
         self.ledger = Ledger()
 
     def read(self) -> Ledger:
-        """Take over what has come since the last look. AssertionError where a record does not hold what its place
+        """Take over what has come since the last look. AssertionError if a record does not hold what its place
         says.
         """
         for file in sorted(self._folder.glob("*.ledger")):

@@ -26,9 +26,9 @@ def main(query: str, jars: list[str], conf: dict[str, str], register: bool, out:
     spark: Any = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if register:
-        import spark_bridge  # noqa: PLC0415 - the other PySpark is too old for it
+        from rallypoint import spark as rallypoint_spark  # noqa: PLC0415 - the other PySpark is too old for it
 
-        spark_bridge.register(spark)
+        rallypoint_spark.register(spark)
 
     def write(frame: DataFrame, batch_id: int) -> None:
         rows = [json.dumps(row.asDict(recursive=True), default=plain) for row in frame.collect()]
@@ -39,7 +39,7 @@ def main(query: str, jars: list[str], conf: dict[str, str], register: bool, out:
     exec(query, names)
     sys.stdin.read()
     if register:
-        spark_bridge.stop(names["query"])
+        rallypoint_spark.stop(names["query"])
     else:
         names["query"].stop()
     spark.stop()

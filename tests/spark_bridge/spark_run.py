@@ -1,4 +1,4 @@
-"""What a Spark test needs: the service, a session that is light, queries that read a stage, and patience.
+"""What a Spark test needs: the service, a session that is light, queries that read a topic fixture, and patience.
 
 PySpark is imported when it is wanted, for some who need the service alone.
 """
@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.real.parts import ROOT, free_port, last_lines, stop_process
-from tests.spark_bridge.stage import Stage
+from tests.spark_bridge.topic_fixture import TopicFixture
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,9 +36,11 @@ PATIENCE_SECONDS = 90.0
 
 
 @contextmanager
-def running_service(directory: Path, *, port: int = 0, storage: str = "memory:") -> Iterator[str]:
-    """The coordinator, on memory and a port of its own unless told otherwise; its URL."""
-    command = [sys.executable, "-m", "cli.main", "serve", "--port", str(port), "--storage", storage]
+def running_service(
+    directory: Path, *, port: int = 0, storage: str = "memory:", more: Sequence[str] = ()
+) -> Iterator[str]:
+    """The coordinator, on memory and a port of its own unless told otherwise; its URL. `more`: further arguments."""
+    command = [sys.executable, "-m", "rallypoint.cli.main", "serve", "--port", str(port), "--storage", storage, *more]
     log = directory / "service.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
@@ -91,6 +93,7 @@ def wait_until(
     what: str,
     *queries: "StreamingQuery",
     failed: Callable[[], str] = lambda: "",
+    pause_seconds: float = 0.05,
 ) -> None:
     """Wait for a condition; fail at once if a query ended with an error, or with what `failed` says."""
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -99,11 +102,11 @@ def wait_until(
             assert query.exception() is None, str(query.exception())
         assert not (trouble := failed()), trouble
         assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_SECONDS:.0f} s"
-        time.sleep(0.05)
+        time.sleep(pause_seconds)
 
 
-class QueryStage(Stage):
-    """A stage, and queries of this process that read it."""
+class QueryFixture(TopicFixture):
+    """A topic fixture, and queries of this process that read it."""
 
     def __init__(self, spark: "SparkSession", url: str, path: Path) -> None:
         super().__init__(url, path)

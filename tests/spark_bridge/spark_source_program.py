@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_bridge.assigned_options import kafka_options
-from spark_bridge.progress_commits import ProgressCommits
+from rallypoint.spark_bridge.assigned_options import kafka_options
+from rallypoint.spark_bridge.progress_commits import ProgressCommits
 
 
 def main(

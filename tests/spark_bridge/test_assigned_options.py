@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from spark_bridge.assigned_options import kafka_options
-from spark_bridge.errors import NotAssigned
+from rallypoint.spark_bridge.assigned_options import kafka_options
+from rallypoint.spark_bridge.errors import NotAssigned
 
 
 def test_each_partition_of_the_assignment_has_a_start_and_no_other() -> None:

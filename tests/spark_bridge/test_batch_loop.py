@@ -16,21 +16,23 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from spark_bridge import OptionError
-from spark_bridge.batch_loop import BatchLoop, kafka_ranges
-from spark_bridge.offsets import Range
+from rallypoint.spark import OptionError
+from rallypoint.spark_bridge.batch_loop import BatchLoop, kafka_ranges
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.redaction import KAFKA_SECRETS, REGEX
 from tests.real.kafka import create_topic
 from tests.spark_bridge.driver_process import DriverProcess
 from tests.spark_bridge.driver_program import Spec
 from tests.spark_bridge.ledger import read_ledger, value_of
 from tests.spark_bridge.spark_run import WITH_SPARK, running_service, wait_until
-from tests.spark_bridge.stage import PARTITIONS, Stage, committed
+from tests.spark_bridge.test_redaction import Settings
+from tests.spark_bridge.topic_fixture import PARTITIONS, TopicFixture, committed
 
 pytestmark = WITH_SPARK
 
 
-class LoopStage(Stage):
-    """A stage, and loops of this process that read it."""
+class LoopFixture(TopicFixture):
+    """A topic fixture, and loops of this process that read it."""
 
     def __init__(self, spark: SparkSession, url: str, path: Path) -> None:
         super().__init__(url, path)
@@ -44,73 +46,73 @@ class LoopStage(Stage):
 
 
 @pytest.fixture
-def stage(spark: SparkSession, service: str, tmp_path: Path) -> LoopStage:
-    return LoopStage(spark, service, tmp_path)
+def fixture(spark: SparkSession, service: str, tmp_path: Path) -> LoopFixture:
+    return LoopFixture(spark, service, tmp_path)
 
 
-def test_everything_is_read_once_and_committed(stage: LoopStage) -> None:
-    stage.produce(25)
-    assert stage.loop("a").run(available_now=True)
-    stage.check_exactly()
-    assert stage.committed() == [25] * PARTITIONS
-    stage.produce(5)
-    assert stage.loop("b").run(available_now=True)
-    stage.check_exactly()
+def test_everything_is_read_once_and_committed(fixture: LoopFixture) -> None:
+    fixture.produce(25)
+    assert fixture.loop("a").run(available_now=True)
+    fixture.check_exactly()
+    assert fixture.committed() == [25] * PARTITIONS
+    fixture.produce(5)
+    assert fixture.loop("b").run(available_now=True)
+    fixture.check_exactly()
 
 
-def test_a_batch_whose_function_raises_is_not_committed(stage: LoopStage) -> None:
-    stage.produce(20)
+def test_a_batch_whose_function_raises_is_not_committed(fixture: LoopFixture) -> None:
+    fixture.produce(20)
 
     def fail_second(batch: int) -> None:
         if batch == 1:
             raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        stage.loop("a", fail_second).run(available_now=True)
-    assert sum(stage.committed()) == 40
-    stage.ledger.written.clear()
-    assert stage.loop("b").run(available_now=True)
-    assert len(stage.ledger.written) == 40
-    assert stage.committed() == [20] * PARTITIONS
+        fixture.loop("a", fail_second).run(available_now=True)
+    assert sum(fixture.committed()) == 40
+    fixture.ledger.written.clear()
+    assert fixture.loop("b").run(available_now=True)
+    assert len(fixture.ledger.written) == 40
+    assert fixture.committed() == [20] * PARTITIONS
 
 
-def test_two_loops_share_a_group_and_hand_over(stage: LoopStage) -> None:
-    stage.produce(10)
+def test_two_loops_share_a_group_and_hand_over(fixture: LoopFixture) -> None:
+    fixture.produce(10)
     outcomes: dict[str, bool] = {}
-    loops = {name: stage.loop(name, lambda batch: time.sleep(0.05)) for name in "ab"}
+    loops = {name: fixture.loop(name, lambda batch: time.sleep(0.05)) for name in "ab"}
 
     def run(name: str) -> None:
         outcomes[name] = loops[name].run()
 
     threads = {name: threading.Thread(target=run, args=(name,)) for name in "ab"}
     threads["a"].start()
-    wait_until(lambda: len(stage.ledger.written) == 40, "the first records")
-    assert stage.ledger.partitions["a"] == set(range(PARTITIONS))
+    wait_until(lambda: len(fixture.ledger.written) == 40, "the first records")
+    assert fixture.ledger.partitions["a"] == set(range(PARTITIONS))
     threads["b"].start()
 
     def shared() -> bool:
-        stage.produce(1)
+        fixture.produce(1)
         time.sleep(0.2)
-        return len(stage.ledger.partitions["a"]) == len(stage.ledger.partitions.get("b", ())) == PARTITIONS // 2
+        return len(fixture.ledger.partitions["a"]) == len(fixture.ledger.partitions.get("b", ())) == PARTITIONS // 2
 
     wait_until(shared, "both to have half")
     loops["a"].stop()
     threads["a"].join(90)
-    stage.produce(1)
-    wait_until(lambda: len(stage.ledger.written) == stage.produced, "everything")
+    fixture.produce(1)
+    wait_until(lambda: len(fixture.ledger.written) == fixture.produced, "everything")
     loops["b"].stop()
     threads["b"].join(90)
     assert outcomes == {"a": True, "b": True}
-    stage.check_exactly()
-    assert stage.committed() == stage.ends
+    fixture.check_exactly()
+    assert fixture.committed() == fixture.ends
 
 
 def test_a_loop_that_cannot_commit_its_last_batch_says_so(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as services:
-        stage = LoopStage(spark, services.enter_context(running_service(tmp_path)), tmp_path / "away")
-        stage.produce(20)
+        fixture = LoopFixture(spark, services.enter_context(running_service(tmp_path)), tmp_path / "away")
+        fixture.produce(20)
 
         def lose_the_coordinator(batch: int) -> None:
             if batch == 1:
@@ -118,9 +120,9 @@ def test_a_loop_that_cannot_commit_its_last_batch_says_so(
                 loop.stop()
 
         # A call to the coordinator is given up after a sixth of the session.
-        loop = stage.loop("a", lose_the_coordinator, sessionTimeoutMs="6000")
+        loop = fixture.loop("a", lose_the_coordinator, sessionTimeoutMs="6000")
         assert not loop.run()
-    assert len(stage.ledger.written) == 80
+    assert len(fixture.ledger.written) == 80
     assert "the last batch may be read again by its next owner" in caplog.text
 
 
@@ -132,13 +134,13 @@ def test_a_loop_that_cannot_commit_its_last_batch_says_so(
         ({"reader_options": {"a": "b"}}, "reader_options"),
     ],
 )
-def test_a_reader_that_cannot_be_is_refused(stage: LoopStage, arguments: dict[str, Any], says: str) -> None:
+def test_a_reader_that_cannot_be_is_refused(fixture: LoopFixture, arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        BatchLoop(stage.spark, stage.options(), print, **arguments)
+        BatchLoop(fixture.spark, fixture.options(), print, **arguments)
     with pytest.raises(OptionError, match="option pat: is not known"):
-        BatchLoop(stage.spark, stage.options(pat="x"), print)
+        BatchLoop(fixture.spark, fixture.options(pat="x"), print)
     with pytest.raises(ValueError, match="interval_ms"):
-        BatchLoop(stage.spark, stage.options(), print, interval_ms=0)
+        BatchLoop(fixture.spark, fixture.options(), print, interval_ms=0)
 
 
 def test_ranges_in_the_words_of_sparks_kafka_source() -> None:
@@ -153,10 +155,9 @@ def test_ranges_in_the_words_of_sparks_kafka_source() -> None:
 class Reads:
     """What is used of a session by a loop that reads with Spark's own source: a frame is what was asked for."""
 
-    _jsparkSession = None  # noqa: N815 - Spark's name
-
     def __init__(self) -> None:
         self.read = self
+        self.conf = Settings()
         self._asked: tuple[str, dict[str, str]] = ("", {})
 
     def format(self, name: str) -> Self:
@@ -197,6 +198,7 @@ def test_sparks_own_source_is_told_the_ranges_and_what_the_caller_said() -> None
     java = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": "…"}
     asked = BatchLoop(session, {**given, **more}, print, reader_options=java)._frame_of(ranges)
     assert asked == ("kafka", {**told, **more, **java})
+    assert KAFKA_SECRETS in session.conf.values[REGEX]
 
 
 @pytest.mark.kafka

@@ -1,8 +1,16 @@
 """The way from the driver's main process to a reader and back."""
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-from spark_bridge.control import Answer, ControlDirectory, ReaderControl, Request
+import pytest
+
+from rallypoint.spark_bridge.control import Answer, ControlDirectory, ReaderControl, Request, remove_if_abandoned
+from rallypoint.spark_bridge.errors import BridgeError
+from tests.real.parts import ROOT
 
 
 def test_a_request_reaches_one_reader_and_its_answer_comes_back(tmp_path: Path) -> None:
@@ -20,9 +28,51 @@ def test_a_request_reaches_one_reader_and_its_answer_comes_back(tmp_path: Path) 
 def test_a_request_can_be_taken_back(tmp_path: Path) -> None:
     directory, reader = ControlDirectory(tmp_path), ReaderControl(str(tmp_path), "r1")
     directory.ask("r1", Request("stop"))
-    directory.withdraw("r1")
-    directory.withdraw("r1")
+    assert directory.withdraw("r1")
+    assert directory.withdraw("r1")
     assert reader.request() is None
+    assert reader.take() is None
+
+
+def test_a_request_is_taken_back_by_whoever_made_it(tmp_path: Path) -> None:
+    directory, reader = ControlDirectory(tmp_path), ReaderControl(str(tmp_path), "r1")
+    for attempt in ("a", "b"):
+        directory.ask("r1", Request("stop", attempt=attempt))
+    assert directory.withdraw("r1", "a")
+    assert reader.take() == Request("stop")
+    assert not directory.withdraw("r1", "b")
+
+
+def test_a_request_finds_its_reader_after_the_temporary_directory_was_cleaned(tmp_path: Path) -> None:
+    directory = ControlDirectory.create(tmp_path)
+    reader = ReaderControl(str(directory.path), "r1")
+    shutil.rmtree(directory.path)
+    directory.ask("r1", Request("stop"))
+    assert directory.path.stat().st_mode & 0o777 == 0o700
+    assert not remove_if_abandoned(directory.path), "it is held again"
+    assert reader.take() == Request("stop")
+    reader.answer(Answer(committed=True))
+    assert directory.answer("r1") == Answer(committed=True)
+    directory.remove()
+
+
+def test_a_directory_that_is_somebody_elses_now_is_not_written_to(tmp_path: Path) -> None:
+    path = Path("/usr")  # root's
+    if os.getuid() == 0:
+        path = tmp_path / "made-by-another"
+        path.mkdir()
+        os.chown(path, 12345, -1)
+    directory = ControlDirectory(path)
+    with pytest.raises(BridgeError, match=r"belongs to somebody else now, .* call query\.stop\(\)"):
+        directory.ask("r1", Request("stop"))
+
+
+def test_a_request_that_is_taken_cannot_be_taken_back(tmp_path: Path) -> None:
+    directory, reader = ControlDirectory(tmp_path), ReaderControl(str(tmp_path), "r1")
+    directory.ask("r1", Request("stop"))
+    assert reader.take() == Request("stop")
+    assert reader.request() is None
+    assert not directory.withdraw("r1")
 
 
 def test_only_this_user_may_enter_and_nothing_is_left(tmp_path: Path) -> None:
@@ -34,8 +84,53 @@ def test_only_this_user_may_enter_and_nothing_is_left(tmp_path: Path) -> None:
     assert not directory.path.exists()
 
 
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """What a driver left that was killed."""
+    program = (
+        "import pathlib, sys; from rallypoint.spark_bridge.control import ControlDirectory;"
+        " made = ControlDirectory.create(pathlib.Path(sys.argv[1])); print(made.path, flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+    ) as driver:
+        assert driver.stdout is not None
+        left = Path(driver.stdout.readline().strip())
+        assert not remove_if_abandoned(left), "it lives"
+        assert left.is_dir()
+        driver.kill()
+    return left
+
+
+def test_what_a_killed_driver_left_is_deleted_by_its_reader(killed: Path) -> None:
+    reader = ReaderControl(str(killed), "r1")
+    reader.enter("g")
+    reader.leave()
+    assert not killed.exists()
+
+
+def test_what_a_killed_driver_left_is_deleted_by_the_next_and_nothing_else(killed: Path) -> None:
+    others = [killed.parent / name for name in ("rallypoint-of-somebody", "elsewhere")]
+    for other in others:
+        other.mkdir()
+    first, second = ControlDirectory.create(killed.parent), ControlDirectory.create(killed.parent)
+    assert not killed.exists()
+    assert all(path.is_dir() for path in (*others, first.path, second.path))
+    ReaderControl(str(first.path), "r1").leave()
+    assert first.path.is_dir()
+    first.remove()
+    second.remove()
+    assert {path.name for path in killed.parent.iterdir()} == {other.name for other in others}
+
+
 def test_a_reader_outlives_the_driver_and_its_directory(tmp_path: Path) -> None:
     reader = ReaderControl(str(tmp_path / "gone"), "r1")
     reader.answer(Answer(committed=True))
     assert reader.request() is None
+    assert reader.take() is None
     assert ReaderControl(None, "r1").request() is None
+    assert ReaderControl(None, "r1").take() is None

@@ -1,16 +1,20 @@
 """The member that the bridge makes of its options."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
-from member import BlockingGroupMember
-from spark_bridge.options import BridgeOptions, SourceOptions
-from spark_bridge.source import connect, instance_id
+from rallypoint import BlockingGroupMember
+from rallypoint.spark_bridge.membership import Membership
+from rallypoint.spark_bridge.options import BridgeOptions, SourceOptions
+from rallypoint.spark_bridge.planning_process import connect
+from tests.end_to_end.service_process import running_service
 from tests.spark_bridge.test_bridge_membership import make
-from tests.spark_bridge.test_leader_duties import Stage
+from tests.spark_bridge.test_leader_duties import Fixture
 
 OPTIONS = BridgeOptions(
     coordinators=("http://model",), group_id="g", source=SourceOptions("model", ("clicks",)), session_timeout_ms=30_000
@@ -18,7 +22,7 @@ OPTIONS = BridgeOptions(
 
 
 def made(options: BridgeOptions) -> BlockingGroupMember:
-    member = connect(options, Stage({"clicks": 1}).duties, make()[0], ("clicks",), instance_id(options, "c0ffee"))
+    member = connect(options, Fixture({"clicks": 1}).subscription, make()[0], options.instance_id("c0ffee"))
     assert isinstance(member, BlockingGroupMember)
     member.close()
     return member
@@ -56,3 +60,49 @@ def test_a_call_takes_no_more_than_a_part_of_the_session() -> None:
 )
 def test_a_static_member_is_named_by_the_user_or_after_its_checkpoint(options: BridgeOptions, name: str | None) -> None:
     assert made(options)._options.group_instance_id == name
+
+
+def test_it_looks_for_growth_itself_by_the_counts_of_the_source() -> None:
+    """One piece for every member: nothing else in the bridge looks."""
+    fixture = Fixture({"clicks": 1})
+    member = connect(replace(OPTIONS, partition_check_interval_ms=700), fixture.subscription, make()[0], None)
+    assert isinstance(member, BlockingGroupMember)
+    member.close()
+    assert member._options.metadata_max_age_ms == 700
+    assert member._member._watch.goes_on
+
+
+def test_a_pattern_is_the_members_too() -> None:
+    options = replace(OPTIONS, source=SourceOptions("model", ()), topic_pattern=re.compile("clicks-."))
+    assert (made(options)._options.topics, made(options)._options.topics_pattern) == ((), "clicks-.")
+
+
+def test_a_static_leader_of_the_bridge_finds_what_grew_while_it_was_away(tmp_path: Path) -> None:
+    """The check interval is an hour, so it is its return that makes it look."""
+    with running_service(tmp_path, "--group-initial-rebalance-delay-ms", "0") as service:
+        fixture = Fixture({"clicks": 4}, report=False)
+        options = replace(OPTIONS, coordinators=(service.url,), partition_check_interval_ms=3_600_000)
+
+        def life(partitions: int) -> int:
+            """Wait until so many are held, stop as a driver that is restarted does; the generation."""
+            membership = Membership(
+                lambda callbacks, name: connect(options, fixture.subscription, callbacks, name),
+                rebalance_timeout_ms=options.rebalance_timeout_ms,
+                cooperative=True,
+            )
+            membership.start("driver")
+            try:
+                generation_id = -1
+                while (owned := membership.assignment(30_000, newer_than=generation_id)) is not None:
+                    if len(owned.partitions) == partitions:
+                        return owned.generation_id
+                    generation_id = owned.generation_id
+                raise AssertionError("there was no such assignment")
+            finally:
+                membership.leave("restarted")
+
+        first = life(4)
+        assert life(4) == first, "nothing new, so nothing moves"
+        fixture.source.counts["clicks"] = 6
+        assert life(6) > first
+        assert service.stop() == 0

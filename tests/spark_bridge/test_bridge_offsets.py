@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_bridge.errors import BridgeError
-from spark_bridge.offsets import (
+from rallypoint.spark_bridge.errors import BridgeError
+from rallypoint.spark_bridge.offsets import (
     INITIAL,
     NO_RUN,
     CommitNote,
@@ -22,7 +22,7 @@ from spark_bridge.offsets import (
 partitions = st.tuples(st.sampled_from(["a", "b", "é"]), st.integers(0, 30))
 offsets = st.builds(
     StreamOffset,
-    lineage=st.text("0123456789abcdef", min_size=1, max_size=16),
+    checkpoint_id=st.text("0123456789abcdef", min_size=1, max_size=16),
     partitions=st.dictionaries(partitions, st.builds(Position, st.integers(0, 2**62), st.integers(1, 9))),
     taken=st.dictionaries(partitions, st.integers(0, 2**62)),
 )
@@ -43,13 +43,28 @@ def test_equal_offsets_have_equal_texts_whatever_the_order_they_were_built_in(
     positions, taken = list(offset.partitions.items()), list(offset.taken.items())
     random.shuffle(positions)
     random.shuffle(taken)
-    other = StreamOffset(offset.lineage, dict(positions), dict(taken))
+    other = StreamOffset(offset.checkpoint_id, dict(positions), dict(taken))
     assert json.dumps(other.to_dict()) == json.dumps(offset.to_dict())
 
 
-def test_the_initial_offset_is_a_constant_without_lineage() -> None:
+def test_the_initial_offset_is_a_constant_without_a_checkpoint_id() -> None:
     assert INITIAL == {}
     assert StreamOffset.from_dict(INITIAL) == StreamOffset()
+
+
+def test_what_is_stored_has_the_keys_of_earlier_versions() -> None:
+    stored = {
+        "lineage": "9f",
+        "partitions": {"clicks": {"0": {"end": 42, "epoch": 7}}},
+        "taken": {"clicks": {"0": 17}},
+        "version": 1,
+    }
+    offset = StreamOffset("9f", {("clicks", 0): Position(42, 7)}, {("clicks", 0): 17})
+    assert StreamOffset.from_dict(stored) == offset
+    assert offset.to_dict() == stored
+    note = '{"epoch":7,"lineage":"9f","run":[5,"a"],"topic_partitions":4}'
+    assert CommitNote.from_text(note) == CommitNote("9f", 7, 4, Run(5, "a"))
+    assert CommitNote("9f", 7, 4, Run(5, "a")).to_text() == note
 
 
 @pytest.mark.parametrize("value", [{"version": 2, "lineage": "x"}, {"clicks": {"0": 5}}])

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
-from spark_bridge.source import CallOrder
+from rallypoint.spark_bridge.source import CallOrder
 
 A: dict[str, Any] = {"end": 1}
 B: dict[str, Any] = {"end": 2}

@@ -24,7 +24,7 @@ from tests.real.kafka import create_topic
 from tests.real.spark_kafka import SparkPair
 from tests.spark_bridge.running_query import Row, running_query, wait_for
 from tests.spark_bridge.spark_run import running_service
-from tests.spark_bridge.stage import describe
+from tests.spark_bridge.topic_fixture import describe
 
 PARTITIONS = 4
 

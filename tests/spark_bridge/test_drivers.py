@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
 from tests.end_to_end.service_process import ServiceProcess, running_service
-from tests.spark_bridge.company import Company
+from tests.spark_bridge.driver_cluster import DriverCluster
 from tests.spark_bridge.driver_process import DriverProcess
 from tests.spark_bridge.ledger import Place
 from tests.spark_bridge.spark_run import WITH_SPARK, wait_until
-from tests.spark_bridge.stage import describe
+from tests.spark_bridge.topic_fixture import describe
 
 pytestmark = WITH_SPARK
 
@@ -36,16 +36,16 @@ def service(tmp_path: Path, java_home: Path) -> Iterator[ServiceProcess]:
 class Three:
     """Three drivers, and the account of what may be written twice so far."""
 
-    def __init__(self, service: ServiceProcess, company: Company) -> None:
+    def __init__(self, service: ServiceProcess, cluster: DriverCluster) -> None:
         self.service = service
-        self.company = company
-        self.one, self.two, self.three = (company.open(name) for name in ("one", "two", "three"))
+        self.cluster = cluster
+        self.one, self.two, self.three = (cluster.open(name) for name in ("one", "two", "three"))
         self.twice: set[Place] = set()
 
     def settle(self) -> None:
         """End an act: everything is written and committed, and nothing twice that may not be."""
-        self.company.wait_for_all()
-        self.company.ledger.check(self.company.ends_by_partition, self.twice)
+        self.cluster.wait_for_all()
+        self.cluster.ledger.check(self.cluster.ends_by_partition, self.twice)
 
 
 def test_three_drivers_lose_nothing_whatever_becomes_of_them(service: ServiceProcess, tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_three_drivers_lose_nothing_whatever_becomes_of_them(service: ServicePro
         "sessionTimeoutMs": str(SESSION_TIMEOUT_MS),
         "partitionCheckIntervalMs": "500",
     }
-    company = Company(service.url, tmp_path / "clicks", 6, options)
-    three = Three(service, company)
+    cluster = DriverCluster(service.url, tmp_path / "clicks", 6, options)
+    three = Three(service, cluster)
     try:
         join_while_others_run(three)
         add_partitions(three)
@@ -66,91 +66,91 @@ def test_three_drivers_lose_nothing_whatever_becomes_of_them(service: ServicePro
         bring_it_back(three)
         leave_one_after_another(three)
     finally:
-        company.close()
+        cluster.close()
 
 
 def join_while_others_run(all_of: Three) -> None:
     """The first begins at the end of an empty topic, and commits that. Later ones take over between batches."""
-    company = all_of.company
+    cluster = all_of.cluster
     all_of.one.say_next("ready")
     all_of.one.obey("start", "started")
-    wait_until(lambda: company.committed() == company.ends, "the first to begin", failed=company.find_trouble)
-    with company.producing():
-        company.wait_for_reading(all_of.one)
+    wait_until(lambda: cluster.committed() == cluster.ends, "the first to begin", failed=cluster.find_failure)
+    with cluster.producing():
+        cluster.wait_for_reading(all_of.one)
         for joined, driver in ((2, all_of.two), (3, all_of.three)):
             driver.say_next("ready")
             driver.obey("start", "started")
-            company.wait_for_reading(*company.drivers[:joined])
+            cluster.wait_for_reading(*cluster.drivers[:joined])
     all_of.settle()
 
 
 def add_partitions(all_of: Three) -> None:
     """What is in them before anybody has noticed is read, too."""
-    company = all_of.company
-    company.grow(9)
-    with company.producing():
-        company.wait_for_reading(all_of.one, all_of.two, all_of.three)
+    cluster = all_of.cluster
+    cluster.grow(9)
+    with cluster.producing():
+        cluster.wait_for_reading(all_of.one, all_of.two, all_of.three)
     all_of.settle()
 
 
 def kill_the_coordinator(all_of: Three) -> None:
     """All read on with what they have; with the coordinator back they are the same members in the same generation."""
-    company, service = all_of.company, all_of.service
-    before, shares = describe(company.url, company.group), company.shares()
-    with company.producing():
+    cluster, service = all_of.cluster, all_of.service
+    before, shares = describe(cluster.url, cluster.group), cluster.shares()
+    with cluster.producing():
         service.kill()
-        company.wait_for_reading_since(list(company.ends), shares)
+        cluster.wait_for_reading_since(list(cluster.ends), shares)
         service.start()
-        ends = list(company.ends)
+        ends = list(cluster.ends)
 
         def have_committed() -> bool:
-            return all(offset >= end for offset, end in zip(company.committed(), ends, strict=True))
+            return all(offset >= end for offset, end in zip(cluster.committed(), ends, strict=True))
 
-        wait_until(have_committed, "all to commit", failed=company.find_trouble)
+        wait_until(have_committed, "all to commit", failed=cluster.find_failure)
     all_of.settle()
-    after = describe(company.url, company.group)
+    after = describe(cluster.url, cluster.group)
     for same in ("generation_id", "state", "members"):
         assert after[same] == before[same]
 
 
 def let_one_stand_still(all_of: Three) -> None:
     """It comes back with a batch that others have read: it may end it, commits nothing of it, and joins again."""
-    company, two = all_of.company, all_of.two
-    old_member = member_of(company, two)
-    with company.producing():
+    cluster, two = all_of.cluster, all_of.two
+    old_member = member_of(cluster, two)
+    with cluster.producing():
         held = two.hold_a_batch()
         two.pause()
-        company.wait_for_reading(all_of.one, all_of.three)
-        company.wait_for_others(two, held)
-    all_of.twice |= company.ledger.in_batch("two", held.number)
+        cluster.wait_for_reading(all_of.one, all_of.three)
+        cluster.wait_for_others(two, held)
+    all_of.twice |= cluster.ledger.in_batch("two", held.number)
     all_of.settle()
-    offsets = describe(company.url, company.group)["offsets"]
+    offsets = describe(cluster.url, cluster.group)["offsets"]
     mark = len(two.lines)
     two.tell("release")
     two.resume()
     wait_until(
         lambda: any(line.what == "progress" and line.more["batch"] == held.number for line in two.lines[mark:]),
         "the batch that was in hand to end",
-        failed=company.find_trouble,
+        failed=cluster.find_failure,
     )
-    company.wait_for_shares(all_of.one, two, all_of.three)
-    assert member_of(company, two) != old_member
-    assert positions(describe(company.url, company.group)["offsets"]) == positions(offsets)
-    with company.producing():
-        company.wait_for_reading(all_of.one, two, all_of.three)
+    cluster.wait_for_shares(all_of.one, two, all_of.three)
+    assert member_of(cluster, two) != old_member
+    assert positions(describe(cluster.url, cluster.group)["offsets"]) == positions(offsets)
+    with cluster.producing():
+        cluster.wait_for_reading(all_of.one, two, all_of.three)
     all_of.twice |= held.places
     all_of.settle()
 
 
 def kill_one_in_a_batch(all_of: Three) -> None:
     """Others read again what it had in hand."""
-    company, three = all_of.company, all_of.three
-    with company.producing():
+    cluster, three = all_of.cluster, all_of.three
+    with cluster.producing():
         held = three.hold_a_batch()
         three.kill()
-        company.wait_for_reading(all_of.one, all_of.two)
-        company.wait_for_others(three, held)
-    half = company.ledger.in_batch("three", held.number)
+        cluster.wait_for_reading(all_of.one, all_of.two)
+        cluster.wait_for_others(three, held)
+    half = cluster.ledger.in_batch("three", held.number)
     assert half
     assert half < held.places
     all_of.twice |= half
@@ -159,28 +159,28 @@ def kill_one_in_a_batch(all_of: Three) -> None:
 
 def bring_it_back(all_of: Three) -> None:
     """On its checkpoint it first replays the batch that it had in hand, whole, and then goes on where the group is."""
-    company = all_of.company
-    batches = [batch for places in company.ledger.written.values() for name, batch in places if name == "three"]
-    all_of.three = company.open("three")
+    cluster = all_of.cluster
+    batches = [batch for places in cluster.ledger.written.values() for name, batch in places if name == "three"]
+    all_of.three = cluster.open("three")
     all_of.three.say_next("ready")
-    with company.producing():
+    with cluster.producing():
         all_of.three.obey("start", "started")
-        company.wait_for_reading(all_of.one, all_of.two, all_of.three)
-    all_of.twice |= company.ledger.in_batch("three", max(batches))
+        cluster.wait_for_reading(all_of.one, all_of.two, all_of.three)
+    all_of.twice |= cluster.ledger.in_batch("three", max(batches))
     all_of.settle()
 
 
 def leave_one_after_another(all_of: Three) -> None:
     """In good order: whoever leaves has committed everything, and others take over at once."""
-    company = all_of.company
-    with company.producing():
+    cluster = all_of.cluster
+    with cluster.producing():
         assert all_of.one.obey("stop", "stopped").more["committed"]
-        company.wait_for_reading(all_of.two, all_of.three)
+        cluster.wait_for_reading(all_of.two, all_of.three)
         assert all_of.two.obey("stop", "stopped").more["committed"]
-        company.wait_for_reading(all_of.three)
+        cluster.wait_for_reading(all_of.three)
     all_of.settle()
     assert all_of.three.obey("stop", "stopped").more["committed"]
-    assert company.members() == 0
+    assert cluster.members() == 0
     all_of.settle()
     for driver in (all_of.one, all_of.two, all_of.three):
         driver.end("end")
@@ -189,42 +189,42 @@ def leave_one_after_another(all_of: Three) -> None:
 def test_of_two_drivers_on_one_checkpoint_the_earlier_stops_with_a_sentence(
     service: ServiceProcess, tmp_path: Path
 ) -> None:
-    company = Company(service.url, tmp_path / "clicks", 4, {})
-    first, second = company.open("first", "shared"), company.open("second", "shared")
+    cluster = DriverCluster(service.url, tmp_path / "clicks", 4, {})
+    first, second = cluster.open("first", "shared"), cluster.open("second", "shared")
     try:
-        company.produce(10)
+        cluster.produce(10)
         first.say_next("ready")
         first.obey("start", "started")
-        company.wait_for_all()
+        cluster.wait_for_all()
         # Nothing is produced, so the two cannot meet in one batch, and it is the group that tells them apart.
         second.say_next("ready")
         second.obey("start", "started")
-        sentence = company.wait_for_failure(first)
+        sentence = cluster.wait_for_failure(first)
         assert "another query goes on with this query's checkpoint since generation" in sentence
-        company.produce(10)
-        company.wait_for_all()
-        company.check_exactly()
-        assert company.shares() == {"second": set(range(4))}
-        take_over_in_a_batch(company, first, second)
+        cluster.produce(10)
+        cluster.wait_for_all()
+        cluster.check_exactly()
+        assert cluster.shares() == {"second": set(range(4))}
+        take_over_in_a_batch(cluster, first, second)
     finally:
-        company.close()
+        cluster.close()
 
 
-def take_over_in_a_batch(company: Company, first: DriverProcess, second: DriverProcess) -> None:
+def take_over_in_a_batch(cluster: DriverCluster, first: DriverProcess, second: DriverProcess) -> None:
     """The first comes back and does the batch that the second has in hand; that is the end of the second."""
-    company.produce(10)
+    cluster.produce(10)
     held = second.hold_a_batch()
     first.obey("start", "started")
     second.tell("release")
-    assert company.wait_for_failure(second)
-    company.produce(10)
-    company.wait_for_all()
-    company.ledger.check(company.ends_by_partition, held.places)
+    assert cluster.wait_for_failure(second)
+    cluster.produce(10)
+    cluster.wait_for_all()
+    cluster.ledger.check(cluster.ends_by_partition, held.places)
 
 
-def member_of(company: Company, driver: DriverProcess) -> str:
+def member_of(cluster: DriverCluster, driver: DriverProcess) -> str:
     """The id of a driver's member."""
-    members = describe(company.url, company.group)["members"]
+    members = describe(cluster.url, cluster.group)["members"]
     (member_id,) = [member["member_id"] for member in members if member["client_id"] == driver.name]
     return str(member_id)
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from spark_bridge.errors import DataLost, OptionError, SourceError
-from spark_bridge.offsets import Range
-from spark_bridge.options import SourceOptions
-from spark_bridge.sources.contract import BATCH_RECORDS_MAX, record_schema
-from spark_bridge.sources.kafka import KafkaSource
-from spark_bridge.sources.kafka_reading import BATCH_BYTES_MAX, waves
+from rallypoint.member.sources.kafka_errors import RETRIABLE_AT_BROKERS, RETRIABLE_IN_CLIENT
+from rallypoint.spark_bridge.errors import DataLost, OptionError, SourceError
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.options import SourceOptions
+from rallypoint.spark_bridge.sources.contract import BATCH_RECORDS_MAX, record_schema
+from rallypoint.spark_bridge.sources.kafka import KafkaSource
+from rallypoint.spark_bridge.sources.kafka_reading import BATCH_BYTES_MAX, fail, waves
 from tests.real.kafka import create_topic
 
 
@@ -60,6 +61,17 @@ def test_what_librdkafka_does_not_know_is_an_option_error() -> None:
 def test_a_broker_that_does_not_answer_is_a_source_error() -> None:
     with pytest.raises(SourceError, match="Kafka says nothing about the topic 'x'"):
         source("127.0.0.1:9", own={"kafkaRequestTimeoutMs": "200"}).partitions(["x"])
+
+
+def test_a_read_goes_on_over_what_is_retriable_and_ends_at_the_rest() -> None:
+    records = Range("clicks", 0, 5, 9)
+    for code in (*RETRIABLE_AT_BROKERS, *RETRIABLE_IN_CLIENT):
+        fail(KafkaError(code), records, 7)
+    for code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART):
+        with pytest.raises(SourceError, match="Kafka cannot read clicks-0 at 7"):
+            fail(KafkaError(code), records, 7)
+    with pytest.raises(DataLost, match="no longer holds the offset 7"):
+        fail(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE), records, 7)
 
 
 @pytest.fixture
@@ -431,6 +443,6 @@ def test_large_records_come_in_small_batches(kafka_bootstrap_servers: str, topic
     produce(kafka_bootstrap_servers, topic, ["x" * 900_000] * 120)
     sizes = [batch.num_rows for batch in lasting.read(Range(topic, 0, 0, 120))]
     assert sum(sizes) == 120
-    # What librdkafka holds at a time is all that may come beyond the batch.
-    held_bytes = 64 * 1024 * 1024
-    assert max(sizes) * 900_000 <= BATCH_BYTES_MAX + held_bytes
+    # However fast the broker sends: nothing but the record that fills it comes beyond the batch.
+    assert max(sizes) * 900_000 <= BATCH_BYTES_MAX + 900_000
+    assert len(sizes) <= 120 * 900_000 // BATCH_BYTES_MAX + 1

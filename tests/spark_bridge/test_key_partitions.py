@@ -8,8 +8,8 @@ pytest.importorskip("pyarrow", reason="missing pyarrow: pip install 'rallypoint[
 
 import pyarrow as pa
 
-from assignors.partitioners import partition_for_key
-from spark_bridge.key_partitions import WORDS_MAX, partitions_of
+from rallypoint.assignors.placement.partitioners import partition_for_key
+from rallypoint.spark_bridge.key_partitions import WORDS_MAX, partitions_of
 from tests.assignors.oracle_cases import cases_of
 
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from spark_bridge.mirror import Copied, MirrorFailed, OffsetMirror
+from rallypoint.spark_bridge.mirror import Copied, MirrorFailed, OffsetMirror
 from tests.real.kafka import create_topic
 from tests.spark_bridge.spark_run import running_service
 

@@ -12,8 +12,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from assignors import partitioners
-from spark_bridge.partitioning import partition_for_key, repartition_by_key
+from rallypoint.assignors.placement import partitioners
+from rallypoint.spark_bridge.partitioning import partition_for_key, repartition_by_key
 from tests.assignors.oracle_cases import cases_of
 from tests.spark_bridge.spark_run import WITH_SPARK
 

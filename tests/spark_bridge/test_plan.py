@@ -4,71 +4,71 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_bridge import plan
-from spark_bridge.errors import DataLost
-from spark_bridge.offsets import NO_RUN, CommitNote, Position, Run, StreamOffset
-from spark_bridge.options import EARLIEST, LATEST, StartingOffsets
-from spark_bridge.plan import Bounds, Claim, Committed, Held
+from rallypoint.spark_bridge import plan
+from rallypoint.spark_bridge.errors import DataLost
+from rallypoint.spark_bridge.offsets import NO_RUN, CommitNote, Position, Run, StreamOffset
+from rallypoint.spark_bridge.options import EARLIEST, LATEST, StartingOffsets
+from rallypoint.spark_bridge.plan import Acquisition, Bounds, Committed, OwnedPartition
 
 A0, A1 = ("a", 0), ("a", 1)
 START = StreamOffset("mine", {A0: Position(50, 3)})
 
 
-def claim(held: Held | None, committed: Committed | None, start: StreamOffset = START) -> Claim:
+def acquisition(owned: OwnedPartition | None, committed: Committed | None, start: StreamOffset = START) -> Acquisition:
     found = plan.classify(
-        start, "mine", [A0], {} if held is None else {A0: held}, {} if committed is None else {A0: committed}
+        start, "mine", [A0], {} if owned is None else {A0: owned}, {} if committed is None else {A0: committed}
     )
     return found[A0]
 
 
-def entry(offset: int, lineage: str, epoch: int) -> Committed:
-    return Committed(offset, CommitNote(lineage, epoch, 4))
+def entry(offset: int, checkpoint_id: str, epoch: int) -> Committed:
+    return Committed(offset, CommitNote(checkpoint_id, epoch, 4))
 
 
 @pytest.mark.parametrize(
-    ("held", "committed", "expected"),
+    ("owned", "committed", "expected"),
     [
-        (Held(3, 10), entry(40, "mine", 3), Claim.KEEP),
-        (Held(3, 10), entry(40, "mine", 4), Claim.TAKE),
-        (Held(3, 10), entry(40, "other", 3), Claim.TAKE),
-        (Held(3, 10), Committed(7), Claim.TAKE),
-        (Held(3, 10), None, Claim.RESUME),
-        (None, entry(40, "mine", 3), Claim.RESUME),
-        (None, entry(51, "mine", 3), Claim.TAKE),
-        (None, entry(40, "mine", 5), Claim.TAKE),
-        (None, entry(40, "other", 3), Claim.TAKE),
-        (None, Committed(7), Claim.TAKE),
-        (None, None, Claim.RESUME),
+        (OwnedPartition(3, 10), entry(40, "mine", 3), Acquisition.KEEP),
+        (OwnedPartition(3, 10), entry(40, "mine", 4), Acquisition.TAKE),
+        (OwnedPartition(3, 10), entry(40, "other", 3), Acquisition.TAKE),
+        (OwnedPartition(3, 10), Committed(7), Acquisition.TAKE),
+        (OwnedPartition(3, 10), None, Acquisition.RESUME),
+        (None, entry(40, "mine", 3), Acquisition.RESUME),
+        (None, entry(51, "mine", 3), Acquisition.TAKE),
+        (None, entry(40, "mine", 5), Acquisition.TAKE),
+        (None, entry(40, "other", 3), Acquisition.TAKE),
+        (None, Committed(7), Acquisition.TAKE),
+        (None, None, Acquisition.RESUME),
     ],
 )
 def test_a_position_counts_while_the_note_is_the_one_it_was_taken_with(
-    held: Held | None, committed: Committed | None, expected: Claim
+    owned: OwnedPartition | None, committed: Committed | None, expected: Acquisition
 ) -> None:
-    assert claim(held, committed) is expected
+    assert acquisition(owned, committed) is expected
 
 
 def test_a_partition_that_neither_group_nor_checkpoint_knows_begins() -> None:
-    assert claim(None, None, StreamOffset()) is Claim.BEGIN
+    assert acquisition(None, None, StreamOffset()) is Acquisition.BEGIN
 
 
-def test_a_partition_of_the_own_lineage_that_the_checkpoint_never_logged_is_taken_where_the_group_is() -> None:
-    assert claim(None, entry(40, "mine", 3), StreamOffset("mine")) is Claim.TAKE
+def test_a_partition_of_the_own_checkpoint_that_the_checkpoint_never_logged_is_taken_where_the_group_is() -> None:
+    assert acquisition(None, entry(40, "mine", 3), StreamOffset("mine")) is Acquisition.TAKE
 
 
 def test_a_resumed_partition_goes_on_where_the_checkpoint_is_and_gets_a_new_epoch() -> None:
-    held = plan.settle({A0: Claim.RESUME}, {}, {A0: plan.resume_at(START, A0, None)}, 8)
-    assert held == {A0: Held(8, 50)}
-    assert plan.commits(START, "mine", held, {"a": 4}) == {A0: entry(50, "mine", 8)}
-    end = plan.advance(START, "mine", held, {A0: 60})
+    owned = plan.settle({A0: Acquisition.RESUME}, {}, {A0: plan.resume_at(START, A0, None)}, 8)
+    assert owned == {A0: OwnedPartition(8, 50)}
+    assert plan.commits(START, "mine", owned, {"a": 4}) == {A0: entry(50, "mine", 8)}
+    end = plan.advance(START, "mine", owned, {A0: 60})
     assert end == StreamOffset("mine", {A0: Position(60, 8)}, {A0: 50})
     # The next call finds its own epoch in the offset and goes on from there, without taking again.
-    following = plan.advance(end, "mine", held, {A0: 70})
+    following = plan.advance(end, "mine", owned, {A0: 70})
     assert following == StreamOffset("mine", {A0: Position(70, 8)})
 
 
 def test_what_is_kept_keeps_its_epoch() -> None:
-    held = {A0: Held(3, 10), A1: Held(3, 0)}
-    assert plan.settle({A0: Claim.KEEP}, held, {}, 9) == {A0: Held(3, 10)}
+    owned = {A0: OwnedPartition(3, 10), A1: OwnedPartition(3, 0)}
+    assert plan.settle({A0: Acquisition.KEEP}, owned, {}, 9) == {A0: OwnedPartition(3, 10)}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_where_a_partition_begins(
 
 @pytest.mark.parametrize("position", [4, 91])
 def test_a_position_outside_what_the_source_holds(position: int) -> None:
-    with pytest.raises(DataLost, match=f"a-0 is to go on at {position}, but holds the offsets 5 to 90"):
+    with pytest.raises(DataLost, match=f"a-0 must continue at {position}, but holds the offsets 5 to 90"):
         plan.within(A0, position, Bounds(5, 90), fail_on_data_loss=True)
     assert plan.within(A0, position, Bounds(5, 90), fail_on_data_loss=False) == 5
 
@@ -111,22 +111,24 @@ def test_the_first_count_of_a_topic_is_remembered_over_its_growth() -> None:
 
 
 def test_no_new_records_no_new_offset() -> None:
-    assert plan.advance(START, "mine", {A0: Held(3, 0)}, {A0: 50}) is None
+    assert plan.advance(START, "mine", {A0: OwnedPartition(3, 0)}, {A0: 50}) is None
 
 
 def test_a_partition_that_is_held_no_more_leaves_the_offset() -> None:
     start = StreamOffset("mine", {A0: Position(50, 3), A1: Position(7, 3)}, {A1: 0})
-    assert plan.advance(start, "mine", {A0: Held(3, 0)}, {A0: 51}) == StreamOffset("mine", {A0: Position(51, 3)})
+    assert plan.advance(start, "mine", {A0: OwnedPartition(3, 0)}, {A0: 51}) == StreamOffset(
+        "mine", {A0: Position(51, 3)}
+    )
 
 
 def test_a_position_beyond_the_target_of_a_run_does_not_move_back() -> None:
-    held = {A0: Held(3, 0), A1: Held(3, 2)}
-    end = plan.advance(START, "mine", held, {A0: 20, A1: 9})
+    owned = {A0: OwnedPartition(3, 0), A1: OwnedPartition(3, 2)}
+    end = plan.advance(START, "mine", owned, {A0: 20, A1: 9})
     assert end == StreamOffset("mine", {A0: Position(50, 3), A1: Position(9, 3)}, {A1: 2})
 
 
 def test_a_partition_made_anew_is_read_from_its_beginning() -> None:
-    end = plan.advance(START, "mine", {A0: Held(3, 0)}, {A0: 6}, rewound={A0: 1})
+    end = plan.advance(START, "mine", {A0: OwnedPartition(3, 0)}, {A0: 6}, rewound={A0: 1})
     assert end == StreamOffset("mine", {A0: Position(6, 3)}, {A0: 1})
 
 
@@ -153,7 +155,7 @@ ME = Run(5, "m")
 OLD, YOUNG, TWIN = Run(3, "x"), Run(7, "a"), Run(5, "z")
 
 
-def test_the_runs_of_a_lineage_are_those_that_the_notes_name() -> None:
+def test_the_runs_of_a_checkpoint_are_those_that_the_notes_name() -> None:
     committed = {
         A0: Committed(1, CommitNote("mine", 3, 4, OLD)),
         A1: Committed(1, CommitNote("mine", 5, 4, ME)),

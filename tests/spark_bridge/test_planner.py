@@ -8,25 +8,25 @@ from typing import Any, Literal
 
 import pytest
 
-from member import Assignment
-from member.errors import CoordinatorUnavailable
-from spark_bridge.control import Answer, ControlDirectory, ReaderControl, Request
-from spark_bridge.errors import DataLost, NotAssigned, QueryFenced, QueryRefused, SourceError
-from spark_bridge.offsets import INITIAL, TopicPartition
-from spark_bridge.options import LATEST, BridgeOptions, SourceOptions, StartingOffsets
-from spark_bridge.plan import Committed, Verdict
-from spark_bridge.planner import Planner
-from spark_bridge.subscription import Subscription
-from tests.spark_bridge.group_model import TOPIC, Checkpoint, CountedSource, ModelPlace, Query, World
+from rallypoint import Assignment
+from rallypoint.member.errors import CoordinatorUnavailable
+from rallypoint.spark_bridge.control import Answer, ControlDirectory, ReaderControl, Request
+from rallypoint.spark_bridge.errors import DataLost, NotAssigned, QueryFenced, QueryRefused, SourceError
+from rallypoint.spark_bridge.offsets import INITIAL, StreamOffset, TopicPartition, ranges_between
+from rallypoint.spark_bridge.options import LATEST, BridgeOptions, SourceOptions, StartingOffsets
+from rallypoint.spark_bridge.plan import CommitOutcome, Committed
+from rallypoint.spark_bridge.planner import Planner
+from rallypoint.spark_bridge.subscription import Subscription
+from tests.spark_bridge.group_model import TOPIC, Checkpoint, CountedSource, ModelMembership, Query, World
 
 
-class Unreachable(ModelPlace):
+class Unreachable(ModelMembership):
     """A place whose coordinator is away while the test says so."""
 
     away = False
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> Verdict:
-        return Verdict.LATER if self.away else super().commit(offsets, assignment)
+    def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> CommitOutcome:
+        return CommitOutcome.LATER if self.away else super().commit(offsets, assignment)
 
     def committed(self) -> dict[TopicPartition, Committed]:
         if self.away:
@@ -34,7 +34,7 @@ class Unreachable(ModelPlace):
         return super().committed()
 
 
-class Nowhere(ModelPlace):
+class Nowhere(ModelMembership):
     """A place that never gets an assignment."""
 
     def assignment(self, wait_ms: int, *, newer_than: int, interrupted: Callable[[], bool]) -> Assignment | None:
@@ -43,23 +43,23 @@ class Nowhere(ModelPlace):
 
 def planner(
     world: World,
-    place: ModelPlace | None = None,
+    membership: ModelMembership | None = None,
     *,
     options: BridgeOptions | None = None,
     control: ReaderControl | None = None,
     now_ms: Callable[[], float] = lambda: 0.0,
     source: CountedSource | None = None,
     subscription: Subscription | None = None,
-    at_begin: Callable[[str], None] = lambda lineage: None,
+    at_begin: Callable[[str], None] = lambda checkpoint_id: None,
 ) -> Planner:
     source = source or CountedSource(world)
     return Planner(
         options or world.options,
         source,
-        place or ModelPlace(world, "q"),
+        membership or ModelMembership(world, "q"),
         control or ReaderControl(None, "r"),
         subscription=subscription or Subscription(options or world.options, source),
-        draw_lineage=world.draw_lineage,
+        draw_checkpoint_id=world.draw_checkpoint_id,
         at_begin=at_begin,
         now_ms=now_ms,
     )
@@ -98,11 +98,11 @@ def test_a_limit_is_kept_and_the_same_offset_comes_back_when_nothing_is_new() ->
 
 def test_an_idle_query_commits_nothing() -> None:
     world = World(2)
-    place = ModelPlace(world, "q")
-    one = planner(world, place)
+    membership = ModelMembership(world, "q")
+    one = planner(world, membership)
     one.latest_offset(INITIAL, None)
     calls: list[object] = []
-    place.commit = lambda offsets, assignment: calls.append(offsets) or Verdict.STORED  # type: ignore[method-assign, func-returns-value]
+    membership.commit = lambda offsets, assignment: calls.append(offsets) or CommitOutcome.STORED  # type: ignore[method-assign, func-returns-value]
     one.latest_offset(INITIAL, None)
     assert calls == [{}]
 
@@ -143,13 +143,13 @@ def test_without_an_assignment_there_is_nothing_new_but_an_available_now_run_fai
 
 def test_without_a_coordinator_the_query_idles_but_an_available_now_run_fails(caplog: pytest.LogCaptureFixture) -> None:
     world = full_world()
-    place = Unreachable(world, "q")
-    one = planner(world, place)
+    membership = Unreachable(world, "q")
+    one = planner(world, membership)
     start = dict(INITIAL)
-    place.away = True
+    membership.away = True
     assert one.latest_offset(start, None) is start
     assert "what is complete is committed later: COORDINATOR_NOT_AVAILABLE (15): nobody answers" in caplog.text
-    place.away = False
+    membership.away = False
     assert ends(one.latest_offset(start, None)) == {"0": 10, "1": 20}
     run = planner(world, Unreachable(world, "run"))
     run.prepare_available_now()
@@ -162,13 +162,33 @@ def test_without_a_coordinator_the_query_idles_but_an_available_now_run_fails(ca
         Unreachable.away = False
 
 
+def test_a_run_that_cannot_commit_hears_that_it_is_to_stop(tmp_path: Path) -> None:
+    world, directory, calls = full_world(), ControlDirectory(tmp_path), []
+
+    class AskedMeanwhile(Unreachable):
+        def committed(self) -> dict[TopicPartition, Committed]:
+            calls.append("committed")
+            directory.ask("r", Request("stop"))
+            raise CoordinatorUnavailable("nobody answers")
+
+    run = planner(world, AskedMeanwhile(world, "q"), control=ReaderControl(str(tmp_path), "r"))
+    run.prepare_available_now()
+    start = dict(INITIAL)
+    assert run.latest_offset(start, None) is start
+    assert calls == ["committed"]
+    assert run.latest_offset(start, None) is start
+    answer = directory.answer("r")
+    assert answer is not None
+    assert not answer.committed
+
+
 def test_records_that_are_gone_end_the_query_or_are_skipped() -> None:
     world = full_world()
     strict = planner(world)
     offset = strict.latest_offset(INITIAL, None)
     write_all(world)
     world.ends = [4, 20]
-    with pytest.raises(DataLost, match="clicks-0 is to go on at 10, but holds the offsets 0 to 4"):
+    with pytest.raises(DataLost, match="clicks-0 must continue at 10, but holds the offsets 0 to 4"):
         strict.latest_offset(offset, None)
     world = full_world()
     lenient = replace(world.options, source=SourceOptions("model", (TOPIC,), fail_on_data_loss=False))
@@ -257,6 +277,46 @@ def test_the_report_says_where_the_query_stands() -> None:
     assert report["rallypoint"]["reader_id"] == "r"
 
 
+@pytest.mark.parametrize("cooperative", [True, False])
+@pytest.mark.parametrize("limit", [None, 3])
+def test_two_sources_of_one_available_now_query_share_their_group(
+    tmp_path: Path, cooperative: bool, limit: int | None
+) -> None:
+    """Spark asks one after the other, runs a batch if one of them has something new, and ends the run if none has."""
+    world = World(3, cooperative=cooperative)
+    sources = [Query(world, n, Checkpoint(n), limit, ReaderControl(str(tmp_path), n)) for n in ("one", "two")]
+    for partition in range(3):
+        world.produce(partition, 10)
+    for source in sources:
+        source.planner.prepare_available_now()
+    batches = 0
+    while sum(source.trigger() for source in sources):
+        batches += 1
+        assert batches < 50
+    assert all(len(records) == 1 for partition in world.written for records in partition)
+    assert all(source.membership.member.owned for source in sources)
+
+
+def test_a_sibling_is_waited_for_no_longer_than_anybody_else(tmp_path: Path) -> None:
+    world = full_world()
+    now = [0.0]
+    run = planner(world, Nowhere(world, "q"), control=ReaderControl(str(tmp_path), "r"), now_ms=lambda: now[0])
+    ReaderControl(str(tmp_path), "sibling").enter("g")
+    ReaderControl(str(tmp_path), "stranger").enter("other")
+    run.prepare_available_now()
+    offset: Mapping[str, Any] = INITIAL
+    for turn in range(1, 4):
+        following = run.latest_offset(offset, None)
+        assert following["turn"] == turn
+        assert ranges_between(StreamOffset.from_dict(offset), StreamOffset.from_dict(following)) == []
+        offset = following
+    now[0] = 360_000.0
+    with pytest.raises(NotAssigned):
+        run.latest_offset(offset, None)
+    run.close()
+    assert not ReaderControl(str(tmp_path), "sibling").has_siblings("g")
+
+
 def test_two_queries_share_and_hand_over_through_the_model() -> None:
     """The model itself: without it doing what a group does, the crash tests would prove nothing."""
     world = full_world()
@@ -279,7 +339,7 @@ def test_what_is_not_wanted_back_is_read_on_while_the_group_rebalances() -> None
     assert one.trigger()
     two = Query(world, "b", Checkpoint("b"), None)
     two.trigger()
-    assert one.place.revocation == frozenset({(TOPIC, 1)})
+    assert one.membership.revocation == frozenset({(TOPIC, 1)})
     for partition in range(3):
         world.produce(partition, 5)
     assert one.trigger()
@@ -287,7 +347,7 @@ def test_what_is_not_wanted_back_is_read_on_while_the_group_rebalances() -> None
     assert world.group.committed[TOPIC, 1].offset == 5
     assert world.group.committed[TOPIC, 0].offset == 5
     two.trigger()
-    assert two.place.member.owned == {(TOPIC, 1)}
+    assert two.membership.member.owned == {(TOPIC, 1)}
     one.trigger()
     two.trigger()
     assert [len(batches) for batches in world.written[1]] == [1] * 10
@@ -296,17 +356,17 @@ def test_what_is_not_wanted_back_is_read_on_while_the_group_rebalances() -> None
 
 def test_a_query_reads_on_without_a_coordinator_while_it_has_its_partitions() -> None:
     world = full_world()
-    place = Unreachable(world, "q")
-    one = planner(world, place)
+    membership = Unreachable(world, "q")
+    one = planner(world, membership)
     offset = one.latest_offset(INITIAL, 9)
     write_all(world)
-    place.away = True
+    membership.away = True
     following = one.latest_offset(offset, 9)
     assert sum(ends(following).values()) == 18
     assert one.report()["rallypoint"]["trouble"] == "the coordinator takes no commits"
     world.group.remove("q-1")
     assert one.latest_offset(following, None) is following
-    place.away = False
+    membership.away = False
     last = one.latest_offset(following, None)
     assert sum(ends(last).values()) == 30
     assert one.report()["rallypoint"]["trouble"] == ""
@@ -326,7 +386,7 @@ def test_of_two_drivers_on_one_checkpoint_the_older_stops_with_a_sentence() -> N
     second.trigger()
     first.trigger()
     second.trigger()
-    assert second.place.member.owned == {(TOPIC, 1)}
+    assert second.membership.member.owned == {(TOPIC, 1)}
     start = checkpoint.offset(0)
     first.planner.latest_offset(start, None)
     now[0] += 5_000
@@ -361,14 +421,44 @@ def test_a_topic_that_came_later_is_read_from_its_earliest_record() -> None:
     world = World(2, starting=LATEST)
     world.produce(0, 5)
     write_all(world)
-    counts = {TOPIC: 0}
+    counts = {TOPIC: 0, "orders": 2}
     source = CountedSource(world)
     source.partitions = lambda topics: {topic: 2 for topic in topics if counts[topic]}  # type: ignore[method-assign]
-    subscription = Subscription(world.options, source)
-    subscription.refresh()
+    both = replace(world.options, source=SourceOptions("model", (TOPIC, "orders")))
+    subscription = Subscription(both, source)
+    subscription.begin()
     counts[TOPIC] = 2
     one = planner(world, source=source, subscription=subscription)
     assert one.latest_offset(INITIAL, None)["taken"] == {TOPIC: {"0": 0, "1": 0}}
+
+
+def test_a_topic_that_is_missing_is_shown_and_keeps_no_other_back() -> None:
+    """Whoever plans asks nothing about it, which may be refused, or take as long as a broker is waited for."""
+    now = [0.0]
+    world = full_world()
+    source = CountedSource(world)
+    refused: set[str] = set()
+
+    def partitions(topics: Iterable[str]) -> dict[str, int]:
+        if refused & set(topics):
+            raise SourceError("Topic authorization failed")
+        return {topic: 2 for topic in topics if topic == TOPIC}
+
+    source.partitions = partitions  # type: ignore[method-assign]
+    both = replace(world.options, source=SourceOptions("model", (TOPIC, "clikcs")), partition_check_interval_ms=30_000)
+    subscription = Subscription(both, source)
+    subscription.begin()
+    one = planner(world, options=both, source=source, subscription=subscription, now_ms=lambda: now[0])
+    refused.add("clikcs")
+    offset = one.latest_offset(INITIAL, None)
+    for _ in range(2):
+        write_all(world)
+        world.produce(0, 1)
+        now[0] += 30_000
+        following = one.latest_offset(offset, None)
+        assert following is not offset
+        offset = following
+    assert one.report()["rallypoint"]["missing_topics"] == ["clikcs"]
 
 
 def test_a_batch_waits_for_enough_offsets_but_not_for_ever() -> None:
@@ -408,7 +498,7 @@ def test_an_available_now_run_does_not_take_the_first_empty_assignment_for_its_s
     one = Query(world, "a", Checkpoint("a"), None)
     one.trigger()
     world.produce(1, 5)
-    run = planner(world, ModelPlace(world, "b"))
+    run = planner(world, ModelMembership(world, "b"))
     run.prepare_available_now()
     with pytest.raises(NotAssigned):
         run.latest_offset(INITIAL, None)
@@ -416,7 +506,7 @@ def test_an_available_now_run_does_not_take_the_first_empty_assignment_for_its_s
     assert ends(run.latest_offset(INITIAL, None)) == {"1": 5}
 
 
-def test_the_group_is_joined_once_the_checkpoint_has_told_its_lineage() -> None:
+def test_the_group_is_joined_once_the_checkpoint_has_told_its_id() -> None:
     world = full_world()
     begun: list[str] = []
     one = planner(world, at_begin=begun.append)
@@ -426,7 +516,7 @@ def test_the_group_is_joined_once_the_checkpoint_has_told_its_lineage() -> None:
     write_all(world)
     again.latest_offset(offset, None)
     again.latest_offset(offset, None)
-    assert begun == ["lineage-1", "lineage-1"]
+    assert begun == ["checkpoint-1", "checkpoint-1"]
 
 
 class Shrinking(CountedSource):

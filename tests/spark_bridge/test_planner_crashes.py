@@ -9,10 +9,14 @@ from random import Random
 
 import pytest
 
-from tests.spark_bridge.group_model import Checkpoint, Crash, Query, Trouble, World
+from tests.sizes import by_size
+from tests.spark_bridge.group_model import CallFault, Checkpoint, Crash, Query, World
 
 PARTITIONS = 3
 CHECKPOINTS = 2
+PART = 250
+TRIED = by_size(10, PART)
+"""The first seeds of each part."""
 
 
 class Story:
@@ -39,8 +43,8 @@ class Story:
         self._now_ms += self.chance(2) * 2_000
         return self._now_ms
 
-    def trouble(self) -> Trouble:
-        return (Trouble.UNSENT, Trouble.UNANSWERED)[self.chance(1)] if self.chance(9) == 9 else Trouble.NONE
+    def trouble(self) -> CallFault:
+        return (CallFault.UNSENT, CallFault.UNANSWERED)[self.chance(1)] if self.chance(9) == 9 else CallFault.NONE
 
     def chance(self, most: int) -> int:
         return 0 if self.quiet else self._random.randint(0, most)
@@ -97,7 +101,7 @@ class Story:
         """A heartbeat somewhere."""
         running = self.running()
         if running:
-            running[self.chance(len(running) - 1)].place.wake()
+            running[self.chance(len(running) - 1)].membership.wake()
 
     def kill(self) -> None:
         running = [query for query in self.running() if not query.busy]
@@ -175,9 +179,9 @@ class Story:
             assert self.world.group.committed["clicks", partition].offset == end, where
 
 
-@pytest.mark.parametrize("seeds", range(0, 2000, 250))
+@pytest.mark.parametrize("seeds", range(0, 2000, PART))
 def test_nothing_is_lost_whatever_crashes(seeds: int) -> None:
-    for seed in range(seeds, seeds + 250):
+    for seed in range(seeds, seeds + TRIED):
         story = Story(seed, faults=True)
         story.begin(0)
         for _ in range(5 + seed % 40):
@@ -186,9 +190,9 @@ def test_nothing_is_lost_whatever_crashes(seeds: int) -> None:
         story.check_all_committed(f"seed {seed}")
 
 
-@pytest.mark.parametrize("seeds", range(0, 1000, 250))
+@pytest.mark.parametrize("seeds", range(0, 1000, PART))
 def test_nothing_is_written_twice_if_nothing_crashes(seeds: int) -> None:
-    for seed in range(seeds, seeds + 250):
+    for seed in range(seeds, seeds + TRIED):
         story = Story(seed, faults=False)
         story.begin(0)
         for _ in range(5 + seed % 40):
@@ -201,9 +205,9 @@ def test_nothing_is_written_twice_if_nothing_crashes(seeds: int) -> None:
         story.check_written_once(f"seed {seed}")
 
 
-@pytest.mark.parametrize("seeds", range(0, 1000, 250))
+@pytest.mark.parametrize("seeds", range(0, 1000, PART))
 def test_one_driver_at_a_time_on_one_checkpoint_writes_nothing_in_two_batches(seeds: int) -> None:
-    for seed in range(seeds, seeds + 250):
+    for seed in range(seeds, seeds + TRIED):
         story = Story(seed, faults=True, checkpoints=1)
         story.begin(0)
         for _ in range(5 + seed % 40):

@@ -5,6 +5,7 @@ Spark's own Kafka source is not needed to listen: the query reads from a small s
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +20,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
-from member import BlockingGroupMember, MemberOptions
-from spark_bridge import progress_commits
-from spark_bridge.coordinator_calls import NotAnswered
-from spark_bridge.progress_commits import ProgressCommits, ends_in
+from rallypoint import BlockingGroupMember, MemberOptions
+from rallypoint.protocol.messages import CommitAnswer, CommitRequest, PutTopicRequest
+from rallypoint.spark_bridge.coordinator_calls import Coordinators, NotAnswered
+from rallypoint.spark_bridge.progress_commits import ProgressCommits, ends_in
+from rallypoint.spark_bridge.progress_committer import ProgressCommitter
 from tests.spark_bridge.spark_run import running_service, wait_until
-from tests.spark_bridge.stage import describe
+from tests.spark_bridge.topic_fixture import describe
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -110,9 +112,8 @@ def test_without_a_coordinator_closing_gives_up_in_time() -> None:
     commits.note({"clicks": {"0": 3}}, {})
     began = time.monotonic()
     assert not commits.close(timeout_ms=300)
-    assert time.monotonic() - began < 5
-    commits._thread.join(10)
-    assert not commits._thread.is_alive()
+    assert time.monotonic() - began < 20
+    wait_until(lambda: "rallypoint-progress" not in {thread.name for thread in threading.enumerate()}, "its end")
 
 
 class Scripted:
@@ -122,51 +123,102 @@ class Scripted:
         self._steps = list(steps)
         self.taken: list[Any] = []
 
-    def ask(self, method: str, path: str, body: Any) -> Any:
+    def commit(self, group_id: str, body: CommitRequest) -> CommitAnswer:
         refused = self._steps.pop(0)() if self._steps else ""
         if not refused:
-            self.taken.append({t: {p: one["offset"] for p, one in some.items()} for t, some in body["offsets"].items()})
+            self.taken.append({t: {p: one.offset for p, one in some.items()} for t, some in body.offsets.items()})
         result = {"error_code": 28 if refused else 0, "error_name": refused}
-        return {"offsets": {topic: dict.fromkeys(some, result) for topic, some in body["offsets"].items()}}
+        answer = {topic: dict.fromkeys(some, result) for topic, some in body.offsets.items()}
+        return CommitAnswer.model_validate({"offsets": answer})
+
+    def put_topic(self, topic: str, body: PutTopicRequest) -> None:
+        raise AssertionError("nothing is told of where topics end")
 
 
 def fail() -> str:
     raise NotAnswered("nobody there", final=False)
 
 
-def listening_to(coordinator: Scripted, monkeypatch: pytest.MonkeyPatch) -> ProgressCommits:
-    monkeypatch.setattr(progress_commits, "Coordinators", lambda urls, token: coordinator)
-    monkeypatch.setattr(progress_commits, "RETRY_SECONDS", 0.01)
-    session: Any = Streams()
-    return ProgressCommits(session, "http://c", "shown", "etl")
+def fall() -> str:
+    raise KeyError("nobody thought of this")
 
 
-def test_ends_that_came_while_older_ones_failed_are_not_replaced_by_those(monkeypatch: pytest.MonkeyPatch) -> None:
+def leave_the_thread() -> str:
+    raise SystemExit
+
+
+def shown_at(coordinator: Scripted) -> ProgressCommitter:
+    return ProgressCommitter(coordinator, "shown", "etl", retry_seconds=0.01)
+
+
+def test_ends_that_came_while_older_ones_failed_are_not_replaced_by_those() -> None:
     def fail_while_another_batch_ends() -> str:
         commits.note({"clicks": {"0": 5}}, {})
         return fail()
 
     coordinator = Scripted(fail_while_another_batch_ends)
-    commits = listening_to(coordinator, monkeypatch)
+    commits = shown_at(coordinator)
     commits.note({"clicks": {"0": 3}}, {})
     wait_until(lambda: bool(coordinator.taken), "a commit")
-    assert commits.close()
-    assert coordinator.taken == [{"clicks": {"0": 5}}]
+    assert commits.close(30_000)
+    assert coordinator.taken == [{"clicks": {0: 5}}]
 
 
-def test_a_partition_that_is_refused_is_named_once_and_tried_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_very_many_partitions_are_told_and_committed_in_calls_that_the_service_takes(service: str) -> None:
+    session: Any = Streams()
+    ends = {"many": {str(partition): 1 for partition in range(12_000)}}
+    commits = ProgressCommits(session, service, "shown", "etl")
+    commits.note(ends, {"many": dict.fromkeys(ends["many"], 3)})
+    assert commits.close(timeout_ms=30_000)
+    assert committed(service, "shown") == ends
+    assert {entry["lag"] for entry in describe(service, "shown")["offsets"]["many"].values()} == {2}
+
+
+def test_a_topic_that_the_registry_refuses_keeps_back_no_commit(service: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It was registered with more partitions than it has now."""
+    Coordinators((service,), None).put_topic("shrunk", PutTopicRequest(partitions=4))
+    session: Any = Streams()
+    commits = ProgressCommits(session, service, "shown", "etl")
+    ends = {"shrunk": {"0": 5, "1": 5}, "grown": {"0": 7, "1": 7}}
+    commits.note(ends, {topic: dict.fromkeys(some, 9) for topic, some in ends.items()})
+    wait_until(lambda: committed(service, "shown") == ends, "the commit")
+    commits.note(ends, {topic: dict.fromkeys(some, 9) for topic, some in ends.items()})
+    assert commits.close(30_000)
+    assert describe(service, "shown")["offsets"]["grown"]["1"]["lag"] == 2
+    assert [message for message in caplog.messages if "not take where shrunk ends" in message] == caplog.messages
+    assert len(caplog.messages) == 1
+
+
+def test_a_partition_that_is_refused_is_named_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "rallypoint.spark")
     refuse = ["OFFSET_METADATA_TOO_LARGE"] * 2
     coordinator = Scripted(lambda: refuse[0], lambda: refuse[1], fail, fail, lambda: refuse[0])
-    commits = listening_to(coordinator, monkeypatch)
+    commits = shown_at(coordinator)
     commits.note({"clicks": {"0": 3}}, {})
     wait_until(lambda: bool(coordinator.taken), "a commit")
-    assert commits.close()
-    assert coordinator.taken == [{"clicks": {"0": 3}}]
+    assert commits.close(30_000)
+    assert coordinator.taken == [{"clicks": {0: 3}}]
     said = [message.partition("is not committed: ")[2] for message in caplog.messages]
     assert said == ["clicks-0: OFFSET_METADATA_TOO_LARGE", "nobody there", "clicks-0: OFFSET_METADATA_TOO_LARGE"]
+
+
+def test_a_failure_that_nobody_foresaw_is_said_and_the_ends_are_committed_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    coordinator = Scripted(fall, fall)
+    commits = shown_at(coordinator)
+    commits.note({"clicks": {"0": 3}}, {})
+    assert commits.close(30_000)
+    assert coordinator.taken == [{"clicks": {0: 3}}]
+    assert caplog.text.count("group shown: the progress of etl: a run failed") == 1
+    assert "nobody thought of this" in caplog.text
+
+
+def test_closing_says_so_where_the_thread_has_ended_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    commits = shown_at(Scripted(leave_the_thread))
+    commits.note({"clicks": {"0": 3}}, {})
+    assert not commits.close(30_000)
+    assert "group shown: the progress of etl: the thread has ended by itself" in caplog.text
 
 
 class CountingReader(DataSourceStreamReader):

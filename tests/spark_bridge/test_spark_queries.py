@@ -4,7 +4,9 @@ One session serves all tests; each has a group, a directory and checkpoints of i
 """
 
 import json
+import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -21,24 +23,32 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 
 pytest.importorskip("confluent_kafka", reason="missing confluent-kafka: pip install 'rallypoint[kafka]'")
 
+import psutil
 import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_bridge import register, start, stop
-from spark_bridge.registration import choose_python, problem_of_python
-from spark_bridge.source import spark_schema
-from spark_bridge.sources.contract import record_schema
-from spark_bridge.sources.files import FilesWriter
+from rallypoint.protocol.messages import CommitRequest, OffsetCommit
+from rallypoint.spark import register, start, stop
+from rallypoint.spark_bridge.coordinator_calls import Coordinators
+from rallypoint.spark_bridge.fencing_check import FencingCheck
+from rallypoint.spark_bridge.registration import choose_python, problem_of_python
+from rallypoint.spark_bridge.source import spark_schema
+from rallypoint.spark_bridge.sources.contract import record_schema
+from rallypoint.spark_bridge.sources.files import FilesWriter
 from tests.real.kafka import create_topic
 from tests.spark_bridge.ledger import Ledger
-from tests.spark_bridge.spark_run import WITH_SPARK, QueryStage, running_service, wait_until
-from tests.spark_bridge.stage import PARTITIONS, describe
+from tests.spark_bridge.spark_run import WITH_SPARK, QueryFixture, running_service, wait_until
+from tests.spark_bridge.test_spark_doc import example
+from tests.spark_bridge.topic_fixture import PARTITIONS, describe
 
 pytestmark = WITH_SPARK
 
 FORTY = {"maxOffsetsPerTrigger": "40"}
+
+PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
+"""In the command line of a query's planning process."""
 
 
 def place_of(query: StreamingQuery) -> dict[str, Any]:
@@ -49,11 +59,21 @@ def place_of(query: StreamingQuery) -> dict[str, Any]:
     return place
 
 
+def is_planner(process: psutil.Process) -> bool:
+    """Whether it plans for a query; one that is ending is not."""
+    try:
+        return PLANNER in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
 @pytest.fixture
-def stage(spark: SparkSession, service: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[QueryStage]:
-    stage = QueryStage(spark, service, tmp_path / re.sub(r"\W", "-", request.node.name))
-    yield stage
-    stage.stop_all()
+def fixture(
+    spark: SparkSession, service: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[QueryFixture]:
+    fixture = QueryFixture(spark, service, tmp_path / re.sub(r"\W", "-", request.node.name))
+    yield fixture
+    fixture.stop_all()
 
 
 def test_a_session_that_is_registered_again_is_watched_once(spark: SparkSession) -> None:
@@ -70,57 +90,87 @@ def test_the_columns_are_what_the_sources_yield(spark: SparkSession) -> None:
         assert wanted.equals(record_schema(include_headers))
 
 
-def test_a_wrong_option_fails_with_the_sentence(stage: QueryStage) -> None:
-    with pytest.raises(Exception, match=r"option grup: is not known to the source 'files'; did you mean group\?"):
-        stage.load(grup="x")
-    with pytest.raises(Exception, match="option maxOffsetsPerTrigger: 'many' is not a whole number"):
-        stage.load(maxOffsetsPerTrigger="many")
+def test_a_wrong_option_fails_at_load_with_its_sentence_alone(fixture: QueryFixture, spark: SparkSession) -> None:
+    kafka = {"source": "kafka", "path": ""}
+    there = {**kafka, "kafka.bootstrap.servers": "127.0.0.1:9"}
+    for options, says in (
+        ({"grup": "x"}, "option grup: is not known to the source 'files'; did you mean group?"),
+        ({"maxOffsetsPerTrigger": "many"}, "option maxOffsetsPerTrigger: 'many' is not a whole number"),
+        ({"path": ""}, "option path: is required for the source 'files'"),
+        (kafka, "option kafka.bootstrap.servers: is required for the source 'kafka'"),
+        ({**kafka, "kafka.bootstrap.servers": "broker 1"}, "option kafka.bootstrap.servers: 'broker 1' is not like"),
+        ({**there, "kafkaRequestTimeoutMs": "soon"}, "option kafkaRequestTimeoutMs: 'soon' is not a number"),
+        ({**there, "kafka.colour": "red"}, 'option kafka.*: librdkafka refuses it: No such configuration property: "c'),
+        ({**there, "kafka.security.protocol": "TLS"}, 'option kafka.*: librdkafka refuses it: Invalid value "TLS"'),
+        ({**there, "kafka.group.id": "g"}, "option kafka.group.id: cannot be set"),
+    ):
+        with pytest.raises(Exception, match=re.escape(says)) as caught:
+            fixture.load(**options)
+        told = str(caught.value)
+        assert "Traceback" not in told
+        assert told.index("option ") < 140, told
+        assert len(told.splitlines()) <= 3, told
+    # Spark asks nobody about the columns before the query starts.
+    given = spark.readStream.format("rallypoint").options(**fixture.options()).schema("value string").load()
+    writer = given.writeStream.format("noop").option("checkpointLocation", fixture.checkpoint("given"))
+    with pytest.raises(Exception, match=r"option schema: cannot be given: the columns are fixed") as caught:
+        writer.start().awaitTermination(90)
+    assert "Traceback" not in str(caught.value)
 
 
-def test_a_restart_goes_on_where_the_checkpoint_is(stage: QueryStage) -> None:
-    stage.produce(25)
-    stage.run("a", **FORTY)
-    assert stage.committed() == [25] * PARTITIONS
-    stage.produce(10)
-    stage.run("a", **FORTY)
-    stage.check_exactly()
-    assert stage.committed() == [35] * PARTITIONS
+def test_a_restart_goes_on_where_the_checkpoint_is(fixture: QueryFixture) -> None:
+    fixture.produce(25)
+    fixture.run("a", **FORTY)
+    assert fixture.committed() == [25] * PARTITIONS
+    fixture.produce(10)
+    fixture.run("a", **FORTY)
+    fixture.check_exactly()
+    assert fixture.committed() == [35] * PARTITIONS
 
 
-def test_a_batch_that_failed_is_replayed_as_it_was(stage: QueryStage) -> None:
-    stage.produce(25)
+def test_two_sources_of_one_query_may_read_for_one_group(fixture: QueryFixture) -> None:
+    fixture.produce(25)
+    both = fixture.load(**FORTY).union(fixture.load(**FORTY))
+    writer = both.writeStream.foreachBatch(fixture.ledger.of("a")).option("checkpointLocation", fixture.checkpoint("a"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(90)
+    fixture.check_exactly()
+    assert fixture.committed() == [25] * PARTITIONS
+
+
+def test_a_batch_that_failed_is_replayed_as_it_was(fixture: QueryFixture) -> None:
+    fixture.produce(25)
 
     def fail_in_the_second(batch: int) -> None:
         if batch == 1:
             raise RuntimeError("the sink fails after it has written")
 
-    query = stage.start("a", before=fail_in_the_second, options=FORTY)
+    query = fixture.start("a", before=fail_in_the_second, options=FORTY)
     wait_until(lambda: not query.isActive, "the failure")
-    assert stage.committed() == [10] * PARTITIONS
-    first_try = stage.ledger.in_batch("a", 1)
+    assert fixture.committed() == [10] * PARTITIONS
+    first_try = fixture.ledger.in_batch("a", 1)
     assert first_try
-    stage.produce(5)
-    stage.run("a", **FORTY)
-    stage.check_exactly()
-    assert stage.ledger.in_batch("a", 1) == first_try
+    fixture.produce(5)
+    fixture.run("a", **FORTY)
+    fixture.check_exactly()
+    assert fixture.ledger.in_batch("a", 1) == first_try
 
 
-def test_partitions_move_between_batches_and_no_record_is_lost_or_read_twice(stage: QueryStage) -> None:
-    stage.produce(20)
-    one = stage.start("one", options=FORTY)
-    stage.wait_for_all(one)
+def test_partitions_move_between_batches_and_no_record_is_lost_or_read_twice(fixture: QueryFixture) -> None:
+    fixture.produce(20)
+    one = fixture.start("one", options=FORTY)
+    fixture.wait_for_all(one)
     stopped = threading.Event()
 
     def keep_producing() -> None:
         while not stopped.wait(0.1):
-            stage.produce(3)
+            fixture.produce(3)
 
     producer = threading.Thread(target=keep_producing)
     producer.start()
     try:
-        two = stage.start("two", options=FORTY)
+        two = fixture.start("two", options=FORTY)
         both = [one, two]
-        shared = stage.ledger.partitions
+        shared = fixture.ledger.partitions
         wait_until(lambda: len(shared.get("two", ())) == len(shared["one"]) == 2, "a share for each", *both)
         assert shared["one"].isdisjoint(shared["two"])
         assert stop(two)
@@ -128,38 +178,87 @@ def test_partitions_move_between_batches_and_no_record_is_lost_or_read_twice(sta
     finally:
         stopped.set()
         producer.join()
-    stage.wait_for_all(one)
+    fixture.wait_for_all(one)
     assert stop(one)
-    stage.check_exactly()
-    assert stage.committed() == stage.ends
-    assert stage.members() == 0
+    fixture.check_exactly()
+    assert fixture.committed() == fixture.ends
+    assert fixture.members() == 0
     assert two.exception() is None
     assert one.exception() is None
 
 
-def test_a_bare_stop_frees_the_partitions_long_before_the_session_ends(stage: QueryStage) -> None:
-    stage.produce(5)
-    query = stage.start("a")
-    stage.wait_for_all(query)
-    wait_until(lambda: stage.committed() == [5] * PARTITIONS, "the commit of the batch", query)
-    stage.produce(5)
-    stage.wait_for_all(query)
+def test_a_bare_stop_frees_the_partitions_long_before_the_session_ends(fixture: QueryFixture) -> None:
+    fixture.produce(5)
+    query = fixture.start("a")
+    fixture.wait_for_all(query)
+    wait_until(lambda: fixture.committed() == [5] * PARTITIONS, "the commit of the batch", query)
+    fixture.produce(5)
+    fixture.wait_for_all(query)
     query.stop()
     stopped_at = time.monotonic()
-    wait_until(lambda: stage.members() == 0, "the member leaves")
+    wait_until(lambda: fixture.members() == 0, "the member leaves")
     assert time.monotonic() - stopped_at < 20
-    stage.run("a")
-    stage.check_exactly()
+    fixture.run("a")
+    fixture.check_exactly()
 
 
-def test_a_stateful_query_is_refused_unless_it_is_allowed(stage: QueryStage) -> None:
-    stage.produce(5)
+def test_the_supervisor_of_the_page_outlives_a_killed_planner_and_ends_at_sigterm(fixture: QueryFixture) -> None:
+    """In the main thread, which is the one that handlers of signals interrupt, in `awaitTermination` mostly."""
+    begun: list[StreamingQuery] = []
+    ended: list[object] = []
+    failed: list[BaseException] = []
+
+    def begin() -> StreamingQuery:
+        if ended:
+            raise SystemExit("the query was to end")
+        begun.append(fixture.start("one", options=FORTY))
+        return begun[-1]
+
+    def end(*_: object) -> None:
+        try:
+            ended.append(stop(begun[-1]))
+        except Exception as error:
+            ended.append(error)
+
+    def keep_producing() -> None:
+        try:
+            fixture.produce(25)
+            wait_until(lambda: len(fixture.ledger.written) >= 40, "the first records")
+            planners = [one for one in psutil.Process().children(recursive=True) if is_planner(one)]
+            assert len(planners) == 1
+            planners[0].kill()
+            fixture.produce(25)
+            fixture.wait_for_all()
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_until(lambda: bool(ended), "the answer to the stop")
+            assert ended == [True]
+        except BaseException as error:
+            failed.append(error)
+            ended.append(error)
+            begun[-1].stop()
+
+    before = signal.signal(signal.SIGTERM, end)
+    producer = threading.Thread(target=keep_producing, daemon=True)
+    producer.start()
+    try:
+        example("supervise")["supervise"](begin, pause_seconds=0.1)
+    finally:
+        producer.join()
+        signal.signal(signal.SIGTERM, before)
+    assert failed == []
+    assert len(begun) > 1
+    assert begun[0].exception() is not None
+    fixture.check_exactly()
+
+
+def test_a_stateful_query_is_refused_unless_it_is_allowed(fixture: QueryFixture) -> None:
+    fixture.produce(5)
 
     def count(name: str, **options: str) -> StreamingQuery:
-        counts = stage.load(**options).groupBy("partition").count()
+        counts = fixture.load(**options).groupBy("partition").count()
         writer = counts.writeStream.format("noop").outputMode("update")
         return (
-            writer.option("checkpointLocation", str(stage.path / name))
+            writer.option("checkpointLocation", str(fixture.path / name))
             .trigger(processingTime="200 milliseconds")
             .start()
         )
@@ -167,28 +266,50 @@ def test_a_stateful_query_is_refused_unless_it_is_allowed(stage: QueryStage) -> 
     refused = count("refused")
     wait_until(lambda: not refused.isActive, "the refusal")
     assert "the query keeps state (stateStoreSave)" in str(refused.exception())
+    assert "Traceback" not in str(refused.exception())
     assert "allowStateful=true" in str(refused.exception())
-    allowed = count("allowed", group=f"{stage.group}-allowed", allowStateful="true")
+    allowed = count("allowed", group=f"{fixture.group}-allowed", allowStateful="true")
     wait_until(lambda: allowed.lastProgress is not None and allowed.lastProgress.batchId >= 0, "a batch", allowed)
-    stage.produce(5)
+    fixture.produce(5)
     wait_until(lambda: allowed.lastProgress.batchId >= 1, "another batch", allowed)  # type: ignore[union-attr]
     assert stop(allowed)
 
 
-def test_asynchronous_progress_tracking_ends_the_query(stage: QueryStage, caplog: pytest.LogCaptureFixture) -> None:
-    stage.produce(300)
-    writer = stage.load(maxOffsetsPerTrigger="8").writeStream.format("noop")
-    writer = writer.option("checkpointLocation", str(stage.path / "checkpoint"))
+def test_sparks_file_sink_is_refused_before_anything_is_read(
+    fixture: QueryFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of two drivers on one folder it loses what one of them reads, and the group counts that as done."""
+    fixture.produce(5)
+    folder = fixture.path / "written"
+
+    def write(name: str, **options: str) -> StreamingQuery:
+        writer = fixture.load(**options).writeStream.format("parquet").option("path", str(folder))
+        return writer.option("checkpointLocation", str(fixture.path / name)).start()
+
+    refused = write("refused")
+    wait_until(lambda: not refused.isActive, "the refusal")
+    assert "writes with Spark's own file sink" in caplog.text
+    assert "ExactlyOnceFiles" in caplog.text
+    assert not list(folder.glob("*.parquet"))
+    allowed = write("allowed", allowFileSink="true")
+    wait_until(lambda: list(folder.glob("*.parquet")) != [], "a batch", allowed)
+    assert stop(allowed)
+
+
+def test_asynchronous_progress_tracking_ends_the_query(fixture: QueryFixture, caplog: pytest.LogCaptureFixture) -> None:
+    fixture.produce(300)
+    writer = fixture.load(maxOffsetsPerTrigger="8").writeStream.format("noop")
+    writer = writer.option("checkpointLocation", str(fixture.path / "checkpoint"))
     query = writer.option("asyncProgressTrackingEnabled", "true").trigger(processingTime="200 milliseconds").start()
     wait_until(lambda: not query.isActive, "the end")
     assert "asyncProgressTrackingEnabled cannot be used" in caplog.text
-    wait_until(lambda: stage.members() == 0, "the member leaves")
-    assert max(stage.committed()) < 300
+    wait_until(lambda: fixture.members() == 0, "the member leaves")
+    assert max(fixture.committed()) < 300
 
 
-def test_topics_that_match_are_read_and_one_task_reads_many_ranges_or_a_part_of_one(stage: QueryStage) -> None:
-    stage.produce(10)
-    FilesWriter(stage.path, "clicks-too", 2).append_table(1, pa.table({"value": ["v"] * 10}))
+def test_topics_that_match_are_read_and_one_task_reads_many_ranges_or_a_part_of_one(fixture: QueryFixture) -> None:
+    fixture.produce(10)
+    FilesWriter(fixture.path, "clicks-too", 2).append_table(1, pa.table({"value": ["v"] * 10}))
     tasks: dict[str, int] = {}
 
     def count_tasks(name: str) -> Callable[[DataFrame, int], None]:
@@ -203,9 +324,9 @@ def test_topics_that_match_are_read_and_one_task_reads_many_ranges_or_a_part_of_
         "many": {"minPartitions": "8"},
         "bounded": {"maxRecordsPerPartition": "5"},
     }.items():
-        frame = stage.load(subscribe="", subscribePattern="clicks.*", group=f"{stage.group}-{name}", **options)
+        frame = fixture.load(subscribe="", subscribePattern="clicks.*", group=f"{fixture.group}-{name}", **options)
         writer = frame.writeStream.foreachBatch(count_tasks(name)).trigger(availableNow=True)
-        query = start(writer.option("checkpointLocation", str(stage.path / f"checkpoint-{name}")).start)
+        query = start(writer.option("checkpointLocation", str(fixture.path / f"checkpoint-{name}")).start)
         assert query.awaitTermination(90)
     assert tasks == {"few": 1, "many": 10, "bounded": 10}
 
@@ -216,50 +337,83 @@ def test_a_query_reads_on_while_the_service_is_away_and_commits_when_it_is_back(
     store = f"sqlite:///{tmp_path / 'store.db'}"
     port = free_port()
     with running_service(tmp_path, port=port, storage=store) as url:
-        stage = QueryStage(spark, url, tmp_path / "away")
-        stage.produce(5)
-        # A call to the coordinator is given up after a sixth of the session.
-        query = stage.start("one", options={"sessionTimeoutMs": "60000", **FORTY})
-        stage.wait_for_all(query)
-        wait_until(lambda: stage.committed() == [5] * PARTITIONS, "the commit", query)
-        generation = describe(url, stage.group)["generation_id"]
-    stage.produce(5)
-    stage.wait_for_all(query)
-    stage.produce(5)
-    stage.wait_for_all(query)
+        fixture = QueryFixture(spark, url, tmp_path / "away")
+        fixture.produce(5)
+        # A call to the coordinator is given up after a sixth of the session; the first one in vain is waited for.
+        query = fixture.start("one", options={"sessionTimeoutMs": "60000", **FORTY})
+        fixture.wait_for_all(query)
+        wait_until(lambda: fixture.committed() == [5] * PARTITIONS, "the commit", query)
+        generation = describe(url, fixture.group)["generation_id"]
+    for _ in range(2):
+        fixture.produce(5)
+        fixture.wait_for_all(query)
+    wait_until(lambda: place_of(query)["trouble"] != "", "a progress that says so", query)
     with running_service(tmp_path, port=port, storage=store):
-        assert stage.committed() == [5] * PARTITIONS
-        wait_until(lambda: stage.committed() == [15] * PARTITIONS, "the commit of what was read meanwhile", query)
-        assert describe(url, stage.group)["generation_id"] == generation
+        assert fixture.committed() == [5] * PARTITIONS
+        wait_until(lambda: fixture.committed() == [15] * PARTITIONS, "the commit of what was read meanwhile", query)
+        assert describe(url, fixture.group)["generation_id"] == generation
         assert stop(query)
-    stage.check_exactly()
+    fixture.check_exactly()
 
 
-def test_a_static_driver_that_is_restarted_moves_nothing(stage: QueryStage) -> None:
-    stage.produce(5)
+def test_the_fencing_check_reads_every_offset_log_that_spark_writes(spark: SparkSession, fixture: QueryFixture) -> None:
+    fixture.produce(3)
+    evolution, version = "spark.sql.streaming.queryEvolution.enableSourceEvolution", "spark.sql.streaming.offsetLog"
+    for group, settings in {
+        "first-version": {f"{version}.formatVersion": "1"},
+        "second-version": {f"{version}.formatVersion": "2"},
+        "named-sources": {evolution: "true"},
+    }.items():
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        try:
+            readers = spark.readStream.format("rallypoint"), spark.readStream.format("rate")
+            if evolution in settings:
+                readers = readers[0].name("clicks"), readers[1].name("beside")
+            ours = readers[0].options(**fixture.options(group=group)).load()
+            both = readers[1].load().selectExpr("value").union(ours.selectExpr("offset as value"))
+            writer = both.writeStream.format("noop").option("checkpointLocation", fixture.checkpoint(group))
+            assert writer.trigger(availableNow=True).start().awaitTermination(90)
+        finally:
+            for name in settings:
+                spark.conf.unset(name)
+        fencing = FencingCheck(fixture.url, group, checkpoint=fixture.checkpoint(group))
+        frame = spark.range(0)
+        assert fencing.lost(frame, 0) == frozenset()
+        taken = CommitRequest(generation_id=-1, offsets={"clicks": {1: OffsetCommit(offset=0)}})
+        Coordinators((fixture.url,), None).commit(group, taken)
+        assert fencing.lost(frame, 0) == {("clicks", 1)}, group
+
+
+def test_a_static_driver_that_is_restarted_moves_nothing(fixture: QueryFixture) -> None:
+    fixture.produce(5)
     static = {"staticMembership": "true"}
-    one = stage.start("one", options=static)
-    two = stage.start("two", options=static)
-    shared = stage.ledger.partitions
+    one = fixture.start("one", options=static)
+    two = fixture.start("two", options=static)
+    shared = fixture.ledger.partitions
 
     def have_shares() -> bool:
-        stage.produce(1)
+        fixture.produce(1)
         return len(shared.get("one", ())) == len(shared.get("two", ())) == 2
 
     wait_until(have_shares, "a share for each", one, two)
-    # A progress is told after its batch, hence after what the batch has written.
-    wait_until(lambda: len(place_of(one)["assigned"]["clicks"]) == 2, "a progress that says so", one, two)
+
+    def has_said_so() -> bool:
+        # A progress is told after its batch, hence after what the batch has written.
+        return one.lastProgress is not None and len(place_of(one)["assigned"].get("clicks", ())) == 2
+
+    wait_until(has_said_so, "a progress that says so", one, two)
     shares = {name: set(partitions) for name, partitions in shared.items()}
     before = place_of(one)
     assert stop(two)
-    two = stage.start("two", options=static)
-    stage.produce(5)
-    stage.wait_for_all(one, two)
+    two = fixture.start("two", options=static)
+    fixture.produce(5)
+    fixture.wait_for_all(one, two)
     # There may have been a rebalance, for a member says what it owns when it joins; nobody gave anything up for it.
     after = place_of(one)
     assert (after["assigned"], after["handovers"]) == (before["assigned"], before["handovers"])
     assert {name: set(partitions) for name, partitions in shared.items()} == shares
-    stage.check_exactly()
+    fixture.check_exactly()
 
 
 @pytest.mark.kafka

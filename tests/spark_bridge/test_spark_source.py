@@ -20,7 +20,7 @@ from tests.real.kafka import create_topic
 from tests.real.spark_kafka import SparkPair
 from tests.spark_bridge.running_query import wait_for
 from tests.spark_bridge.spark_run import running_service
-from tests.spark_bridge.stage import describe
+from tests.spark_bridge.topic_fixture import describe
 
 RECORDS = 30
 """Of each of three partitions."""

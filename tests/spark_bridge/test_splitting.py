@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_bridge.offsets import Range
-from spark_bridge.splitting import LARGE_OFFSETS, SMALL_OFFSETS, input_partitions, size
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.splitting import LARGE_OFFSETS, SMALL_OFFSETS, input_partitions, size
 
 
 @st.composite

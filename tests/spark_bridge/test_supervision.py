@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_bridge.supervision import start
+from rallypoint.spark_bridge.supervision import start
 
 LATE = "SparkException: Python worker failed to connect back."
 
@@ -28,7 +28,7 @@ class Query:
         return self._error if self._turns <= 0 else None
 
 
-class Stage:
+class Fixture:
     """Gives out queries and errors in turn, on a clock that only sleeping moves."""
 
     def __init__(self, *given: Query | Exception) -> None:
@@ -50,34 +50,34 @@ class Stage:
 
 def test_a_query_that_makes_progress_is_returned() -> None:
     good = Query()
-    stage = Stage(good)
-    assert stage.start() is good
-    assert stage.now < 1
+    fixture = Fixture(good)
+    assert fixture.start() is good
+    assert fixture.now < 1
 
 
 def test_one_whose_python_came_late_is_begun_again_after_longer_and_longer_pauses() -> None:
     good = Query()
-    stage = Stage(Query(error=LATE), RuntimeError(LATE), good)
-    assert stage.start() is good
-    assert 6 <= stage.now < 7
+    fixture = Fixture(Query(error=LATE), RuntimeError(LATE), good)
+    assert fixture.start() is good
+    assert 6 <= fixture.now < 7
 
 
 def test_other_errors_are_the_callers() -> None:
     failed = Query(error="option grup: is not known")
-    assert Stage(failed).start() is failed
+    assert Fixture(failed).start() is failed
     with pytest.raises(ValueError, match="no such table"):
-        Stage(ValueError("no such table")).start()
+        Fixture(ValueError("no such table")).start()
 
 
 def test_the_last_attempt_is_not_judged() -> None:
     last = Query(error=LATE)
-    assert Stage(Query(error=LATE), last).start(attempts=2) is last
+    assert Fixture(Query(error=LATE), last).start(attempts=2) is last
     with pytest.raises(RuntimeError, match="failed to connect back"):
-        Stage(RuntimeError(LATE)).start(attempts=1)
+        Fixture(RuntimeError(LATE)).start(attempts=1)
 
 
 def test_a_query_without_progress_is_returned_in_time() -> None:
     slow = Query(progress=False)
-    stage = Stage(slow)
-    assert stage.start() is slow
-    assert 30 <= stage.now < 31
+    fixture = Fixture(slow)
+    assert fixture.start() is slow
+    assert 30 <= fixture.now < 31

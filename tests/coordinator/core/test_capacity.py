@@ -1,27 +1,32 @@
 """What a group may keep: each limit at its number and one beyond, and what a refusal leaves as it was."""
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from coordinator.core.commands import Rules
-from coordinator.core.effects import Failure
-from coordinator.core.group import State
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core import invariants
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.desk import Desk, consumer
+from tests.sizes import by_size
 
 
 def desk(**rules: int) -> Desk:
-    return Desk(rules=Rules(**{"group_min_session_timeout_ms": 1, **rules}))
+    return Desk(rules=Rules(**{"group_min_session_timeout_ms": 1, "group_join_linger_ms": 0, **rules}))
 
 
 def check_refused(d: Desk, call: int, code: ErrorCode, setting: str, limit: int, field: str) -> None:
     answer = d.answer(call)
     assert isinstance(answer, Failure), answer
-    assert (answer.code, answer.setting, answer.limit, answer.field) == (code, setting, limit, field)
+    assert (answer.code, answer.limit_name, answer.limit, answer.field) == (code, setting, limit, field)
     assert setting in answer.detail
     assert str(limit) in answer.detail
 
@@ -128,6 +133,116 @@ def test_a_reset_takes_so_many_partitions() -> None:
     assert d.code(d.reset("earliest", topics={"t": [0, 1]})) is ErrorCode.NONE
     refused = d.reset("earliest", topics={"t": [0], "u": [0, 1]})
     check_refused(d, refused, ErrorCode.INVALID_REQUEST, "request_partitions_max", 2, "topics")
+
+
+def test_the_members_of_a_group_name_so_many_topics_together() -> None:
+    d = desk(subscription_topics_max=4, group_topics_max=5, group_initial_rebalance_delay_ms=0)
+
+    def said(*topics: str) -> tuple[tuple[str, OpaqueJson], ...]:
+        return (("range", consumer(*topics)),)
+
+    alone, _ = d.join_new(protocols=said("a", "b", "c"))
+    alike = [d.join_new(protocols=said("c", "b", "a"))[0] for _ in range(3)]
+    other, _ = d.join_new(protocols=said("d", "e"))
+    before = deepcopy(d.group)
+    refused = d.join(protocols=said("f"))
+    code, field = ErrorCode.THROTTLING_QUOTA_EXCEEDED, "protocols.0.metadata.topics"
+    check_refused(d, refused, code, "group_topics_max", 5, field)
+    check_refused(d, d.join(alone, protocols=said("a", "b", "c", "f")), code, "group_topics_max", 5, field)
+    check_refused(d, d.join(other, protocols=said("d", "e", "f")), code, "group_topics_max", 5, field)
+    assert d.group == before, "a refusal changes nothing"
+    assert d.waits(d.join(other, protocols=said("d", "f"))), "its own topics make place"
+    assert d.group.named_count == 5
+    again = d.join(alone, protocols=said("d", "f"))
+    assert d.code(again) is ErrorCode.NONE, "it says what another one says"
+    assert d.code(d.join(protocols=said("a", "c", "b"))) is ErrorCode.MEMBER_ID_REQUIRED, "others say the same"
+    d.leave(*alike)
+    assert d.code(d.join(protocols=said("x", "y", "z"))) is ErrorCode.MEMBER_ID_REQUIRED
+    invariants.check(d.group)
+
+
+def test_who_is_there_under_a_larger_limit_goes_on() -> None:
+    d = desk(group_initial_rebalance_delay_ms=0)
+    ids = [d.join_new(protocols=(("range", consumer(name, "t")),))[0] for name in "abc"]
+    for member_id, name in zip(ids, "abc", strict=True):
+        d.join(member_id, protocols=(("range", consumer(name, "t")),))
+    d.rules = replace(d.rules, subscription_topics_max=3, group_topics_max=3)
+    again = d.join(ids[0], protocols=(("range", consumer("t", "a")),))
+    assert d.waits(again) or d.code(again) is ErrorCode.NONE
+    fewer = d.join(ids[1], protocols=(("range", consumer("t")),))
+    assert d.waits(fewer) or d.code(fewer) is ErrorCode.NONE
+
+
+def follow(*topics: str) -> tuple[tuple[str, OpaqueJson], ...]:
+    return (("range", consumer(*topics)),)
+
+
+def group_of_one_pattern(count: int, topics: str, **rules: int) -> tuple[Desk, list[str]]:
+    """A group whose members all subscribe to the same, a topic a letter, and are in a generation."""
+    d = desk(group_initial_rebalance_delay_ms=1, **rules)
+    ids = [d.answer(d.join(protocols=follow(*topics))).member_id for _ in range(count)]
+    calls = [d.join(member_id, protocols=follow(*topics)) for member_id in ids]
+    d.advance(10)
+    assert {d.code(call) for call in calls} == {ErrorCode.NONE}
+    return d, ids
+
+
+def all_say(d: Desk, ids: list[str], topics: str) -> None:
+    """Each says it, one after the other, and all come into the next generation."""
+    calls = [d.join(member_id, protocols=follow(*topics)) for member_id in ids]
+    assert {d.code(call) for call in calls} == {ErrorCode.NONE}
+    assert d.group.members.keys() == set(ids)
+    invariants.check(d.group)
+
+
+@pytest.mark.parametrize("count", [2, 3, 50])
+@pytest.mark.parametrize(
+    "changes",
+    [("abcdefg",), ("abcde",), ("abcdex",), ("abcdxyz",), ("abcdefghij", "abc", "defghijklm", "n")],
+    ids=["grows", "shrinks", "one-for-another", "both", "to-the-limit"],
+)
+def test_members_of_one_pattern_change_with_it(count: int, changes: tuple[str, ...]) -> None:
+    d, ids = group_of_one_pattern(count, "abcdef", subscription_topics_max=10, group_topics_max=10)
+    for topics in changes:
+        all_say(d, ids, topics)
+        assert d.group.named_count == len(topics)
+
+
+def test_members_of_one_pattern_change_while_others_are_refused() -> None:
+    d, ids = group_of_one_pattern(2, "abcdef", subscription_topics_max=10, group_topics_max=10)
+    code, field = ErrorCode.THROTTLING_QUOTA_EXCEEDED, "protocols.0.metadata.topics"
+    assert d.waits(d.join(ids[0], protocols=follow(*"abcde"))), "the others have not changed yet"
+    assert d.group.named_count == 11
+    for topics in ("a", "bcdef", "uvwxyz"):
+        check_refused(d, d.join(protocols=follow(*topics)), code, "group_topics_max", 10, field)
+    assert d.code(d.join(protocols=follow(*"abcde"))) is ErrorCode.MEMBER_ID_REQUIRED, "it follows the pattern too"
+    refused = d.join(ids[1], protocols=follow(*"uvwxyz", "t"))
+    check_refused(d, refused, code, "group_topics_max", 10, field)
+
+
+@pytest.mark.parametrize("topics", ["abcde", "ghijkl", "abcdef"])
+def test_a_group_of_one_pattern_that_was_stored_over_the_limit_goes_on(topics: str) -> None:
+    d, ids = group_of_one_pattern(3, "abcdef")
+    d.settle_generation(*ids)
+    d.rules = replace(d.rules, group_topics_max=3)
+    d.crash()
+    all_say(d, ids, topics)
+
+
+@given(data=st.data())
+@settings(max_examples=by_size(5, 60), deadline=None)
+def test_no_member_that_is_there_is_refused_while_all_topics_fit(data: st.DataObject) -> None:
+    """Whichever version of its pattern each member has seen, and in whatever order they say so."""
+    topics = "abcdefgh"
+    version = st.sets(st.sampled_from(topics), min_size=1).map(sorted)
+    count = data.draw(st.integers(2, 6))
+    d, ids = group_of_one_pattern(
+        count, "".join(data.draw(version)), subscription_topics_max=len(topics), group_topics_max=len(topics)
+    )
+    for member_id in data.draw(st.lists(st.sampled_from(ids), max_size=12)):
+        call = d.join(member_id, protocols=follow(*data.draw(version)))
+        assert d.waits(call) or d.code(call) is ErrorCode.NONE
+        invariants.check(d.group)
 
 
 @pytest.mark.parametrize("protocol_type", ["consumer", "connect"])

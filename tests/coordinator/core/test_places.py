@@ -1,12 +1,12 @@
 """Who is the longest-standing member, when members come and go by the hundred."""
 
-from coordinator.core.commands import Rules
-from coordinator.core.group import PLACES_MIN
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.group import PLACES_MIN
 from tests.conformance.desk import Desk
 
 
 def desk() -> Desk:
-    return Desk(rules=Rules(group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=0))
+    return Desk(rules=Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, group_initial_rebalance_delay_ms=0))
 
 
 def test_places_of_those_who_have_gone_do_not_pile_up() -> None:
@@ -21,9 +21,7 @@ def test_places_of_those_who_have_gone_do_not_pile_up() -> None:
 
 def test_when_many_leave_at_once_the_next_in_line_leads() -> None:
     d = desk()
-    d.newcomers = True
     ids = [d.join_new()[0] for _ in range(20)]
-    d.newcomers = False
     d.leave(*ids[:7], *ids[8:12])
     assert (d.group.leader, d.group.eldest()) == (ids[7], ids[7])
     d.leave(ids[7], ids[12])

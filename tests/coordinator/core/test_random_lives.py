@@ -10,19 +10,21 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core import description, holding, invariants
-from coordinator.core.commands import Rules, TimerKind
-from coordinator.core.decision import session_timer
-from coordinator.core.effects import Failure, GroupChanged
-from coordinator.core.group import State
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core import description, holding, invariants
+from rallypoint.coordinator.core.commands import Rules, TimerKind
+from rallypoint.coordinator.core.decision import session_timer
+from rallypoint.coordinator.core.effects import Failure, GroupChanged
+from rallypoint.coordinator.core.group import State
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.desk import Desk, consumer
+from tests.sizes import by_size
 
 RULES = Rules(
     group_min_session_timeout_ms=1,
     group_max_size=4,
     group_initial_rebalance_delay_ms=0,
+    group_join_linger_ms=150,
     parked_call_max_wait_ms=4_000,
     offsets_retention_check_interval_ms=5_000,
     rebalance_history_max=3,
@@ -135,9 +137,6 @@ class Clients:
         else:
             self.desk.lose_connection(self.ids[who])
 
-    def door(self, _: int, how: int) -> None:
-        self.desk.newcomers = how % 2 == 0
-
     def topic(self, _: int, how: int) -> None:
         self.desk.topics(t=5 + how)
 
@@ -163,7 +162,6 @@ WORDS = (
     "hang_up",
     "lose",
     "topic",
-    "door",
     "crash",
     "delete",
     "freeze",
@@ -197,11 +195,12 @@ def check(clients: Clients, hung_up: set[int]) -> None:
     assert [key.phase for key in phases] == (
         [desk.group.phase] if desk.group.state is State.PREPARING_REBALANCE else []
     )
-    looks_for_newcomers = [key.phase for key in desk.timers if key.kind is TimerKind.NEWCOMERS]
-    assert looks_for_newcomers == ([desk.group.phase] if desk.group.awaits_newcomers else [])
+    lingers = [(key.phase, at) for key, at in desk.timers.items() if key.kind is TimerKind.LINGER]
+    until_ms = desk.group.lingers_until_ms
+    assert lingers == ([] if until_ms is None else [(desk.group.phase, until_ms)])
     holds = sum(key.kind is TimerKind.HOLD for key in desk.timers)
     assert holds == (desk.group.held_count > 0 or holding.frozen_until(desk.group) is not None)
-    looks = sum(key.kind is TimerKind.EXPIRY for key in desk.timers)
+    looks = sum(key.kind is TimerKind.RETENTION for key in desk.timers)
     assert looks == (desk.group.state is not State.DEAD), "a group that is gone leaves no timer"
     assert desk.fetch().get("t", {}) == clients.committed.get("t", {})
 
@@ -232,13 +231,13 @@ def live(script: list[Word]) -> Clients:
 SCRIPTS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 4), st.integers(0, 7)), max_size=60)
 
 
-@settings(max_examples=300)
+@settings(max_examples=by_size(15, 300))
 @given(SCRIPTS)
 def test_whatever_is_said_the_invariants_hold(script: list[Word]) -> None:
     live(script)
 
 
-@settings(max_examples=100)
+@settings(max_examples=by_size(5, 100))
 @given(SCRIPTS)
 def test_when_everyone_behaves_the_group_becomes_stable(script: list[Word]) -> None:
     """Liveness: after any past, clients that do as they are told have a stable group soon."""

@@ -5,21 +5,28 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import Rules
-from coordinator.core.effects import Failure
-from coordinator.core.topics import DeleteTopic, PutTopic, Registry, TopicDecision, apply_topic, decide_topic
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.records import DeletedTopicRecord, RegistryRecord, TopicRecord
+from rallypoint.coordinator.core.topics import (
+    DeleteTopic,
+    PutTopic,
+    Registry,
+    TopicDecision,
+    apply_topics,
+    decide_topic,
+)
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 
-RULES = Rules(topics_max=2, topics_partitions_max=10, topics_racks_max_bytes=40)
+RULES = Rules(topics_max=2, topic_partitions_max=8, topics_partitions_max=10, topics_racks_max_bytes=40)
 
 
 def put(registry: Registry, topic: str, partitions: int, **end_offsets: int) -> TopicDecision:
     ends = {int(name[1:]): offset for name, offset in end_offsets.items()}
     wanted = PutTopic(topic, m.PutTopicRequest(partitions=partitions, end_offsets=ends))
     decision = decide_topic(registry, wanted, RULES)
-    for record in decision.records:
-        apply_topic(registry, record)
+    apply_topics(registry, decision.records)
     return decision
 
 
@@ -27,8 +34,7 @@ def put_racks(registry: Registry, topic: str, partitions: int, **said: Any) -> T
     """As a client says it: lists, and what is not said at all."""
     request = m.PutTopicRequest.model_validate_json(json.dumps({"partitions": partitions, **said}))
     decision = decide_topic(registry, PutTopic(topic, request), RULES)
-    for record in decision.records:
-        apply_topic(registry, record)
+    apply_topics(registry, decision.records)
     return decision
 
 
@@ -87,8 +93,7 @@ def test_a_deleted_topic_is_gone_and_the_version_goes_on() -> None:
     put(registry, "t", 4)
     put(registry, "u", 1)
     decision = decide_topic(registry, DeleteTopic("t"), RULES)
-    for record in decision.records:
-        apply_topic(registry, record)
+    apply_topics(registry, decision.records)
     assert decision.answer == m.DeletedTopic(topic="t", version=3)
     assert registry.partition_counts == {"u": 1}
 
@@ -105,9 +110,21 @@ def test_the_registry_takes_so_many_topics_and_partitions_and_no_more() -> None:
         refused = put(registry, topic, partitions).answer
         assert isinstance(refused, Failure)
         assert (refused.code, refused.field) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, field)
-        assert (refused.setting, refused.limit) == (setting, limit)
+        assert (refused.limit_name, refused.limit) == (setting, limit)
     assert (registry.version, registry.partition_counts) == (version, {"t": 4, "u": 6})
     assert code_of(put(registry, "t", 4, p0=9)) is ErrorCode.NONE, "a topic that is there reports its ends"
+
+
+def test_one_topic_takes_so_many_partitions_and_keeps_those_that_it_had() -> None:
+    registry = Registry()
+    refused = put(registry, "t", 9).answer
+    assert isinstance(refused, Failure)
+    assert (refused.code, refused.field) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "partitions")
+    assert (refused.limit_name, refused.limit) == ("topic_partitions_max", 8)
+    assert registry == Registry()
+    apply_topics(registry, (TopicRecord("t", 9, 1, {}, ()), RegistryRecord(1)))
+    assert code_of(put(registry, "t", 9, p0=9)) is ErrorCode.NONE, "it has been there since the limit was higher"
+    assert code_of(put(registry, "t", 10)) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 # --- racks -----------------------------------------------------------------------------------------------------------
@@ -163,10 +180,34 @@ def test_the_racks_of_all_topics_take_so_many_bytes_and_no_more() -> None:
     refused = put_racks(registry, "u", 1, replica_racks=over).answer
     assert isinstance(refused, Failure)
     assert (refused.code, refused.field) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "replica_racks")
-    assert (refused.setting, refused.limit) == ("topics_racks_max_bytes", 40)
+    assert (refused.limit_name, refused.limit) == ("topics_racks_max_bytes", 40)
     assert code_of(put_racks(registry, "u", 1, replica_racks=[["a" * 16]])) is ErrorCode.NONE
     assert code_of(put_racks(registry, "t", 1, replica_racks=[["e" * 12]])) is ErrorCode.NONE, "as many as before"
     assert code_of(put_racks(registry, "t", 2)) is ErrorCode.NONE, "a topic that is there grows"
-    for record in decide_topic(registry, DeleteTopic("t"), RULES).records:
-        apply_topic(registry, record)
+    apply_topics(registry, decide_topic(registry, DeleteTopic("t"), RULES).records)
     assert code_of(put_racks(registry, "u", 1, replica_racks=over)) is ErrorCode.NONE, "t has gone"
+
+
+class CountingRegistry(Registry):
+    """Counts how often what it holds is replaced."""
+
+    replaced = 0
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in {"partition_counts", "deleted"}:
+            type(self).replaced += 1
+        super().__setattr__(name, value)
+
+
+def test_many_records_are_written_at_the_cost_of_one_copy() -> None:
+    registry = CountingRegistry()
+    CountingRegistry.replaced = 0
+    topics = [TopicRecord(f"t{n}", 1, n, {}, ()) for n in range(1_000)]
+    gone = [DeletedTopicRecord(f"gone{n}", n) for n in range(1_000)]
+    apply_topics(registry, [*topics, *gone, RegistryRecord(2_000)])
+    assert CountingRegistry.replaced == 2
+    assert len(registry.partition_counts) == len(registry.deleted) == 1_000
+    assert (registry.version, registry.deletions) == (2_000, 999)
+    CountingRegistry.replaced = 0
+    apply_topics(registry, [TopicRecord("t1", 1, 2_001, {0: 5}, ()), RegistryRecord(2_001)])
+    assert CountingRegistry.replaced == 0, "a report of ends copies nothing"

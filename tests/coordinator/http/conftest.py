@@ -1,10 +1,10 @@
-"""A door over the fake service, open for one test."""
+"""A api over the fake service, open for one test."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.fakes.door_server import DoorClient, open_door
+from tests.fakes.api_server import ApiClient, open_api
 from tests.fakes.fake_service import FakeService
 
 
@@ -14,6 +14,6 @@ def service() -> FakeService:
 
 
 @pytest.fixture
-async def door(service: FakeService) -> AsyncIterator[DoorClient]:
-    async with open_door(service) as client:
+async def api(service: FakeService) -> AsyncIterator[ApiClient]:
+    async with open_api(service) as client:
         yield client

@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from coordinator.http.errors import ERROR_PAGES
-from coordinator.http.openapi import problems_of
-from protocol.errors import ErrorCode
-from protocol.operations import Operation
-from tests.fakes.door_server import Answer
+from rallypoint.coordinator.http.errors import ERROR_PAGES
+from rallypoint.coordinator.http.reference.openapi import problems_of
+from rallypoint.coordinator.limits import NAMES
+from rallypoint.coordinator.settings import Settings
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import Operation
+from tests.fakes.api_server import Answer
 
 
 def check_problem(answer: Answer) -> dict[str, Any]:
@@ -24,6 +26,10 @@ def check_problem(answer: Answer) -> dict[str, Any]:
     )
     assert problem["detail"].endswith(".")
     assert "input" not in problem
+    name = problem.get("limit_name")
+    assert ("limit" in problem) == (name is not None)
+    assert name is None or name in NAMES, name
+    assert problem.get("setting") == (name if name in Settings.model_fields else None)
     if answer.status in {429, 503}:
         assert int(answer.headers["Retry-After"]) >= 1
     return problem

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from coordinator.http.answer_text import text_of
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.coordinator.http.answer_text import text_of
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
 AWKWARD = 'a"b\\c\n\x00\x7f/ü€😀'
 VALUES: tuple[JsonValue, ...] = (

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.http.inputs import BodyLimits
-from protocol import messages as m
-from protocol import operations
-from protocol.operations import Operation, path_of
+from rallypoint.coordinator.http.inputs import BodyLimits
+from rallypoint.protocol import messages as m
+from rallypoint.protocol import operations
+from rallypoint.protocol.operations import Operation, path_of
 from tests.coordinator.http.problem_checks import check_documented, check_problem
-from tests.fakes.door_server import DoorClient, open_door, parse_answer
+from tests.fakes.api_server import ApiClient, open_api, parse_answer
 from tests.fakes.fake_service import FakeService
 
 JOIN: dict[str, Any] = {
@@ -117,10 +117,10 @@ BAD_BODIES: list[tuple[Operation, Any, str | None]] = [
 
 @pytest.mark.parametrize(("operation", "body", "field"), BAD_BODIES)
 async def test_a_wrong_body_is_refused_by_the_name_of_its_field(
-    door: DoorClient, service: FakeService, operation: Operation, body: Any, field: str | None
+    api: ApiClient, service: FakeService, operation: Operation, body: Any, field: str | None
 ) -> None:
     ids = {"topic": "t"} if "topic" in operation.path else {"group_id": "g"}
-    answer = await door.request(operation.method, path_of(operation, **ids), body)
+    answer = await api.request(operation.method, path_of(operation, **ids), body)
     problem = check_problem(answer)
     assert (problem["status"], problem["error_name"]) == (400, "INVALID_REQUEST")
     assert problem.get("field") == field
@@ -137,8 +137,8 @@ async def test_a_wrong_body_is_refused_by_the_name_of_its_field(
         ("leave", {"members": [{"x": 1}] * 1000}),
     ],
 )
-async def test_a_list_costs_one_error_however_long_it_is(door: DoorClient, path: str, body: dict[str, Any]) -> None:
-    problem = check_problem(await door.request("POST", f"/v1/groups/g/{path}", body))
+async def test_a_list_costs_one_error_however_long_it_is(api: ApiClient, path: str, body: dict[str, Any]) -> None:
+    problem = check_problem(await api.request("POST", f"/v1/groups/g/{path}", body))
     assert ".0." in problem["field"]
     assert "more wrong field" not in problem["detail"]
 
@@ -204,9 +204,9 @@ BAD_TARGETS: list[tuple[str, str, int, str, str | None]] = [
 
 @pytest.mark.parametrize(("method", "target", "status", "name", "field"), BAD_TARGETS)
 async def test_a_wrong_target_is_refused(
-    door: DoorClient, method: str, target: str, status: int, name: str, field: str | None
+    api: ApiClient, method: str, target: str, status: int, name: str, field: str | None
 ) -> None:
-    answer = await door.request(method, target, {"generation_id": 1, "member_id": "a"} if method == "POST" else None)
+    answer = await api.request(method, target, {"generation_id": 1, "member_id": "a"} if method == "POST" else None)
     assert answer.status == status
     if status != 200:
         problem = check_problem(answer)
@@ -225,8 +225,8 @@ async def test_a_wrong_target_is_refused(
         ("TRACE", "/healthz", "GET, HEAD"),
     ],
 )
-async def test_a_wrong_method_is_told_the_right_ones(door: DoorClient, method: str, target: str, allow: str) -> None:
-    answer = await door.request(method, target)
+async def test_a_wrong_method_is_told_the_right_ones(api: ApiClient, method: str, target: str, allow: str) -> None:
+    answer = await api.request(method, target)
     problem = check_problem(answer)
     assert (problem["status"], problem["type"]) == (405, "/errors/method-not-allowed")
     assert answer.headers["Allow"] == allow
@@ -244,26 +244,24 @@ async def test_a_wrong_method_is_told_the_right_ones(door: DoorClient, method: s
         ({"Content-Encoding": "br"}, "Content-Encoding"),
     ],
 )
-async def test_a_body_that_is_not_sent_as_json_is_refused(
-    door: DoorClient, headers: dict[str, str], field: str
-) -> None:
-    answer = await door.request("POST", "/v1/groups/g/heartbeat", b"{}", headers)
+async def test_a_body_that_is_not_sent_as_json_is_refused(api: ApiClient, headers: dict[str, str], field: str) -> None:
+    answer = await api.request("POST", "/v1/groups/g/heartbeat", b"{}", headers)
     problem = check_problem(answer)
     assert (problem["status"], problem["type"], problem["field"]) == (415, "/errors/unsupported-media-type", field)
     check_documented(operations.HEARTBEAT, problem)
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; Charset=UTF-8", "application/json ;"])
-async def test_json_may_carry_parameters(door: DoorClient, service: FakeService, content_type: str) -> None:
+async def test_json_may_carry_parameters(api: ApiClient, service: FakeService, content_type: str) -> None:
     service.answers[m.HeartbeatRequest] = m.HeartbeatAnswer()
-    answer = await door.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT, {"Content-Type": content_type})
+    answer = await api.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT, {"Content-Type": content_type})
     assert (answer.status, answer.body) == (200, b"{}")
 
 
-async def test_a_body_is_refused_where_none_is_taken(door: DoorClient) -> None:
-    assert check_problem(await door.request("GET", "/v1/groups", b"{}"))["status"] == 400
-    assert check_problem(await door.request("GET", "/v1/groups", b"x", {"Content-Type": "a/b"}))["status"] == 415
-    assert check_problem(await door.request("DELETE", "/v1/topics/t", b"{}"))["status"] == 400
+async def test_a_body_is_refused_where_none_is_taken(api: ApiClient) -> None:
+    assert check_problem(await api.request("GET", "/v1/groups", b"{}"))["status"] == 400
+    assert check_problem(await api.request("GET", "/v1/groups", b"x", {"Content-Type": "a/b"}))["status"] == 415
+    assert check_problem(await api.request("DELETE", "/v1/topics/t", b"{}"))["status"] == 400
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -271,45 +269,45 @@ async def test_a_body_is_refused_where_none_is_taken(door: DoorClient) -> None:
 async def test_a_body_past_its_limit_is_refused(service: FakeService, path: str, limit: int, chunked: bool) -> None:
     limits = BodyLimits(max_body_bytes=2000, max_sync_bytes=5000)
     head = f"POST /v1/groups/g/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    async with open_door(service, limits=limits) as door:
+    async with open_api(service, limits=limits) as api:
         for size, status in ((limit, 400), (limit + 1, 413)):
             body = b" " * size
             if chunked:
                 sent = f"{head}Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n".encode() + body + b"\r\n0\r\n\r\n"
             else:
                 sent = f"{head}Content-Length: {size}\r\n\r\n".encode() + body
-            problem = check_problem(parse_answer(await door.send(sent)))
+            problem = check_problem(parse_answer(await api.send(sent)))
             assert problem["status"] == status
             if status == 413:
                 assert (problem["type"], str(limit) in problem["detail"]) == ("/errors/body-too-large", True)
 
 
-async def test_a_length_past_the_limit_is_refused_before_the_body_comes(door: DoorClient) -> None:
+async def test_a_length_past_the_limit_is_refused_before_the_body_comes(api: ApiClient) -> None:
     head = b"POST /v1/groups/g/join HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    received = await door.send(head + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
+    received = await api.send(head + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
     assert check_problem(parse_answer(received))["status"] == 413
 
 
 async def test_a_body_that_does_not_arrive_is_given_up(service: FakeService) -> None:
     head = b"POST /v1/groups/g/heartbeat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    async with open_door(service, limits=BodyLimits(body_timeout_ms=20)) as door:
-        answer = parse_answer(await door.send(head + b"Content-Length: 50\r\n\r\n{"))
+    async with open_api(service, limits=BodyLimits(body_timeout_ms=20)) as api:
+        answer = parse_answer(await api.send(head + b"Content-Length: 50\r\n\r\n{"))
     assert check_problem(answer)["status"] == 400
     assert answer.headers["Connection"] == "close"
 
 
-async def test_a_chunk_that_is_none_is_refused_where_it_comes_after_the_head(door: DoorClient) -> None:
+async def test_a_chunk_that_is_none_is_refused_where_it_comes_after_the_head(api: ApiClient) -> None:
     head = b"POST /v1/groups/g/heartbeat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    received = await door.send(head + b"Transfer-Encoding: chunked\r\n\r\n", b"zz\r\nfoo\r\n")
+    received = await api.send(head + b"Transfer-Encoding: chunked\r\n\r\n", b"zz\r\nfoo\r\n")
     problem = check_problem(parse_answer(received))
     assert (problem["status"], problem["detail"]) == (400, "The body's framing is broken.")
 
 
-async def test_a_client_that_asks_before_it_sends_is_told_to_go_on(door: DoorClient, service: FakeService) -> None:
+async def test_a_client_that_asks_before_it_sends_is_told_to_go_on(api: ApiClient, service: FakeService) -> None:
     service.answers[m.HeartbeatRequest] = m.HeartbeatAnswer()
     body = json.dumps(HEARTBEAT).encode()
     head = b"POST /v1/groups/g/heartbeat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    received = await door.send(head + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body), body)
+    received = await api.send(head + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body), body)
     interim, _, final = received.partition(b"\r\n\r\n")
     assert interim == b"HTTP/1.1 100 Continue"
     assert parse_answer(final).status == 200
@@ -338,7 +336,7 @@ NO_REQUESTS = {
 
 
 @pytest.mark.parametrize("sent", NO_REQUESTS.values(), ids=NO_REQUESTS.keys())
-async def test_bytes_that_are_no_request_get_a_coded_answer(door: DoorClient, sent: bytes) -> None:
-    problem = check_problem(parse_answer(await door.send(sent)))
+async def test_bytes_that_are_no_request_get_a_coded_answer(api: ApiClient, sent: bytes) -> None:
+    problem = check_problem(parse_answer(await api.send(sent)))
     assert (problem["status"], problem["error_name"]) == (400, "INVALID_REQUEST")
     assert "aaaa" not in problem["detail"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import Trigger
-from coordinator.core.effects import (
+from rallypoint.coordinator.core.commands import Trigger
+from rallypoint.coordinator.core.effects import (
     Event,
     GroupChanged,
     GroupCreated,
@@ -31,23 +31,25 @@ from coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
-from coordinator.http.event_stream import StreamLimits
-from coordinator.http.event_text import KINDS, KINDS_ASKED_FOR, data_of, group_id_of, kind_of
-from coordinator.http.openapi import openapi_document
-from coordinator.http.security import SecurityPolicy, hash_token
-from coordinator.runtime.feed import EventFeed
-from protocol.operations import EVENTS
+from rallypoint.coordinator.http.events.codec import KINDS, KINDS_ASKED_FOR, data_of, group_id_of, kind_of
+from rallypoint.coordinator.http.events.stream import StreamLimits
+from rallypoint.coordinator.http.reference.openapi import openapi_document
+from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.protocol.operations import EVENTS
 from tests.coordinator.http.problem_checks import check_documented, check_problem
-from tests.fakes.door_server import DoorClient, open_door
+from tests.fakes.api_server import ApiClient, open_api
 from tests.fakes.event_reader import EventReader, read_events
 from tests.fakes.fake_service import FakeService
+from tests.fakes.manual_clock import HastyClock
 
 NOW_MS = 1_700_000_000_000
 
 TOLD: list[tuple[Event, dict[str, Any]]] = [
     (GroupCreated("g"), {}),
     (
-        GroupChanged(GroupSummary("g", "Stable", "consumer", 2, 7, frozenset({"t"}))),
+        GroupChanged(GroupSummary("g", "Stable", "consumer", 2, 7, frozenset({frozenset({"t"})}))),
         {
             "state": "Stable",
             "protocol_type": "consumer",
@@ -92,7 +94,10 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
         OffsetsCommitted("g", (("t", 0, 5), ("t", 1, 6), ("u", 0, 7))),
         {"offsets": {"t": {"0": {"offset": 5}, "1": {"offset": 6}}, "u": {"0": {"offset": 7}}}},
     ),
-    (OffsetsLoaded("g", (("t", 0, 5),)), {"offsets": {"t": {"0": {"offset": 5}}}}),
+    (
+        OffsetsLoaded("g", (("t", 0, 5),), 2, 3),
+        {"offsets": {"t": {"0": {"offset": 5}}}, "part": 2, "parts": 3},
+    ),
     (OffsetsRemoved("g", (("t", 0), ("t", 3)), Removal.DELETED), {"partitions": {"t": [0, 3]}, "cause": "deleted"}),
     (OffsetsReset("g", "latest", (("t", 0, 5),)), {"to": "latest", "offsets": {"t": {"0": {"offset": 5}}}}),
 ]
@@ -103,18 +108,18 @@ def feed_of(kept_max: int = 100, life: str = "life") -> EventFeed:
 
 
 @asynccontextmanager
-async def door_of(feed: EventFeed, **limits: int) -> AsyncIterator[DoorClient]:
-    async with open_door(FakeService(), feed=feed, stream_limits=StreamLimits(**limits)) as door:
+async def api_of(feed: EventFeed, clock: Clock | None = None, **limits: int) -> AsyncIterator[ApiClient]:
+    async with open_api(FakeService(), feed=feed, stream_limits=StreamLimits(**limits), clock=clock) as api:
         try:
-            yield door
+            yield api
         finally:
             feed.close()
 
 
-def reading(door: DoorClient, query: str = "", **headers: str) -> Any:
+def reading(api: ApiClient, query: str = "", **headers: str) -> Any:
     return read_events(
-        door.session,
-        f"http://127.0.0.1:{door.port}",
+        api.http,
+        f"http://127.0.0.1:{api.port}",
         query,
         headers={name.replace("_", "-"): value for name, value in headers.items()},
     )
@@ -140,7 +145,7 @@ def test_every_event_of_the_rules_is_told_with_all_its_fields() -> None:
 async def test_events_come_in_order_with_their_cursor() -> None:
     feed = feed_of()
     feed.event(GroupCreated("before"))
-    async with door_of(feed) as door, reading(door) as reader:
+    async with api_of(feed) as api, reading(api) as reader:
         assert (reader.cursor, reader.retry_ms) == ("life-1", 2000)
         for event, _ in TOLD:
             feed.event(event)
@@ -151,15 +156,15 @@ async def test_events_come_in_order_with_their_cursor() -> None:
             if kind_of(event) not in KINDS_ASKED_FOR
         ]
         assert [one.cursor for one in told if one] == [f"life-{number}" for number in (*range(2, 14), 16, 17)]
-        assert door.figures.answered == [("events", "NONE")]
-        assert door.figures.streams == 1
+        assert api.metrics.answered == [("events", "NONE")]
+        assert api.metrics.streams == 1
         assert reader.answer.headers["Cache-Control"] == "no-store"
-    await gone(door)
+    await gone(api)
 
 
-async def gone(door: DoorClient) -> None:
+async def gone(api: ApiClient) -> None:
     async with asyncio.timeout(5):
-        while door.figures.streams:  # noqa: ASYNC110 - a figure is no event
+        while api.metrics.streams:  # noqa: ASYNC110 - a figure is no event
             await asyncio.sleep(0.01)
 
 
@@ -179,7 +184,7 @@ async def gone(door: DoorClient) -> None:
 )
 async def test_filters(query: str, expected: list[str]) -> None:
     feed = feed_of()
-    async with door_of(feed, heartbeat_interval_ms=20) as door, reading(door, query) as reader:
+    async with api_of(feed, events_heartbeat_interval_ms=20) as api, reading(api, query) as reader:
         feed.event(GroupCreated("a"))
         feed.event(GroupCreated("ab"))
         feed.event(OffsetsCommitted("ab", (("t", 0, 1),)))
@@ -196,8 +201,8 @@ async def test_filters(query: str, expected: list[str]) -> None:
 @pytest.mark.parametrize("how", ["header", "query", "both"])
 async def test_who_comes_back_with_its_cursor_loses_nothing(how: str) -> None:
     feed = feed_of()
-    async with door_of(feed) as door:
-        async with reading(door) as reader:
+    async with api_of(feed) as api:
+        async with reading(api) as reader:
             feed.event(GroupCreated("a"))
             assert await reader.next()
             cursor = reader.cursor
@@ -205,7 +210,7 @@ async def test_who_comes_back_with_its_cursor_loses_nothing(how: str) -> None:
             feed.event(GroupCreated(name))
         query = f"?cursor={'life-0' if how == 'both' else cursor}" if how != "header" else ""
         headers = {"Last_Event_ID": cursor} if how != "query" else {}
-        async with reading(door, query, **headers) as reader:
+        async with reading(api, query, **headers) as reader:
             assert reader.cursor == cursor
             told = await reader.until("group_created", group_id="d")
             assert [one.data["group_id"] for one in told] == ["b", "c", "d"]
@@ -218,7 +223,7 @@ async def test_a_cursor_that_cannot_be_gone_on_from_gets_one_gap_and_then_what_c
     feed = feed_of(kept_max=2)
     for name in "abcd":
         feed.event(GroupCreated(name))
-    async with door_of(feed) as door, reading(door, f"?cursor={cursor}") as reader:
+    async with api_of(feed) as api, reading(api, f"?cursor={cursor}") as reader:
         told = await reader.next()
         assert told is not None
         assert (told.kind, told.cursor) == ("gap", "life-4")
@@ -228,14 +233,14 @@ async def test_a_cursor_that_cannot_be_gone_on_from_gets_one_gap_and_then_what_c
         told = await reader.next()
         assert told is not None
         assert (told.kind, told.data["group_id"]) == ("group_created", "e")
-    assert door.figures.lost == 0, "it was not slow"
+    assert api.metrics.lost == 0, "it was not slow"
 
 
 async def test_the_oldest_cursor_that_is_whole_gets_no_gap() -> None:
     feed = feed_of(kept_max=2)
     for name in "abcd":
         feed.event(GroupCreated(name))
-    async with door_of(feed) as door, reading(door, "?cursor=life-2") as reader:
+    async with api_of(feed) as api, reading(api, "?cursor=life-2") as reader:
         assert [one.kind for one in await reader.until("group_created", group_id="d")] == ["group_created"] * 2
 
 
@@ -260,74 +265,74 @@ async def test_the_oldest_cursor_that_is_whole_gets_no_gap() -> None:
     ],
 )
 async def test_a_wrong_question_is_refused_by_its_field(query: str, header: str, field: str) -> None:
-    async with door_of(feed_of()) as door:
+    async with api_of(feed_of()) as api:
         headers = {"Last-Event-ID": header} if header else None
-        problem = check_problem(await door.request("GET", f"/v1/events{query}", headers=headers))
+        problem = check_problem(await api.request("GET", f"/v1/events{query}", headers=headers))
         assert (problem["status"], problem["field"]) == (400, field)
         check_documented(EVENTS, problem)
-        assert door.figures.streams == 0
+        assert api.metrics.streams == 0
 
 
 async def test_one_stream_too_many_is_refused_and_the_next_one_is_not() -> None:
-    async with door_of(feed_of(), streams_max=1) as door:
-        async with reading(door):
-            answer = await door.request("GET", "/v1/events")
+    async with api_of(feed_of(), event_streams_max=1) as api:
+        async with reading(api):
+            answer = await api.request("GET", "/v1/events")
             problem = check_problem(answer)
             assert (problem["status"], problem["error_name"]) == (429, "THROTTLING_QUOTA_EXCEEDED")
-            assert (problem["setting"], problem["limit"]) == ("event_streams_max", 1)
+            assert (problem["limit_name"], problem["limit"]) == ("event_streams_max", 1)
             check_documented(EVENTS, problem)
-        await gone(door)
-        async with reading(door) as reader:
+        await gone(api)
+        async with reading(api) as reader:
             assert reader.cursor == "life-0"
 
 
 async def test_streams_that_begin_at_once_are_counted_one_by_one() -> None:
-    async with door_of(feed_of(), streams_max=2) as door:
-        url = f"http://127.0.0.1:{door.port}/v1/events"
-        answers = await asyncio.gather(*(door.session.get(url) for _ in range(6)))
+    async with api_of(feed_of(), event_streams_max=2) as api:
+        url = f"http://127.0.0.1:{api.port}/v1/events"
+        answers = await asyncio.gather(*(api.http.get(url) for _ in range(6)))
         assert sorted(answer.status for answer in answers) == [200, 200, 429, 429, 429, 429]
-        assert door.figures.streams == 2
+        assert api.metrics.streams == 2
         for answer in answers:
             answer.close()
-        await gone(door)
+        await gone(api)
 
 
 @pytest.mark.parametrize("phase", ["starting", "loading", "draining", "stopped"])
 async def test_no_stream_before_groups_are_served_nor_after(phase: str) -> None:
-    async with open_door(FakeService(phase=phase)) as door:
-        problem = check_problem(await door.request("GET", "/v1/events"))
+    async with open_api(FakeService(phase=phase)) as api:
+        problem = check_problem(await api.request("GET", "/v1/events"))
         assert problem["status"] == 503
         check_documented(EVENTS, problem)
 
 
 async def test_a_stream_ends_whole_when_the_feed_does() -> None:
     feed = feed_of()
-    async with door_of(feed) as door, reading(door) as reader:
+    async with api_of(feed) as api, reading(api) as reader:
         feed.event(GroupCreated("a"))
         feed.close()
         told = await reader.next()
         assert told is not None
         assert told.data["group_id"] == "a"
         assert await reader.next() is None
-        problem = check_problem(await door.request("GET", "/v1/events"))
+        problem = check_problem(await api.request("GET", "/v1/events"))
         assert problem["error_name"] == "COORDINATOR_NOT_AVAILABLE"
 
 
 async def test_host_origin_and_token_are_asked_for_as_everywhere() -> None:
     policy = SecurityPolicy(origins=frozenset({"https://console.example.org"}), token_hashes=(hash_token("secret"),))
     feed = feed_of()
-    async with open_door(FakeService(), policy=policy, feed=feed) as door:
+    async with open_api(FakeService(), policy=policy, feed=feed) as api:
         for headers, status in (
             ({}, 401),
             ({"Authorization": "Bearer wrong"}, 401),
             ({"Authorization": "Bearer secret", "Host": "evil.example.org"}, 403),
             ({"Authorization": "Bearer secret", "Origin": "https://evil.example.org"}, 403),
         ):
-            problem = check_problem(await door.request("GET", "/v1/events", headers=headers))
+            problem = check_problem(await api.request("GET", "/v1/events", headers=headers))
             assert problem["status"] == status
             check_documented(EVENTS, problem)
         page = {"Authorization": "Bearer secret", "Origin": "https://console.example.org"}
-        async with reading(door, **page) as reader:
+        async with reading(api, **page) as reader:
             assert reader.answer.headers["Access-Control-Allow-Origin"] == "https://console.example.org"
             feed.event(GroupCreated("a"))
             assert await reader.next()
@@ -336,22 +341,22 @@ async def test_host_origin_and_token_are_asked_for_as_everywhere() -> None:
 
 async def test_a_page_of_an_allowed_origin_may_send_its_cursor() -> None:
     policy = SecurityPolicy(origins=frozenset({"https://console.example.org"}))
-    async with open_door(FakeService(), policy=policy) as door:
+    async with open_api(FakeService(), policy=policy) as api:
         asked = {
             "Origin": "https://console.example.org",
             "Access-Control-Request-Method": "GET",
             "Access-Control-Request-Headers": "last-event-id",
         }
-        answer = await door.request("OPTIONS", "/v1/events", headers=asked)
+        answer = await api.request("OPTIONS", "/v1/events", headers=asked)
         assert (answer.status, "Last-Event-ID" in answer.headers["Access-Control-Allow-Headers"]) == (204, True)
 
 
 async def test_head_is_answered_without_a_stream() -> None:
-    async with door_of(feed_of(), streams_max=1) as door:
+    async with api_of(feed_of(), event_streams_max=1) as api:
         for _ in range(3):
-            answer = await door.request("HEAD", "/v1/events")
+            answer = await api.request("HEAD", "/v1/events")
             assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream")
-        assert door.figures.streams == 0
+        assert api.metrics.streams == 0
 
 
 async def flood(feed: EventFeed, count: int) -> None:
@@ -364,7 +369,7 @@ async def flood(feed: EventFeed, count: int) -> None:
 
 async def test_a_slow_reader_is_told_how_much_it_lost_and_goes_on() -> None:
     feed = feed_of(kept_max=50)
-    async with door_of(feed) as door, reading(door) as reader:
+    async with api_of(feed) as api, reading(api) as reader:
         await flood(feed, 20_000)
         told_count = lost_count = 0
         while told_count + lost_count < 20_000:
@@ -378,22 +383,26 @@ async def test_a_slow_reader_is_told_how_much_it_lost_and_goes_on() -> None:
                 told_count += 1
             assert told.cursor == f"life-{told_count + lost_count}"
         assert told_count
-        assert door.figures.lost == lost_count > 0
+        assert api.metrics.lost == lost_count > 0
         feed.event(GroupCreated("after"))
         assert [one.data["group_id"] for one in await reader.until("group_created")] == ["after"]
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off_and_its_place_is_free() -> None:
-    feed = feed_of(kept_max=20_000)
-    async with door_of(feed, streams_max=1, write_timeout_ms=100) as door:
-        reader, writer = await asyncio.open_connection("127.0.0.1", door.port, limit=1)
+    feed, clock = feed_of(kept_max=100_000), HastyClock()
+    async with api_of(feed, clock, event_streams_max=1, events_write_timeout_ms=100) as api:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port, limit=1)
         writer.write(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await writer.drain()
         assert (await reader.readexactly(15)).startswith(b"HTTP/1.1 200")
         await flood(feed, 15_000)
-        await gone(door)
-        assert 0 < door.figures.lost < 15_000
-        async with reading(door, "?cursor=life-0") as again:
+        clock.move(99)
+        await asyncio.sleep(0.2)
+        assert api.metrics.streams == 1, "a millisecond of the service's time is left"
+        clock.move(1)
+        await gone(api)
+        assert 0 < api.metrics.lost < 15_000
+        async with reading(api, "?cursor=life-0") as again:
             assert len(await take(again, 500)) == 500
         writer.close()
 
@@ -409,11 +418,11 @@ async def take(reader: EventReader, count: int) -> list[str]:
 
 async def test_a_client_that_hangs_up_frees_its_place() -> None:
     feed = feed_of()
-    async with door_of(feed, streams_max=1) as door:
+    async with api_of(feed, event_streams_max=1) as api:
         for _ in range(3):
-            async with reading(door):
+            async with reading(api):
                 pass
-            await gone(door)
+            await gone(api)
         assert not feed.changes.waiting
 
 

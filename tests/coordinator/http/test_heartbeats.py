@@ -3,12 +3,12 @@
 import pytest
 
 from tests.coordinator.http.problem_checks import check_problem
-from tests.fakes.session_client import beat_body, open_session
+from tests.fakes.channel_client import beat_body, open_channel
 from tests.fakes.set_service import open_service
 
 
 async def test_each_has_its_result_in_order() -> None:
-    async with open_service() as door, open_session(door.session, door.port) as client:
+    async with open_service() as api, open_channel(api.http, api.port) as client:
         members = {group_id: await client.form(group_id) for group_id in ("g", "h")}
         beats = [
             {"group_id": "h", **beat_body(members["h"])},
@@ -18,7 +18,7 @@ async def test_each_has_its_result_in_order() -> None:
             {"group_id": "", "generation_id": 1, "member_id": "nobody"},
             {"group_id": "g", "group_instance_id": "one", **beat_body(members["g"])},
         ]
-        answer = await door.request("POST", "/v1/heartbeats", {"heartbeats": beats})
+        answer = await api.request("POST", "/v1/heartbeats", {"heartbeats": beats})
         assert answer.status == 200
         results = answer.json["heartbeats"]
         assert [(x["group_id"], x["member_id"]) for x in results] == [(x["group_id"], x["member_id"]) for x in beats]
@@ -29,11 +29,11 @@ async def test_each_has_its_result_in_order() -> None:
 
 
 async def test_a_host_of_many_members_keeps_them_all() -> None:
-    async with open_service(group_min_session_timeout_ms=1) as door, open_session(door.session, door.port) as client:
+    async with open_service(group_min_session_timeout_ms=1) as api, open_channel(api.http, api.port) as client:
         ids = [f"group-{number}" for number in range(250)]
         members = [await client.form(group_id) for group_id in ids]
         beats = [{"group_id": group_id, **beat_body(x)} for group_id, x in zip(ids, members, strict=True)]
-        answer = await door.request("POST", "/v1/heartbeats", {"heartbeats": beats})
+        answer = await api.request("POST", "/v1/heartbeats", {"heartbeats": beats})
         assert {x["error_name"] for x in answer.json["heartbeats"]} == {"NONE"}
         assert [x["group_id"] for x in answer.json["heartbeats"]] == ids
 
@@ -47,6 +47,6 @@ async def test_a_host_of_many_members_keeps_them_all() -> None:
     ],
 )
 async def test_a_wrong_one_refuses_the_request(beats: list[dict[str, object]], field: str) -> None:
-    async with open_service() as door:
-        problem = check_problem(await door.request("POST", "/v1/heartbeats", {"heartbeats": beats}))
+    async with open_service() as api:
+        problem = check_problem(await api.request("POST", "/v1/heartbeats", {"heartbeats": beats}))
         assert (problem["status"], problem["field"]) == (400, field)

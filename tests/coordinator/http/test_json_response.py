@@ -4,8 +4,8 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-from protocol import messages as m
-from tests.fakes.door_server import DoorClient, parse_answer
+from rallypoint.protocol import messages as m
+from tests.fakes.api_server import ApiClient, parse_answer
 from tests.fakes.fake_service import FakeService
 
 BODY = b'{"generation_id":1,"member_id":"m"}'
@@ -32,9 +32,9 @@ def lowered(received: bytes) -> dict[str, str]:
     return {name.lower(): value for name, value in parse_answer(received).headers.items()}
 
 
-async def test_the_head_is_the_same_either_way(door: DoorClient) -> None:
-    ours = lowered(await door.send(heartbeat()))
-    aiohttps = lowered(await door.send(heartbeat("1.1", "Connection: close")))
+async def test_the_head_is_the_same_either_way(api: ApiClient) -> None:
+    ours = lowered(await api.send(heartbeat()))
+    aiohttps = lowered(await api.send(heartbeat("1.1", "Connection: close")))
     assert aiohttps.pop("connection") == "close"
     for date in (ours.pop("date"), aiohttps.pop("date")):
         assert parsedate_to_datetime(date).tzinfo is not None
@@ -48,20 +48,20 @@ async def test_the_head_is_the_same_either_way(door: DoorClient) -> None:
     }
 
 
-async def test_an_old_client_is_told_when_the_connection_goes_on(door: DoorClient) -> None:
-    assert "connection" not in lowered(await door.send(heartbeat("1.0")))
-    assert lowered(await door.send(heartbeat("1.0", "Connection: keep-alive")))["connection"] == "keep-alive"
+async def test_an_old_client_is_told_when_the_connection_goes_on(api: ApiClient) -> None:
+    assert "connection" not in lowered(await api.send(heartbeat("1.0")))
+    assert lowered(await api.send(heartbeat("1.0", "Connection: keep-alive")))["connection"] == "keep-alive"
 
 
-async def test_answers_follow_each_other_on_one_connection(door: DoorClient) -> None:
-    received = await door.send(heartbeat() + heartbeat() + heartbeat("1.1", "Connection: close"), pause=0.05)
+async def test_answers_follow_each_other_on_one_connection(api: ApiClient) -> None:
+    received = await api.send(heartbeat() + heartbeat() + heartbeat("1.1", "Connection: close"), pause=0.05)
     assert received.count(b"HTTP/1.1 200 OK\r\n") == 3
     assert received.count(b"\r\n\r\n{}") == 3
 
 
-async def test_a_head_alone_has_the_length_of_the_body_it_leaves_out(door: DoorClient) -> None:
-    shown = await door.request("GET", "/v1/groups")
-    head = await door.request("HEAD", "/v1/groups")
+async def test_a_head_alone_has_the_length_of_the_body_it_leaves_out(api: ApiClient) -> None:
+    shown = await api.request("GET", "/v1/groups")
+    head = await api.request("HEAD", "/v1/groups")
     assert (head.status, head.body) == (200, b"")
     assert head.headers["Content-Length"] == str(len(shown.body))
     assert head.headers["Content-Type"] == "application/json"

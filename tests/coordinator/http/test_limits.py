@@ -1,6 +1,6 @@
-"""Every limit through the real door: the last number that is taken, and one beyond it, which names what to change.
+"""Every limit through the real API: the last number that is taken, and one beyond it, which names the limit.
 
-The table of `docs/http.md` says which setting refuses what with which code. It is held against what happens here.
+The table of `docs/http.md` says which limit refuses what with which code. It is held against what happens here.
 """
 
 import asyncio
@@ -13,30 +13,44 @@ from typing import Any
 
 import pytest
 
-from coordinator.main import capacity_of, connection_limits_of, request_limits_of, rules_of
-from coordinator.runtime.capacity import NodeCapacity
-from coordinator.settings import Settings, load_settings
-from coordinator.storage.memory import MemoryStore
-from protocol import operations as ops
-from protocol.operations import Operation, path_of
-from protocol.request_limits import EXEMPT, TABLE, RequestLimits
+from rallypoint.coordinator.limits import FIXED
+from rallypoint.coordinator.settings import Settings
+from rallypoint.coordinator.storage.memory import MemoryStore
+from rallypoint.protocol import operations as ops
+from rallypoint.protocol.limits import SETTABLE
+from rallypoint.protocol.operations import Operation, path_of
+from rallypoint.protocol.request_limits import EXEMPT, TABLE
 from tests.coordinator.http.problem_checks import check_documented, check_problem
-from tests.fakes.door_server import Answer, DoorClient, parse_answer
+from tests.fakes.api_server import Answer, ApiClient, parse_answer
 from tests.fakes.faulty_store import FaultyStore
 from tests.fakes.set_service import open_service
 
 DOC = Path(__file__).parents[3] / "docs" / "http.md"
+ROWS = re.findall(
+    r"^\| (\[)?`(\w+)`(?:\]\(settings\.md#\2\))? \| ([\d,]+|a setting) \| [^|]+ \| ([^|]+) \|$", DOC.read_text(), re.M
+)
+"""Of the table: whether it links to a setting, the limit, its value, what comes of it."""
 DOCUMENTED = {
-    setting: (name, int(status))
-    for setting, name, status in re.findall(
-        r"^\| \[`(\w+)`\]\(settings\.md#\1\) \| [^|]+ \| `(\w+)` (\d+)[^|]*\|$", DOC.read_text(), re.M
-    )
+    limit: (found[1], int(found[2])) for _, limit, _, refusal in ROWS if (found := re.match(r"`(\w+)` (\d+)", refusal))
 }
-"""By setting: the name of the error and its status."""
+"""By limit: the name of the error and its status."""
 
 WITHOUT_A_CASE = {
-    "parked_call_max_wait_ms": "bounds a wait; nothing is refused",
-    "disconnect_grace_ms": "a default",
+    "unauthenticated_connections_max": "nobody is refused: tests/coordinator/http/test_connections.py",
+    "storage_append_timeout_ms": "bounds a wait: tests/coordinator/runtime/test_hanging_append.py",
+    "group_pending_timeout_ms": "bounds a wait",
+    "new_member_join_timeout_ms": "bounds a wait",
+    "offsets_retention_check_interval_ms": "bounds a wait",
+    "rebalance_history_max": "the oldest goes",
+    "rebalance_cooldown_max_ms": "refused as a wrong field: tests/conformance/test_holds.py",
+    "rebalance_freeze_max_ms": "refused as a wrong field: tests/conformance/test_holds.py",
+    "storage_batch_writes_max": "what is larger is cut: tests/coordinator/runtime/test_chunks.py",
+    "storage_batch_bytes_max": "what is larger is cut: tests/coordinator/runtime/test_chunks.py",
+    "events_heartbeat_interval_ms": "bounds a wait",
+    "events_write_timeout_ms": "the stream is cut: tests/coordinator/http/test_events.py",
+    "channel_authenticate_timeout_ms": "these end the channel: tests/coordinator/http/channel/test_channels.py",
+    "channel_control_frames_max": "see above",
+    "channel_unsent_max_bytes": "see above",
 }
 
 JOIN: dict[str, Any] = {
@@ -64,12 +78,12 @@ class Sent:
     topic: str = "t"
     raw: bytes = b""
 
-    async def by(self, door: DoorClient, method: str | None = None) -> Answer:
+    async def by(self, api: ApiClient, method: str | None = None) -> Answer:
         if self.operation is None:
-            return parse_answer(await door.send(self.raw))
+            return parse_answer(await api.send(self.raw))
         ids = {"topic": self.topic} if "{topic}" in self.operation.path else {"group_id": self.group_id}
         path = path_of(self.operation, **(ids if "{" in self.operation.path else {}))
-        return await door.request(method or self.operation.method, path + self.query, self.body)
+        return await api.request(method or self.operation.method, path + self.query, self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,7 @@ class Case:
     row of the table of request limits, where it is one of its.
     """
 
-    setting: str
+    limit_name: str
     value: int
     sent: Callable[[int], Sent | list[Sent]]
     wrong: str | None
@@ -87,7 +101,7 @@ class Case:
     extra: int = 0
 
     def __str__(self) -> str:
-        return f"{self.setting}-{self.wrong}"
+        return f"{self.limit_name}-{self.wrong}"
 
 
 def text(n: int) -> str:
@@ -114,9 +128,22 @@ def nested(n: int) -> Any:
     return [] if n == 1 else [nested(n - 1)]
 
 
+def of_parts(n: int) -> dict[str, Any]:
+    """A join of so many objects, lists and keys."""
+    bare = JOIN | {"protocols": [{"name": "a", "metadata": []}]}
+    rest = sum(map(json.dumps(bare).count, "{[:"))
+    return JOIN | {"protocols": [{"name": "a", "metadata": [[]] * (n - rest)}]}
+
+
 def padded(body: dict[str, Any], n: int) -> bytes:
     """The same body, in so many bytes."""
     return json.dumps(body).encode().ljust(n)
+
+
+def head_of(n: int) -> bytes:
+    """A request of so many bytes, all of them its head."""
+    begun = b"GET /healthz HTTP/1.1\r\n" + HEAD + b"Y: " + b"b" * 1_000 + b"\r\nX: "
+    return begun + b"a" * (n - len(begun) - 4) + b"\r\n\r\n"
 
 
 def names(n: int, parameter: str) -> str:
@@ -127,9 +154,9 @@ BEAT = {"group_id": "g", "generation_id": 1, "member_id": "a"}
 
 
 def row(
-    operation: Operation, path: str, setting: str, value: int, body: Callable[[int], Any], named: str, **more: Any
+    operation: Operation, path: str, limit_name: str, value: int, body: Callable[[int], Any], named: str, **more: Any
 ) -> Case:
-    return Case(setting, value, lambda n: Sent(operation, body(n)), named, path, **more)
+    return Case(limit_name, value, lambda n: Sent(operation, body(n)), named, path, **more)
 
 
 def ids_of(operation: Operation, base: dict[str, Any], *fields: str) -> list[Case]:
@@ -256,6 +283,9 @@ OF_HEADS = [
          lambda n: Sent(None, raw=b"GET /" + b"a" * (n - 1) + b" HTTP/1.1\r\n" + HEAD + b"\r\n"), None),
     Case("max_header_bytes", 2_000,
          lambda n: Sent(None, raw=b"GET /healthz HTTP/1.1\r\n" + HEAD + b"X: " + b"a" * n + b"\r\n\r\n"), None),
+    Case("max_header_bytes", 2_000,
+         lambda n: Sent(None, raw=b"GET /healthz HTTP/1.1\r\nX: " + b"a" * (n - 1) + b"\r\n" + HEAD + b"\r\n"), None),
+    Case("max_head_bytes", 5_000, lambda n: Sent(None, raw=head_of(n)), None),
     Case("headers_max", 20,
          lambda n: Sent(None, raw=b"GET /healthz HTTP/1.1\r\n" + HEAD + b"X: a\r\n" * (n - 1) + b"\r\n"), None),
     Case("query_parameters_max", 3, lambda n: Sent(ops.FETCH, query=names(n, "topic")), None),
@@ -263,6 +293,7 @@ OF_HEADS = [
     Case("max_sync_bytes", 3_000, lambda n: Sent(ops.SYNC, padded(SYNC, n)), None, others={"max_body_bytes": 2_000}),
     Case("json_depth_max", 8,
          lambda n: Sent(ops.JOIN, JOIN | {"protocols": [{"name": "a", "metadata": nested(n - 3)}]}), None),
+    Case("json_parts_max", 1_000, lambda n: Sent(ops.JOIN, of_parts(n)), None),
 ]  # fmt: skip
 """What is refused before, or without, a look into a request's fields."""
 
@@ -278,11 +309,18 @@ OF_STATE = [
     Case("subscription_topics_max", 3,
          lambda n: Sent(ops.JOIN, JOIN | {"protocols": [{"name": "a", "metadata": {"topics": list("abcd"[:n])}}]}),
          "protocols.0.metadata.topics"),
+    Case("group_topics_max", 4,
+         lambda n: [Sent(ops.JOIN, JOIN | {"group_instance_id": "a", "max_wait_ms": 1,
+                                           "protocols": [{"name": "a", "metadata": {"topics": ["a", "b"]}}]}),
+                    Sent(ops.JOIN,
+                         JOIN | {"protocols": [{"name": "a", "metadata": {"topics": list("cdef"[:n - 2])}}]})],
+         "protocols.0.metadata.topics", others={"subscription_topics_max": 3}),
     Case("request_partitions_max", 5,
          lambda n: [Sent(ops.PUT_TOPIC, {"partitions": n}), Sent(ops.COMMIT, COMMIT),
                     Sent(ops.RESET_OFFSETS, RESET | {"topics": {"t": None}})], "topics"),
     Case("groups_max", 2, lambda n: [Sent(ops.COMMIT, COMMIT, group_id=f"g{k}") for k in range(n)], "group_id"),
     Case("topics_max", 2, lambda n: [Sent(ops.PUT_TOPIC, {"partitions": 1}, topic=f"t{k}") for k in range(n)], "topic"),
+    Case("topic_partitions_max", 5, lambda n: [Sent(ops.PUT_TOPIC, {"partitions": n})], "partitions"),
     Case("topics_partitions_max", 10,
          lambda n: [Sent(ops.PUT_TOPIC, {"partitions": 4}), Sent(ops.PUT_TOPIC, {"partitions": n - 4}, topic="u")],
          "partitions", others={"topics_max": 5}),
@@ -294,21 +332,23 @@ OF_STATE = [
 """What depends on what is there."""
 
 
-def settings_of(case: Case) -> dict[str, Any]:
-    return {case.setting: abs(case.value), **case.others}
+def limits_given(case: Case) -> dict[str, Any]:
+    return {case.limit_name: abs(case.value), **case.others}
 
 
 def check_over(case: Case, answer: Answer, operation: Operation | None) -> None:
     problem = check_problem(answer)
-    assert (problem["setting"], problem["limit"]) == (case.setting, abs(case.value) + case.extra)
+    assert (problem["limit_name"], problem["limit"]) == (case.limit_name, abs(case.value) + case.extra)
     assert problem.get("field") == case.wrong
-    assert case.setting in problem["detail"]
+    assert case.limit_name in problem["detail"]
     assert str(abs(case.value) + case.extra) in problem["detail"]
-    name, status = DOCUMENTED[case.setting]
-    if operation is ops.COMMIT and case.setting in {"request_topics_max", "request_partitions_max"}:
+    name, status = DOCUMENTED[case.limit_name]
+    if operation is ops.COMMIT and case.limit_name in {"request_topics_max", "request_partitions_max"}:
         name, status = "INVALID_COMMIT_OFFSET_SIZE", 413
     elif (
-        case.wrong == "group_id" and case.setting == "id_length_max" and operation not in {ops.COORDINATOR, ops.EVENTS}
+        case.wrong == "group_id"
+        and case.limit_name == "id_length_max"
+        and operation not in {ops.COORDINATOR, ops.EVENTS}
     ):
         name = "INVALID_GROUP_ID"
     assert (problem["error_name"], problem["status"]) == (name, status)
@@ -319,82 +359,85 @@ def check_over(case: Case, answer: Answer, operation: Operation | None) -> None:
 @pytest.mark.parametrize("case", [*OF_REQUESTS, *OF_HEADS, *OF_STATE], ids=str)
 async def test_the_limit_is_the_last_number_that_is_taken(case: Case) -> None:
     for beyond in (0, 1):
-        async with open_service(**settings_of(case)) as door:
+        async with open_service(**limits_given(case)) as api:
             sent = case.sent(case.value + case.extra + beyond)
             *before, last = sent if isinstance(sent, list) else [sent]
             for one in before:
-                assert "setting" not in (await one.by(door)).json
+                assert "limit_name" not in (await one.by(api)).json
             if last.operation is ops.EVENTS and not beyond:
                 # A stream does not end; of its head alone there is an end.
-                assert (await last.by(door, "HEAD")).status == (400 if case.wrong == "cursor" else 200)
+                assert (await last.by(api, "HEAD")).status == (400 if case.wrong == "cursor" else 200)
                 continue
-            answer = await last.by(door)
+            answer = await last.by(api)
             if beyond:
                 check_over(case, answer, last.operation)
             else:
                 problem = answer.json if answer.status >= 400 else {}
-                assert "setting" not in problem, problem
+                assert "limit_name" not in problem, problem
                 assert answer.status < 500, problem
 
 
 @pytest.mark.parametrize("length", [2_002, 9_000, 100_000])
 async def test_a_url_far_beyond_the_limit_is_told_the_same(length: int) -> None:
-    async with open_service(max_url_bytes=2_000, max_header_bytes=2_000) as door:
+    async with open_service(max_url_bytes=2_000, max_header_bytes=2_000) as api:
         raw = b"GET /" + b"a" * length + b" HTTP/1.1\r\n" + HEAD + b"\r\n"
-        problem = check_problem(parse_answer(await door.send(raw)))
-    assert (problem["setting"], problem["limit"]) == ("max_url_bytes", 2_000)
+        problem = check_problem(parse_answer(await api.send(raw)))
+    assert (problem["limit_name"], problem["limit"]) == ("max_url_bytes", 2_000)
 
 
 @pytest.mark.parametrize(
-    ("sent", "setting", "limit"),
+    ("sent", "limit_name", "limit"),
     [
         (Sent(ops.JOIN, JOIN | {"client_id": text(256)}), "id_length_max", 255),
         (Sent(ops.JOIN, JOIN | {"member_id": text(320)}), "id_length_max", 319),
         (Sent(ops.COMMIT, COMMIT | {"offsets": {text(256): {}}}), "topic_length_max", 255),
         (Sent(ops.JOIN, JOIN | {"protocols": [{"name": "a"}] * 33}), "join_protocols_max", 32),
-        (Sent(ops.LEAVE, {"members": [{"member_id": "a"}] * 10_001}), "leave_members_max", 10_000),
+        (Sent(ops.LEAVE, {"members": [{"member_id": "a"}] * 10_001}), "leave_members_max", 2_000),
         (Sent(ops.PUT_TOPIC, {"partitions": 1, "replica_racks": [["x"] * 33]}), "partition_racks_max", 32),
         (Sent(ops.PUT_TOPIC, {"partitions": 1, "replica_racks": [[text(256)]]}), "id_length_max", 255),
-        (Sent(None, raw=raw_sync(100_001)), "sync_assignments_max", 100_000),
+        (Sent(None, raw=raw_sync(100_001)), "sync_assignments_max", 20_000),
         (Sent(ops.COORDINATOR, query=names(1_001, "group_id")), "lookup_groups_max", 1_000),
         (Sent(ops.LIST_GROUPS, query="?limit=1001"), "list_limit_max", 1_000),
         (Sent(ops.COMMIT, b"[" * 10_000), "json_depth_max", 32),
     ],
 )
-async def test_the_ceilings_of_the_contract_are_refused_in_the_same_words(sent: Sent, setting: str, limit: int) -> None:
-    async with open_service() as door:
-        problem = check_problem(await sent.by(door))
-    assert (problem["setting"], problem["limit"]) == (setting, limit)
-    assert problem["detail"].endswith(f"that is set by {setting}.")
+async def test_the_ceilings_of_the_contract_are_refused_in_the_same_words(
+    sent: Sent, limit_name: str, limit: int
+) -> None:
+    # A body larger than the default would be asked for by a leader alone.
+    async with open_service(max_body_bytes=4_194_304) as api:
+        problem = check_problem(await sent.by(api))
+    assert (problem["limit_name"], problem["limit"]) == (limit_name, limit)
+    assert problem["detail"].endswith(f"; {limit_name} is fixed.")
 
 
 async def test_a_lower_ceiling_is_the_one_that_is_told() -> None:
-    async with open_service(id_length_max=20) as door:
-        problem = check_problem(await Sent(ops.JOIN, JOIN | {"client_id": text(300)}).by(door))
-    assert (problem["setting"], problem["limit"]) == ("id_length_max", 20)
+    async with open_service(id_length_max=20) as api:
+        problem = check_problem(await Sent(ops.JOIN, JOIN | {"client_id": text(300)}).by(api))
+    assert (problem["limit_name"], problem["limit"]) == ("id_length_max", 20)
 
 
 async def test_a_page_that_names_no_limit_is_as_long_as_is_allowed() -> None:
-    async with open_service(list_limit_max=2) as door:
+    async with open_service(list_limit_max=2) as api:
         for number in range(3):
-            await Sent(ops.COMMIT, COMMIT, group_id=f"g{number}").by(door)
-        answer = await Sent(ops.LIST_GROUPS).by(door)
+            await Sent(ops.COMMIT, COMMIT, group_id=f"g{number}").by(api)
+        answer = await Sent(ops.LIST_GROUPS).by(api)
     assert (len(answer.json["groups"]), answer.json["next_cursor"]) == (2, "g1")
 
 
 async def test_bytes_are_counted_and_not_characters() -> None:
     body = JOIN | {"protocols": [{"name": "a", "metadata": "ü" * 49}]}
     over = JOIN | {"protocols": [{"name": "a", "metadata": "ü" * 50}]}
-    async with open_service(protocol_metadata_max_bytes=100) as door:
-        assert (await Sent(ops.JOIN, body).by(door)).json["error_name"] == "MEMBER_ID_REQUIRED"
-        assert check_problem(await Sent(ops.JOIN, over).by(door))["setting"] == "protocol_metadata_max_bytes"
+    async with open_service(protocol_metadata_max_bytes=100) as api:
+        assert (await Sent(ops.JOIN, body).by(api)).json["error_name"] == "MEMBER_ID_REQUIRED"
+        assert check_problem(await Sent(ops.JOIN, over).by(api))["limit_name"] == "protocol_metadata_max_bytes"
 
 
 async def test_a_refused_commit_changes_nothing() -> None:
-    async with open_service(request_partitions_max=2) as door:
-        check_problem(await Sent(ops.COMMIT, COMMIT | {"offsets": {"t": numbers(3)}}).by(door))
-        assert (await Sent(ops.FETCH).by(door)).json == {"offsets": {}}
-        assert (await Sent(ops.LIST_GROUPS).by(door)).json["groups"] == []
+    async with open_service(request_partitions_max=2) as api:
+        check_problem(await Sent(ops.COMMIT, COMMIT | {"offsets": {"t": numbers(3)}}).by(api))
+        assert (await Sent(ops.FETCH).by(api)).json == {"offsets": {}}
+        assert (await Sent(ops.LIST_GROUPS).by(api)).json["groups"] == []
 
 
 # --- limits of which a part alone is refused, or that need something to be under way ---------------------------------
@@ -415,9 +458,9 @@ async def test_a_partition_that_is_over_a_limit_is_refused_alone(
     setting: str, at: dict[str, Any], over: dict[str, Any]
 ) -> None:
     given: dict[str, Any] = {setting: 3}
-    async with open_service(**given) as door:
-        answer = await Sent(ops.COMMIT, COMMIT | {"offsets": {"t": {**at, **over}}}).by(door)
-        fetched = await Sent(ops.FETCH).by(door)
+    async with open_service(**given) as api:
+        answer = await Sent(ops.COMMIT, COMMIT | {"offsets": {"t": {**at, **over}}}).by(api)
+        fetched = await Sent(ops.FETCH).by(api)
     assert answer.status == 200
     name, _ = DOCUMENTED[setting]
     for partition, result in answer.json["offsets"]["t"].items():
@@ -434,55 +477,64 @@ async def test_a_call_too_many_does_not_wait() -> None:
         "parked_call_max_wait_ms": 3_000,
         "group_initial_rebalance_delay_ms": 3_000,
     }
-    async with open_service(**given) as door:
-        held = asyncio.create_task(Sent(ops.JOIN, JOIN | {"group_instance_id": "a"}).by(door))
+    async with open_service(**given) as api:
+        held = asyncio.create_task(Sent(ops.JOIN, JOIN | {"group_instance_id": "a"}).by(api))
         await asyncio.sleep(0.1)
-        problem = check_problem(await Sent(ops.JOIN, JOIN | {"group_instance_id": "b"}).by(door))
+        problem = check_problem(await Sent(ops.JOIN, JOIN | {"group_instance_id": "b"}).by(api))
         assert not held.done()
         held.cancel()
-    assert (problem["setting"], problem["limit"]) == ("parked_calls_max", 1)
+    assert (problem["limit_name"], problem["limit"]) == ("parked_calls_max", 1)
     assert (problem["error_name"], problem["status"]) == DOCUMENTED["parked_calls_max"]
     assert problem["member_id"].startswith("b-")
 
 
 async def test_calls_that_wait_for_a_write_are_counted() -> None:
     store = FaultyStore(MemoryStore())
-    async with open_service(store, group_mailbox_max=2) as door:
+    async with open_service(store, group_mailbox_max=2) as api:
         store.append_gate.shut()
         tasks = []
         for _ in range(4):
-            tasks.append(asyncio.create_task(Sent(ops.COMMIT, COMMIT).by(door)))
+            tasks.append(asyncio.create_task(Sent(ops.COMMIT, COMMIT).by(api)))
             await asyncio.sleep(0.05)
         refused = [task.result() for task in tasks if task.done()]
         store.append_gate.let_go()
         assert [(await task).status for task in tasks] == [200, 200, 200, 429], "one is written, two wait"
     problem = check_problem(refused[0])
-    assert (problem["setting"], problem["limit"]) == ("group_mailbox_max", 2)
+    assert (problem["limit_name"], problem["limit"]) == ("group_mailbox_max", 2)
     assert (problem["error_name"], problem["status"]) == DOCUMENTED["group_mailbox_max"]
 
 
 async def test_a_connection_too_many_is_told_so() -> None:
-    async with open_service(connections_max=2) as door:
-        held = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(2)]
-        await asyncio.sleep(0.05)
+    async with open_service(connections_max=2) as api:
+        held = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(2)]
         raw = b"GET /v1/groups HTTP/1.1\r\n" + HEAD + b"\r\n"
-        answer = parse_answer(await door.send(raw))
+        for reader, writer in held:
+            writer.write(raw)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        answer = parse_answer(await api.send(raw))
         problem = check_problem(answer)
         assert answer.headers["Connection"] == "close"
         held[0][1].close()
         await asyncio.sleep(0.05)
-        assert parse_answer(await door.send(raw)).status == 200, "one has gone, so there is a place"
-        held[1][0].feed_eof()
+        assert parse_answer(await api.send(raw)).status == 200, "one has gone, so there is a place"
         held[1][1].close()
-    assert (problem["setting"], problem["limit"]) == ("connections_max", 2)
+    assert (problem["limit_name"], problem["limit"]) == ("connections_max", 2)
     assert (problem["error_name"], problem["status"]) == DOCUMENTED["connections_max"]
+
+
+async def test_a_head_that_is_too_slow_is_told_how_long_it_may_take() -> None:
+    async with open_service(request_head_timeout_ms=50) as api:
+        answer = parse_answer(await api.send(b"GET /v1/groups HTTP/1.1\r\n" + HEAD))
+    problem = check_problem(answer)
+    assert (problem["limit_name"], problem["limit"]) == ("request_head_timeout_ms", 50)
+    assert (problem["error_name"], problem["status"]) == DOCUMENTED["request_head_timeout_ms"]
 
 
 async def test_a_body_that_is_too_slow_is_told_how_long_it_may_take() -> None:
     head = b"POST /v1/groups/g/heartbeat HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 50\r\n"
-    async with open_service(body_timeout_ms=20) as door:
-        problem = check_problem(parse_answer(await door.send(head + HEAD + b"\r\n{")))
-    assert (problem["setting"], problem["limit"]) == ("body_timeout_ms", 20)
+    async with open_service(body_timeout_ms=20) as api:
+        problem = check_problem(parse_answer(await api.send(head + HEAD + b"\r\n{")))
+    assert (problem["limit_name"], problem["limit"]) == ("body_timeout_ms", 20)
     assert (problem["error_name"], problem["status"]) == DOCUMENTED["body_timeout_ms"]
 
 
@@ -493,41 +545,29 @@ IN_PARTS_OR_UNDER_WAY = {
     "group_offsets_max",
     "parked_calls_max",
     "group_mailbox_max",
+    "node_metadata_max_bytes",  # tests/coordinator/runtime/test_metadata_budget.py
     "connections_max",
     "body_timeout_ms",
+    "bodies_max_bytes",  # tests/coordinator/http/test_large_bodies.py
+    "request_head_timeout_ms",
     "preview_size_max",  # tests/coordinator/runtime/test_preview.py
     "event_streams_max",  # tests/coordinator/http/test_events.py
-    "sessions_max",  # these: tests/coordinator/http/test_sessions.py
-    "session_calls_max",
-    "session_groups_max",
+    "channels_max",  # these: tests/coordinator/http/channel/test_channels.py
+    "channel_calls_max",
+    "channel_groups_max",
 }
 
 
-def test_every_limit_has_its_setting_its_row_and_its_case() -> None:
-    section = {
-        name
-        for name, info in Settings.model_fields.items()
-        if isinstance(info.json_schema_extra, dict) and info.json_schema_extra["section"] in {"Limits", "Requests"}
-    }
-    older = {
-        "group_max_size",
-        "event_streams_max",
-        "sessions_max",
-        "session_calls_max",
-        "session_groups_max",
-        "group_min_session_timeout_ms",
-        "group_max_session_timeout_ms",
-        "offset_metadata_max_bytes",
-    }
-    limits = (section | older) - WITHOUT_A_CASE.keys()
-    cases = {case.setting for case in (*OF_REQUESTS, *OF_HEADS, *OF_STATE)}
+def test_every_limit_has_its_row_and_its_case() -> None:
+    limits = (FIXED.keys() | SETTABLE) - WITHOUT_A_CASE.keys()
+    cases = {case.limit_name for case in (*OF_REQUESTS, *OF_HEADS, *OF_STATE)}
     assert cases | IN_PARTS_OR_UNDER_WAY == limits
     assert DOCUMENTED.keys() == limits
 
 
 def test_every_row_of_the_table_has_its_case() -> None:
-    cases = {(sent_by(case), case.path, case.setting) for case in OF_REQUESTS}
-    assert cases == {(row.model, row.path, row.setting) for row in TABLE}
+    cases = {(sent_by(case), case.path, case.limit_name) for case in OF_REQUESTS}
+    assert cases == {(row.model, row.path, row.limit_name) for row in TABLE}
 
 
 def sent_by(case: Case) -> Any:
@@ -568,9 +608,8 @@ def bounded_paths(schema: Any, defs: Any, at: str = "") -> list[str]:
     return found
 
 
-def test_the_defaults_of_the_parts_are_those_of_the_settings() -> None:
-    settings = load_settings({"storage": "memory:"})
-    assert request_limits_of(settings) == RequestLimits()
-    assert capacity_of(settings) == NodeCapacity()
-    assert connection_limits_of(settings) == type(connection_limits_of(settings))()
-    assert rules_of(settings) == type(rules_of(settings))()
+def test_every_row_has_the_value_or_leads_to_the_setting() -> None:
+    assert ROWS
+    for links, name, value, _ in ROWS:
+        assert value == ("a setting" if name in Settings.model_fields else f"{FIXED[name]:,}"), name
+        assert bool(links) == (name in Settings.model_fields), name

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from coordinator.http.errors import ERROR_PAGES
-from coordinator.http.meanings import MEANINGS
-from coordinator.http.openapi import openapi_document, problems_of
-from protocol.errors import ERRORS, HTTP_SLUGS, SUPERSEDED, ErrorCode
-from protocol.messages import Problem
-from protocol.operations import OPERATIONS
+from rallypoint.coordinator.http.errors import ERROR_PAGES
+from rallypoint.coordinator.http.reference.meanings import MEANINGS
+from rallypoint.coordinator.http.reference.openapi import openapi_document, problems_of
+from rallypoint.coordinator.limits import FIXED
+from rallypoint.coordinator.runtime.condition import ShardState, UnavailableShard
+from rallypoint.coordinator.storage.contract import StoreStatus
+from rallypoint.protocol.errors import ERRORS, HTTP_SLUGS, SUPERSEDED, ErrorCode
+from rallypoint.protocol.messages import Problem
+from rallypoint.protocol.operations import OPERATIONS
 from tests.coordinator.http.problem_checks import check_problem
-from tests.fakes.door_server import DoorClient
+from tests.fakes.api_server import ApiClient
 from tests.fakes.fake_service import FakeService
 
 
@@ -46,8 +49,8 @@ def read(page: bytes) -> Links:
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/errors", "/errors/superseded"])
-async def test_pages_fetch_nothing_from_elsewhere(door: DoorClient, path: str) -> None:
-    answer = await door.request("GET", path)
+async def test_pages_fetch_nothing_from_elsewhere(api: ApiClient, path: str) -> None:
+    answer = await api.request("GET", path)
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     policy = answer.headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
@@ -58,17 +61,17 @@ async def test_pages_fetch_nothing_from_elsewhere(door: DoorClient, path: str) -
     assert {target[1:] for target in links.targets if target.startswith("#")} <= links.ids
 
 
-async def test_every_link_of_the_pages_leads_somewhere(door: DoorClient) -> None:
+async def test_every_link_of_the_pages_leads_somewhere(api: ApiClient) -> None:
     targets: set[str] = set()
     for path in ("/", "/docs", "/errors"):
-        targets.update(read((await door.request("GET", path)).body).targets)
+        targets.update(read((await api.request("GET", path)).body).targets)
     for target in sorted(targets):
         if target.startswith("/"):
-            assert (await door.request("GET", target)).status == 200, target
+            assert (await api.request("GET", target)).status == 200, target
 
 
-async def test_the_reference_shows_every_operation_and_field(door: DoorClient) -> None:
-    page = (await door.request("GET", "/docs")).body.decode()
+async def test_the_reference_shows_every_operation_and_field(api: ApiClient) -> None:
+    page = (await api.request("GET", "/docs")).body.decode()
     for operation in OPERATIONS:
         assert f'id="{operation.name}"' in page
         assert operation.path in page
@@ -87,10 +90,8 @@ def test_every_error_has_a_page_and_nothing_else_has() -> None:
 
 
 @pytest.mark.parametrize("slug", ERROR_PAGES)
-async def test_the_page_of_an_error_says_what_it_means_when_it_occurs_and_what_to_do(
-    door: DoorClient, slug: str
-) -> None:
-    text = (await door.request("GET", f"/errors/{slug}")).body.decode()
+async def test_the_page_of_an_error_says_what_it_means_when_it_occurs_and_what_to_do(api: ApiClient, slug: str) -> None:
+    text = (await api.request("GET", f"/errors/{slug}")).body.decode()
     parts = dict(re.findall(r"<h2>([^<]+)</h2>(.*?)(?=<h2>|<p><a href)", text, re.DOTALL))
     assert list(parts) == ["What it means", "When it occurs", "What to do", "As an answer"]
     words = {name: unescape(re.sub(r"<[^>]+>", "", part)).strip() for name, part in parts.items()}
@@ -156,14 +157,21 @@ def test_the_shapes_say_what_the_models_say() -> None:
     assert shapes["PutTopicRequest"]["properties"]["partitions"]["minimum"] == 1
 
 
-async def test_the_document_is_served(door: DoorClient) -> None:
-    answer = await door.request("GET", "/openapi.json")
+async def test_the_document_is_served(api: ApiClient) -> None:
+    answer = await api.request("GET", "/openapi.json")
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.json == openapi_document("0")
 
 
-async def test_readiness_follows_the_phase(door: DoorClient, service: FakeService) -> None:
-    assert (await door.request("GET", "/readyz")).json == {"status": "ok"}
+async def test_readiness_follows_the_phase(api: ApiClient, service: FakeService) -> None:
+    shards = {"Absent": 0, "Loading": 0, "Active": 3, "Failed": 0}
+    assert (await api.request("GET", "/readyz")).json == {
+        "status": "ok",
+        "shards": shards,
+        "unavailable_shards": [],
+        "damaged_group_count": 0,
+        "append_age_ms": 0,
+    }
     for phase, name in (
         ("starting", "COORDINATOR_LOAD_IN_PROGRESS"),
         ("loading", "COORDINATOR_LOAD_IN_PROGRESS"),
@@ -171,11 +179,57 @@ async def test_readiness_follows_the_phase(door: DoorClient, service: FakeServic
         ("stopped", "COORDINATOR_NOT_AVAILABLE"),
     ):
         service.phase = phase
-        problem = check_problem(await door.request("GET", "/readyz"))
+        problem = check_problem(await api.request("GET", "/readyz"))
         assert (problem["status"], problem["error_name"]) == (503, name)
-        assert (await door.request("GET", "/healthz")).json == {"status": "ok"}
+        assert (await api.request("GET", "/healthz")).json == {"status": "ok"}
 
 
-async def test_metrics_are_served(door: DoorClient) -> None:
-    answer = await door.request("GET", "/metrics")
+async def test_readiness_names_the_shards_that_are_not_served_whatever_its_verdict(
+    api: ApiClient, service: FakeService
+) -> None:
+    failed = UnavailableShard(7, ShardState.FAILED, "cannot open /var/lib/secret", "StorageUnavailable")
+    loading = UnavailableShard(9, ShardState.LOADING)
+    service.unavailable = (failed, loading)
+    answer = await api.request("GET", "/readyz")
+    assert (answer.status, answer.json["shards"]) == (200, {"Absent": 0, "Loading": 1, "Active": 3, "Failed": 1})
+    assert answer.json["unavailable_shards"] == [
+        {"shard": 7, "state": "Failed", "error": "StorageUnavailable"},
+        {"shard": 9, "state": "Loading", "error": None},
+    ]
+    service.active_shards = 0
+    answer = await api.request("GET", "/readyz")
+    problem = check_problem(answer)
+    assert (problem["status"], problem["error_name"]) == (503, "COORDINATOR_NOT_AVAILABLE")
+    assert problem["shards"] == {"Absent": 0, "Loading": 1, "Active": 0, "Failed": 1}
+    assert [shard["shard"] for shard in problem["unavailable_shards"]] == [7, 9]
+    assert b"secret" not in answer.body, "the probe needs no token"
+    service.unavailable = (loading,)
+    problem = check_problem(await api.request("GET", "/readyz"))
+    assert problem["error_name"] == "COORDINATOR_LOAD_IN_PROGRESS"
+    service.unavailable = ()
+    assert (await api.request("GET", "/readyz")).status == 200, "a node without shards of its own lacks nothing"
+
+
+async def test_a_node_that_can_store_nothing_is_not_ready_whatever_its_shards(
+    api: ApiClient, service: FakeService
+) -> None:
+    service.store = StoreStatus("the disk is full")
+    problem = check_problem(await api.request("GET", "/readyz"))
+    assert (problem["status"], problem["error_name"]) == (503, "COORDINATOR_NOT_AVAILABLE")
+    assert problem["detail"] == "Nothing can be stored now: the disk is full. The log says more."
+    service.store = StoreStatus()
+    assert (await api.request("GET", "/readyz")).status == 200
+
+
+async def test_metrics_are_served(api: ApiClient) -> None:
+    answer = await api.request("GET", "/metrics")
     assert (answer.status, answer.body) == (200, b"# nothing is counted\n")
+
+
+def test_the_document_names_every_limit_that_is_fixed() -> None:
+    document = openapi_document("1")
+    named = document["x-limits"]
+    assert named == {name: value for name, value in FIXED.items() if not name.startswith("storage_")}
+    assert (named["max_body_bytes"], named["max_sync_bytes"], named["json_depth_max"]) == (1_048_576, 33_554_432, 32)
+    for number in ("1,048,576", "33,554,432", "32 levels"):
+        assert number in document["info"]["description"]

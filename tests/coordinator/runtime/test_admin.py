@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from coordinator.core.commands import DeleteGroupRequest, ListRebalancesRequest, Trigger
-from coordinator.core.effects import GroupRemoved, OffsetsRemoved, RebalanceBegan, Removal
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.commands import DeleteGroupRequest, ListRebalancesRequest, Trigger
+from rallypoint.coordinator.core.effects import GroupRemoved, OffsetsRemoved, RebalanceBegan, Removal
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed, heartbeat
@@ -13,7 +13,7 @@ from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed, hea
 DELETE = DeleteGroupRequest()
 
 
-async def test_a_deleted_group_is_gone_from_lists_lanes_and_the_store() -> None:
+async def test_a_deleted_group_is_gone_from_lists_executors_and_the_store() -> None:
     room = await Room().start()
     await room.now("g", commit(7))
     await room.now("h", commit(8))
@@ -29,7 +29,7 @@ async def test_a_deleted_group_is_gone_from_lists_lanes_and_the_store() -> None:
     assert deleting.result() == m.DeletedGroup(group_id="g")
     assert reading.result() == m.FetchAnswer(offsets={})
     assert set(room.service.view.summaries) == {"h"}
-    assert [group_id for shard in room.service._shards for group_id in shard.lanes] == ["h"]
+    assert [group_id for shard in room.service._shards for group_id in shard.executors] == ["h"]
     assert code(await room.now("g", DESCRIBE)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert code(await room.now("g", DELETE)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert any(isinstance(event, GroupRemoved) for event in room.watcher.events)
@@ -59,7 +59,7 @@ async def test_a_group_made_while_its_deletion_is_stored_is_there_afterwards() -
 
 
 async def test_between_a_deletion_and_what_follows_nobody_sees_a_dead_group() -> None:
-    """The lane has more to do, so it does not end with its group."""
+    """The executor has more to do, so it does not end with its group."""
     room = await Room().start()
     await room.now("g", commit(7))
     room.store.append_gate.shut()
@@ -98,7 +98,7 @@ async def test_deleted_offsets_are_gone_from_the_lag_and_the_store() -> None:
     assert set(after.service.view.summaries) == {"g"}, "the group is still there, Empty"
 
 
-async def test_what_expires_is_stored_before_it_is_seen_and_leaves_no_lane_and_no_timer() -> None:
+async def test_what_expires_is_stored_before_it_is_seen_and_leaves_no_executor_and_no_timer() -> None:
     rules = replace(RULES, offsets_retention_ms=60_000, offsets_retention_check_interval_ms=1_000)
     room = await Room(rules=rules).start()
     await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100, 1: 100}))
@@ -115,7 +115,7 @@ async def test_what_expires_is_stored_before_it_is_seen_and_leaves_no_lane_and_n
     room.store.append_gate.let_go()
     await settle()
     assert room.service.view.summaries == {}
-    assert not any(shard.lanes for shard in room.service._shards)
+    assert not any(shard.executors for shard in room.service._shards)
     assert len(room.service._timers) == 0
     assert [event for event in room.watcher.events if isinstance(event, OffsetsRemoved | GroupRemoved)] == [
         OffsetsRemoved("g", (("clicks", 0),), Removal.EXPIRED),

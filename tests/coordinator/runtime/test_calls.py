@@ -1,22 +1,23 @@
-"""How a call travels: answered at once, parked with a deadline, superseded, hung up, drained; and what has no lane."""
+"""How a call travels: answered at once, parked with a deadline, superseded, hung up, drained; and what has no
+executor.
+"""
 
 import asyncio
 
 import pytest
 
-from coordinator.core.commands import Rules
-from coordinator.core.effects import Failure, RebalanceBegan
-from coordinator.core.records import RegistryRecord, TopicRecord
-from coordinator.runtime import lane as lanes
-from coordinator.runtime.capacity import NodeCapacity
-from coordinator.runtime.ownership import SoleOwner
-from coordinator.runtime.service import Service
-from coordinator.storage.codec import encode
-from coordinator.storage.contract import StoredDataInvalid
-from coordinator.storage.memory import MemoryStore
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.group_hash import shard_of_group
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.effects import Failure, RebalanceBegan
+from rallypoint.coordinator.core.records import RegistryRecord, TopicRecord
+from rallypoint.coordinator.runtime import group_executor as executors
+from rallypoint.coordinator.runtime.node import NodeCapacity, SoleOwner
+from rallypoint.coordinator.runtime.service import Service
+from rallypoint.coordinator.storage.codec import encode
+from rallypoint.coordinator.storage.contract import StoredDataInvalid
+from rallypoint.coordinator.storage.memory import MemoryStore
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.group_hash import shard_of_group
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import (
@@ -89,7 +90,7 @@ async def test_a_second_call_of_a_member_takes_over_and_the_first_is_answered_at
     assert room.service.parked_calls == 1
 
 
-async def test_hanging_up_takes_away_the_letter_box_and_not_the_membership(room: Room) -> None:
+async def test_hanging_up_takes_away_the_letter_kind_and_not_the_membership(room: Room) -> None:
     ids = await room.form("g", "a", "b")
     joining = room.ask("g", join("a", ids["a"]))
     await settle()
@@ -135,7 +136,7 @@ async def test_a_rebalance_is_told_to_whoever_waits_for_it(room: Room) -> None:
 async def test_a_group_that_is_not_there_leaves_nothing_behind(room: Room) -> None:
     for request in (heartbeat("x", 1), sync("x", 1), DESCRIBE, m.FetchRequest(), join("a", "x")):
         await room.now("nobody", request)
-    assert not any(shard.lanes for shard in room.service._shards)
+    assert not any(shard.executors for shard in room.service._shards)
     assert len(room.service._timers) == 0
     assert room.service.view.summaries == {}
     assert room.store.appends == []
@@ -148,7 +149,7 @@ async def test_the_mailbox_of_a_group_is_bounded() -> None:
     await settle()
     refused = [task.result() for task in tasks if task.done()]
     assert [code(answer) for answer in refused] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 4, "one is under way, 5 wait"
-    assert {(answer.setting, answer.limit) for answer in refused if isinstance(answer, Failure)} == {
+    assert {(answer.limit_name, answer.limit) for answer in refused if isinstance(answer, Failure)} == {
         ("group_mailbox_max", 5)
     }
     room.store.append_gate.let_go()
@@ -159,7 +160,7 @@ async def test_the_mailbox_of_a_group_is_bounded() -> None:
 async def test_a_long_mailbox_is_done_in_slices_and_in_order() -> None:
     room = await Room(capacity=NodeCapacity(group_mailbox_max=100_000)).start()
     room.store.append_gate.shut()
-    count = 8 * lanes.STEPS_MAX + 10
+    count = 8 * executors.STEPS_MAX + 10
     writing = room.ask("g", commit(0))
     await settle()
     tasks = [room.ask("g", commit(number)) for number in range(1, count)]
@@ -171,8 +172,8 @@ async def test_a_long_mailbox_is_done_in_slices_and_in_order() -> None:
     while not all(task.done() for task in tasks):
         await asyncio.sleep(0)
         turns += 1
-    assert turns > 2 * count / lanes.RELEASED_AT_ONCE_MAX, "their answers are released in slices"
-    assert max(len(writes) for _, writes in room.store.appends) == lanes.STEPS_MAX
+    assert turns > 2 * count / executors.RELEASED_AT_ONCE_MAX, "their answers are released in slices"
+    assert max(len(writes) for _, writes in room.store.appends) == executors.STEPS_MAX
     last = tasks[-1].result()
     assert isinstance(last, m.FetchAnswer)
     assert last.offsets["clicks"][0].offset == count - 1
@@ -182,11 +183,11 @@ async def test_an_answer_to_a_call_that_does_not_wait_is_found_out(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = await room.form("g", "a")
-    lane = next(shard.lanes["g"] for shard in room.service._shards if "g" in shard.lanes)
+    executor = next(shard.executors["g"] for shard in room.service._shards if "g" in shard.executors)
     waiting = room.ask("g", heartbeat(ids["a"], 1, wait_ms=4_000))
     await settle()
-    call_id = next(iter(lane._waiting))
-    forgotten = lane._waiting.pop(call_id)
+    call_id = next(iter(executor._waiting))
+    forgotten = executor._waiting.pop(call_id)
     await room.clock.run(5_000)
     assert f"call {call_id} does not wait, and yet it is answered" in caplog.text
     assert forgotten.answer is None
@@ -420,8 +421,8 @@ async def test_a_topic_that_grew_just_before_a_crash_is_still_noticed_after_the_
     await room.service.put_topic("clicks", m.PutTopicRequest(partitions=4))
     ids = await room.form("g", "a")
     store = room.store.store
-    space = await store.acquire("topics")
-    await space.append([encode(TopicRecord("clicks", 6, 2)), encode(RegistryRecord(2))])
+    keyspace = await store.acquire("topics")
+    await keyspace.append([encode(TopicRecord("clicks", 6, 2)), encode(RegistryRecord(2))])
     after = await Room(room.contents, clock=room.clock).start()
     assert code(await after.now("g", heartbeat(ids["a"], 1))) is ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -492,3 +493,31 @@ async def test_two_calls_at_once_have_one_order(room: Room) -> None:
     answers = await asyncio.gather(*(room.service.call("g", commit(n), host="h") for n in range(20)))
     assert all(isinstance(answer, m.CommitAnswer) for answer in answers)
     assert await committed(room, "g") == {0: 19}
+
+
+# --- what is known before a call is read -----------------------------------------------------------------------------
+
+
+async def test_a_large_sync_is_wanted_only_where_the_group_has_a_generation_for_it() -> None:
+    room = Room()
+    asked = room.service.refuse_assignments
+
+    def refusal() -> ErrorCode | None:
+        failure = asked("g")
+        return None if failure is None else failure.code
+
+    assert refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await room.start()
+    assert refusal() is ErrorCode.UNKNOWN_MEMBER_ID
+    ids = await room.form("g", "a", "b")
+    assert refusal() is None
+    joining = room.ask("g", join("a", ids["a"]))
+    await settle()
+    assert not joining.done()
+    assert refusal() is ErrorCode.REBALANCE_IN_PROGRESS
+    other = room.ask("g", join("b", ids["b"]))
+    await settle()
+    assert other.done()
+    assert refusal() is None
+    await room.service.drain()
+    assert refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE

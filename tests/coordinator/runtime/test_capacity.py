@@ -1,14 +1,14 @@
-"""How much a node takes on: groups, calls that wait, a flood; and that no call meets a lane that has ended."""
+"""How much a node takes on: groups, calls that wait, a flood; and that no call meets an executor that has ended."""
 
 import asyncio
 
 import pytest
 
-from coordinator.core.commands import Rules
-from coordinator.core.effects import Failure
-from coordinator.runtime.capacity import NodeCapacity
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed, heartbeat, join, sync
@@ -16,7 +16,7 @@ from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed, hea
 
 def check_throttled(answer: object, setting: str, limit: int) -> None:
     assert isinstance(answer, Failure), answer
-    assert (answer.code, answer.setting, answer.limit) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, setting, limit)
+    assert (answer.code, answer.limit_name, answer.limit) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, setting, limit)
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
@@ -72,8 +72,10 @@ async def test_so_many_calls_wait_and_what_the_others_said_counts() -> None:
     await settle()
     check_throttled(await room.now("g", heartbeat(ids["c"], 1, wait_ms=4_000)), "parked_calls_max", 2)
     assert room.service.parked_calls == room.watcher.parked_now == 2
-    lane = next(shard.lanes["g"] for shard in room.service._shards if "g" in shard.lanes)
-    assert len(lane._group.parked) == len(lane._waiting) == 2, "the letter-box of the third is empty again"
+    executor = next(shard.executors["g"] for shard in room.service._shards if "g" in shard.executors)
+    assert len(executor._group.parked) == len(executor._waiting) == 2, (
+        "the pending response of the third is dropped again"
+    )
     assert isinstance(await room.now("g", heartbeat(ids["c"], 1)), m.HeartbeatAnswer), "who does not wait needs no room"
     await room.clock.run(4_000)
     assert all(isinstance(task.result(), m.HeartbeatAnswer) for task in held)
@@ -124,7 +126,7 @@ async def test_a_call_that_may_not_wait_is_answered_once_though_its_answer_was_d
     assert all(task.done() for task in (writing, first, other, *joins))
     room.assert_nothing_waits()
     described = await room.now("g", DESCRIBE)
-    assert isinstance(described, m.DescribeAnswer), "the lane has not failed over it"
+    assert isinstance(described, m.DescribeAnswer), "the executor has not failed over it"
     assert {member.member_id for member in described.members} > set(ids)
 
 
@@ -132,45 +134,47 @@ async def test_a_call_that_may_not_wait_is_answered_once_though_its_answer_was_d
 
 
 async def test_ten_thousand_first_joins_leave_a_bounded_group() -> None:
-    room = await Room(rules=Rules(group_pending_max=50, group_initial_rebalance_delay_ms=0)).start()
+    room = await Room(
+        rules=Rules(group_pending_max=50, group_initial_rebalance_delay_ms=0, group_join_linger_ms=0)
+    ).start()
     answers = [await room.service.call("g", join("x", ""), host="") for _ in range(10_000)]
     codes = [code(answer) for answer in answers]
     assert codes[:50] == [ErrorCode.MEMBER_ID_REQUIRED] * 50
     for answer in answers[50:]:
         check_throttled(answer, "group_pending_max", 50)
-    lane = next(shard.lanes["g"] for shard in room.service._shards if "g" in shard.lanes)
-    assert len(lane._group.pending) == 50
-    assert len(lane._timers) == 51, "one for each id, and the look at what has expired"
+    executor = next(shard.executors["g"] for shard in room.service._shards if "g" in shard.executors)
+    assert len(executor._group.pending) == 50
+    assert len(executor._timers) == 51, "one for each id, and the look at what has expired"
     await room.clock.run(10_001)
-    assert lane._group.pending == {}
+    assert executor._group.pending == {}
     assert code(await room.now("g", join("x", ""))) is ErrorCode.MEMBER_ID_REQUIRED
 
 
-# --- lanes that have ended -------------------------------------------------------------------------------------------
+# --- executors that have ended ----------------------------------------------------------------------------------------
 
 
-async def lane_of_a_shard_that_loads(room: Room) -> tuple[asyncio.Task[None], str]:
+async def executor_of_a_shard_that_loads(room: Room) -> tuple[asyncio.Task[None], str]:
     """The service loads, and is held between two pages of the shard that has the groups."""
     room.store.page_rows = 1
     room.store.page_gate.shut()
     starting = room.begin(room.service.start())
-    while not any(shard.lanes for shard in room.service._shards):
+    while not any(shard.executors for shard in room.service._shards):
         room.store.page_gate.let_one_by()
         await settle()
     assert not starting.done()
-    return starting, next(name for shard in room.service._shards for name in shard.lanes)
+    return starting, next(name for shard in room.service._shards for name in shard.executors)
 
 
-async def test_a_lane_that_ends_while_its_shard_loads_is_read_anew_and_never_met() -> None:
+async def test_a_executor_that_ends_while_its_shard_loads_is_read_anew_and_never_met() -> None:
     before = await Room().start()
     names = [name for name in map(str, range(40)) if before.service._shard_of(name) == 0][:3]
     for name in names:
         await before.now(name, commit(7))
     await before.service.drain()
     room = Room(before.contents)
-    starting, name = await lane_of_a_shard_that_loads(room)
+    starting, name = await executor_of_a_shard_that_loads(room)
     shard = room.service._shards[0]
-    shard.lanes[name]._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "planted"))
+    shard.executors[name]._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "planted"))
     assert code(await room.now(name, commit(8))) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     room.store.page_gate.let_go()
     await settle()
@@ -179,11 +183,11 @@ async def test_a_lane_that_ends_while_its_shard_loads_is_read_anew_and_never_met
     assert [await committed(room, each) for each in names] == [{0: 7}] * 3, "nothing is lost, and nobody failed"
 
 
-async def test_a_lane_that_ends_while_its_shard_is_given_up_is_forgotten() -> None:
+async def test_a_executor_that_ends_while_its_shard_is_given_up_is_forgotten() -> None:
     room = await Room().start()
     await room.now("g", commit(1))
-    shard = next(shard for shard in room.service._shards if "g" in shard.lanes)
-    lane = shard.lanes["g"]
+    shard = next(shard for shard in room.service._shards if "g" in shard.executors)
+    executor = shard.executors["g"]
     room.store.faults.append(Fault.NOT_STORED)
     room.store.append_gate.shut()
     writing = room.ask("g", commit(2))
@@ -194,18 +198,18 @@ async def test_a_lane_that_ends_while_its_shard_is_given_up_is_forgotten() -> No
     await settle()
     await closing
     assert code(writing.result()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert not lane.takes_calls
-    assert shard.lanes == {}
+    assert not executor.takes_calls
+    assert shard.executors == {}
     assert "g" not in room.service.view.summaries
 
 
 @pytest.mark.parametrize("fault", [Fault.NOT_STORED, Fault.NOT_STORED_UNSURE, Fault.FENCED])
-async def test_whatever_ends_a_lane_no_call_meets_it(fault: Fault) -> None:
+async def test_whatever_ends_a_executor_no_call_meets_it(fault: Fault) -> None:
     room = await Room(rules=RULES).start()
     await room.now("g", commit(1))
     room.store.faults.append(fault)
     for number in range(2, 60):
-        # Asked at every moment of the failure and of the recovery: the assertion of the lane would be raised here.
+        # Asked at every moment of the failure and of the recovery: the assertion of the executor would be raised here.
         room.ask("g", commit(number))
         await asyncio.sleep(0)
         if number % 10 == 0:

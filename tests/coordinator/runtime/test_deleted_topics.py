@@ -1,11 +1,11 @@
 """A deleted topic's offsets go in every group, whatever fails; the registry remembers it until all have heard."""
 
-from coordinator.core.effects import OffsetsRemoved, Removal
-from coordinator.storage.contract import BatchLimits
-from coordinator.storage.memory import MemoryContents, MemoryStore
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.group_hash import shard_of_group
+from rallypoint.coordinator.core.effects import OffsetsRemoved, Removal
+from rallypoint.coordinator.storage.contract import BatchLimits
+from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.group_hash import shard_of_group
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import SHARDS, Room, code, commit, committed
@@ -30,7 +30,7 @@ async def delete(room: Room) -> None:
 
 
 def remembered(room: Room) -> dict[bytes, bytes]:
-    values = room.contents.space("topics").values
+    values = room.contents.keyspace("topics").values
     return {key: value for key, value in values.items() if key.startswith(b"x/")}
 
 
@@ -44,7 +44,7 @@ async def test_all_groups_lose_them_now_and_watchers_and_lag_follow() -> None:
     for group_id in GROUPS:
         assert room.service.view.lag(group_id) is None
         assert await committed(room, group_id) == {}
-    assert not any(b"/o/" in key for shard in range(SHARDS) for key in room.contents.space(f"shard-{shard}").values)
+    assert not any(b"/o/" in key for shard in range(SHARDS) for key in room.contents.keyspace(f"shard-{shard}").values)
 
 
 async def test_the_registry_forgets_when_all_have_heard_and_its_version_stays() -> None:
@@ -71,7 +71,7 @@ async def test_after_a_crash_before_anybody_heard_all_lose_them_at_the_load() ->
     # The registry has it; what the groups are about to store never gets there.
     await settle()
     assert deleting.done()
-    assert any(b"/o/" in key for shard in range(SHARDS) for key in room.contents.space(f"shard-{shard}").values)
+    assert any(b"/o/" in key for shard in range(SHARDS) for key in room.contents.keyspace(f"shard-{shard}").values)
     after = await Room(room.contents, clock=room.clock).start()
     assert [await committed(after, group_id) for group_id in GROUPS] == [{}] * len(GROUPS)
     await after.clock.run(1_100)
@@ -128,7 +128,7 @@ async def test_a_group_whose_append_fails_loses_them_at_its_load() -> None:
     await delete(room)
     assert not room.store.faults
     await room.clock.run(10_000)
-    assert not any(b"/o/" in key for shard in range(SHARDS) for key in room.contents.space(f"shard-{shard}").values)
+    assert not any(b"/o/" in key for shard in range(SHARDS) for key in room.contents.keyspace(f"shard-{shard}").values)
     assert [await committed(room, group_id) for group_id in GROUPS] == [{}] * len(GROUPS)
     assert remembered(room) == {}
 
@@ -148,7 +148,7 @@ async def test_a_shard_that_is_down_is_waited_for_and_loses_them_when_it_is_back
     assert remembered(room) == {}
 
 
-async def test_more_offsets_than_a_batch_holds_go_in_pieces() -> None:
+async def test_more_offsets_than_a_batch_holds_go_in_chunks() -> None:
     store = MemoryStore(limits=BatchLimits(writes_max=10, bytes_max=100_000))
     room = await Room(store=store).start()
     await room.service.put_topic("clicks", m.PutTopicRequest(partitions=400))

@@ -5,11 +5,14 @@ import logging
 
 import pytest
 
-from coordinator.core.effects import Failure, GroupChanged, GroupCreated, OffsetsCommitted
-from coordinator.storage.contract import BatchLimits, StorageUnavailable
-from coordinator.storage.memory import MemoryContents, MemoryStore
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.effects import Failure, GroupChanged, GroupCreated, OffsetsCommitted
+from rallypoint.coordinator.runtime.condition import ShardState, why_not_ready
+from rallypoint.coordinator.runtime.shard import SLICE
+from rallypoint.coordinator.storage.contract import BatchLimits, StorageUnavailable
+from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.group_hash import shard_of_group
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import DESCRIBE, Room, code, commit, committed, heartbeat, join, sync
@@ -23,7 +26,7 @@ async def room() -> Room:
 async def test_an_answer_never_leaves_before_its_append_returned(room: Room) -> None:
     room.store.append_gate.shut()
     task = room.ask("g", commit(7))
-    await room.clock.run(60_000)
+    await room.clock.run(4_900)
     assert room.store.append_gate.waiting == 1
     assert not task.done()
     assert room.watcher.events == []
@@ -61,7 +64,9 @@ async def test_what_waits_while_an_append_is_under_way_goes_out_as_one(room: Roo
     room.store.append_gate.let_go()
     await settle()
     assert all(isinstance(task.result(), m.CommitAnswer) for task in (first, *others))
-    assert [len(writes) for _, writes in room.store.appends] == [2, 20], "a header and an offset, then all the others"
+    assert [len(writes) for _, writes in room.store.appends] == [3, 20], (
+        "when the shard is served, a header and an offset; then all the others"
+    )
 
 
 async def test_appends_of_many_groups_are_joined_by_their_shards_writer(room: Room) -> None:
@@ -71,7 +76,7 @@ async def test_appends_of_many_groups_are_joined_by_their_shards_writer(room: Ro
     tasks = [room.ask(group_id, commit(1)) for group_id in ours]
     await settle()
     assert all(isinstance(task.result(), m.CommitAnswer) for task in tasks)
-    assert [len(writes) for _, writes in room.store.appends] == [2 * len(ours)]
+    assert [len(writes) for _, writes in room.store.appends] == [1 + 2 * len(ours)]
 
 
 async def test_heartbeats_write_nothing_and_are_answered_at_once(room: Room) -> None:
@@ -212,11 +217,76 @@ async def test_a_shard_that_cannot_be_taken_again_says_so_and_goes_on_trying(roo
     await room.now("g", commit(6))
     assert code(await room.now("g", commit(7))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert code(await room.now("g", heartbeat("x", 1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    refused = room.service.list_groups(m.ListGroupsRequest())
-    assert isinstance(refused, Failure)
-    assert "planted" in refused.detail
+    listed = room.service.list_groups(m.ListGroupsRequest())
+    assert isinstance(listed, m.ListGroupsAnswer)
+    (unavailable,) = listed.unavailable_shards
+    assert (unavailable.shard, unavailable.error_name) == (shard_of_group("g", 4), "COORDINATOR_NOT_AVAILABLE")
+    assert "planted" in unavailable.detail
+    assert room.service.condition().shards[ShardState.FAILED] == 1
+    assert why_not_ready(room.service.condition()) is None
     await room.clock.run(5_000)
     assert await committed(room, "g") == {0: 5}
+    assert room.service.condition().unavailable == ()
+
+
+async def test_a_list_has_what_can_be_told_and_every_page_names_what_cannot(room: Room) -> None:
+    groups = sorted(f"g{number}" for number in range(12))
+    for group_id in groups:
+        await room.now(group_id, commit(5))
+    lost = shard_of_group("g0", 4)
+    others = [group_id for group_id in groups if shard_of_group(group_id, 4) != lost]
+    room.store.acquire_errors.extend(StorageUnavailable("planted") for _ in range(4))
+    room.store.faults.append(Fault.NOT_STORED_UNSURE)
+    await room.now("g0", commit(6))
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = room.service.list_groups(m.ListGroupsRequest(limit=2, cursor=cursor))
+        assert isinstance(page, m.ListGroupsAnswer)
+        assert [shard.shard for shard in page.unavailable_shards] == [lost]
+        found += [listing.group_id for listing in page.groups]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert found == others
+    await room.clock.run(5_000)
+    whole = room.service.list_groups(m.ListGroupsRequest())
+    assert isinstance(whole, m.ListGroupsAnswer)
+    assert ([listing.group_id for listing in whole.groups], whole.unavailable_shards) == (groups, ())
+
+
+async def test_where_no_shard_is_served_a_list_is_refused_and_the_node_is_not_ready(room: Room) -> None:
+    room.store.acquire_errors.extend(StorageUnavailable("planted") for _ in range(16))
+    one_of_each = {shard_of_group(f"g{number}", 4): f"g{number}" for number in range(50)}
+    for group_id in one_of_each.values():
+        room.store.faults.append(Fault.NOT_STORED_UNSURE)
+        await room.now(group_id, commit(6))
+    refused = room.service.list_groups(m.ListGroupsRequest())
+    assert isinstance(refused, Failure)
+    assert (refused.code, "planted" in refused.detail) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, True)
+    failure = why_not_ready(room.service.condition())
+    assert failure is not None
+    assert failure.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await room.clock.run(60_000)
+    assert why_not_ready(room.service.condition()) is None
+
+
+async def test_a_list_leaves_nothing_out_without_a_word_while_the_groups_of_a_shard_begin(room: Room) -> None:
+    groups = [f"g{number}" for number in range(4 * 2 * SLICE)]
+    for group_id in groups:
+        await room.now(group_id, commit(5))
+    room.store.faults.append(Fault.NOT_STORED_UNSURE)
+    losing = room.begin(room.service.call("g0", commit(6), host=""))
+    passing = room.begin(room.clock.run(5_000))
+    while not passing.done():
+        await asyncio.sleep(0)
+        listed = room.service.list_groups(m.ListGroupsRequest(limit=1000))
+        assert isinstance(listed, m.ListGroupsAnswer)
+        named = {shard.shard for shard in listed.unavailable_shards}
+        left_out = set(groups) - {listing.group_id for listing in listed.groups}
+        assert {shard_of_group(group_id, 4) for group_id in left_out} <= named
+    assert losing.done()
+    assert not left_out
 
 
 async def test_two_services_over_one_store_never_both_write(room: Room) -> None:
@@ -262,7 +332,7 @@ async def test_batches_of_several_groups_are_joined_only_as_far_as_one_append_ta
     await settle()
     assert all(isinstance(task.result(), m.CommitAnswer) for task in tasks)
     sizes = [len(writes) for _, writes in room.store.appends]
-    assert sum(sizes) == 2 * len(neighbours)
+    assert sum(sizes) == 1 + 2 * len(neighbours)
     assert 1 < len(sizes) < len(neighbours)
 
 
@@ -285,18 +355,14 @@ async def test_when_a_later_part_fails_the_parts_before_it_stand_and_their_answe
 # --- faults of ours --------------------------------------------------------------------------------------------------
 
 
-class PlantedBug(Exception):  # noqa: N818
-    pass
-
-
 async def test_a_fault_of_the_rules_is_logged_once_and_the_group_loaded_anew(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = await room.form("g", "a", "b")
     parked = room.ask("g", heartbeat(ids["b"], 1, wait_ms=4_000))
     await settle()
-    lane = next(shard.lanes["g"] for shard in room.service._shards if "g" in shard.lanes)
-    lane._group.members[ids["a"]].terms = None  # type: ignore[assignment]
+    executor = next(shard.executors["g"] for shard in room.service._shards if "g" in shard.executors)
+    executor._group.members[ids["a"]].terms = None  # type: ignore[assignment]
     with caplog.at_level(logging.ERROR):
         assert code(await room.now("g", heartbeat(ids["a"], 1))) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert code(parked.result()) is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -311,9 +377,9 @@ async def test_an_engine_that_breaks_its_contract_leaves_the_shard_in_doubt(room
     async def broken(writes: object) -> None:
         raise ZeroDivisionError
 
-    shard = next(shard for shard in room.service._shards if "g" in shard.lanes)
-    assert shard._space is not None
-    shard._space.append = broken  # type: ignore[method-assign]
+    shard = next(shard for shard in room.service._shards if "g" in shard.executors)
+    assert shard._keyspace is not None
+    shard._keyspace.append = broken  # type: ignore[method-assign]
     assert code(await room.now("g", commit(2))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await committed(room, "g") == {0: 1}
 

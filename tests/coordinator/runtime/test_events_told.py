@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from coordinator.core.commands import DeleteGroupRequest
-from coordinator.core.effects import (
+from rallypoint.coordinator.core.commands import DeleteGroupRequest
+from rallypoint.coordinator.core.effects import (
     Event,
     Failure,
     GroupChanged,
@@ -14,9 +14,9 @@ from coordinator.core.effects import (
     GroupUnloaded,
     MemberReplaced,
 )
-from coordinator.runtime.feed import EventFeed
-from protocol import messages as m
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import Room, code, commit, join, sync

@@ -1,4 +1,4 @@
-"""Changes larger than a batch, on the real lane and both engines: failed at every piece, and what others see."""
+"""Changes larger than a batch, on the real executor and both engines: failed at every chunk, and what others see."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.effects import Failure
-from coordinator.core.records import MemberGone, MemberRecord
-from coordinator.storage.codec import decode, group_prefix
-from coordinator.storage.contract import BatchLimits, Store, shard_space
-from coordinator.storage.memory import MemoryStore
-from coordinator.storage.sqlite import SqliteStore
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.group_hash import shard_of_group
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.records import MemberGone, MemberRecord
+from rallypoint.coordinator.storage.codec import decode, group_prefix
+from rallypoint.coordinator.storage.contract import BatchLimits, Store, shard_keyspace
+from rallypoint.coordinator.storage.memory import MemoryStore
+from rallypoint.coordinator.storage.sqlite import SqliteStore
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.group_hash import shard_of_group
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import DESCRIBE, SHARDS, Room, code, commit, committed, heartbeat, join, sync
@@ -23,7 +23,7 @@ from tests.fakes.room import DESCRIBE, SHARDS, Room, code, commit, committed, he
 NARROW = BatchLimits(writes_max=4, bytes_max=100_000)
 NAMES = tuple(f"m{number}" for number in range(10))
 STAYING = NAMES[:4]
-PIECES = 7
+CHUNKS = 7
 """Of the change below: 4 members and 6 marks, the header, the 4 older records, and 6 records with their marks."""
 
 
@@ -86,9 +86,9 @@ async def shares(room: Room) -> dict[str, str]:
 
 
 async def stored_members(store: Store) -> list[str]:
-    """Ids in the store, one for each record of a member; whoever had the space is fenced."""
-    space = await store.acquire(shard_space(shard_of_group("g", SHARDS)))
-    found = [decode(key, value) async for page in space.scan(group_prefix("g")) for key, value in page]
+    """Ids in the store, one for each record of a member; whoever had the keyspace is fenced."""
+    keyspace = await store.acquire(shard_keyspace(shard_of_group("g", SHARDS)))
+    found = [decode(key, value) async for page in keyspace.scan(group_prefix("g")) for key, value in page]
     return sorted(record.member_id for record in found if isinstance(record, MemberRecord | MemberGone))
 
 
@@ -97,8 +97,8 @@ def given(ids: dict[str, str], names: Sequence[str], what: str) -> dict[str, str
 
 
 @pytest.mark.parametrize("fault", [Fault.NOT_STORED, Fault.NOT_STORED_UNSURE, Fault.STORED_UNSURE, Fault.FENCED])
-@pytest.mark.parametrize("at", range(PIECES))
-async def test_whichever_piece_fails_the_group_is_the_old_one_or_the_new_and_goes_on(
+@pytest.mark.parametrize("at", range(CHUNKS))
+async def test_whichever_chunk_fails_the_group_is_the_old_one_or_the_new_and_goes_on(
     store: Store, at: int, fault: Fault
 ) -> None:
     room = await Room(store=store).start()
@@ -117,7 +117,7 @@ async def test_whichever_piece_fails_the_group_is_the_old_one_or_the_new_and_goe
     old, new = given(ids, NAMES, "first"), given(ids, STAYING, "second")
     is_new = at > header_at or (at == header_at and fault is Fault.STORED_UNSURE)
     assert found == (new if is_new else old)
-    # It goes on: no piece comes back when the next generation is named.
+    # It goes on: no chunk comes back when the next generation is named.
     if not is_new:
         await six_leave(room, ids)
     assert isinstance(await round_of(room, ids, STAYING, "third"), m.SyncAnswer)
@@ -127,13 +127,13 @@ async def test_whichever_piece_fails_the_group_is_the_old_one_or_the_new_and_goe
     assert await stored_members(store) == sorted(ids[name] for name in STAYING)
 
 
-async def test_the_change_has_as_many_pieces_as_the_failures_are_tried_at(store: Store) -> None:
+async def test_the_change_has_as_many_chunks_as_the_failures_are_tried_at(store: Store) -> None:
     room = await Room(store=store).start()
     ids = await formed(room)
     await six_leave(room, ids)
     room.store.appends.clear()
     assert isinstance(await round_of(room, ids, STAYING, "second"), m.SyncAnswer)
-    assert len(room.store.appends) == 1 + PIECES
+    assert len(room.store.appends) == 1 + CHUNKS
     assert await shares(room) == given(ids, STAYING, "second")
 
 
@@ -161,7 +161,7 @@ async def narrow_room() -> Room:
     return await Room(store=MemoryStore(limits=NARROW)).start()
 
 
-async def test_other_groups_of_the_shard_go_between_the_pieces_and_the_group_itself_waits() -> None:
+async def test_other_groups_of_the_shard_go_between_the_chunks_and_the_group_itself_waits() -> None:
     room = await narrow_room()
     other = next(f"x{n}" for n in range(99) if shard_of_group(f"x{n}", SHARDS) == shard_of_group("g", SHARDS))
     await room.now("g", commit(1))
@@ -197,7 +197,7 @@ async def test_a_commit_that_failed_half_way_may_show_and_may_be_sent_again() ->
     assert await committed(room, "g") == dict.fromkeys(range(12), 9)
 
 
-async def test_a_stop_waits_for_the_last_piece_and_tells_the_truth() -> None:
+async def test_a_stop_waits_for_the_last_chunk_and_tells_the_truth() -> None:
     room = await narrow_room()
     room.store.append_gate.shut()
     large = room.ask("g", many(40))
@@ -213,7 +213,7 @@ async def test_a_stop_waits_for_the_last_piece_and_tells_the_truth() -> None:
     room.assert_nothing_waits()
 
 
-async def test_a_shard_that_is_lost_between_two_pieces_answers_everyone() -> None:
+async def test_a_shard_that_is_lost_between_two_chunks_answers_everyone() -> None:
     room = await narrow_room()
     room.store.append_gate.shut()
     large = room.ask("g", many(40))
@@ -260,7 +260,7 @@ async def test_answers_of_a_large_step_come_in_slices_and_all_of_them() -> None:
 async def test_a_stop_in_the_middle_of_the_answers_gives_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     room = await Room().start()
     ids = await room.form("g", *(f"m{number}" for number in range(50)))
-    monkeypatch.setattr("coordinator.runtime.lane.RELEASED_AT_ONCE_MAX", 2)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 2)
     waiting = [room.ask("g", heartbeat(member_id, 1, wait_ms=4_000)) for member_id in ids.values()]
     await settle()
     leaving = room.ask("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["m49"]),)))
@@ -277,7 +277,7 @@ async def test_the_timers_of_a_long_step_do_not_undo_those_of_the_next_one(monke
     ids = await room.form("g", *(f"m{number}" for number in range(10)))
     waiting = [room.ask("g", heartbeat(member_id, 1, wait_ms=4_000)) for member_id in ids.values()]
     await settle()
-    monkeypatch.setattr("coordinator.runtime.lane.RELEASED_AT_ONCE_MAX", 5)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 5)
     room.store.append_gate.shut()
     first = room.ask("g", commit(1, ids["m1"], 1))
     await settle()
@@ -286,6 +286,31 @@ async def test_the_timers_of_a_long_step_do_not_undo_those_of_the_next_one(monke
     room.store.append_gate.let_go()
     await asyncio.gather(first, *leaving, *waiting)
     await settle()
-    lane = next(shard.lanes["g"] for shard in room.service._shards if "g" in shard.lanes)
-    assert {key.subject for key in lane._timers if key.kind == "session"} == {*ids.values()} - {ids["m8"], ids["m9"]}
-    assert not [key for key in lane._timers if key.kind == "call"]
+    executor = next(shard.executors["g"] for shard in room.service._shards if "g" in shard.executors)
+    assert {key.subject for key in executor._timers if key.kind == "session"} == {*ids.values()} - {
+        ids["m8"],
+        ids["m9"],
+    }
+    assert not [key for key in executor._timers if key.kind == "call"]
+
+
+async def test_a_stop_gives_the_answers_that_are_not_made_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rallypoint.coordinator.core.decision.MADE_AT_ONCE_MAX", 2)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.MADE_AT_ONCE_MAX", 2)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 4)
+    room = await Room().start()
+    names = [f"m{number}" for number in range(30)]
+    ids = await room.form("g", *names)
+    for name, member_id in ids.items():
+        room.ask("g", join(name, member_id))
+    await settle()
+    waiting = [room.ask("g", sync(ids[name], 2)) for name in names[1:]]
+    await settle()
+    given = tuple(m.SyncAssignment(member_id=ids[name], assignment=OpaqueJson.of(name)) for name in names)
+    leading = room.ask("g", sync(ids["m0"], 2, given))
+    await leading
+    assert not all(task.done() for task in waiting)
+    await room.service.drain()
+    answers = [task.result() for task in waiting]
+    assert [answer.assignment.value for answer in answers if isinstance(answer, m.SyncAnswer)] == names[1:]
+    room.assert_nothing_waits()

@@ -1,6 +1,8 @@
 """What a load keeps of the stored records, and what it sweeps."""
 
-from coordinator.core.records import (
+import asyncio
+
+from rallypoint.coordinator.core.records import (
     Cause,
     GroupRecord,
     HoldForgotten,
@@ -11,23 +13,23 @@ from coordinator.core.records import (
     RebalanceForgotten,
     RebalanceRecord,
 )
-from coordinator.runtime.loading import sort_out, stored_groups
-from coordinator.storage.codec import encode, group_prefix
-from coordinator.storage.contract import BatchLimits
-from coordinator.storage.memory import MemoryStore
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.runtime.loading import APPLIED_AT_ONCE_MAX, StoredGroup, sort_out, stored_groups
+from rallypoint.coordinator.storage.codec import encode, group_prefix
+from rallypoint.coordinator.storage.contract import BatchLimits, Keyspace
+from rallypoint.coordinator.storage.memory import MemoryStore
+from rallypoint.protocol.opaque import OpaqueJson
 
 
 def header(group_id: str, generation_id: int) -> GroupRecord:
-    return GroupRecord(group_id, "consumer", "range", generation_id, generation_id + 1, "m1", 5)
+    return GroupRecord(group_id, "consumer", "range", generation_id, generation_id + 1, "m0", 5)
 
 
-def member(member_id: str, generation_id: int, group_id: str = "g") -> MemberRecord:
+def member(member_id: str, generation_id: int, group_id: str = "g", seniority: int = 0) -> MemberRecord:
     return MemberRecord(
         group_id=group_id,
         member_id=member_id,
         generation_id=generation_id,
-        seniority=0,
+        seniority=seniority,
         group_instance_id=None,
         client_id="c",
         host="h",
@@ -67,7 +69,7 @@ def test_without_a_header_there_are_no_members() -> None:
     assert found.leftovers == (MemberForgotten("g", "m", 0),)
 
 
-def test_rebalances_and_holds_count_for_a_group_that_is_there() -> None:
+async def test_rebalances_and_holds_count_for_a_group_that_is_there() -> None:
     rebalance = RebalanceRecord("g", 3, 0, 5, Cause("operator", "why", None, None, None, 5))
     hold = HoldRecord("g", 7, None, None)
     for there in (header("g", 5), offset("g")):
@@ -77,24 +79,52 @@ def test_rebalances_and_holds_count_for_a_group_that_is_there() -> None:
     found = sort_out("g", [hold, rebalance])
     assert found.records == ()
     assert set(found.leftovers) == {RebalanceForgotten("g", 3), HoldForgotten("g")}
-    assert found.restore().forgettable
+    assert (await found.restore()).forgettable
+
+
+async def read(keyspace: Keyspace, prefix: bytes) -> list[StoredGroup]:
+    found = [one async for page in stored_groups(keyspace, prefix, lambda _: True) for one in page]
+    groups = [one for one in found if isinstance(one, StoredGroup)]
+    assert groups == found
+    return groups
 
 
 async def test_groups_come_whole_however_the_pages_fall() -> None:
     store = MemoryStore(limits=BatchLimits(10_000, 10_000_000))
-    space = await store.acquire("s")
+    keyspace = await store.acquire("s")
     records: list[GroupRecord | MemberRecord | OffsetRecord] = []
     for number in range(7):
         group_id = f"g{number}/%"
         records += [header(group_id, 5), offset(group_id)]
-        records += [member(f"m{of}", 5, group_id) for of in range(170 * (number % 2) + 1)]
-    await space.append([encode(record) for record in records])
-    found = [stored async for groups in stored_groups(space, b"") for stored in groups]
+        records += [member(f"m{of}", 5, group_id, of) for of in range(170 * (number % 2) + 1)]
+    await keyspace.append([encode(record) for record in records])
+    found = await read(keyspace, b"")
     assert sorted(stored.group_id for stored in found) == [f"g{number}/%" for number in range(7)]
     assert {record for stored in found for record in stored.records if isinstance(record, MemberRecord)} == {
         record for record in records if isinstance(record, MemberRecord)
     }
     assert all(stored.records[0] == header(stored.group_id, 5) for stored in found)
-    one = [stored async for groups in stored_groups(space, group_prefix("g3/%")) for stored in groups]
+    one = await read(keyspace, group_prefix("g3/%"))
     assert [stored.group_id for stored in one] == ["g3/%"]
     assert len(one[0].records) == 2 + 171
+
+
+async def test_a_group_of_many_records_is_made_in_turns() -> None:
+    """Others go on between: a callback that puts itself in line again counts the turns."""
+    count = 2 * APPLIED_AT_ONCE_MAX + 1
+    turns = 0
+    is_over = False
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not is_over:
+            loop.call_soon(turn)
+
+    loop = asyncio.get_running_loop()
+    records = tuple(OffsetRecord("g", "t", number, 5, None, "", 1) for number in range(count))
+    loop.call_soon(turn)
+    group = await StoredGroup("g", records, ()).restore()
+    is_over = True
+    assert (group.offset_count, len(group.offsets["t"])) == (count, count)
+    assert turns == 2

@@ -6,18 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from coordinator.storage.contract import AppendFigures
-from coordinator.storage.sqlite import SqliteStore
-from protocol import messages as m
-from tests.fakes.room import Room, commit, committed, heartbeat, sync
+from rallypoint.coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.storage.sqlite import SqliteStore
+from rallypoint.protocol import messages as m
+from tests.fakes.room import SHARDS, Room, commit, committed, heartbeat, sync
 
 SERVER = """
 import asyncio, sys
 from pathlib import Path
-from coordinator.core.commands import Rules
-from coordinator.runtime.clock import SystemClock
-from coordinator.storage.sqlite import SqliteStore
-from protocol import messages as m
+from rallypoint.coordinator.core.commands import Rules
+from rallypoint.coordinator.runtime.clock import SystemClock
+from rallypoint.coordinator.storage.sqlite import SqliteStore
+from rallypoint.protocol import messages as m
 from tests.fakes.room import Room, commit, join, sync
 
 async def commit_for_ever(room, group_id, member_id):
@@ -84,7 +84,9 @@ async def test_commits_of_many_groups_share_a_sync_and_outlive_a_clean_restart(t
     tasks = [room.ask(name, commit(number)) for number, name in enumerate(names)]
     for task in tasks:
         assert isinstance(await task, m.CommitAnswer)
-    assert sum(figure.writes for figure in figures) == 201, "a header and an offset for each group, and the layout"
+    assert sum(figure.writes for figure in figures) == 202 + SHARDS, (
+        "a header and an offset for each group, the layout, the format, and when each shard is served"
+    )
     assert len(figures) <= 10
     await room.service.drain()
     await store.close()

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from assignors.partitioners import partition_for_key
-from coordinator.core.effects import Failure
-from coordinator.runtime.inquiries import partition_of
-from coordinator.runtime.owners import OwnerIndex, OwnerIndexes, index_of
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.assignors.placement.partitioners import partition_for_key
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.runtime.inquiries import partition_of
+from rallypoint.coordinator.runtime.owners import OwnerIndex, OwnerIndexes, index_of
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 from tests.fakes.consumers import form_consumers
 from tests.fakes.manual_clock import settle
 from tests.fakes.room import Room, code, commit, heartbeat, join, sync

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignors import registry
-from assignors.contract import Assignment, Assignor, GroupSpec
-from coordinator.core.effects import Failure
-from coordinator.core.topics import Racks
-from coordinator.runtime.preview import preview
-from protocol import messages as m
-from protocol.errors import ErrorCode
-from protocol.opaque import OpaqueJson
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.topics import Racks
+from rallypoint.coordinator.runtime.preview import preview
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.fakes.consumers import form_consumers
 from tests.fakes.room import DESCRIBE, Room, code, commit, heartbeat
+from tests.sizes import by_size
 
 Share = Mapping[str, Sequence[int]]
 
@@ -286,7 +287,7 @@ def test_a_wrong_supposition_is_refused_by_its_field(
     failure = refused(group_of(TWO, static=True), {"t": 4}, **asked)
     assert (failure.code, failure.field) == (error, field)
     assert word in failure.detail
-    assert (failure.setting == word) == (word == "preview_size_max") == (failure.limit is not None)
+    assert (failure.limit_name == word) == (word == "preview_size_max") == (failure.limit is not None)
 
 
 def test_a_seat_is_free_once_its_member_leaves() -> None:
@@ -312,7 +313,7 @@ def test_groups_of_which_nobody_can_tell() -> None:
     assert answered(group, {"t": 4}).members[0].after == {}, "a leader gives nothing to it either"
 
 
-@pytest.mark.parametrize(("assignor", "word"), [(Greedy, "as another is too"), (Picky, "tells no weight")])
+@pytest.mark.parametrize(("assignor", "word"), [(Greedy, "which is given out already"), (Picky, "tells no weight")])
 def test_an_assignor_that_errs_is_told_of(assignor: type[Assignor], word: str) -> None:
     failure = refused(group_of(TWO), {"t": 4}, find=lambda name: assignor())
     assert (failure.code, failure.field) == (ErrorCode.INVALID_REQUEST, "assignor")
@@ -350,7 +351,7 @@ ASKED = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=by_size(15, 300))
 @given(
     st.lists(st.tuples(METADATA, ASSIGNMENTS, SEATS), max_size=4, unique_by=lambda member: member[2] or object()),
     ASKED,

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from coordinator.core.effects import Failure
-from coordinator.runtime.work import WorkThread
-from protocol.errors import ErrorCode
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.runtime.work import WorkThread
+from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.room import code
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coordinator.core import records as r
-from coordinator.storage.codec import decode, encode, group_prefix
-from coordinator.storage.contract import KEY_BYTES_MAX, StoredDataInvalid
-from protocol.limits import ID_LENGTH_MAX, MEMBER_ID_LENGTH_MAX
-from protocol.opaque import OpaqueJson
+from rallypoint.coordinator.core import records as r
+from rallypoint.coordinator.storage.codec import RUNNING_TIME_KEY, decode, encode, group_prefix
+from rallypoint.coordinator.storage.contract import KEY_BYTES_MAX, StoredDataInvalid
+from rallypoint.protocol.limits import ID_LENGTH_MAX, MEMBER_ID_LENGTH_MAX
+from rallypoint.protocol.opaque import OpaqueJson
 
-AWKWARD = ["", "/", "%", "%2F", "a/b%c", "\0", "\x7f", "..", "😀", "grüppe", "\ud800", "h", "m/1/2"]
+AWKWARD = ["", "/", "%", "%2F", "a/b%c", "\0", "\x7f", "..", "😀", "grüppe", "h", "m/1/2"]
 
 ids = st.one_of(st.sampled_from(AWKWARD), st.text(max_size=20))
 numbers = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -112,8 +112,24 @@ registries = st.builds(r.RegistryRecord, version=counts)
 deletions = st.builds(r.DeletionsRecord, group_id=ids, version=counts)
 deleted_topics = st.builds(r.DeletedTopicRecord, topic=ids, version=counts)
 layouts = st.builds(r.LayoutRecord, shards=counts)
+running_times = st.builds(
+    r.RunningTimeRecord,
+    ran_until_ms=numbers,
+    pauses=st.lists(st.builds(r.Pause, numbers, numbers), min_size=1, max_size=3).map(tuple),
+)
 records = st.one_of(
-    groups, members, gone, offsets, rebalances, holds, deletions, deleted_topics, topics, registries, layouts
+    groups,
+    members,
+    gone,
+    offsets,
+    rebalances,
+    holds,
+    deletions,
+    deleted_topics,
+    topics,
+    registries,
+    layouts,
+    running_times,
 )
 
 
@@ -170,11 +186,18 @@ def test_forgetting_deletes_the_key_of_the_record(record: r.Record, gone: r.Reco
     assert encode(gone) == (encode(record).key, None)
 
 
-@pytest.mark.parametrize("char", ["😀", "/", "%", "\0", "ü", "\ud800"])
+@pytest.mark.parametrize("char", ["😀", "/", "%", "\0", "ü"])
 def test_the_longest_ids_of_the_wire_fit_in_a_key(char: str) -> None:
     group_id, member_id = char * ID_LENGTH_MAX, char * MEMBER_ID_LENGTH_MAX
     assert len(encode(r.MemberForgotten(group_id, member_id, 2**31 - 1)).key) <= KEY_BYTES_MAX
     assert len(encode(r.OffsetForgotten(group_id, group_id, 2**31 - 1)).key) <= KEY_BYTES_MAX
+
+
+@pytest.mark.parametrize("pauses", ["[]", "7", "null", "[[1]]", "[[1,2,3]]", "[[1,true]]", "[[1,null]]", "[{}]"])
+def test_pauses_are_pairs_of_numbers_one_at_least(pauses: str) -> None:
+    value = f'{{"v":1,"ran_until_ms":5,"pauses":{pauses}}}'.encode()
+    with pytest.raises(StoredDataInvalid, match=r"\$\.pauses"):
+        decode(RUNNING_TIME_KEY, value)
 
 
 def test_keys_are_readable() -> None:
@@ -184,6 +207,8 @@ def test_keys_are_readable() -> None:
 
 
 GOOD = {"v": 1, "offset": 1, "leader_epoch": None, "metadata": "", "commit_at_ms": 2}
+CAUSE = {"trigger": "", "reason": "", "member_id": None, "client_id": None, "host": None, "at_ms": 1}
+REBALANCE = {"v": 1, "previous_generation_id": 0, "began_at_ms": 1, "cause": CAUSE, "generation_id": None}
 
 
 def without(name: str) -> dict[str, Any]:
@@ -193,17 +218,17 @@ def without(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        (b"g/a/o/t/1", json.dumps({**GOOD, "v": 2}), "version 2"),
-        (b"g/a/o/t/1", json.dumps(without("v")), "version None"),
-        (b"g/a/o/t/1", json.dumps({**GOOD, "v": True}), "version True"),
-        (b"g/a/o/t/1", json.dumps(without("offset")), "offset is missing"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "v": 2}), r"\$\.v`"),
+        (b"g/a/o/t/1", json.dumps(without("v")), "`v`"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "v": True}), r"\$\.v`"),
+        (b"g/a/o/t/1", json.dumps(without("offset")), "missing required field `offset`"),
         (b"g/a/o/t/1", json.dumps({**GOOD, "offset": "1"}), "offset"),
-        (b"g/a/o/t/1", json.dumps({**GOOD, "offset": None}), "offset is null"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "offset": None}), r"got `null` - at `\$\.offset`"),
         (b"g/a/o/t/1", json.dumps({**GOOD, "offset": True}), "offset"),
         (b"g/a/o/t/1", json.dumps({**GOOD, "metadata": 1}), "metadata"),
         (b"g/a/o/t/1", json.dumps({**GOOD, "more": 1}), "more"),
         (b"g/a/o/t/1", json.dumps(GOOD)[:-1], "g/a/o/t/1"),
-        (b"g/a/o/t/1", "[1]", "no JSON object"),
+        (b"g/a/o/t/1", "[1]", "Expected `object`"),
         (b"g/a/o/t/1", "[" * 100_000, "g/a/o/t/1"),
         (b"g/a/o/t/1", b"\xff\xfe", "g/a/o/t/1"),
         (b"g/a/o/t/01", json.dumps(GOOD), "no number"),
@@ -213,7 +238,16 @@ def without(name: str) -> dict[str, Any]:
         (b"g/a/m/x/1", json.dumps({"v": 1, "gone": False}), "gone is not true"),
         (b"g/a/m/x/1", json.dumps({"v": 1, "gone": True, "seniority": 1}), "seniority"),
         (b"", json.dumps(GOOD), "no record has such a key"),
-        (b"t/a", json.dumps({"v": 1, "partitions": 1, "version": 1, "end_offsets": {"x": 1}}), "no number"),
+        (b"t/a", json.dumps({"v": 1, "partitions": 1, "version": 1, "end_offsets": {"x": 1}}), "end_offsets"),
+        (b"t/a", json.dumps({"v": 1, "partitions": 1, "version": 1, "end_offsets": {"01": 1}}), "end_offsets"),
+        (b"t/a", json.dumps({"v": 1, "partitions": 1, "version": 1, "end_offsets": {"-1": 1}}), "end_offsets"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "offset": 2**63}), "offset"),
+        (b"g/a/o/t/1", json.dumps({**GOOD, "metadata": "\ud800"}), "surrogate"),
+        (b"g/\xed\xa0\x80/o/t/1", json.dumps(GOOD), "surrogate|utf-8"),
+        (b"g/a/r/1", json.dumps({**REBALANCE, "cause": {**CAUSE, "more": 1}}), "more"),
+        (b"g/a/r/1", json.dumps({**REBALANCE, "cause": {**CAUSE, "at_ms": 2**63}}), "cause.at_ms"),
+        (b"g/a/r/1", json.dumps({**REBALANCE, "outcome": "won"}), "outcome"),
+        (b"p", json.dumps({"v": 1, "ran_until_ms": 1, "pauses": [[1, 2**63]]}), "pauses"),
         (b"t/a", json.dumps({"v": 1, "partitions": 1, "version": 1, "end_offsets": [1]}), "end_offsets"),
     ],
 )

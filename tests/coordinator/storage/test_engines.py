@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.storage.contract import BatchLimits
-from coordinator.storage.engines import StorageUrlInvalid, check_url, open_store
-from coordinator.storage.memory import MemoryStore
-from coordinator.storage.sqlite import SqliteStore
+from rallypoint.coordinator.storage.contract import BatchLimits
+from rallypoint.coordinator.storage.engines import StorageUrlInvalid, check_url, open_store
+from rallypoint.coordinator.storage.memory import MemoryStore
+from rallypoint.coordinator.storage.sqlite import SqliteStore
 
 
 @pytest.mark.parametrize(

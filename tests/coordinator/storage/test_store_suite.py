@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.storage.contract import (
+from rallypoint.coordinator.storage.contract import (
     AppendDoubtful,
     AppendFailed,
     AppendFigures,
     BatchTooLarge,
     Fenced,
-    Space,
+    Keyspace,
     StorageError,
     StorageUnavailable,
     Store,
@@ -21,16 +21,16 @@ from coordinator.storage.contract import (
 from tests.fakes.engines import SMALL_LIMITS, Engine, MemoryEngine, SqliteEngine
 from tests.fakes.faulty_store import Fault, FaultyStore
 
-Figures = list[AppendFigures]
+HttpMetrics = list[AppendFigures]
 
 
 @pytest.fixture
-def figures() -> Figures:
+def figures() -> HttpMetrics:
     return []
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path, figures: Figures) -> Engine:
+def engine(request: pytest.FixtureRequest, tmp_path: Path, figures: HttpMetrics) -> Engine:
     if request.param == "memory":
         return MemoryEngine(figures.append)
     return SqliteEngine(tmp_path / "store.db", figures.append)
@@ -43,8 +43,8 @@ async def store(engine: Engine) -> AsyncIterator[Store]:
     await opened.close()
 
 
-async def contents(space: Space, prefix: bytes = b"") -> dict[bytes, bytes]:
-    found = [pair for page in [page async for page in space.scan(prefix)] for pair in page]
+async def contents(keyspace: Keyspace, prefix: bytes = b"") -> dict[bytes, bytes]:
+    found = [pair for page in [page async for page in keyspace.scan(prefix)] for pair in page]
     keys = [key for key, _ in found]
     assert keys == sorted(set(keys)), "pages come in the order of keys, each key once"
     return dict(found)
@@ -54,35 +54,35 @@ def puts(*keys: str) -> list[Write]:
     return [Write(key.encode(), f"value of {key}".encode()) for key in keys]
 
 
-async def test_a_new_space_is_empty(store: Store) -> None:
+async def test_a_new_keyspace_is_empty(store: Store) -> None:
     assert await contents(await store.acquire("s")) == {}
 
 
 async def test_what_returned_is_seen(store: Store) -> None:
-    space = await store.acquire("s")
-    await space.append(puts("b", "a"))
-    assert await contents(space) == {b"a": b"value of a", b"b": b"value of b"}
+    keyspace = await store.acquire("s")
+    await keyspace.append(puts("b", "a"))
+    assert await contents(keyspace) == {b"a": b"value of a", b"b": b"value of b"}
 
 
 async def test_a_scan_begins_and_ends_with_its_prefix(store: Store) -> None:
-    space = await store.acquire("s")
-    await space.append(puts("g/a/h", "g/a/o", "g/a", "g/aa/h", "g/b/h", "g/a0", "h", "g/ü/h", "g/😀/h"))
-    assert set(await contents(space, b"g/a/")) == {b"g/a/h", b"g/a/o"}
-    assert len(await contents(space, b"g/")) == 8
-    assert await contents(space, b"x") == {}
+    keyspace = await store.acquire("s")
+    await keyspace.append(puts("g/a/h", "g/a/o", "g/a", "g/aa/h", "g/b/h", "g/a0", "h", "g/ü/h", "g/😀/h"))
+    assert set(await contents(keyspace, b"g/a/")) == {b"g/a/h", b"g/a/o"}
+    assert len(await contents(keyspace, b"g/")) == 8
+    assert await contents(keyspace, b"x") == {}
 
 
 async def test_a_long_scan_comes_by_pages(store: Store) -> None:
-    space = await store.acquire("s")
+    keyspace = await store.acquire("s")
     keys = [f"k{number:05}" for number in range(1100)]
     for start in range(0, len(keys), 100):
-        await space.append(puts(*keys[start : start + 100]))
-    pages: list[Sequence[tuple[bytes, bytes]]] = [page async for page in space.scan(b"")]
+        await keyspace.append(puts(*keys[start : start + 100]))
+    pages: list[Sequence[tuple[bytes, bytes]]] = [page async for page in keyspace.scan(b"")]
     assert len(pages) > 1
     assert [key.decode() for page in pages for key, _ in page] == keys
 
 
-async def test_spaces_do_not_see_each_other(store: Store) -> None:
+async def test_keyspaces_do_not_see_each_other(store: Store) -> None:
     one, other = await store.acquire("shard-1"), await store.acquire("shard-11")
     await one.append(puts("a"))
     await other.append(puts("b"))
@@ -91,15 +91,15 @@ async def test_spaces_do_not_see_each_other(store: Store) -> None:
 
 
 async def test_none_deletes_and_deleting_what_is_not_there_is_no_error(store: Store) -> None:
-    space = await store.acquire("s")
-    await space.append(puts("a", "b"))
-    await space.append([Write(b"a", None), Write(b"never", None)])
-    assert set(await contents(space)) == {b"b"}
+    keyspace = await store.acquire("s")
+    await keyspace.append(puts("a", "b"))
+    await keyspace.append([Write(b"a", None), Write(b"never", None)])
+    assert set(await contents(keyspace)) == {b"b"}
 
 
 async def test_the_last_write_of_a_key_in_a_batch_counts(store: Store) -> None:
-    space = await store.acquire("s")
-    await space.append(
+    keyspace = await store.acquire("s")
+    await keyspace.append(
         [
             Write(b"a", b"1"),
             Write(b"b", b"1"),
@@ -109,31 +109,31 @@ async def test_the_last_write_of_a_key_in_a_batch_counts(store: Store) -> None:
             Write(b"c", b""),
         ]
     )
-    assert await contents(space) == {b"a": b"2", b"c": b""}
+    assert await contents(keyspace) == {b"a": b"2", b"c": b""}
 
 
 async def test_an_empty_batch_is_no_error(store: Store) -> None:
-    space = await store.acquire("s")
-    await space.append([])
-    assert await contents(space) == {}
+    keyspace = await store.acquire("s")
+    await keyspace.append([])
+    assert await contents(keyspace) == {}
 
 
 async def test_appends_under_way_together_are_stored_in_the_order_of_their_calls(store: Store) -> None:
-    space = await store.acquire("s")
+    keyspace = await store.acquire("s")
     other = await store.acquire("other")
-    calls = [space.append([Write(b"last", str(number).encode()), *puts(f"k{number}")]) for number in range(50)]
+    calls = [keyspace.append([Write(b"last", str(number).encode()), *puts(f"k{number}")]) for number in range(50)]
     await asyncio.gather(*calls, *(other.append(puts(f"o{number}")) for number in range(50)))
-    stored = await contents(space)
+    stored = await contents(keyspace)
     assert stored[b"last"] == b"49"
     assert len(stored) == 51
     assert len(await contents(other)) == 50
 
 
 async def test_any_bytes_are_a_value(store: Store) -> None:
-    space = await store.acquire("s")
+    keyspace = await store.acquire("s")
     value = bytes(range(256)) * 100
-    await space.append([Write("ü/\0/😀".encode(), value)])
-    assert await contents(space) == {"ü/\0/😀".encode(): value}
+    await keyspace.append([Write("ü/\0/😀".encode(), value)])
+    assert await contents(keyspace) == {"ü/\0/😀".encode(): value}
 
 
 @pytest.mark.parametrize(
@@ -146,20 +146,20 @@ async def test_any_bytes_are_a_value(store: Store) -> None:
     ids=["writes", "bytes", "key"],
 )
 async def test_a_batch_over_the_limits_is_refused_as_a_whole(store: Store, writes: list[Write]) -> None:
-    space = await store.acquire("s")
+    keyspace = await store.acquire("s")
     with pytest.raises(BatchTooLarge):
-        await space.append([*puts("small"), *writes])
-    assert await contents(space) == {}
-    await space.append(puts("after"))
+        await keyspace.append([*puts("small"), *writes])
+    assert await contents(keyspace) == {}
+    await keyspace.append(puts("after"))
 
 
 async def test_a_batch_at_the_limits_is_stored(store: Store) -> None:
-    space = await store.acquire("s")
-    assert space.limits == SMALL_LIMITS
-    await space.append([Write(str(number).encode(), b"") for number in range(SMALL_LIMITS.writes_max)])
-    await space.append([Write(b"a", b"x" * (SMALL_LIMITS.bytes_max - 1))])
-    await space.append([Write(b"k" * 4096, b"x")])
-    assert len(await contents(space)) == SMALL_LIMITS.writes_max + 2
+    keyspace = await store.acquire("s")
+    assert keyspace.limits == SMALL_LIMITS
+    await keyspace.append([Write(str(number).encode(), b"") for number in range(SMALL_LIMITS.writes_max)])
+    await keyspace.append([Write(b"a", b"x" * (SMALL_LIMITS.bytes_max - 1))])
+    await keyspace.append([Write(b"k" * 4096, b"x")])
+    assert len(await contents(keyspace)) == SMALL_LIMITS.writes_max + 2
 
 
 async def test_a_later_acquire_fences_the_former_owner(store: Store) -> None:
@@ -192,7 +192,7 @@ async def test_a_fenced_append_takes_no_other_with_it(store: Store) -> None:
     assert set(await contents(bystander)) == {b"c"}
 
 
-async def test_a_released_space_can_be_acquired_and_not_be_written_by_its_former_owner(store: Store) -> None:
+async def test_a_released_keyspace_can_be_acquired_and_not_be_written_by_its_former_owner(store: Store) -> None:
     former = await store.acquire("s")
     under_way = asyncio.create_task(former.append(puts("a")))
     await asyncio.sleep(0)
@@ -209,36 +209,36 @@ async def test_a_released_space_can_be_acquired_and_not_be_written_by_its_former
 
 async def test_what_was_stored_is_there_after_closing_and_opening(engine: Engine) -> None:
     store = await engine.open()
-    space = await store.acquire("s")
-    under_way = [asyncio.create_task(space.append(puts(f"k{number}"))) for number in range(20)]
+    keyspace = await store.acquire("s")
+    under_way = [asyncio.create_task(keyspace.append(puts(f"k{number}"))) for number in range(20)]
     await asyncio.sleep(0)
     await store.close()
     await store.close()
     await asyncio.gather(*under_way)
     with pytest.raises(StorageError):
-        await space.append(puts("late"))
+        await keyspace.append(puts("late"))
     with pytest.raises(StorageUnavailable):
         await store.acquire("s")
     again = await engine.open()
-    space_again = await again.acquire("s")
-    assert space_again.epoch > space.epoch, "an epoch is never used twice, across restarts"
-    assert len(await contents(space_again)) == 20
+    keyspace_again = await again.acquire("s")
+    assert keyspace_again.epoch > keyspace.epoch, "an epoch is never used twice, across restarts"
+    assert len(await contents(keyspace_again)) == 20
     await again.close()
 
 
 async def test_whoever_stops_waiting_does_not_undo_the_append(store: Store) -> None:
-    space = await store.acquire("s")
-    task = asyncio.create_task(space.append(puts("a")))
+    keyspace = await store.acquire("s")
+    task = asyncio.create_task(keyspace.append(puts("a")))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
-    await space.append(puts("b"))
-    assert set(await contents(space)) == {b"a", b"b"}
+    await keyspace.append(puts("b"))
+    assert set(await contents(keyspace)) == {b"a", b"b"}
 
 
-async def test_every_durable_write_is_told_of(store: Store, figures: Figures) -> None:
-    space = await store.acquire("s")
-    await asyncio.gather(*(space.append(puts(f"a{number}", f"b{number}")) for number in range(30)))
+async def test_every_durable_write_is_told_of(store: Store, figures: HttpMetrics) -> None:
+    keyspace = await store.acquire("s")
+    await asyncio.gather(*(keyspace.append(puts(f"a{number}", f"b{number}")) for number in range(30)))
     assert sum(figure.batches for figure in figures) == 30
     assert sum(figure.writes for figure in figures) == 60
     assert all(figure.seconds >= 0 for figure in figures)
@@ -258,9 +258,9 @@ async def test_a_fault_leaves_all_of_a_batch_or_nothing_for_the_next_owner(
 ) -> None:
     faulty = FaultyStore(store)
     faulty.faults.append(fault)
-    space = await faulty.acquire("s")
+    keyspace = await faulty.acquire("s")
     with pytest.raises(error):
-        await space.append(puts("a", "b"))
+        await keyspace.append(puts("a", "b"))
     latter = await faulty.acquire("s")
     assert set(await contents(latter)) == stored
     await latter.append(puts("c"))

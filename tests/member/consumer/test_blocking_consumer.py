@@ -3,17 +3,23 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from member import Batch, BlockingConsumer, ConsumerOptions
-from member.errors import IllegalGeneration, MemberClosed
-from member.sources.files import FilesSource
-from member.sources.records import Record
-from member.sources.writer import FilesWriter
+from rallypoint import Batch, BlockingConsumer, ConsumerOptions, run
+from rallypoint.member.consumer import Fetched
+from rallypoint.member.errors import IllegalGeneration, MemberClosed
+from rallypoint.member.sources.files import FilesSource
+from rallypoint.member.sources.records import Record
+from rallypoint.member.sources.writer import FilesWriter
+from rallypoint.member.testing import BlockingFakeGroup
 from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
+from tests.sizes import by_size
 
 A = ("clicks", 0)
 
@@ -172,3 +178,95 @@ def test_one_that_was_never_started_has_nothing_to_end(fake: FakeCoordinator, tm
     consumer.stop()
     consumer.stop()
     assert fake.calls == []
+
+
+@pytest.mark.parametrize("moment", ["before its loop runs", "before it is started there"])
+def test_a_stop_that_is_asked_for_in_the_first_moments_is_heard(
+    moment: str, fake: FakeCoordinator, writer: FilesWriter, tmp_path: Path
+) -> None:
+    consumer = BlockingConsumer(options(fake), FilesSource(tmp_path), lambda batch: None)
+    if moment == "before its loop runs":
+        consumer.request_stop()
+        run(consumer)
+    else:
+        consumer._loop.start()
+        consumer.request_stop()
+        consumer._loop.wait(consumer._start)
+        consumer.wait_ended()
+        consumer.stop()
+    assert consumer.error is None
+    assert fake.calls == []
+
+
+def test_what_has_no_handler_cannot_be_run(fake: FakeCoordinator, tmp_path: Path) -> None:
+    for way in (run, BlockingConsumer.run):
+        with pytest.raises(RuntimeError, match="there is no handler to run"):
+            way(BlockingConsumer[Record](options(fake), FilesSource(tmp_path)))
+    assert fake.calls == []
+
+
+class OneAtATime:
+    """A source of which no call can be cut short, and a handler: notes what of one partition went on at once."""
+
+    def __init__(self, seconds: list[float]) -> None:
+        self._seconds = cycle(seconds)
+        self._lock = threading.Lock()
+        self._going_on: set[tuple[str, int]] = set()
+        self.overlaps: list[str] = []
+        self.reads = 0
+
+    def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[int]:
+        self.reads += 1
+        self._go_on("a read", (topic, partition))
+        return Fetched([offset], offset + 1)
+
+    def earliest(self, topic: str, partition: int) -> int:
+        self._go_on("a look for the beginning", (topic, partition))
+        return 0
+
+    def latest(self, topic: str, partition: int) -> int:
+        raise AssertionError("not asked for")
+
+    def handle(self, batch: Batch[int]) -> None:
+        self._go_on("a handler", (batch.topic, batch.partition))
+
+    def _go_on(self, what: str, partition: tuple[str, int]) -> None:
+        with self._lock:
+            if partition in self._going_on:
+                self.overlaps.append(f"{what} of {partition}")
+            self._going_on.add(partition)
+            seconds = next(self._seconds)
+        time.sleep(seconds)
+        with self._lock:
+            self._going_on.discard(partition)
+
+
+B = ("clicks", 1)
+MOVES = st.sampled_from([{A}, {A, B}, {B}, None, None, 0, 7])
+
+
+@settings(max_examples=by_size(5, 30))
+@given(
+    st.lists(MOVES, min_size=3, max_size=12),
+    st.lists(st.sampled_from([0.0, 0.001, 0.03]), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_of_one_partition_one_thing_goes_on_at_a_time_however_it_comes_and_goes(
+    moves: list[set[tuple[str, int]] | int | None], seconds: list[float], cooperative: bool
+) -> None:
+    """Where `None` is a loss, and a number an offset that the program seeks."""
+    group, source = BlockingFakeGroup(cooperative=cooperative), OneAtATime(seconds)
+    plain = ConsumerOptions(coordinator="http://unused", group_id="g", topics=("clicks",), concurrency=2)
+    with BlockingConsumer(plain, source, source.handle, make_member=group.make_member) as consumer:
+        for move in [{A}, None, {A}, None, {A}, *moves]:
+            if move is None:
+                group.lose()
+            elif isinstance(move, int):
+                for partition in consumer.assignment:
+                    consumer.seek(partition, move)
+            else:
+                group.assign(move)
+        group.assign({A})
+        reads = source.reads
+        eventually(lambda: source.reads > reads)
+    assert source.overlaps == []

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from member import Batch, BlockingConsumer, ConsumerOptions
-from member.errors import CoordinatorUnavailable, Fenced
-from member.testing import BlockingFakeGroup, BlockingMemorySource
+from rallypoint import Batch, BlockingConsumer, ConsumerOptions
+from rallypoint.member.errors import CoordinatorUnavailable, Fenced
+from rallypoint.member.testing import BlockingFakeGroup, BlockingMemorySource
 
 A, B = ("clicks", 0), ("clicks", 1)
 
@@ -58,7 +58,7 @@ def test_its_member_may_fail_and_stick() -> None:
 
 
 def test_a_group_that_nobody_uses_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("member.testing.blocking.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("rallypoint.member.testing.blocking.WAIT_SECONDS", 0.01)
     with pytest.raises(TimeoutError, match="no consumer with this group was started"):
         BlockingFakeGroup().assign({A})
 

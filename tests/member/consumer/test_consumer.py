@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from member import Batch, Consumer, ConsumerOptions, GroupMember
-from member.assignment import Assignment
-from member.consumer import Fetched, NoCommittedOffset, OffsetOutOfRange
-from member.consumer.contract import Offsets
-from member.errors import (
+from rallypoint import Batch, Consumer, ConsumerOptions, GroupMember
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.consumer import Fetched, NoCommittedOffset, OffsetOutOfRange
+from rallypoint.member.consumer.contract import Offsets
+from rallypoint.member.errors import (
     CallbackFailed,
     CoordinatorUnavailable,
     Fenced,
@@ -25,8 +25,8 @@ from member.errors import (
     UnknownMember,
     partitions_error,
 )
-from member.testing import FakeGroup, FakeMember, MemorySource
-from protocol.messages import OffsetCommit
+from rallypoint.member.testing import FakeGroup, FakeMember, MemorySource
+from rallypoint.protocol.messages import OffsetCommit
 from tests.fakes.fake_coordinator import FakeCoordinator
 
 A, B = ("clicks", 0), ("clicks", 1)
@@ -45,7 +45,7 @@ def options(**changes: Any) -> ConsumerOptions:
     return ConsumerOptions(**(quick | changes))
 
 
-class Desk:
+class RecordingHandler:
     """A handler that writes down what it gets, and does what the test wants done besides."""
 
     def __init__(self) -> None:
@@ -89,19 +89,21 @@ class Desk:
 
 
 class World:
-    """A group, a source and a desk, and a consumer between them."""
+    """A group, a source and a handler, and a consumer between them."""
 
-    def __init__(self, group: FakeGroup, source: MemorySource[str], desk: Desk, consumer: Consumer[str]) -> None:
-        self.group, self.source, self.desk, self.consumer = group, source, desk, consumer
+    def __init__(
+        self, group: FakeGroup, source: MemorySource[str], handler: RecordingHandler, consumer: Consumer[str]
+    ) -> None:
+        self.group, self.source, self.handler, self.consumer = group, source, handler, consumer
 
 
 @asynccontextmanager
 async def world(*, cooperative: bool = False, hooks: Any = None, **changes: Any) -> AsyncIterator[World]:
-    group, source, desk = FakeGroup(cooperative=cooperative), MemorySource[str]({"clicks": 2}), Desk()
-    consumer = Consumer(options(**changes), source, desk, make_member=group.make_member, **(hooks or {}))
+    group, source, handler = FakeGroup(cooperative=cooperative), MemorySource[str]({"clicks": 2}), RecordingHandler()
+    consumer = Consumer(options(**changes), source, handler, make_member=group.make_member, **(hooks or {}))
     before = asyncio.all_tasks()
     async with consumer:
-        yield World(group, source, desk, consumer)
+        yield World(group, source, handler, consumer)
     assert asyncio.all_tasks() - before == set(), "everything that it started is gone"
 
 
@@ -119,8 +121,8 @@ async def test_records_are_handled_in_order_and_each_batch_is_committed() -> Non
         w.source.append("clicks", 0, "d")
         w.source.append("clicks", 1, "x")
         await w.group.wait_committed({A: 4, B: 1})
-        assert [record for partition, record in w.desk.records if partition == 0] == ["a", "b", "c", "d"]
-        assert [(one.offset, one.next_offset) for one in w.desk.batches if one.partition == 0] == [
+        assert [record for partition, record in w.handler.records if partition == 0] == ["a", "b", "c", "d"]
+        assert [(one.offset, one.next_offset) for one in w.handler.batches if one.partition == 0] == [
             (0, 2),
             (2, 3),
             (3, 4),
@@ -135,7 +137,7 @@ async def test_it_begins_where_the_group_stands() -> None:
         w.group.offsets[A] = OffsetCommit(offset=1)
         w.source.append("clicks", 0, "a", "b")
         await w.group.assign({A})
-        assert await w.desk.got(1) == [(0, "b")]
+        assert await w.handler.got(1) == [(0, "b")]
 
 
 async def test_latest_begins_at_the_end_and_commits_that_at_once() -> None:
@@ -144,7 +146,7 @@ async def test_latest_begins_at_the_end_and_commits_that_at_once() -> None:
         await w.group.assign({A})
         await w.group.wait_committed({A: 2})
         w.source.append("clicks", 0, "c")
-        assert await w.desk.got(1) == [(0, "c")]
+        assert await w.handler.got(1) == [(0, "c")]
 
 
 async def test_without_a_committed_offset_it_may_have_to_stop() -> None:
@@ -167,7 +169,7 @@ async def test_what_is_gone_is_told_and_reading_goes_on_as_wished(
         await eventually(lambda: w.consumer.positions.get(A, 0) >= 3)
         w.source.append("clicks", 0, "f")
         await w.group.wait_committed({A: 6})
-        assert w.desk.records[0] == (0, expected)
+        assert w.handler.records[0] == (0, expected)
     assert "clicks-0: nothing can be read at 1" in caplog.text
 
 
@@ -179,7 +181,7 @@ async def test_what_is_gone_stops_it_where_no_reset_is_wished() -> None:
         await w.group.assign({A})
         with pytest.raises(OffsetOutOfRange):
             await w.consumer.wait_ended()
-    assert w.desk.records == []
+    assert w.handler.records == []
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -191,14 +193,14 @@ async def test_a_failing_handler_stops_the_consumer_and_its_batch_is_not_committ
             raise LookupError("no such customer")
 
     async with world(max_poll_records=1) as w:
-        w.desk.then = fail_at_c
+        w.handler.then = fail_at_c
         w.source.append("clicks", 0, "a", "b", "c", "d")
         await w.group.assign({A, B})
         with pytest.raises(LookupError, match="no such customer") as raised:
             await w.consumer.wait_ended()
         assert raised.value.__notes__ == ["while the batch of clicks-0 from 2 to 2 was handled"]
         assert w.consumer.error is raised.value
-    assert w.desk.records == [(0, "a"), (0, "b")]
+    assert w.handler.records == [(0, "a"), (0, "b")]
     assert w.group.offsets[A].offset == 2
     assert w.group.left == ["it stops: LookupError"]
 
@@ -211,11 +213,11 @@ async def test_a_failing_handler_may_get_the_same_batch_again_and_no_later_one(
             raise LookupError("not yet")
 
     async with world(max_poll_records=1, on_error="retry") as w:
-        w.desk.then = fail_twice
+        w.handler.then = fail_twice
         w.source.append("clicks", 0, "a", "b", "c")
         await w.group.assign({A})
         await w.group.wait_committed({A: 3})
-    assert [(batch.records[0], batch.attempt) for batch in w.desk.batches] == [
+    assert [(batch.records[0], batch.attempt) for batch in w.handler.batches] == [
         ("a", 1), ("b", 1), ("b", 2), ("b", 3), ("c", 1),
     ]  # fmt: skip
     assert caplog.text.count("clicks-0: the handler failed at 1") == 2
@@ -226,7 +228,7 @@ async def test_a_handler_that_cancels_itself_has_failed() -> None:
         raise asyncio.CancelledError
 
     async with world() as w:
-        w.desk.then = cancel
+        w.handler.then = cancel
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
         with pytest.raises(RuntimeError, match="cancelled from within"):
@@ -247,9 +249,9 @@ class TornSource(MemorySource[str]):
 
 async def test_a_failing_source_is_read_again_or_stops_the_consumer(caplog: pytest.LogCaptureFixture) -> None:
     for on_error in ("retry", "stop"):
-        source, group, desk = TornSource({"clicks": 1}), FakeGroup(), Desk()
+        source, group, handler = TornSource({"clicks": 1}), FakeGroup(), RecordingHandler()
         source.append("clicks", 0, "a")
-        consumer = Consumer(options(on_error=on_error), source, desk, make_member=group.make_member)
+        consumer = Consumer(options(on_error=on_error), source, handler, make_member=group.make_member)
         async with consumer:
             await group.assign({A})
             if on_error == "retry":
@@ -266,12 +268,12 @@ class StandingSource(MemorySource[str]):
 
 
 async def test_a_source_that_does_not_move_on_is_refused() -> None:
-    group, desk = FakeGroup(), Desk()
-    async with Consumer(options(), StandingSource({"clicks": 1}), desk, make_member=group.make_member) as consumer:
+    group, handler = FakeGroup(), RecordingHandler()
+    async with Consumer(options(), StandingSource({"clicks": 1}), handler, make_member=group.make_member) as consumer:
         await group.assign({A})
         with pytest.raises(ValueError, match="the source says that what follows 0 is 0"):
             await consumer.wait_ended()
-    assert desk.batches == []
+    assert handler.batches == []
 
 
 async def test_the_error_of_the_member_stops_the_consumer() -> None:
@@ -303,7 +305,7 @@ async def test_a_commit_that_finds_no_service_is_repeated_before_the_next_batch(
         w.source.append("clicks", 0, "a", "b")
         await w.group.assign({A})
         await w.group.wait_committed({A: 2})
-        assert w.desk.records == [(0, "a"), (0, "b")]
+        assert w.handler.records == [(0, "a"), (0, "b")]
 
 
 def refused_for_good() -> MemberError:
@@ -327,7 +329,7 @@ async def test_a_commit_without_the_right_to_it_stops_the_consumer_whenever_it_c
             w.group.refuse_commits(denied)
             w.source.append("clicks", 0, "a")
             await w.group.assign({A})
-            await w.desk.got(1)
+            await w.handler.got(1)
             if interval_ms > 1:
                 await w.group.assign(())
             with pytest.raises(NotAuthorized):
@@ -350,20 +352,20 @@ async def test_a_commit_for_a_partition_that_is_gone_ends_its_work_alone(caplog:
         w.group.refuse_commits(IllegalGeneration("it is another's"))
         w.source.append("clicks", 0, "a", "b")
         await w.group.assign({A})
-        await w.desk.got(1)
+        await w.handler.got(1)
         await eventually(lambda: "not this member's any more" in caplog.text)
         assert w.consumer.error is None
         await w.group.lose()
         await w.group.assign({A})
         await w.group.wait_committed({A: 2})
-    assert w.desk.records == [(0, "a"), (0, "a"), (0, "b")]
+    assert w.handler.records == [(0, "a"), (0, "a"), (0, "b")]
 
 
 async def test_commits_by_time_come_seldom_and_a_revocation_does_not_wait_for_them() -> None:
     async with world(commit_mode="interval", auto_commit_interval_ms=100_000, max_poll_records=1) as w:
         w.source.append("clicks", 0, "a", "b")
         await w.group.assign({A})
-        await w.desk.got(2)
+        await w.handler.got(2)
         assert w.group.offsets == {}
         await w.group.assign(())
         assert w.group.offsets[A].offset == 2
@@ -385,13 +387,13 @@ async def test_a_commit_by_time_that_is_under_way_comes_before_that_of_a_revocat
                 await go_on.wait()
             await super().commit(offsets, generation_id=generation_id)
 
-    monkeypatch.setattr("member.testing.group.FakeMember", Slow)
+    monkeypatch.setattr("rallypoint.member.testing.group.FakeMember", Slow)
     async with world(commit_mode="interval", auto_commit_interval_ms=1, max_poll_records=1) as w:
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
         await under_way.wait()
         w.source.append("clicks", 0, "b")
-        await w.desk.got(2)
+        await w.handler.got(2)
         revoking = asyncio.create_task(w.group.assign(()))
         await asyncio.sleep(0.01)
         assert w.group.offsets == {}, "it waits for the older one"
@@ -404,14 +406,14 @@ async def test_what_is_committed_by_hand_is_all_that_is_committed() -> None:
     async with world(commit_mode="manual", max_poll_records=2) as w:
         w.source.append("clicks", 0, "a", "b", "c")
         await w.group.assign({A})
-        await w.desk.got(3)
+        await w.handler.got(3)
         assert w.group.offsets == {}
         await w.consumer.commit({A: 1})
         assert w.group.offsets == {A: OffsetCommit(offset=1)}
         await w.consumer.commit()
         assert w.group.offsets[A].offset == 3
         w.source.append("clicks", 0, "d")
-        await w.desk.got(4)
+        await w.handler.got(4)
     assert w.group.offsets[A].offset == 3
 
 
@@ -421,15 +423,15 @@ async def test_a_handler_may_commit_within_its_batch_under_the_generation_it_was
         async def commit_first(batch: Batch[str]) -> None:
             await w.consumer.commit({A: OffsetCommit(offset=1, metadata="m")}, generation_id=batch.generation_id)
 
-        w.desk.then = commit_first
+        w.handler.then = commit_first
         w.source.append("clicks", 0, "a", "b")
         await w.group.assign({A})
-        await w.desk.got(2)
+        await w.handler.got(2)
         assert w.group.offsets == {A: OffsetCommit(offset=1, metadata="m")}
         await w.group.lose()
         await w.group.assign({A})
         with pytest.raises(IllegalGeneration, match="clicks-0 is not this consumer's any more"):
-            await w.consumer.commit({A: 2}, generation_id=w.desk.batches[0].generation_id)
+            await w.consumer.commit({A: 2}, generation_id=w.handler.batches[0].generation_id)
         with pytest.raises(IllegalGeneration, match="clicks-1"):
             await w.consumer.commit({B: 2})
         assert w.group.offsets[A].offset == 1
@@ -443,13 +445,13 @@ async def test_a_commit_names_the_generation_in_which_the_partition_came(monkeyp
             named.append((set(offsets), generation_id))
             await super().commit(offsets, generation_id=generation_id)
 
-    monkeypatch.setattr("member.testing.group.FakeMember", Noting)
+    monkeypatch.setattr("rallypoint.member.testing.group.FakeMember", Noting)
     async with world(cooperative=True, commit_mode="manual") as w:
         w.source.append("clicks", 0, "a")
         w.source.append("clicks", 1, "x")
         await w.group.assign({A})
         await w.group.assign({A, B})
-        await w.desk.got(2)
+        await w.handler.got(2)
         await w.consumer.commit({A: 1, B: 1})
         await w.consumer.commit({A: 0})
         await w.consumer.commit()
@@ -470,14 +472,14 @@ async def test_a_revocation_waits_for_the_batch_in_hand_and_commits_its_end(coop
             told.set()
             await asyncio.sleep(0.02)
 
-        w.desk.then = work
+        w.handler.then = work
         w.source.append("clicks", 0, "a", "b")
         await w.group.assign({A})
-        await w.desk.began(1)
+        await w.handler.began(1)
         assert not told.is_set()
         await w.group.assign({B})
         assert told.is_set()
-        assert w.desk.records == [(0, "a"), (0, "b")]
+        assert w.handler.records == [(0, "a"), (0, "b")]
         assert w.group.offsets[A].offset == 2, "before the revocation is acknowledged"
         assert w.consumer.assignment == {B}
 
@@ -490,15 +492,15 @@ async def test_a_handler_may_stop_early_and_the_rest_comes_again() -> None:
                 await eventually(lambda: batch.revoking)
                 batch.stop_at(1)
 
-        w.desk.then = stop_early
+        w.handler.then = stop_early
         w.source.append("clicks", 0, "a", "b")
         await w.group.assign({A})
-        await w.desk.began(1)
+        await w.handler.began(1)
         await w.group.assign(())
         assert w.group.offsets[A].offset == 1
         await w.group.assign({A})
         await w.group.wait_committed({A: 2})
-        assert w.desk.batches[-1].records == ("b",)
+        assert w.handler.batches[-1].records == ("b",)
 
 
 async def test_nothing_is_committed_of_what_was_lost() -> None:
@@ -515,21 +517,21 @@ async def test_nothing_is_committed_of_what_was_lost() -> None:
             committed.append(len(w.group.offsets))
             await go_on.wait()
 
-        w.desk.then = work
+        w.handler.then = work
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
-        batch = await w.desk.began(1)
+        batch = await w.handler.began(1)
         await w.group.lose()
         assert batch.revoking
         assert [held.partitions for held in lost] == [{A}]
         assert w.consumer.assignment == frozenset()
         await w.group.assign({A})
         await asyncio.sleep(0.02)
-        assert len(w.desk.batches) == 1, "the partition is back, but its handler still runs"
+        assert len(w.handler.batches) == 1, "the partition is back, but its handler still runs"
         go_on.set()
         await w.group.wait_committed({A: 1})
         assert committed == [0, 0], "what the first did is not committed"
-        assert w.desk.batches[1].generation_id == 2
+        assert w.handler.batches[1].generation_id == 2
 
 
 async def test_hooks_see_what_was_committed_and_may_commit() -> None:
@@ -548,7 +550,7 @@ async def test_hooks_see_what_was_committed_and_may_commit() -> None:
         async with world(commit_mode=mode, auto_commit_interval_ms=100_000, hooks=hooks) as w:
             w.source.append("clicks", 0, "a")
             await w.group.assign({A})
-            await w.desk.got(1)
+            await w.handler.got(1)
         assert seen == [("assigned", None), ("revoked", expected)]
         assert w.group.offsets[A].offset == 1
 
@@ -559,12 +561,12 @@ async def test_a_commit_that_fails_at_the_end_is_told_and_the_revocation_goes_on
     async with world(commit_mode="interval", auto_commit_interval_ms=100_000) as w:
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
-        await w.desk.got(1)
+        await w.handler.got(1)
         w.group.refuse_commits(CoordinatorUnavailable("away", retriable=True))
         await w.group.assign(())
         assert "what was handled last could not be committed, and is repeated" in caplog.text
         await w.group.assign({A})
-        assert await w.desk.got(2) == [(0, "a"), (0, "a")]
+        assert await w.handler.got(2) == [(0, "a"), (0, "a")]
     assert w.group.offsets[A].offset == 1
 
 
@@ -575,15 +577,15 @@ async def test_a_handler_that_outlasts_the_rebalance_is_waited_for_no_longer(cap
         async def work(batch: Batch[str]) -> None:
             await go_on.wait()
 
-        w.desk.then = work
+        w.handler.then = work
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
-        await w.desk.began(1)
+        await w.handler.began(1)
         await w.group.assign({A})
         assert "1 handlers ran for longer than the group waits" in caplog.text
         go_on.set()
         await w.group.wait_committed({A: 1})
-        assert [batch.generation_id for batch in w.desk.batches] == [1, 2], "its first end was not committed"
+        assert [batch.generation_id for batch in w.handler.batches] == [1, 2], "its first end was not committed"
 
 
 # --- pausing, concurrency, the end -----------------------------------------------------------------------------------
@@ -598,7 +600,7 @@ async def test_a_paused_partition_rests_and_the_others_go_on() -> None:
         await w.group.wait_committed({B: 1})
         await asyncio.sleep(0.01)
         assert w.consumer.paused == {A}
-        assert w.desk.records == [(1, "x")]
+        assert w.handler.records == [(1, "x")]
         w.consumer.resume({A})
         await w.group.wait_committed({A: 1})
         with pytest.raises(ValueError, match="clicks-7 is not assigned to this consumer"):
@@ -627,18 +629,18 @@ async def test_what_was_read_before_a_pause_is_not_lost() -> None:
         async def work(batch: Batch[str]) -> None:
             await go_on.wait()
 
-        w.desk.then = work
+        w.handler.then = work
         w.source.append("clicks", 0, "a")
         w.source.append("clicks", 1, "x")
         await w.group.assign({A, B})
-        first = await w.desk.began(1)
+        first = await w.handler.began(1)
         other = B if first.partition == 0 else A
         await asyncio.sleep(0.01)  # the other one is read too, and waits for its turn
         w.consumer.pause({other})
         go_on.set()
-        await w.desk.got(1)
+        await w.handler.got(1)
         await asyncio.sleep(0.01)
-        assert len(w.desk.batches) == 1
+        assert len(w.handler.batches) == 1
         w.consumer.resume({other})
         await w.group.wait_committed({A: 1, B: 1})
 
@@ -650,26 +652,26 @@ async def test_as_many_handlers_run_at_once_as_wished(concurrency: int) -> None:
         async def work(batch: Batch[str]) -> None:
             await asyncio.sleep(0.005)
 
-        w.desk.then = work
+        w.handler.then = work
         w.source.append("clicks", 0, *"abcde")
         w.source.append("clicks", 1, *"vwxyz")
         await w.group.assign({A, B})
         await w.group.wait_committed({A: 5, B: 5})
-        assert w.desk.running_max == concurrency
+        assert w.handler.running_max == concurrency
         for partition, expected in ((0, "abcde"), (1, "vwxyz")):
-            assert "".join(record for where, record in w.desk.records if where == partition) == expected
+            assert "".join(record for where, record in w.handler.records if where == partition) == expected
 
 
 async def test_run_ends_when_asked_to_and_finishes_what_is_in_hand() -> None:
-    group, source, desk = FakeGroup(), MemorySource[str]({"clicks": 1}), Desk()
+    group, source, handler = FakeGroup(), MemorySource[str]({"clicks": 1}), RecordingHandler()
 
     async def work(batch: Batch[str]) -> None:
         consumer.request_stop()
         await eventually(lambda: batch.revoking)
 
-    desk.then = work
+    handler.then = work
     source.append("clicks", 0, "a")
-    consumer = Consumer(options(), source, desk, make_member=group.make_member)
+    consumer = Consumer(options(), source, handler, make_member=group.make_member)
     running = asyncio.create_task(consumer.run())
     await group.assign({A})
     await asyncio.wait_for(running, 10)
@@ -679,12 +681,20 @@ async def test_run_ends_when_asked_to_and_finishes_what_is_in_hand() -> None:
         await consumer.start()
 
 
+async def test_a_run_that_is_to_stop_before_it_begins_begins_nothing() -> None:
+    group = FakeGroup()
+    consumer = Consumer(options(), MemorySource[str]({"clicks": 2}), RecordingHandler(), make_member=group.make_member)
+    consumer.request_stop()
+    await consumer.run()
+    assert (group.lives, consumer.error) == (0, None)
+
+
 async def test_a_cancelled_run_stops_in_order() -> None:
-    group, source, desk = FakeGroup(), MemorySource[str]({"clicks": 1}), Desk()
+    group, source, handler = FakeGroup(), MemorySource[str]({"clicks": 1}), RecordingHandler()
     source.append("clicks", 0, "a")
-    running = asyncio.create_task(Consumer(options(), source, desk, make_member=group.make_member).run())
+    running = asyncio.create_task(Consumer(options(), source, handler, make_member=group.make_member).run())
     await group.assign({A})
-    await desk.got(1)
+    await handler.got(1)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -707,7 +717,7 @@ async def test_a_stuck_handler_costs_the_membership_until_it_returns(
             if batch.records == ("b",) and batch.generation_id == 1:
                 await go_on.wait()
 
-        w.desk.then = work
+        w.handler.then = work
         w.source.append("clicks", 0, "a", "b")
         w.source.append("clicks", 1, "x")
         await w.group.assign({A, B})
@@ -715,7 +725,7 @@ async def test_a_stuck_handler_costs_the_membership_until_it_returns(
         assert w.group.left == ["a handler ran for longer than max_poll_interval_ms"]
         assert "the handler of clicks-0 has run for 80 ms (max_poll_interval_ms): leaving the group" in caplog.text
         assert {tp: one.offset for tp, one in w.group.offsets.items()} == {A: 1, B: 1}, "what was handled before"
-        batch = w.desk.batches[-1]
+        batch = w.handler.batches[-1]
         with pytest.raises(IllegalGeneration):
             await w.consumer.commit({A: 2}, generation_id=batch.generation_id)
         await asyncio.sleep(0.02)
@@ -725,7 +735,7 @@ async def test_a_stuck_handler_costs_the_membership_until_it_returns(
         assert w.group.offsets[A].offset == 1
         assert "the stuck handler has returned; joining again" in caplog.text
         await w.group.assign({A, B})
-        await w.desk.until(lambda: w.desk.records.count((0, "b")) == 2)
+        await w.handler.until(lambda: w.handler.records.count((0, "b")) == 2)
         assert w.consumer.error is None
 
 
@@ -739,7 +749,7 @@ async def test_a_consumer_with_a_stuck_handler_can_be_stopped(caplog: pytest.Log
             finally:
                 cancelled.set()
 
-        w.desk.then = work
+        w.handler.then = work
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
         await eventually(lambda: w.group.left != [])
@@ -756,11 +766,11 @@ async def test_the_handler_of_a_lost_partition_must_not_hold_back_the_others_for
             if batch.partition == 0:
                 await go_on.wait()
 
-        w.desk.then = work
+        w.handler.then = work
         w.source.append("clicks", 0, "a")
         w.source.append("clicks", 1, "x")
         await w.group.assign({A})
-        await w.desk.began(1)
+        await w.handler.began(1)
         await w.group.lose()
         await w.group.assign({B})
         await eventually(lambda: w.group.left != [])
@@ -776,7 +786,7 @@ async def test_a_static_member_with_a_stuck_handler_tells_the_group_nothing() ->
         async def work(batch: Batch[str]) -> None:
             await go_on.wait()
 
-        w.desk.then = work
+        w.handler.then = work
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
         await eventually(lambda: w.group.stayed_count == 1)
@@ -787,11 +797,11 @@ async def test_a_static_member_with_a_stuck_handler_tells_the_group_nothing() ->
 
 
 async def test_what_the_member_alone_takes_is_given_to_it() -> None:
-    """A member is made with what is bound to its class, as for a shared pool of sessions."""
+    """A member is made with what is bound to its class, as for a shared pool of channels."""
     async with FakeCoordinator({"clicks": 2}) as fake:
-        desk, source = Desk(), MemorySource[str]({"clicks": 2})
+        handler, source = RecordingHandler(), MemorySource[str]({"clicks": 2})
         make_member = partial(GroupMember, user_data_at_join=lambda: {"weights": 1})
-        async with Consumer(options(coordinator=fake.url), source, desk, make_member=make_member) as consumer:
+        async with Consumer(options(coordinator=fake.url), source, handler, make_member=make_member) as consumer:
             await eventually(lambda: consumer.assignment == {A, B})
     assert fake.bodies("join")[0].protocols[0].metadata.value["user_data"] == {"weights": 1}
 
@@ -805,7 +815,7 @@ async def test_neither_a_handler_nor_a_hook_may_wait_for_the_stop_that_waits_for
         refused.append(str(raised.value))
 
     async with world(hooks={"on_assigned": stop, "on_revoked": stop, "on_lost": stop}) as w:
-        w.desk.then = stop
+        w.handler.then = stop
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
         await w.group.wait_committed({A: 1})
@@ -813,3 +823,42 @@ async def test_neither_a_handler_nor_a_hook_may_wait_for_the_stop_that_waits_for
         await w.group.assign({A})
         assert w.consumer.error is None
     assert len(refused) == 5
+
+
+class NeverSuspends:
+    """A source that has a record whenever it is asked, and never suspends; nor does the handler."""
+
+    def __init__(self) -> None:
+        self.handled = 0
+
+    async def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[int]:
+        return Fetched([offset], offset + 1)
+
+    async def earliest(self, topic: str, partition: int) -> int:
+        return 0
+
+    async def latest(self, topic: str, partition: int) -> int:
+        raise AssertionError("not asked for")
+
+    async def handle(self, batch: Batch[int]) -> None:
+        self.handled += 1
+        if self.handled > 100_000:
+            raise AssertionError("nothing else comes to its turn")
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+async def test_the_event_loop_goes_on_where_neither_source_nor_handler_ever_suspends(concurrency: int) -> None:
+    group, stage = FakeGroup(), NeverSuspends()
+    consumer = Consumer(
+        options(commit_mode="manual", concurrency=concurrency), stage, stage.handle, make_member=group.make_member
+    )
+    async with consumer:
+        await group.assign({("clicks", partition) for partition in range(8)})
+        turns = 0
+        while stage.handled < 1_000:
+            handled = stage.handled
+            await asyncio.sleep(0)
+            assert stage.handled - handled <= concurrency
+            turns += 1
+    assert consumer.error is None
+    assert turns >= 1_000 / concurrency

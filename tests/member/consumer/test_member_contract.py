@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
-from member import Assignment, GroupMember, MemberOptions
-from member.consumer.contract import AssignmentHook, Member
-from member.errors import CallbackFailed, IllegalGeneration, MemberClosed
-from member.testing import FakeGroup
+from rallypoint import Assignment, GroupMember, MemberOptions
+from rallypoint.member.consumer.contract import AssignmentHook, Member
+from rallypoint.member.errors import CallbackFailed, IllegalGeneration, MemberClosed
+from rallypoint.member.testing import FakeGroup
+from rallypoint.protocol.messages import OffsetCommit
 from tests.fakes.fake_coordinator import FakeCoordinator
 
 A, B = ("clicks", 0), ("clicks", 1)
@@ -84,7 +85,6 @@ class Story:
         self.told: Told = []
         self.changed = asyncio.Condition()
         self.refuse = False
-        self.at_revoke: list[str] = []
         self.member = world.member(self.on_assigned, self.on_revoked, self.on_lost)
 
     async def on_assigned(self, held: Assignment) -> None:
@@ -170,6 +170,47 @@ async def test_a_life_with_commits(eager: World) -> None:
     for call in (member.commit({A: 1}), member.committed()):
         with pytest.raises(MemberClosed):
             await call
+
+
+class Foreign:
+    """A whole number of another library's, such as NumPy's."""
+
+    def __index__(self) -> int:
+        return 3
+
+
+WRONG: list[tuple[Any, type[Exception], str]] = [
+    ({A: Foreign()}, TypeError, "is neither a whole number nor an OffsetCommit; int"),
+    ({A: "5"}, TypeError, r"'5', for clicks-0, is neither a whole number nor an OffsetCommit$"),
+    ({A: None}, TypeError, "None, for"),
+    ({A: 1.5}, TypeError, "1.5, for"),
+    ({A: True}, TypeError, "True, for"),
+    ({A: -1}, ValueError, "-1, for .* is not from 0 to 9223372036854775807"),
+    ({A: OffsetCommit(offset=-1)}, ValueError, "-1, for"),
+    ({A: 2**63}, ValueError, "is not from 0"),
+    ({A: OffsetCommit(offset=1, metadata="\udcff")}, ValueError, "the metadata of .*lone surrogate"),
+    ({("clicks", "0"): 1}, TypeError, r"\('clicks', '0'\) is no pair of a text and a whole number"),
+    ({("clicks", Foreign()): 1}, TypeError, "is no pair .*int"),
+    ({"clicks": 1}, TypeError, "'clicks' is no pair"),
+    ({("clicks", -1): 1}, ValueError, "the partition of .* is not from 0"),
+    ({("", 0): 1}, ValueError, "must have 1 to"),
+    ({("\ud800", 0): 1}, ValueError, "the topic of .*lone surrogate"),
+    ([A], TypeError, "is no mapping"),
+    ({A: 1, B: "5"}, TypeError, "'5'"),
+]
+
+
+async def test_what_is_no_offset_is_refused_in_words_and_nothing_is_sent(eager: World) -> None:
+    story = Story(eager)
+    await story.member.start()
+    await eager.rebalance()
+    await story.heard("assigned")
+    for offsets, kind_of_error, words in WRONG:
+        with pytest.raises(kind_of_error, match=words):
+            await story.member.commit(offsets)
+    assert await story.member.committed() == {}
+    await story.member.commit({A: 1})
+    await story.member.leave()
 
 
 async def test_a_cooperative_member_keeps_what_it_has(cooperative: World) -> None:

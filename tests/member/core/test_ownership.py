@@ -1,13 +1,13 @@
-"""What is owned, given up, kept and claimed, without any call."""
+"""What is owned, given up, kept and named in a join, without any call."""
 
 from dataclasses import replace
 
 import pytest
 
-from assignors.cooperative_sticky import CooperativeStickyAssignor
-from assignors.range import RangeAssignor
-from member.assignment import Assignment
-from member.core.ownership import NO_CLAIMS, Ownership, is_cooperative
+from rallypoint.assignors.cooperative_sticky import CooperativeStickyAssignor
+from rallypoint.assignors.range import RangeAssignor
+from rallypoint.member.assignment import Assignment
+from rallypoint.member.core.ownership import OWNS_NOTHING, Ownership, is_cooperative
 
 A, B, C, D = (("clicks", number) for number in range(4))
 
@@ -36,21 +36,21 @@ def test_a_new_assignment_is_what_is_revoked_kept_and_added() -> None:
     owned.promise(new)
     assert owned.assignment == given(2, A, B), "what is added is not owned before the rest is given up"
     assert owned.give_up(frozenset({A})) == replace(given(2, A), kept=frozenset({B}))
-    assert owned.claims() == (frozenset({A, B}), 2)
+    assert owned.owned_for_join() == (frozenset({A, B}), 2)
     owned.gave_up()
     assert owned.take(new) == replace(given(2, C), kept=frozenset({B}))
     assert owned.assignment == new
-    assert owned.claims() == (frozenset({B, C}), 2)
+    assert owned.owned_for_join() == (frozenset({B, C}), 2)
 
 
-def test_an_eager_member_claims_what_it_gave_up_and_nothing_that_it_lost() -> None:
+def test_an_eager_member_names_what_it_gave_up_and_nothing_that_it_lost() -> None:
     owned = owning(A, B, cooperative=False)
-    assert owned.claims() == NO_CLAIMS, "what it has not given up it may not be asked about"
+    assert owned.owned_for_join() == OWNS_NOTHING, "what it has not given up it may not be asked about"
     assert owned.give_up(frozenset({A, B})) == given(1, A, B)
     owned.gave_up()
-    assert (owned.assignment, owned.claims()) == (None, (frozenset({A, B}), 1))
+    assert (owned.assignment, owned.owned_for_join()) == (None, (frozenset({A, B}), 1))
     assert owned.lose() is None
-    assert owned.claims() == NO_CLAIMS
+    assert owned.owned_for_join() == OWNS_NOTHING
 
 
 def test_a_loss_while_a_part_is_given_up_is_of_the_rest() -> None:
@@ -62,7 +62,7 @@ def test_a_loss_while_a_part_is_given_up_is_of_the_rest() -> None:
     assert owned.lose() is None, "told once"
     owned.gave_up()
     assert owned.lose() == given(2), "nothing is left"
-    assert owned.claims() == NO_CLAIMS
+    assert owned.owned_for_join() == OWNS_NOTHING
 
 
 @pytest.mark.parametrize(

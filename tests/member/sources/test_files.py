@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from member.consumer import Fetched, OffsetOutOfRange
-from member.sources.errors import RecordsLost, SourceError
-from member.sources.files import FilesSource
-from member.sources.records import Record
-from member.sources.writer import FilesWriter
+from rallypoint.member.consumer import Fetched, OffsetOutOfRange
+from rallypoint.member.sources.errors import RecordsLost, SourceError
+from rallypoint.member.sources.files import FilesSource
+from rallypoint.member.sources.records import Record
+from rallypoint.member.sources.writer import FilesWriter
 
 
 def numbered(first: int, count: int) -> list[Record]:
@@ -95,3 +95,31 @@ def test_it_knows_its_topics(tmp_path: Path) -> None:
     assert source.partition_counts(frozenset({"orders", "nothing"})) == {"orders": 1}
     with pytest.raises(SourceError, match="there is no topic 'nothing'"):
         source.read("nothing", 0, 0, 1)
+
+
+def test_a_directory_that_is_not_there_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = FilesSource(tmp_path / "topcis")
+    for _ in range(2):
+        assert source.partition_counts(frozenset({"clicks"})) == {}
+    (said,) = caplog.messages
+    assert said == (
+        f"nothing can be read: there is no directory {tmp_path / 'topcis'}, which is to hold a folder for each topic"
+    )
+
+
+def test_a_topic_that_is_not_there_is_named_and_again_when_it_goes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = FilesSource(tmp_path)
+    assert source.partition_counts(None) == {}
+    assert caplog.messages == []
+    for _ in range(2):
+        assert source.partition_counts(frozenset({"clicks"})) == {}
+    FilesWriter(tmp_path, "clicks", 2)
+    assert source.partition_counts(frozenset({"clicks"})) == {"clicks": 2}
+    (tmp_path / "clicks" / "topic.json").unlink()
+    assert source.partition_counts(frozenset({"clicks"})) == {}
+    assert (
+        caplog.messages
+        == [f"nothing can be read: the directory {tmp_path} has no topic clicks: no such folder with a topic.json"] * 2
+    )

@@ -13,9 +13,9 @@ pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import KafkaException
 
-from member import GroupMember, MemberOptions
-from member.errors import TopicsUnavailable
-from member.sources.kafka_topics import KafkaTopics
+from rallypoint import GroupMember, MemberOptions
+from rallypoint.member.errors import TopicsUnavailable
+from rallypoint.member.sources.kafka_topics import KafkaTopics
 from tests.end_to_end.service_process import running_service
 from tests.real.kafka import create_topic
 
@@ -35,11 +35,14 @@ class Cluster:
         found = {name: SimpleNamespace(partitions=dict.fromkeys(range(n))) for name, n in self.topics.items()}
         return SimpleNamespace(topics=found)
 
+    def poll(self, seconds: float) -> None:
+        """It has nothing to tell besides."""
+
 
 def over(cluster: Cluster, clock: list[float]) -> KafkaTopics:
-    topics = KafkaTopics({"bootstrap.servers": "unused"}, cache_ms=100, now_ms=lambda: clock[0])
-    topics._client = cluster  # type: ignore[assignment]
-    return topics
+    return KafkaTopics(
+        {"bootstrap.servers": "unused"}, cache_ms=100, now_ms=lambda: clock[0], make_admin=lambda config: cluster
+    )
 
 
 async def test_an_answer_is_good_for_a_while() -> None:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import psycopg
 
-from spark_bridge.exactly_once.database import Database
-from spark_bridge.exactly_once.postgresql import PostgreSQL
-from spark_bridge.exactly_once.sqlite import SQLite
+from rallypoint.spark_bridge.exactly_once.database import Database
+from rallypoint.spark_bridge.exactly_once.postgresql import PostgreSQL
+from rallypoint.spark_bridge.exactly_once.sqlite import SQLite
 
 Row = tuple[str, int, int, str]
 

@@ -8,14 +8,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from spark_bridge.exactly_once import ExactlyOnce
-from spark_bridge.exactly_once.database import Database, Transaction
-from spark_bridge.exactly_once.postgresql import PostgreSQL
-from spark_bridge.exactly_once.sqlite import SQLite
-from spark_bridge.offsets import TopicPartition
+from rallypoint.spark_bridge.exactly_once import ExactlyOnce
+from rallypoint.spark_bridge.exactly_once.database import Database, Transaction
+from rallypoint.spark_bridge.exactly_once.postgresql import PostgreSQL
+from rallypoint.spark_bridge.exactly_once.sqlite import SQLite
+from rallypoint.spark_bridge.offsets import TopicPartition
 from tests.spark_bridge.exactly_once.batches import ListFrame, rows_of
 
 STEPS = ("opened", "read_positions", "between_rows", "rows_written", "moved_one", "before_commit", "after_commit")
@@ -52,6 +52,9 @@ class DeadlyTransaction:
     def __init__(self, inner: Transaction, deadly: Deadly) -> None:
         self._inner, self._deadly = inner, deadly
         self.connection = inner.connection
+
+    def guarded(self) -> AbstractContextManager[None]:
+        return self._inner.guarded()
 
     def positions(self, name: str) -> Mapping[TopicPartition, int]:
         found = self._inner.positions(name)

@@ -4,7 +4,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from spark_bridge.exactly_once import ExactlyOnce, LoadFailed, PositionMoved
-from spark_bridge.exactly_once.database import Transaction
-from spark_bridge.exactly_once.sqlite import SQLite
+from rallypoint.spark_bridge.exactly_once import ExactlyOnce, LoadFailed, PositionMoved
+from rallypoint.spark_bridge.exactly_once.database import Transaction
+from rallypoint.spark_bridge.exactly_once.postgresql import PostgreSQL
+from rallypoint.spark_bridge.exactly_once.sqlite import SQLite
 from tests.spark_bridge.exactly_once.batches import ListFrame, Loaded, LoadedPostgreSQL, LoadedSQLite, rows_of
 
 
@@ -23,6 +24,9 @@ def loaded(request: pytest.FixtureRequest, tmp_path: Path) -> Loaded:
     if request.param == "sqlite":
         return LoadedSQLite(tmp_path / "load.db")
     return LoadedPostgreSQL(request.getfixturevalue("postgresql"), f"load_{secrets.token_hex(6)}")
+
+
+KINDS = ("string", "int", "bigint", "string", "double")
 
 
 def words(*ranges: tuple[int, int, int]) -> list[str]:
@@ -220,7 +224,7 @@ def test_a_forgotten_topic_begins_anew(loaded: Loaded) -> None:
 
 def test_columns_may_be_dropped(loaded: Loaded) -> None:
     ExactlyOnce(loaded.database, "load", table="words", drop=("partition", "extra"))(
-        ListFrame([("clicks", 3, 0, "w", 1.5)], ("topic", "partition", "offset", "word", "extra"), ("",) * 5), 0
+        ListFrame([("clicks", 3, 0, "w", 1.5)], ("topic", "partition", "offset", "word", "extra"), KINDS), 0
     )
     assert loaded.words() == ["w"]
     assert loaded.positions() == {("clicks", 3): 1}
@@ -232,6 +236,39 @@ def test_a_batch_without_the_columns_of_the_source_is_refused(missing: str, tmp_
     load = ExactlyOnce(LoadedSQLite(tmp_path / "load.db").database, "load", table="words")
     with pytest.raises(LoadFailed, match=f"no column {missing}"):
         load(ListFrame([], columns, ("string",) * 3), 0)
+
+
+@pytest.mark.parametrize("name", ["_rallypoint_topic", "_rallypoint_partition", "_rallypoint_end", "_Rallypoint_END"])
+def test_a_column_with_a_name_of_the_sinks_own_is_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
+    """A load into files would fail in a batch that is half written, and only there."""
+    loaded = LoadedSQLite(tmp_path / "load.db")
+    load = ExactlyOnce(loaded.database, "load", table="words", drop=(name,))
+    columns = ("topic", "partition", "offset", "word", name)
+    with pytest.raises(LoadFailed, match=f"the column {name} has a name that the sink uses"):
+        load(ListFrame([("clicks", 3, 0, "w", 1.5)], columns, KINDS), 0)
+    assert (loaded.words(), loaded.positions()) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("topic", "binary"),
+        ("topic", "string collate UTF8_LCASE"),
+        ("partition", "double"),
+        ("partition", "string"),
+        ("offset", "decimal(20,0)"),
+        ("offset", "timestamp"),
+    ],
+)
+def test_a_column_of_the_source_has_the_type_of_the_source(column: str, kind: str, tmp_path: Path) -> None:
+    """What is compared with the positions must be what they are."""
+    columns = ("topic", "partition", "offset", "word")
+    kinds = [kind if name == column else right for name, right in zip(columns, KINDS, strict=False)]
+    loaded = LoadedSQLite(tmp_path / "load.db")
+    with pytest.raises(LoadFailed) as refused:
+        ExactlyOnce(loaded.database, "load", table="words")(ListFrame(rows_of(0, 0, 1), columns, kinds), 0)
+    assert f"the column {column} is of the type {kind}, and must be " in str(refused.value)
+    assert (loaded.words(), loaded.positions()) == ([], {})
 
 
 def test_a_dropped_column_must_be_there(tmp_path: Path) -> None:
@@ -258,6 +295,175 @@ def test_what_cannot_be_is_refused_at_once(wrong: dict[str, Any], sentence: str)
 def test_a_load_needs_a_name() -> None:
     with pytest.raises(ValueError, match="name"):
         ExactlyOnce(SQLite("never-opened.db"), "", table="words")
+
+
+@pytest.mark.parametrize("way", ["with", "commit", "rollback", "execute", "script", "swallowed"])
+def test_a_write_that_ends_the_transaction_of_sqlite_is_refused_and_nothing_is_written(
+    way: str, tmp_path: Path
+) -> None:
+    """Python's own idiom would commit the rows without the positions: after a crash they were there twice."""
+    loaded = LoadedSQLite(tmp_path / "load.db")
+
+    def write(connection: sqlite3.Connection, rows: Iterable[Sequence[Any]]) -> None:
+        insert = "INSERT INTO words VALUES (?, ?, ?, ?)"
+        if way == "with":
+            with connection:
+                connection.executemany(insert, rows)
+            return
+        connection.executemany(insert, rows)
+        match way:
+            case "commit":
+                connection.commit()
+            case "rollback":
+                connection.rollback()
+            case "execute":
+                connection.execute("END")
+            case "script":
+                connection.executescript("DELETE FROM words")
+            case _:
+                with suppress(sqlite3.DatabaseError):
+                    connection.commit()
+
+    load = ExactlyOnce(loaded.database, "load", write=write)
+    for _ in range(2):
+        with pytest.raises(LoadFailed, match=r"write has called for (COMMIT|ROLLBACK), which would part its rows"):
+            load(ListFrame(rows_of(0, 0, 3)), 0)
+        assert (loaded.words(), loaded.positions()) == ([], {})
+
+
+@pytest.mark.parametrize("way", ["conflict", "trigger"])
+@pytest.mark.parametrize("then", ["goes on", "goes on by a savepoint", "looks", "is over"])
+def test_a_write_that_catches_what_has_ended_the_transaction_of_sqlite_fails_and_nothing_is_written(
+    way: str, then: str, tmp_path: Path
+) -> None:
+    """Nothing of that calls for an end. What is written afterwards would stay, without its positions."""
+    loaded = LoadedSQLite(tmp_path / "load.db")
+    with closing(sqlite3.connect(loaded.path)) as other:
+        other.executescript(
+            "CREATE TABLE taken (id INTEGER PRIMARY KEY); INSERT INTO taken VALUES (1); CREATE TABLE never (id INTEGER)"
+            "; CREATE TRIGGER never_ever BEFORE INSERT ON never BEGIN SELECT RAISE(ROLLBACK, 'never'); END"
+        )
+
+    def write(connection: sqlite3.Connection, rows: Iterable[Sequence[Any]]) -> None:
+        insert = "INSERT INTO words VALUES (?, ?, ?, ?)"
+        first, *others = rows
+        connection.execute(insert, first)
+        with suppress(sqlite3.IntegrityError):
+            into = "OR ROLLBACK INTO taken" if way == "conflict" else "INTO never"
+            connection.execute(f"INSERT {into} VALUES (1)")
+        assert not connection.in_transaction
+        match then:
+            case "goes on":
+                for row in others:
+                    connection.execute(insert, row)  # the very statement that was prepared before
+            case "goes on by a savepoint":
+                connection.execute("SAVEPOINT mine")
+                connection.executemany(insert, others)
+                connection.execute("RELEASE mine")
+            case "looks":
+                assert connection.execute("SELECT count(*) FROM words").fetchall() == [(0,)]
+
+    load = ExactlyOnce(loaded.database, "load", write=write)
+    for _ in range(2):
+        with pytest.raises(LoadFailed, match="the transaction has ended inside write, which went on"):
+            load(ListFrame(rows_of(0, 0, 3)), 0)
+        assert (loaded.words(), loaded.positions()) == ([], {})
+
+
+def test_savepoints_are_a_writes_own_affair_on_sqlite(tmp_path: Path) -> None:
+    loaded = LoadedSQLite(tmp_path / "load.db")
+
+    def write(connection: sqlite3.Connection, rows: Iterable[Sequence[Any]]) -> None:
+        connection.execute("SAVEPOINT mine")
+        connection.executemany("INSERT INTO words VALUES (?, ?, ?, ?)", rows)
+        connection.execute("ROLLBACK TO mine")
+
+    ExactlyOnce(loaded.database, "load", write=write)(ListFrame(rows_of(0, 0, 3)), 0)
+    assert (loaded.words(), loaded.positions()) == ([], {("clicks", 0): 3})
+
+
+@pytest.mark.postgresql
+def test_a_write_that_ends_the_transaction_of_postgresql_is_refused(postgresql: str) -> None:
+    loaded = LoadedPostgreSQL(postgresql, f"load_{secrets.token_hex(6)}")
+
+    def write(connection: psycopg.Connection[Any], rows: Iterable[Sequence[Any]]) -> None:
+        with connection:
+            connection.cursor().executemany("INSERT INTO words VALUES (%s, %s, %s, %s)", list(rows))
+
+    with pytest.raises(psycopg.ProgrammingError, match="forbidden within a Transaction context"):
+        ExactlyOnce(loaded.database, "load", write=write)(ListFrame(rows_of(0, 0, 3)), 0)
+    assert (loaded.words(), loaded.positions()) == ([], {})
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("statements", [("COMMIT",), ("ROLLBACK",), ("COMMIT", "BEGIN"), ("END; SELECT 1",)])
+@pytest.mark.parametrize("after", [True, False])
+def test_a_write_that_ends_the_transaction_of_postgresql_by_a_statement_fails(
+    statements: tuple[str, ...], after: bool, postgresql: str
+) -> None:
+    """The driver does not see it. Nothing can take back what was committed; but the positions are not moved in a
+    transaction of their own, as if all were well.
+    """
+    loaded = LoadedPostgreSQL(postgresql, f"load_{secrets.token_hex(6)}")
+
+    def write(connection: psycopg.Connection[Any], rows: Iterable[Sequence[Any]]) -> None:
+        for half in (True, False):
+            if half == after:
+                connection.cursor().executemany("INSERT INTO words VALUES (%s, %s, %s, %s)", list(rows))
+            else:
+                for statement in statements:
+                    connection.execute(statement)
+
+    load = ExactlyOnce(loaded.database, "load", write=write)
+    with pytest.raises(LoadFailed, match="write has ended the transaction, by a COMMIT or ROLLBACK of its own"):
+        load(ListFrame(rows_of(0, 0, 3)), 0)
+    assert loaded.positions() == {}
+
+
+@pytest.mark.postgresql
+def test_savepoints_are_a_writes_own_affair_on_postgresql(postgresql: str) -> None:
+    loaded = LoadedPostgreSQL(postgresql, f"load_{secrets.token_hex(6)}")
+
+    def write(connection: psycopg.Connection[Any], rows: Iterable[Sequence[Any]]) -> None:
+        first, *others = rows
+        with connection.transaction():
+            connection.execute("INSERT INTO words VALUES (%s, %s, %s, %s)", first)
+        with suppress(psycopg.errors.DivisionByZero), connection.transaction():
+            connection.cursor().executemany("INSERT INTO words VALUES (%s, %s, %s, %s)", others)
+            connection.execute("SELECT 1 / 0")
+
+    ExactlyOnce(loaded.database, "load", write=write)(ListFrame(rows_of(0, 0, 3)), 0)
+    assert (loaded.words(), loaded.positions()) == (["clicks-0-0"], {("clicks", 0): 3})
+
+
+@pytest.mark.postgresql
+def test_a_driver_that_stands_still_in_a_transaction_holds_up_others_for_a_time_and_they_say_so(
+    postgresql: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = LoadedPostgreSQL(postgresql, f"load_{secrets.token_hex(6)}")
+    paused = PostgreSQL(loaded.conninfo, idle_timeout_ms=1_500)
+    waiting = ExactlyOnce(
+        PostgreSQL(loaded.conninfo, lock_timeout_ms=50), "load", table="words", attempts=500, retry_backoff_ms=1
+    )
+
+    def stand_still() -> None:
+        with paused.transaction() as transaction:
+            assert transaction.move("load", ("clicks", 0), None, 2)
+            waiting(ListFrame(rows_of(0, 0, 3)), 0)
+            transaction.positions("load")
+
+    with pytest.raises(psycopg.Error) as ended:
+        stand_still()
+    assert "load: batch 0: canceling statement due to lock timeout" in caplog.text
+    assert "trying again in" in caplog.text
+    assert paused.is_transient(ended.value)
+    assert (loaded.words(), loaded.positions()) == (words((0, 0, 3)), {("clicks", 0): 3})
+
+
+def test_the_limits_of_postgresql_are_positive() -> None:
+    for wrong in ({"lock_timeout_ms": 0}, {"idle_timeout_ms": 0}):
+        with pytest.raises(ValueError, match="lock_timeout_ms and idle_timeout_ms"):
+            PostgreSQL("dbname=shop", **wrong)
 
 
 def test_instants_keep_their_zone(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_bridge.errors import DataLost, OptionError, SourceError
-from spark_bridge.offsets import Range
-from spark_bridge.options import SourceOptions
-from spark_bridge.sources.contract import record_schema
-from spark_bridge.sources.files import BATCH_RECORDS_MAX, FilesSource, FilesWriter, Record
+from rallypoint.spark_bridge.errors import DataLost, OptionError, SourceError
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.options import SourceOptions
+from rallypoint.spark_bridge.sources.contract import record_schema
+from rallypoint.spark_bridge.sources.files import BATCH_RECORDS_MAX, FilesSource, FilesWriter, Record
 
 TP = ("clicks", 0)
 
@@ -32,6 +32,16 @@ def numbered(first: int, count: int) -> list[Record]:
 
 def files_of(path: Path) -> list[Path]:
     return sorted((path / "clicks" / "0").glob("*.jsonl"))
+
+
+def test_what_the_system_refuses_is_an_error_of_the_source(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"the source 'files' cannot be read: .*File name too long"):
+        source(tmp_path).partitions(["x" * 300])
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceError, match=r"cannot be read: .*Not a directory"):
+        source(tmp_path / "file").topics()
+    with pytest.raises(SourceError, match="File name too long"):
+        source(tmp_path / ("x" * 300)).check()
 
 
 def test_a_topic_exists_once_its_file_does_and_may_have_empty_partitions(tmp_path: Path) -> None:

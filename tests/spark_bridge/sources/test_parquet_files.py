@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import member.sources.writer
-from member.sources import errors
-from member.sources.directory import TopicDirectory
-from spark_bridge.errors import SourceError
-from spark_bridge.offsets import Range
-from spark_bridge.sources.contract import record_schema
-from spark_bridge.sources.files import FilesSource, FilesWriter
+import rallypoint.member.sources.writer
+from rallypoint.member.sources import errors
+from rallypoint.member.sources.directory import TopicDirectory
+from rallypoint.spark_bridge.errors import SourceError
+from rallypoint.spark_bridge.offsets import Range
+from rallypoint.spark_bridge.sources.contract import record_schema
+from rallypoint.spark_bridge.sources.files import FilesSource, FilesWriter
 from tests.spark_bridge.sources.test_files_source import TP, numbered, source, values
 
 AT_MS = 1767225600123
@@ -138,4 +138,4 @@ def test_a_member_without_spark_says_that_it_cannot_read_or_continue_it(tmp_path
     with pytest.raises(errors.SourceError, match=r"0\.parquet is a Parquet file, which the Spark bridge reads"):
         TopicDirectory(tmp_path).latest(TP)
     with pytest.raises(errors.SourceError, match="append with the writer of the Spark bridge"):
-        member.sources.writer.FilesWriter(tmp_path, "clicks").append(0, numbered(2, 1))
+        rallypoint.member.sources.writer.FilesWriter(tmp_path, "clicks").append(0, numbered(2, 1))

@@ -1,0 +1,239 @@
+"""No step does more than so much, whatever is asked of a group that holds as much as it may.
+
+Counted, not timed: records, effects, and what stands in an answer that is put into words in one go. Some 3 us each.
+"""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from rallypoint.coordinator.core.commands import (
+    AssignmentRequest,
+    Call,
+    Command,
+    DecisionContext,
+    DeleteGroupRequest,
+    DescribeRequest,
+    GroupLoaded,
+    GroupRequest,
+    ListRebalancesRequest,
+    MovesCounted,
+    Rules,
+    ThawRequest,
+    TimerFired,
+    TimerKind,
+    TopicsChanged,
+)
+from rallypoint.coordinator.core.decide import Decision, step
+from rallypoint.coordinator.core.decision import retention_timer
+from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure, Notify, OffsetsLoaded, Reply, singly
+from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.offsets import LOADED_PART_MAX
+from rallypoint.coordinator.core.records import GroupRecord, MemberRecord
+from rallypoint.protocol import messages as m
+from rallypoint.protocol.opaque import OpaqueJson
+from rallypoint.protocol.request_limits import RequestLimits
+from tests.conformance.desk import Desk
+
+WORK_MAX = 24_000
+"""What a reset of `request_partitions_max` is: a record, a result and an offset to tell of each, and a few more."""
+MEMBER_WORK = 12
+"""Of each member, in a step that is about all of them."""
+
+LIMITS = RequestLimits()
+OFFSETS = 30_000
+MEMBERS = 500
+TOPICS = ("t", "u", "v")
+
+
+def committed(topic: str, count: int = LIMITS.request_partitions_max) -> m.CommitRequest:
+    offsets = {topic: {partition: m.OffsetCommit(offset=partition) for partition in range(count)}}
+    return m.CommitRequest(generation_id=-1, offsets=offsets)
+
+
+def work_of(decision: Decision) -> int:
+    """How much the step did."""
+    work = len(decision.records) + len(decision.effects)
+    for effect in decision.effects:
+        if isinstance(effect, Reply) and not isinstance(effect.answer, LARGE_ANSWERS):
+            work += entries_of(effect.answer)
+        elif isinstance(effect, Notify):
+            told: tuple[Any, ...] = getattr(effect.event, "offsets", ()) or getattr(effect.event, "partitions", ())
+            work += len(told) // 10
+    return work
+
+
+def entries_of(answer: Any) -> int:
+    offsets = sum(map(len, getattr(answer, "offsets", {}).values()))
+    return offsets + len(getattr(answer, "members", ())) + len(getattr(answer, "rebalances", ()))
+
+
+def without_members() -> Desk:
+    desk = Desk()
+    for topic in TOPICS:
+        desk.call(committed(topic))
+    assert desk.group.offset_count == OFFSETS
+    return desk
+
+
+def with_members() -> Desk:
+    """Loaded from its records, so that it costs little."""
+    desk = without_members()
+    given = OpaqueJson('{"partitions":{"t":[0]}}')
+    desk.log["header",] = GroupRecord("g", "consumer", "range", 3, 3, "m0", desk.now_ms, {})
+    for number in range(MEMBERS):
+        member_id = f"m{number}"
+        desk.log["member", member_id, 3] = MemberRecord(
+            group_id="g", member_id=member_id, generation_id=3, group_instance_id=None, client_id="c", host="h",
+            seniority=number, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, disconnect_grace_ms=None,
+            request_id=None, metadata=OpaqueJson('{"topics":["t"]}'), assignment=given,
+        )  # fmt: skip
+    desk.restart()
+    assert len(desk.group.members) == MEMBERS
+    return desk
+
+
+def join(member_id: str) -> m.JoinRequest:
+    offered = (m.JoinProtocol(name="range", metadata=OpaqueJson('{"topics":["t"]}')),)
+    return m.JoinRequest(
+        member_id=member_id, protocol_type="consumer", protocols=offered, session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+    )  # fmt: skip
+
+
+LARGEST: dict[type, tuple[Callable[[], Desk], GroupRequest]] = {
+    m.CommitRequest: (without_members, committed("w")),
+    m.FetchRequest: (without_members, m.FetchRequest()),
+    m.DeleteOffsetsRequest: (without_members, m.DeleteOffsetsRequest(topics=TOPICS)),
+    m.ResetOffsetsRequest: (
+        without_members,
+        m.ResetOffsetsRequest(to="earliest", topics={"t": tuple(range(LIMITS.request_partitions_max))}),
+    ),
+    DeleteGroupRequest: (without_members, DeleteGroupRequest()),
+    DescribeRequest: (with_members, DescribeRequest()),
+    AssignmentRequest: (with_members, AssignmentRequest()),
+    ListRebalancesRequest: (with_members, ListRebalancesRequest()),
+    m.JoinRequest: (with_members, join("m0")),
+    m.SyncRequest: (
+        with_members,
+        m.SyncRequest(generation_id=3, member_id="m0", protocol_type="consumer", protocol_name="range"),
+    ),
+    m.HeartbeatRequest: (with_members, m.HeartbeatRequest(generation_id=3, member_id="m0")),
+    m.LeaveRequest: (
+        with_members, m.LeaveRequest(members=tuple(m.LeaveMember(member_id=f"m{n}") for n in range(MEMBERS))),
+    ),
+    m.StartRebalanceRequest: (with_members, m.StartRebalanceRequest()),
+    m.FreezeRequest: (with_members, m.FreezeRequest(duration_ms=1)),
+    ThawRequest: (with_members, ThawRequest()),
+    m.CooldownRequest: (with_members, m.CooldownRequest(cooldown_ms=1)),
+}  # fmt: skip
+"""The largest request of each kind that the limits let through, and the group that it is asked of."""
+
+
+def parts(desk: Desk, command: Command, deleted: dict[str, int] | None = None) -> list[int]:
+    """The work of each step that the command takes."""
+    found: list[int] = []
+    left: Command | None = command
+    while left is not None:
+        newest = max((deleted or {}).values(), default=0)
+        decision = step(desk.group, left, DecisionContext(desk.now_ms, desk.rules, {}, {}, deleted or {}, newest))
+        found.append(work_of(decision))
+        left = decision.again
+    return found
+
+
+def test_every_request_is_looked_at() -> None:
+    assert set(get_args(GroupRequest)) == LARGEST.keys()
+
+
+@pytest.mark.parametrize("kind", LARGEST, ids=lambda kind: kind.__name__)
+def test_a_request_of_a_large_group_is_a_bounded_step(kind: type) -> None:
+    make, request = LARGEST[kind]
+    desk = make()
+    found = parts(desk, Call(10**9, request))
+    assert max(found) <= WORK_MAX + MEMBER_WORK * len(desk.group.members)
+    last = make()
+    call_id = last.call(request)
+    assert last.waits(call_id) or not isinstance(last.answer(call_id), Failure)
+
+
+def test_what_needs_no_request_is_bounded_too() -> None:
+    desk = without_members()
+    found = parts(desk, TopicsChanged(), dict.fromkeys(TOPICS, 7))
+    assert len(found) > OFFSETS // 10_000
+    assert (max(found) <= WORK_MAX, desk.group.offset_count) == (True, 0)
+    desk = without_members()
+    desk.now_ms += desk.rules.offsets_retention_ms + 1
+    assert retention_timer().kind is TimerKind.RETENTION
+    assert max(parts(desk, TimerFired(retention_timer()))) <= WORK_MAX
+    assert 0 < desk.group.offset_count < OFFSETS
+
+
+def test_the_loading_of_a_large_group_is_a_bounded_step() -> None:
+    desk = without_members()
+    group = Group("g", offsets=desk.group.offsets, offset_count=desk.group.offset_count)
+    decision = step(group, GroupLoaded(), DecisionContext(desk.now_ms, Rules()))
+    assert len(decision.effects) < 12
+    events = [effect.event for effect in singly(decision.effects) if isinstance(effect, Notify)]
+    told = [event for event in events if isinstance(event, OffsetsLoaded)]
+    assert [(event.part, event.parts) for event in told] == [(part, len(told)) for part in range(1, len(told) + 1)]
+    assert max(len(event.offsets) for event in told) == LOADED_PART_MAX
+    offsets = {(topic, partition): offset for event in told for topic, partition, offset in event.offsets}
+    assert offsets == {(topic, n): n for topic in TOPICS for n in range(OFFSETS // len(TOPICS))}
+
+
+def test_the_loading_of_a_large_group_whose_topics_were_deleted_is_done_in_bounded_steps() -> None:
+    desk = without_members()
+    group = desk.group
+    desk.group = Group("g", header=group.header, offsets=group.offsets, offset_count=group.offset_count)
+    found = parts(desk, GroupLoaded(), dict.fromkeys(TOPICS, 7))
+    assert len(found) > OFFSETS // 10_000
+    assert (max(found) <= WORK_MAX, desk.group.offset_count, desk.group.deletions_seen) == (True, 0, 7)
+
+
+def test_what_each_member_gets_of_a_phase_that_ends_is_made_later() -> None:
+    """The step has some effects, whatever the number of members; each member has its own of them all the same."""
+    desk = with_members()
+    ids = [f"m{number}" for number in range(MEMBERS)]
+    desk.call(m.StartRebalanceRequest())
+    for number, member_id in enumerate(ids[:-1]):
+        step(desk.group, Call(10**6 + number, join(member_id)), DecisionContext(desk.now_ms, desk.rules))
+    joined = step(desk.group, Call(10**6 + MEMBERS - 1, join(ids[-1])), DecisionContext(desk.now_ms, desk.rules))
+    assert len(joined.effects) < 12
+    replies = [effect for effect in singly(joined.effects) if isinstance(effect, Reply)]
+    told = [effect.answer for effect in replies if isinstance(effect.answer, m.JoinAnswer)]
+    assert [effect.call_id for effect in replies] == [10**6 + number for number in range(MEMBERS)]
+    assert [answer.member_id for answer in told] == ids
+    assert [len(answer.members) for answer in told] == [MEMBERS] + [0] * (MEMBERS - 1)
+
+
+def test_what_an_assignment_moves_is_counted_in_a_step_of_its_own() -> None:
+    """In a large group either is half of the work; between the two nothing of the group changes."""
+    desk = with_members()
+    desk.group.stored_members |= {
+        f"gone{n}": stored._replace(member_id=f"gone{n}") for n, stored in enumerate(desk.group.stored_members.values())
+    }
+    desk.group.stored_members |= {
+        f"left{n}": stored._replace(member_id=f"left{n}")
+        for n, stored in enumerate(list(desk.group.stored_members.values())[:MEMBERS])
+    }
+    desk.call(m.StartRebalanceRequest())
+    context = DecisionContext(desk.now_ms, desk.rules)
+    for number in range(MEMBERS):
+        step(desk.group, Call(10**6 + number, join(f"m{number}")), context)
+    given = tuple(
+        m.SyncAssignment(member_id=f"m{n}", assignment=OpaqueJson.of({"partitions": {"t": [1 + n]}}))
+        for n in range(MEMBERS)
+    )
+    request = m.SyncRequest(
+        generation_id=desk.group.generation_id, member_id="m0", protocol_type="consumer", protocol_name="range",
+        assignments=given,
+    )  # fmt: skip
+    counted = step(desk.group, Call(7, request), context)
+    assert (counted.records, counted.effects) == ([], [])
+    assert counted.again == MovesCounted(Call(7, request), 1)
+    stored = step(desk.group, counted.again, context)
+    assert len(stored.records) > 2 * MEMBERS
+    assert [effect.call_id for effect in singly(stored.effects) if isinstance(effect, Reply)] == [7]
+    assert desk.group.state is State.STABLE

@@ -1,0 +1,184 @@
+"""What goes on though something is broken: loops, tasks, and what is counted of it."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.logs import FaultCounter
+from rallypoint.coordinator.main import Observers
+from rallypoint.coordinator.metrics import Metrics
+from rallypoint.coordinator.runtime.faults import begin, each, survives
+from rallypoint.coordinator.runtime.writer import Writer
+from rallypoint.coordinator.storage.contract import AppendDoubtful, AppendFigures, StorageError, Write
+from rallypoint.coordinator.storage.memory import MemoryStore
+from rallypoint.protocol import messages as m
+from tests.fakes.manual_clock import ManualClock, settle
+from tests.fakes.room import Room, Watcher, commit, committed
+
+
+class PlantedFault(Exception):  # noqa: N818
+    pass
+
+
+def break_down(*_: object) -> None:
+    raise PlantedFault
+
+
+async def break_down_later() -> None:
+    await asyncio.sleep(0)
+    raise PlantedFault
+
+
+def test_a_loop_goes_on_and_the_broken_one_is_treated(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[int] = []
+    treated: list[int] = []
+
+    def do(number: int) -> None:
+        if number % 2:
+            raise PlantedFault
+        done.append(number)
+
+    def treat(number: int) -> None:
+        treated.append(number)
+        raise PlantedFault
+
+    each(range(5), do, treat)
+    assert (done, treated) == ([0, 2, 4], [1, 3])
+    assert [record.exc_info is not None for record in caplog.records] == [True] * 4
+    assert "test_faults" not in caplog.records[0].name
+    assert "do" in caplog.records[0].getMessage()
+    assert not survives(break_down)
+
+
+async def test_who_relies_on_a_task_hears_of_its_fault_once(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
+    begin(break_down_later(), lambda: told.append("broken"))
+    begin(asyncio.sleep(0), lambda: told.append("ended"))
+    cancelled = begin(asyncio.sleep(1), lambda: told.append("cancelled"))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await settle()
+    assert told == ["broken"]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    assert "break_down_later" in caplog.text
+
+
+def test_what_is_logged_in_full_is_counted() -> None:
+    metrics = Metrics("1", 1)
+    log = logging.getLogger("rallypoint.coordinator.runtime.group_executor")
+    with FaultCounter(metrics.met_fault):
+        survives(break_down)
+        log.error("what a store reports is said in a line")
+    survives(break_down)
+    assert "rallypoint_faults_total 1.0" in metrics.expose("")[0].decode().splitlines()
+
+
+def test_an_observer_that_fails_keeps_nothing_from_the_others() -> None:
+    @dataclass
+    class Broken(Watcher):
+        def event(self, event: Event) -> None:
+            raise PlantedFault
+
+        def appended(self, figures: AppendFigures) -> None:
+            raise PlantedFault
+
+        def parked(self, delta: int) -> None:
+            raise PlantedFault
+
+    watcher = Watcher()
+    observers = Observers((Broken(), watcher))
+    observers.parked(+1)
+    assert watcher.parked_now == 1
+
+
+# --- the writer ------------------------------------------------------------------------------------------------------
+
+
+class Batch:
+    """`breaks`: in being read, which nothing provides for, or in being settled."""
+
+    def __init__(self, key: bytes, breaks: str = "") -> None:
+        self._writes = [Write(key, b"1")]
+        self._breaks = breaks
+        self.fate: StorageError | str | None = "none yet"
+
+    @property
+    def writes(self) -> Sequence[Write]:
+        if self._breaks == "reading":
+            raise PlantedFault
+        return self._writes
+
+    @property
+    def size_bytes(self) -> int:
+        return 2
+
+    def settle(self, error: StorageError | None) -> None:
+        if self._breaks == "settling":
+            raise PlantedFault
+        self.fate = error
+
+    def give_up(self) -> None:
+        self.fate = "given up"
+
+
+async def test_a_batch_that_cannot_be_settled_is_given_up_and_the_others_of_its_append_are_settled() -> None:
+    lost: list[StorageError] = []
+    writer = Writer(await MemoryStore().acquire("s"), lost.append, ManualClock().now_ms)
+    batches = [Batch(b"a"), Batch(b"b", "settling"), Batch(b"c")]
+    for batch in batches:
+        writer.submit(batch)
+    await settle()
+    later = Batch(b"d")
+    writer.submit(later)
+    await settle()
+    assert [batch.fate for batch in (*batches, later)] == [None, "given up", None, None]
+    assert lost == []
+
+
+async def test_a_writer_that_dies_loses_its_keyspace() -> None:
+    lost: list[StorageError] = []
+    writer = Writer(await MemoryStore().acquire("s"), lost.append, ManualClock().now_ms)
+    for batch in (Batch(b"a", "reading"), Batch(b"b")):
+        writer.submit(batch)
+    await settle()
+    assert [type(error) for error in lost] == [AppendDoubtful]
+    await writer.finish()
+
+
+# --- tasks of the service --------------------------------------------------------------------------------------------
+
+
+async def test_a_group_whose_reload_meets_a_fault_is_loaded_in_the_end() -> None:
+    room = await Room().start()
+    await room.now("g", commit(1))
+    room.watcher.faults = 2
+    assert isinstance(await room.now("g", commit(2)), m.CommitAnswer)
+    await room.clock.run(10_000)
+    assert room.watcher.faults == 0, "the group's release failed over it, and then its reload"
+    assert (await committed(room, "g")) == {0: 2}
+    assert isinstance(await room.now("g", commit(3)), m.CommitAnswer)
+
+
+async def test_subscribers_are_told_of_a_topic_though_the_first_time_failed() -> None:
+    room = await Room().start()
+    await room.form("g", "a")
+    broken = True
+
+    class Summaries(dict):  # type: ignore[type-arg]
+        def get(self, *given: object) -> object:
+            nonlocal broken
+            if broken:
+                broken = False
+                raise PlantedFault
+            return super().get(*given)
+
+    room.service.view.summaries = Summaries(room.service.view.summaries)
+    await room.begin(room.service.put_topic("clicks", m.PutTopicRequest(partitions=3)))
+    await settle()
+    assert room.service.view.summaries["g"].state == "Stable"
+    await room.clock.run(1_000)
+    assert room.service.view.summaries["g"].state == "PreparingRebalance"

@@ -1,0 +1,147 @@
+"""The API on a free port of this machine, over the fake service, with two ways to talk to it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from rallypoint.coordinator.http.api import HttpApi
+from rallypoint.coordinator.http.channel.channel import ChannelLimits
+from rallypoint.coordinator.http.connections import HttpServer
+from rallypoint.coordinator.http.contract import GroupService
+from rallypoint.coordinator.http.events.stream import StreamLimits
+from rallypoint.coordinator.http.inputs import BodyLimits, ConnectionLimits
+from rallypoint.coordinator.http.security import SecurityPolicy
+from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.protocol.request_limits import RequestLimits
+from tests.fakes.fake_service import FakeMetrics
+
+JSON = {"Content-Type": "application/json"}
+ANSWER_SECONDS = 5.0
+TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiClient:
+    """Sends requests as they are given: no path is normalised, no header is added that matters here."""
+
+    http: aiohttp.ClientSession
+    port: int
+    metrics: FakeMetrics
+    http_api: HttpApi
+    service: Any
+
+    def events(self) -> list[Any]:
+        """What the service's observer was told."""
+        return list(self.service._observer.events)
+
+    async def request(
+        self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """`body`: bytes as they are, anything else as JSON."""
+        if body is not None:
+            headers = JSON | dict(headers or {})
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        url = URL(f"http://127.0.0.1:{self.port}{target}", encoded=True)
+        async with self.http.request(method, url, data=body, headers=headers, allow_redirects=False) as answer:
+            return Answer(answer.status, answer.headers, await answer.read())
+
+    async def send(self, *pieces: bytes, pause: float = 0.01) -> bytes:
+        """Raw bytes on a connection of their own; what comes back until the server closes or says no more."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(pause)
+            received = b""
+            while not _is_whole(received):
+                piece = await asyncio.wait_for(reader.read(65536), ANSWER_SECONDS)
+                if not piece:
+                    break
+                received += piece
+            return received
+        finally:
+            writer.close()
+
+
+def _is_whole(received: bytes) -> bool:
+    """Whether a whole answer has come, by its length; an interim one does not count."""
+    head, found, body = received.partition(b"\r\n\r\n")
+    if head.startswith(b"HTTP/1.1 100"):
+        return _is_whole(body)
+    if not found:
+        return False
+    lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    return bool(lengths) and len(body) >= int(lengths[0])
+
+
+def parse_answer(received: bytes) -> Answer:
+    """Status, headers and body of raw bytes."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    status_line, *lines = head.decode("ascii").split("\r\n")
+    headers = {name: value for name, _, value in (line.partition(": ") for line in lines)}
+    return Answer(int(status_line.split(" ")[1]), headers, body)
+
+
+@asynccontextmanager
+async def open_api(
+    service: GroupService,
+    *,
+    policy: SecurityPolicy | None = None,
+    limits: BodyLimits | None = None,
+    metrics_need_token: bool = True,
+    feed: EventFeed | None = None,
+    stream_limits: StreamLimits | None = None,
+    requests: RequestLimits | None = None,
+    connections: ConnectionLimits | None = None,
+    channel_limits: ChannelLimits | None = None,
+    files_max: int | None = None,
+    clock: Clock | None = None,
+) -> AsyncIterator[ApiClient]:
+    """Serve until the block ends."""
+    metrics = FakeMetrics()
+    api = HttpApi(
+        service,
+        metrics,
+        policy=policy or SecurityPolicy(),
+        limits=limits or BodyLimits(),
+        feed=feed or EventFeed("life", 100, lambda: 1_700_000_000_000),
+        stream_limits=stream_limits or StreamLimits(),
+        version="0",
+        metrics_need_token=metrics_need_token,
+        requests=requests,
+        connections=connections,
+        channel_limits=channel_limits,
+        clock=clock,
+    )
+    runner = web.ServerRunner(HttpServer(api, files_max), shutdown_timeout=1.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with aiohttp.ClientSession(auto_decompress=False, timeout=TIMEOUT) as http:
+            yield ApiClient(http, runner.addresses[0][1], metrics, api, service)
+            await api.channels.close()
+    finally:
+        await runner.cleanup()
