@@ -1,4 +1,4 @@
-"""What sharing out costs a leader: every registered assignor, on groups of a size that hurts.
+"""What assigning costs a leader: every registered assignor, on groups of a size that hurts.
 
 No service and no wire: the rule alone, in this process, with the garbage collector as a member has it. Each result is
 checked before its time counts. Beside our times stand those that were published for others, which this run did not
@@ -15,11 +15,12 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from assignors import registry
-from assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
-from assignors.measure import faults_of, moved, owners_before, unassigned
 from bench.crowd import WrongAnswerError
 from bench.figures import AssignorResult, assignor_result
+from rallypoint.assignors import registry
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
+from rallypoint.assignors.measure import moved, owners_before, unassigned
+from rallypoint.assignors.validity import faults_of
 
 TOPICS = 100
 SEED = 1
@@ -74,7 +75,7 @@ LAGS = ("weighted",)
 
 
 def spec_of(case: Case, *, with_lags: bool) -> GroupSpec:
-    """The group before anything was shared out; the same for the same case."""
+    """The group before anything was assigned; the same for the same case."""
     chance = random.Random(SEED)
     topics = [f"topic-{number}" for number in range(TOPICS)]
     of_each = case.partitions // TOPICS

@@ -7,14 +7,14 @@ nothing more. What a figure is worth beside another one, `docs/performance.md` s
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench.figures import AssignorResult, LoadResult, RebalanceResult
+from bench.figures import AssignorResult, CallbackResult, LoadResult, RebalanceResult
 from bench.spark.figures import MovesResult, SpeedResult
 
-Result = LoadResult | RebalanceResult | AssignorResult | SpeedResult | MovesResult
+Result = LoadResult | RebalanceResult | AssignorResult | CallbackResult | SpeedResult | MovesResult
 
 MIB = 1024 * 1024
 PUBLISHED_BY = "Kafka 4.2.0, one node, Java 17, a heap of 1 GiB, measured earlier on another machine of 2 shared cores"
-HEADER = ("what", "here, on sessions", "Kafka", "Kafka, published*", "aim")
+HEADER = ("what", "here, on channels", "Kafka", "Kafka, published*", "aim")
 
 
 class Comparison(NamedTuple):
@@ -54,11 +54,11 @@ def rss_mib(result: Result) -> float | None:
     return result.rss_bytes / MIB if isinstance(result, RebalanceResult) else None
 
 
-HEARTBEAT = ("session-heartbeat", "kafka-heartbeat")
-COMMIT = ("session-commit", "kafka-commit")
-ONE_JOINS = ("session-one-joins", "kafka-one-joins")
-ALL_REJOIN = ("session-all-rejoin", "kafka-all-rejoin")
-FORMATION = ("session-formation-delay-3000", "kafka-formation-delay-3000")
+HEARTBEAT = ("channel-heartbeat", "kafka-heartbeat")
+COMMIT = ("channel-commit", "kafka-commit")
+ONE_JOINS = ("channel-one-joins", "kafka-one-joins")
+ALL_REJOIN = ("channel-all-rejoin", "kafka-all-rejoin")
+FORMATION = ("channel-formation-delay-3000", "kafka-formation-delay-3000")
 
 COMPARISONS = (
     Comparison("heartbeat, 64 connections, CPU-s/1,000", *HEARTBEAT, cpu_seconds_per_1000, 3, "0.019-0.025", "0.025"),

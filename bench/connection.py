@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from bench.line import Answer, ConnectionBrokenError, Line
-from protocol.operations import Operation, path_of
+from rallypoint.protocol.operations import Operation, path_of
 
 LONG_POLL_MS = 25_000
 

@@ -1,6 +1,6 @@
 """The members of a group: they join, the leader shares partitions out, they sync, and wait for the next time.
 
-Each has a line of its own, a session or a connection of HTTP, and learns of a rebalance by it at once. Answers that
+Each has a line of its own, a channel or a connection of HTTP, and learns of a rebalance by it at once. Answers that
 the protocol provides for (an id handed out, 202, a rebalance) are followed; any other ends the run.
 """
 
@@ -14,8 +14,8 @@ from typing import Any, Self
 from bench.connection import Connection
 from bench.figures import Round
 from bench.line import Answer, Line
-from protocol.errors import ErrorCode
-from protocol.operations import HEARTBEAT, JOIN, LEAVE, SYNC, Operation
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import HEARTBEAT, JOIN, LEAVE, SYNC, Operation
 
 PARTITIONS_PER_MEMBER = 4
 TOPIC = "bench"
@@ -135,7 +135,7 @@ class Crowd:
     async def rest(self) -> None:
         """Stop watching, and give each member whose call was cut off by that a fresh line. The group stays as it is.
 
-        Each says on its line that it lives: who has hung up a session is waited for two seconds.
+        Each says on its line that it lives: who has hung up a channel is waited for two seconds.
         """
         await self._stop_watching()
         for member in self.members:

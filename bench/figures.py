@@ -249,3 +249,13 @@ def with_growth(results: Sequence[AssignorResult]) -> list[AssignorResult]:
 def is_right(result: "LoadResult | RebalanceResult | AssignorResult") -> bool:
     """Whether something was measured and every answer was right. What else was wrong somewhere has no result."""
     return not isinstance(result, LoadResult) or (result.errors == 0 and result.requests > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackResult:
+    """The longest callback of the service's event loop while this was done. `size`: of what it was done to."""
+
+    name: str
+    what: str
+    size: int
+    longest_ms: float

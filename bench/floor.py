@@ -14,10 +14,10 @@ import signal
 import uvloop
 from aiohttp import web
 
-from protocol.messages import HeartbeatRequest
-from protocol.session_messages import SESSION_CALLS
+from rallypoint.protocol.channel_messages import CHANNEL_CALLS
+from rallypoint.protocol.messages import HeartbeatRequest
 
-SESSION_ANSWER = b'{"id":0,"status":200,"body":{}}'
+CHANNEL_ANSWER = b'{"id":0,"status":200,"body":{}}'
 
 
 async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -30,8 +30,8 @@ async def talk(request: web.BaseRequest) -> web.WebSocketResponse:
     socket = web.WebSocketResponse(compress=False, decode_text=False)
     await socket.prepare(request)
     async for message in socket:
-        SESSION_CALLS.validate_json(message.data)
-        await socket.send_frame(SESSION_ANSWER, web.WSMsgType.TEXT)
+        CHANNEL_CALLS.validate_json(message.data)
+        await socket.send_frame(CHANNEL_ANSWER, web.WSMsgType.TEXT)
     return socket
 
 

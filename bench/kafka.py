@@ -25,7 +25,7 @@ from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan
 from bench.process import ProcessError, Server
 from bench.rebalances import group_at_rest
 from bench.scenarios import CONNECTIONS, measure_commits, measure_heartbeats
-from protocol.operations import COMMIT, FETCH, HEARTBEAT
+from rallypoint.protocol.operations import COMMIT, FETCH, HEARTBEAT
 from tests.real.kafka import KAFKA_VERSION, create_topic, fetch_jars, running_broker
 from tests.real.maven import FetchError
 from tests.real.parts import find_java_home

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from typing import Any, NamedTuple
 
+from bench.channel import HEARTBEAT_INTERVAL_S
 from bench.line import Answer, ConnectionBrokenError, Line
-from bench.session import HEARTBEAT_INTERVAL_S
-from protocol.errors import ErrorCode
-from protocol.operations import COMMIT, FETCH, HEARTBEAT, JOIN, LEAVE, SYNC, Operation
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import COMMIT, FETCH, HEARTBEAT, JOIN, LEAVE, SYNC, Operation
 
 _INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
 _HEAD = Struct(">ihhi")

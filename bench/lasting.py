@@ -19,7 +19,7 @@ from bench.figures import Cost, LoadResult, RebalanceResult, Round, per_1000, re
 from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan, serving
 from bench.process import Server
 from bench.program import Program, program
-from protocol.operations import PUT_TOPIC, path_of
+from rallypoint.protocol.operations import PUT_TOPIC, path_of
 
 TOPIC = "bench"
 PARTITIONS = 6
@@ -37,7 +37,7 @@ FORMING_TIMEOUT_S = 240.0
 async def _takeover(plan: Plan) -> Sequence[RebalanceResult]:
     """One of two members is killed; until the other has all partitions. Every setting of both sides is its default.
 
-    The group is never empty, so it waits for newcomers in its beginning alone.
+    The group is never empty, so the initial delay is in its beginning alone.
     """
     rounds: list[Round] = []
     costs: list[Cost] = []
@@ -84,7 +84,7 @@ async def _put_topic(server: Server) -> None:
 
 
 async def _held(plan: Plan) -> Sequence[LoadResult]:
-    """Members in groups of 100, on a session each, with a heartbeat every 3 s: all are answered, nobody rebalances."""
+    """Members in groups of 100, on a channel each, with a heartbeat every 3 s: all are answered, nobody rebalances."""
     seconds = plan.seconds * HELD_SECONDS
     size = min(HELD_GROUP_SIZE, plan.held)
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
@@ -126,7 +126,7 @@ def _held_result(said: Mapping[str, Any], cost: Cost) -> LoadResult:
     errors = said["wrong"] + said["unanswered"] + said["lost"] + said["members"] - said["connected"]
     requests = said["heartbeats"] + said["wrong"] + said["unanswered"]
     return LoadResult(
-        name="sessions-held",
+        name="channels-held",
         connections=said["connected"],
         members=said["members"],
         requests=requests,
@@ -147,6 +147,6 @@ def _held_result(said: Mapping[str, Any], cost: Cost) -> LoadResult:
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     "takeover": Benchmark("one of two real members is killed: until the other has its part", _takeover),
-    "sessions-held": Benchmark("10,000 members in groups of 100 that send a heartbeat every 3 s on sessions", _held),
+    "channels-held": Benchmark("10,000 members in groups of 100 that send a heartbeat every 3 s on channels", _held),
 }
 """By name, in the order in which they run."""

@@ -1,7 +1,7 @@
 """What calls are sent on, whatever they look like: one call at a time, and its answer.
 
 A kind of line says how a call becomes bytes and how an answer is taken from what came (`bench.connection`,
-`bench.session`). Made for a load that must not be the bottleneck, and for nothing besides.
+`bench.channel`). Made for a load that must not be the bottleneck, and for nothing besides.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Self, cast
 
-from protocol.operations import Operation
+from rallypoint.protocol.operations import Operation
 
 
 class Answer(NamedTuple):

@@ -20,7 +20,7 @@ import uvloop
 from bench import beside, kafka, report, scenarios
 from bench.beside import Result
 from bench.crowd import WrongAnswerError
-from bench.figures import AssignorResult, is_right
+from bench.figures import AssignorResult, CallbackResult, is_right
 from bench.line import ConnectionBrokenError
 from bench.machine import Surroundings, look_around
 from bench.plan import Benchmark, Plan
@@ -57,7 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--beside-kafka", action="store_true",
-        help="run what a Kafka broker is compared by, on sessions and at a broker in turns, with groups of 1,000; "
+        help="run what a Kafka broker is compared by, on channels and at a broker in turns, with groups of 1,000; "
         "without Java 17 and Maven the broker's are left out",
     )  # fmt: skip
     parser.add_argument(
@@ -209,7 +209,7 @@ def _is_right(result: Result) -> bool:
     """Whether something was measured, and every answer was right and every record where it must be."""
     if isinstance(result, MovesResult):
         return is_whole(result)
-    return isinstance(result, SpeedResult) or is_right(result)
+    return isinstance(result, SpeedResult | CallbackResult) or is_right(result)
 
 
 def _text_of(path: Path) -> str:

@@ -21,7 +21,7 @@ import threading
 import time
 from typing import Any
 
-from member import Assignment, GroupMember, MemberError, MemberOptions
+from rallypoint import Assignment, GroupMember, MemberError, MemberOptions
 
 LISTS = ("coordinator", "topics", "assignors")
 """Options that are tuples, and lists in JSON."""

@@ -16,7 +16,7 @@ DEFAULT_DELAY_MS = 3_000
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How much is measured. `seconds`: of a load; one at rest takes half as long again. `directory`: for the stores.
-    `held`: the members of `sessions-held`. `moves`: how often Spark's drivers hand over, and are killed.
+    `held`: the members of `channels-held`. `moves`: how often Spark's drivers hand over, and are killed.
     """
 
     seconds: float
@@ -57,5 +57,5 @@ async def serving(directory: Path, *, port: int = 0, delay_ms: int = 0) -> Async
     """A service on the SQLite file of that directory, which may be of one that ran before. Port 0 is any."""
     arguments = ("--port", str(port), "--storage", f"sqlite:///{directory}/store.db")
     delay = ("--group-initial-rebalance-delay-ms", str(delay_ms))
-    async with running(python("cli.main", "serve", *arguments, *delay), directory) as server:
+    async with running(python("rallypoint.cli.main", "serve", *arguments, *delay), directory) as server:
         yield server

@@ -48,6 +48,11 @@ class Server:
         times = self._process.cpu_times()
         return float(times.user + times.system)
 
+    def loop_cpu_seconds(self) -> float:
+        """The processor time that its first thread, which is its event loop's, has used."""
+        first = next(thread for thread in self._process.threads() if thread.id == self._process.pid)
+        return float(first.user_time + first.system_time)
+
     def rss_bytes(self) -> int:
         """Memory it has in use now."""
         return int(self._process.memory_info().rss)
@@ -132,8 +137,9 @@ async def running(command: list[str], directory: Path) -> AsyncIterator[Server]:
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """The environment for the process: that of this one, without settings, and with this project's packages."""
     kept = {name: value for name, value in given.items() if not name.startswith(SETTING_PREFIX)}
-    root = str(Path(__file__).resolve().parent.parent)
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, (root, given.get("PYTHONPATH"))))}
+    root = Path(__file__).resolve().parent.parent
+    own = (str(root / "src"), str(root))
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, (*own, given.get("PYTHONPATH"))))}
 
 
 def python(module: str, *arguments: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rebalances of large groups, over HTTP and on sessions, and a restart of the service under one.
+"""Rebalances of large groups, over HTTP and on channels, and a restart of the service under one.
 
 Beside each runs a bystander, in a process of its own, whom the large group is nothing to: see `bench.bystander`.
 """
@@ -12,14 +12,14 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from bench.bystander import watching
+from bench.channel import ChannelConnection
 from bench.connection import Connection, Frames
 from bench.crowd import Crowd, Member, WrongAnswerError
 from bench.figures import Cost, RebalanceResult, Round, rebalance_result, together
 from bench.line import ConnectionBrokenError, Line
 from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan, service, serving
 from bench.process import Server
-from bench.session import SessionConnection
-from protocol.operations import DESCRIBE, path_of
+from rallypoint.protocol.operations import DESCRIBE, path_of
 
 RECONNECT_S = 0.01
 """How long a member waits that was refused a connection; the first time it does not."""
@@ -80,7 +80,7 @@ async def _all_rejoin(kind: type[Line], name: str, plan: Plan, size: int) -> Reb
 
 
 async def _restart(name: str, plan: Plan, size: int) -> RebalanceResult:
-    """The service ends under members on sessions and begins again; they come back at once, and nothing else happens.
+    """The service ends under members on channels and begins again; they come back at once, and nothing else happens.
 
     A round is from its end until each member has had a good heartbeat after the group was loaded; the processor time is
     all of the new process, its start too. It is killed and asked to stop in turns.
@@ -90,7 +90,7 @@ async def _restart(name: str, plan: Plan, size: int) -> RebalanceResult:
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name_of_directory:
         directory = Path(name_of_directory)
         async with serving(directory) as server:
-            crowd = Crowd(server.host, server.port, "group", SessionConnection)
+            crowd = Crowd(server.host, server.port, "group", ChannelConnection)
             await crowd.grow(size)
             await crowd.rest()
             before = await _look(server, crowd)
@@ -169,11 +169,11 @@ _REBALANCES: Mapping[str, tuple[str, Callable[[type[Line]], _Measure]]] = {
 BENCHMARKS: Mapping[str, Benchmark] = {
     **{name: _benchmark(name, summary, of(Connection)) for name, (summary, of) in _REBALANCES.items()},
     **{
-        f"session-{name}": _benchmark(f"session-{name}", f"{name} on a session for each of them", of(SessionConnection))
+        f"channel-{name}": _benchmark(f"channel-{name}", f"{name} on a channel for each of them", of(ChannelConnection))
         for name, (_, of) in _REBALANCES.items()
     },
-    "session-restart": _benchmark(
-        "session-restart", "the service ends under N members on sessions, and comes back", _restart
+    "channel-restart": _benchmark(
+        "channel-restart", "the service ends under N members on channels, and comes back", _restart
     ),
 }
 """By name, in the order in which they run."""

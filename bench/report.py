@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from bench import beside
 from bench.assignors import PUBLISHED_BY
 from bench.beside import Result
-from bench.figures import AssignorResult, LoadResult, RebalanceResult, ratio
+from bench.figures import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ratio
 from bench.machine import Surroundings
 from bench.spark import tables
 from bench.spark.figures import MovesResult, SpeedResult
@@ -34,11 +34,11 @@ SPARK = Section("<!-- spark: written by `python -m bench --spark --document` -->
 FLOORS = {
     "floor-at-rest": "floor-at-rest",
     "at-rest": "floor-at-rest",
-    "session-floor": "session-floor",
-    "session-heartbeat": "session-floor",
-    "session-commit": "session-floor",
-    "session-floor-at-rest": "session-floor-at-rest",
-    "sessions-at-rest": "session-floor-at-rest",
+    "channel-floor": "channel-floor",
+    "channel-heartbeat": "channel-floor",
+    "channel-commit": "channel-floor",
+    "channel-floor-at-rest": "channel-floor-at-rest",
+    "channels-at-rest": "channel-floor-at-rest",
 }
 """The load as multiples of whose cost another is shown, where that is not `floor`."""
 
@@ -96,6 +96,19 @@ def rebalance_table(results: Sequence[RebalanceResult]) -> str:
         for result in results
     ]  # fmt: skip
     return table(header, rows)
+
+
+CALLBACK_HEADER = ("what", "size", "longest callback, CPU ms")
+
+
+def callback_rows(results: Sequence[CallbackResult]) -> list[Sequence[str]]:
+    """Rows of the longest callbacks."""
+    return [(result.what, f"{result.size:,}", number(result.longest_ms, 1)) for result in results]
+
+
+def callback_table(results: Sequence[CallbackResult]) -> str:
+    """The longest callbacks, the longest first."""
+    return table(CALLBACK_HEADER, callback_rows(results))
 
 
 def assignor_rows(results: Sequence[AssignorResult]) -> tuple[Sequence[str], list[Sequence[str]]]:
@@ -221,6 +234,8 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
         parts.append(rebalance_table(rebalances))
     if assignors:
         parts.append(assignor_table(assignors))
+    if callbacks := [result for result in results if isinstance(result, CallbackResult)]:
+        parts.append(callback_table(callbacks))
     if beside.was_compared(results):
         parts.append(beside_table(results))
     speeds = [result for result in results if isinstance(result, SpeedResult)]
@@ -236,7 +251,7 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
 
 KINDS = {
     LoadResult: "load", RebalanceResult: "rebalance", AssignorResult: "assignor", SpeedResult: "speed",
-    MovesResult: "moves",
+    MovesResult: "moves", CallbackResult: "callback",
 }  # fmt: skip
 
 

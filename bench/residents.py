@@ -1,4 +1,4 @@
-"""Many members as a process of their own, each on a session of its own, that do nothing but stay.
+"""Many members as a process of their own, each on a channel of its own, that do nothing but stay.
 
 `python -m bench.residents --port PORT --members 1000 --group-size 100` forms the groups, then sends a heartbeat of each
 member every `--interval-ms`, spread over it, and counts. They do what a member does that lives by its connection:
@@ -24,13 +24,13 @@ from typing import Any
 
 import uvloop
 
+from bench.channel import ChannelConnection
 from bench.crowd import HEARD, Crowd, Member
 from bench.figures import percentile
 from bench.line import Answer, ConnectionBrokenError
 from bench.member_program import say
-from bench.session import SessionConnection
-from protocol.errors import ErrorCode
-from protocol.operations import HEARTBEAT
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.operations import HEARTBEAT
 
 ANSWER_TIMEOUT_S = 10.0
 """A heartbeat without an answer for so long is counted as unanswered, and its connection given up."""
@@ -63,8 +63,8 @@ class Tally:
             self.errors.append(text)
 
 
-class WatchedSession(SessionConnection):
-    """A session that says when it is gone, also while nothing is asked."""
+class WatchedChannel(ChannelConnection):
+    """A channel that says when it is gone, also while nothing is asked."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
@@ -87,7 +87,7 @@ class Residents:
         self._size = given.group_size
         self._member_count = given.members
         self._crowds = [
-            Crowd(given.host, given.port, f"{given.group_prefix}-{number}", WatchedSession)
+            Crowd(given.host, given.port, f"{given.group_prefix}-{number}", WatchedChannel)
             for number in range(given.members // given.group_size)
         ]
         self._gate = asyncio.Semaphore(FORMING_AT_ONCE)
@@ -163,7 +163,7 @@ class Residents:
         return (member for crowd in self._crowds for member in crowd.members)
 
     def report(self) -> dict[str, Any]:
-        """The counts. `connected`: sessions that are open now."""
+        """The counts. `connected`: channels that are open now."""
         tally = self.tally
         times = tally.latencies_s or [float("inf")]
         lines = (member.line for member in self._members())
@@ -210,8 +210,8 @@ async def _reconnect(member: Member) -> None:
 
 
 async def _sleep_until(due: float, member: Member) -> None:
-    """Until then, or until its session is gone: then ConnectionBrokenError."""
-    assert isinstance(member.line, WatchedSession)
+    """Until then, or until its channel is gone: then ConnectionBrokenError."""
+    assert isinstance(member.line, WatchedChannel)
     delay_s = due - perf_counter()
     if delay_s > 0:
         try:
@@ -220,7 +220,7 @@ async def _sleep_until(due: float, member: Member) -> None:
         except TimeoutError:
             return
     if member.line.is_gone.is_set():
-        raise ConnectionBrokenError("the session is gone")
+        raise ConnectionBrokenError("the channel is gone")
 
 
 async def obey(commands: asyncio.StreamReader, residents: Residents) -> None:

@@ -9,6 +9,8 @@ from tempfile import TemporaryDirectory
 
 from bench import lasting, rebalances
 from bench.assignors import CASES, QUICK, measure_all
+from bench.callbacks import measure_callbacks
+from bench.channel import HEARTBEAT_INTERVAL_S, ChannelConnection, call_frame
 from bench.connection import Connection, Frames
 from bench.crowd import HEARD, TOPIC, Crowd, WrongAnswerError
 from bench.figures import AssignorResult, LoadResult, load_result, with_growth
@@ -17,8 +19,7 @@ from bench.load import FaultOf, FrameOf, run_closed, run_paced
 from bench.plan import Benchmark, Plan, service
 from bench.process import Server, python, running
 from bench.rebalances import group_at_rest
-from bench.session import HEARTBEAT_INTERVAL_S, SessionConnection, call_frame
-from protocol.operations import COMMIT, FETCH, HEARTBEAT, path_of
+from rallypoint.protocol.operations import COMMIT, FETCH, HEARTBEAT, path_of
 
 CONNECTIONS = 64
 
@@ -70,20 +71,20 @@ async def measure_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
         ]
 
 
-async def measure_session_floor(plan: Plan) -> Sequence[LoadResult]:
+async def measure_channel_floor(plan: Plan) -> Sequence[LoadResult]:
     """The least a message on a WebSocket costs."""
-    async with _floor(plan, SessionConnection, CONNECTIONS) as (server, sessions):
+    async with _floor(plan, ChannelConnection, CONNECTIONS) as (server, channels):
         frame = call_frame(HEARTBEAT, "group", ECHOED)
-        return [await _measure("session-floor", plan, server, sessions, lambda *_: frame, _heartbeat_fault, members=0)]
+        return [await _measure("channel-floor", plan, server, channels, lambda *_: frame, _heartbeat_fault, members=0)]
 
 
-async def measure_session_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
+async def measure_channel_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
     """The least it costs when the messages are few and the connections many."""
-    async with _floor(plan, SessionConnection, plan.at_rest) as (server, sessions):
+    async with _floor(plan, ChannelConnection, plan.at_rest) as (server, channels):
         frame = call_frame(HEARTBEAT, "group", ECHOED)
         return [
             await _measure_paced(
-                "session-floor-at-rest", plan, server, sessions, lambda *_: frame, _heartbeat_fault, members=0
+                "channel-floor-at-rest", plan, server, channels, lambda *_: frame, _heartbeat_fault, members=0
             )
         ]
 
@@ -110,9 +111,9 @@ async def measure_heartbeat(plan: Plan) -> Sequence[LoadResult]:
     return [await measure_heartbeats("heartbeat", plan, Connection)]
 
 
-async def measure_session_heartbeat(plan: Plan) -> Sequence[LoadResult]:
-    """The same as `heartbeat`, each member on a session of its own."""
-    return [await measure_heartbeats("session-heartbeat", plan, SessionConnection)]
+async def measure_channel_heartbeat(plan: Plan) -> Sequence[LoadResult]:
+    """The same as `heartbeat`, each member on a channel of its own."""
+    return [await measure_heartbeats("channel-heartbeat", plan, ChannelConnection)]
 
 
 async def measure_heartbeats(name: str, plan: Plan, kind: type[Line], serve: Serve = service) -> LoadResult:
@@ -129,9 +130,9 @@ async def measure_at_rest(plan: Plan) -> Sequence[LoadResult]:
     return [await _measure_at_rest("at-rest", plan, Connection)]
 
 
-async def measure_sessions_at_rest(plan: Plan) -> Sequence[LoadResult]:
-    """The same as `at-rest`, each member on a session of its own."""
-    return [await _measure_at_rest("sessions-at-rest", plan, SessionConnection)]
+async def measure_channels_at_rest(plan: Plan) -> Sequence[LoadResult]:
+    """The same as `at-rest`, each member on a channel of its own."""
+    return [await _measure_at_rest("channels-at-rest", plan, ChannelConnection)]
 
 
 async def _measure_at_rest(name: str, plan: Plan, kind: type[Line]) -> LoadResult:
@@ -148,10 +149,10 @@ async def measure_commit_one_group(plan: Plan) -> Sequence[LoadResult]:
         return [await measure_commits("commit-one-group", plan, server, [crowd])]
 
 
-async def measure_session_commit(plan: Plan) -> Sequence[LoadResult]:
-    """The same as `commit-one-group`, each member on a session of its own."""
-    async with service(plan) as server, group_at_rest(server, CONNECTIONS, SessionConnection) as crowd:
-        return [await measure_commits("session-commit", plan, server, [crowd])]
+async def measure_channel_commit(plan: Plan) -> Sequence[LoadResult]:
+    """The same as `commit-one-group`, each member on a channel of its own."""
+    async with service(plan) as server, group_at_rest(server, CONNECTIONS, ChannelConnection) as crowd:
+        return [await measure_commits("channel-commit", plan, server, [crowd])]
 
 
 async def measure_commit_64_groups(plan: Plan) -> Sequence[LoadResult]:
@@ -234,17 +235,20 @@ async def measure_assignors(plan: Plan) -> Sequence[AssignorResult]:
 BENCHMARKS: Mapping[str, Benchmark] = {
     "floor": Benchmark("POST of JSON to a bare aiohttp server with pydantic, 64 connections", measure_floor),
     "floor-at-rest": Benchmark("the same as seldom as at-rest, with as many connections", measure_floor_at_rest),
-    "session-floor": Benchmark("messages to a bare aiohttp WebSocket with pydantic", measure_session_floor),
-    "session-floor-at-rest": Benchmark("the same as seldom as at-rest", measure_session_floor_at_rest),
+    "channel-floor": Benchmark("messages to a bare aiohttp WebSocket with pydantic", measure_channel_floor),
+    "channel-floor-at-rest": Benchmark("the same as seldom as at-rest", measure_channel_floor_at_rest),
     "heartbeat": Benchmark("heartbeats of 64 members of one group, 64 connections", measure_heartbeat),
-    "session-heartbeat": Benchmark("the same on a session for each of them", measure_session_heartbeat),
+    "channel-heartbeat": Benchmark("the same on a channel for each of them", measure_channel_heartbeat),
     "commit-one-group": Benchmark("commits by 64 members of one group", measure_commit_one_group),
-    "session-commit": Benchmark("the same on a session for each of them", measure_session_commit),
+    "channel-commit": Benchmark("the same on a channel for each of them", measure_channel_commit),
     "commit-64-groups": Benchmark("commits by the members of 64 groups", measure_commit_64_groups),
     "at-rest": Benchmark("1,000 members that send a heartbeat every 3 s", measure_at_rest),
-    "sessions-at-rest": Benchmark("the same on a session for each of them", measure_sessions_at_rest),
+    "channels-at-rest": Benchmark("the same on a channel for each of them", measure_channels_at_rest),
     **rebalances.BENCHMARKS,
     **lasting.BENCHMARKS,
+    "longest-callback": Benchmark(
+        "the longest callback of the event loop, by operation at its limit", measure_callbacks, timeout_s=1_800
+    ),
     "assignors": Benchmark("what sharing out costs a leader, by assignor, up to 2,000 x 200,000", measure_assignors),
 }
 """In the order in which they run."""

@@ -5,7 +5,7 @@
 clock, which all processes of a machine share. The end of standard input ends the driver.
 
 - `read`: run a query to its end with a sink that throws all rows away, all columns of them. Says `read` with the
-  milliseconds of each batch that had records, and how many they were.
+  milliseconds of each batch that had records, how many they were, and what the query took beside all its triggers.
 - `load`: the same into PostgreSQL, in one of the `WAYS` of `bench.spark.loads`.
 - `start`, `stop`: a query that goes on, whose every batch leaves a file that says which records it wrote.
 
@@ -46,7 +46,7 @@ class Driver:
 
     def register(self) -> None:
         """Make our source known; a PySpark that is too old for it has no such command."""
-        from spark_bridge import register  # noqa: PLC0415 - see the module's docstring
+        from rallypoint.spark import register  # noqa: PLC0415 - see the module's docstring
 
         register(self._spark)
 
@@ -71,29 +71,32 @@ class Driver:
         began = time.monotonic()
         query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         ended = query.awaitTermination(PATIENCE_S)
-        batches = [each for each in query.recentProgress if each["numInputRows"]]
+        seconds = time.monotonic() - began
+        triggers = query.recentProgress
+        batches = [each for each in triggers if each["numInputRows"]]
         if not ended:
             query.stop()
         self._say(
-            what, ended=ended, seconds=time.monotonic() - began,
+            what, ended=ended,
+            beside_ms=seconds * 1000 - sum(each["durationMs"]["triggerExecution"] for each in triggers),
             records=sum(each["numInputRows"] for each in batches),
             batches_ms=[each["durationMs"]["triggerExecution"] for each in batches],
         )  # fmt: skip
 
     def start(self, name: str, options: Mapping[str, str], checkpoint: str, out: str, hold_s: float) -> None:
         """A member of the group until `stop`. Says `first` with its first batch."""
-        import spark_bridge  # noqa: PLC0415 - see the module's docstring
+        from rallypoint import spark as rallypoint_spark  # noqa: PLC0415 - see the module's docstring
 
         stream = self._frame(RALLYPOINT, options)
         sink = Sink(name, Path(out), hold_s, self._say)
         writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
-        self._query = spark_bridge.start(writer.trigger(processingTime="0 seconds").start)
+        self._query = rallypoint_spark.start(writer.trigger(processingTime="0 seconds").start)
 
     def stop(self) -> None:
         """End it in good order. Says `stopped`."""
-        import spark_bridge  # noqa: PLC0415
+        from rallypoint import spark as rallypoint_spark  # noqa: PLC0415
 
-        self._say("stopped", committed=spark_bridge.stop(self._query))
+        self._say("stopped", committed=rallypoint_spark.stop(self._query))
 
     def end(self) -> None:
         """Let Spark go."""

@@ -12,8 +12,9 @@ from bench.figures import percentile
 @dataclass(frozen=True, slots=True)
 class SpeedResult:
     """Queries of one way to read or write, several times. `way`: whose; `pyspark`: its version. Times are those of a
-    batch, as Spark gives them (`triggerExecution`); `cpu_seconds_per_million`: of the driver, its JVM and all its
-    Pythons for a million records, a query's start and end included.
+    batch, as Spark gives them (`triggerExecution`); `beside_ms`: what a query took beside its batches, which is its
+    start and its end, as a median. `cpu_seconds_per_million`: of the driver, its JVM and all its Pythons for a million
+    records, a query's start and end included.
     """
 
     name: str
@@ -25,16 +26,17 @@ class SpeedResult:
     median_ms: float
     min_ms: float
     max_ms: float
+    beside_ms: float
     records_per_second: float
     cpu_seconds_per_million: float
     others_cores: float
 
 
 def speed_result(
-    name: str, way: str, pyspark: str, batches_ms: Sequence[float], *, records: int, cpu_seconds: float,
-    others_cores: float,
+    name: str, way: str, pyspark: str, batches_ms: Sequence[float], *, beside_ms: Sequence[float], records: int,
+    cpu_seconds: float, others_cores: float,
 ) -> SpeedResult:  # fmt: skip
-    """The figures of at least one batch. The rate is that of the median batch."""
+    """The figures of at least one query and one batch. The rate is that of the median batch."""
     of_batch = records / len(batches_ms)
     median_ms = percentile(batches_ms, 50)
     return SpeedResult(
@@ -47,6 +49,7 @@ def speed_result(
         median_ms=median_ms,
         min_ms=min(batches_ms),
         max_ms=max(batches_ms),
+        beside_ms=percentile(beside_ms, 50),
         records_per_second=of_batch / median_ms * 1000,
         cpu_seconds_per_million=cpu_seconds * 1_000_000 / records,
         others_cores=others_cores,
@@ -106,7 +109,7 @@ def account(batches: Collection[Batch], ends: Mapping[int, int], killed: Collect
 
 
 class Commit(NamedTuple):
-    """A change of what the group has committed of a partition. `owner`: the lineage of the query that committed."""
+    """A change of what the group has committed of a partition. `owner`: the committing query's checkpoint id."""
 
     partition: int
     offset: int

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from spark_bridge.exactly_once import ExactlyOnce
-from spark_bridge.exactly_once.postgresql import PostgreSQL
+from rallypoint.spark_bridge.exactly_once import ExactlyOnce
+from rallypoint.spark_bridge.exactly_once.postgresql import PostgreSQL
 
 EXACTLY_ONCE = "exactly-once"
 THROUGH_DRIVER = "plain-driver"

@@ -1,8 +1,7 @@
 """How fast queries read: ours beside Spark's own source, and into PostgreSQL exactly once beside plainly.
 
-Both read the same records of the same broker, one after the other in turns, each on a driver of its own that is warm.
-Spark's own source runs on the PySpark that its connector was released with, ours on the one in use: so a figure
-compares what a user gets from each, engine included.
+Both read the same records of the same broker, one after the other in turns, each on a driver of its own that is warm
+and on one engine: the PySpark that Spark's own connector was released with, which is the oldest that ours runs on.
 
 A query's last batch ends where the topic ends, where Spark's own source waits for records that do not come; batches are
 small enough that the median is none of those.
@@ -45,19 +44,21 @@ class Measured:
     """Of one way, over all rounds that count."""
 
     batches_ms: list[float] = field(default_factory=list)
+    beside_ms: list[float] = field(default_factory=list)
     records: int = 0
     costs: list[DriverCost] = field(default_factory=list)
 
     def add(self, said: Mapping[str, Any], cost: DriverCost) -> None:
         """A round more."""
         self.batches_ms += said["batches_ms"]
+        self.beside_ms.append(said["beside_ms"])
         self.records += said["records"]
         self.costs.append(cost)
 
     def result(self, name: str, way: str, pyspark: str) -> SpeedResult:
         """The figures."""
         return speed_result(
-            name, way, pyspark, self.batches_ms, records=self.records,
+            name, way, pyspark, self.batches_ms, beside_ms=self.beside_ms, records=self.records,
             cpu_seconds=sum(cost.cpu_seconds for cost in self.costs),
             others_cores=sum(cost.others_cpu_seconds for cost in self.costs) / sum(cost.seconds for cost in self.costs),
         )  # fmt: skip
@@ -80,8 +81,8 @@ async def _beside(name: str, plan: Plan, records: int, of_batch: int) -> Sequenc
         pair = await spark_pair(found.java_home)
         await found.produce(records)
         async with (
-            found.drivers(None, RALLYPOINT) as (ours,),
-            found.drivers(None, RALLYPOINT_UNIX, conf=UNIX_SOCKETS) as (over_unix,),
+            found.drivers(pair, RALLYPOINT) as (ours,),
+            found.drivers(pair, RALLYPOINT_UNIX, conf=UNIX_SOCKETS) as (over_unix,),
             found.drivers(pair, SPARK) as (theirs,),
         ):
             drivers = {RALLYPOINT: ours, RALLYPOINT_UNIX: over_unix, SPARK: theirs}

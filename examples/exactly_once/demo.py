@@ -96,7 +96,7 @@ def load(given: argparse.Namespace, conninfo: str, console: "Console") -> int:
     from examples.handover.report import picture_of, run_figures, run_sentences, save  # noqa: PLC0415
     from examples.handover.run import Failed, Plot, perform  # noqa: PLC0415
     from examples.handover.story import Stuck  # noqa: PLC0415
-    from spark_bridge.sources.files import FilesWriter  # noqa: PLC0415
+    from rallypoint.spark import FilesWriter  # noqa: PLC0415
 
     began = time.monotonic()
     layout = Layout(given.output.resolve())

@@ -5,46 +5,21 @@ the driver in good order. Whoever counts the rows is in `proof`, not here.
 """
 
 import argparse
-import logging
 import os
-import signal
-import threading
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, from_json, lit
+from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.exactly_once.sinks import Plain, exactly_once
-from spark_bridge import register, stop
+from examples.spark_driver import add_sink, drive, make_parser, small_spark
 
-parser = argparse.ArgumentParser(prog="python -m examples.exactly_once.driver", description=__doc__)
-parser.add_argument("--name", required=True, help="how this driver is called in the group")
-parser.add_argument("--coordinator", required=True, metavar="URL", help="where `rallypoint serve` listens")
-parser.add_argument("--topics", required=True, metavar="DIR", help="the directory that holds the topic `orders`")
-parser.add_argument("--checkpoint", required=True, metavar="DIR", help="where Spark keeps this query's progress")
-parser.add_argument("--batch-records", type=int, default=2000, metavar="N", help="most orders in a batch")
-parser.add_argument("--sink", choices=("exactly-once", "plain"), default="exactly-once", help="see `sinks`")
+parser = make_parser("python -m examples.exactly_once.driver", __doc__, topic="orders")
+add_sink(parser, batch_records=2000)
 
 
-def main() -> None:
-    """Load orders until SIGTERM."""
-    given = parser.parse_args()
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    logging.basicConfig()
-    logging.getLogger("rallypoint.spark").setLevel(logging.INFO)  # the sink says which rows were there already
-
-    spark = (
-        SparkSession.builder.appName(f"orders {given.name}")
-        .master("local[1]")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    register(spark)
-
+def begin(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
+    """Start the query."""
     records = (
         spark.readStream.format("rallypoint")
         .option("coordinator", given.coordinator)
@@ -63,19 +38,18 @@ def main() -> None:
     rows = orders.select("topic", "partition", "offset", "order.*", "driver")
 
     database = os.environ["ORDERS_DATABASE"]
-    query = (
+    return (
         rows.writeStream.foreachBatch(exactly_once(database) if given.sink == "exactly-once" else Plain(database))
         .option("checkpointLocation", given.checkpoint)
         .trigger(processingTime="1 second")
         .start()
     )
 
-    while query.isActive and not stopping.wait(0.2):
-        pass
-    if query.isActive:
-        stop(query)
-    query.awaitTermination()
-    spark.stop()
+
+def main() -> None:
+    """Load orders until SIGTERM."""
+    given = parser.parse_args()
+    drive(small_spark(f"orders {given.name}"), lambda spark: begin(spark, given))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from spark_bridge.sources.files import FilesWriter, Record
+from rallypoint.spark import FilesWriter, Record
 
 TOPIC = "orders"
 SEED = 2026

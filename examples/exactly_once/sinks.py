@@ -11,9 +11,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from examples.exactly_once.orders import Order
-from spark_bridge.exactly_once import ExactlyOnce
-from spark_bridge.exactly_once.load import Frame
-from spark_bridge.exactly_once.postgresql import PostgreSQL
+from rallypoint.spark import ExactlyOnce, Frame, PostgreSQL
 
 SCHEMA = "rallypoint_example"
 MADE = "Made by the example exactly_once of Rallypoint, which makes it anew when it runs again."

@@ -39,7 +39,10 @@ def look_at_batches(layout: FlightsLayout, driver: str) -> BatchesSeen:
     if seen.last is None:
         return seen
     folder = layout.batch(Batch(driver, seen.last))
-    return replace(seen, writing=any(folder.glob(FINISHED_TASKS)), written=(folder / "_SUCCESS").is_file())
+    # Spark moves the tasks' files into place one by one, and writes _SUCCESS last. Between the two it is neither.
+    is_moved = any(folder.glob("*.parquet"))
+    writing = any(folder.glob(FINISHED_TASKS)) and not is_moved
+    return replace(seen, writing=writing, written=(folder / "_SUCCESS").is_file())
 
 
 def read_output(layout: FlightsLayout) -> pd.DataFrame:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from assignors.partitioners import partition_for_key
-from spark_bridge.sources.files import FilesWriter, Record
+from rallypoint.assignors import partition_for_key
+from rallypoint.spark import FilesWriter, Record
 
 TOPIC = "flights"
 APPEND_RECORDS_MAX = 5_000
@@ -65,8 +65,8 @@ def keys_of(flights: pd.DataFrame) -> list[str | None]:
     return [None if pd.isna(tail_number) else str(tail_number) for tail_number in flights["tailnum"]]
 
 
-def write_topic(flights: pd.DataFrame, placement: Iterable[int], topics: Path, partitions: int) -> Mapping[int, int]:
-    """Write the flights as the topic `flights` of a `files` source; the number of records of each partition.
+def records_of(flights: pd.DataFrame, placement: Iterable[int], partitions: int) -> Mapping[int, list[Record]]:
+    """The records of each partition, in order.
 
     A record's value is the flight as a JSON object, its timestamp the scheduled hour of departure.
     """
@@ -77,8 +77,13 @@ def write_topic(flights: pd.DataFrame, placement: Iterable[int], topics: Path, p
     for partition, key, value, time_ms in zip(placement, keys_of(flights), values, times_ms, strict=True):
         record_key = None if key is None else key.encode()
         by_partition[partition].append(Record(value=value.encode(), key=record_key, timestamp_ms=time_ms))
-    writer = FilesWriter(topics, TOPIC, partitions)
-    for partition, records in by_partition.items():
-        for first in range(0, len(records), APPEND_RECORDS_MAX):
-            writer.append(partition, records[first : first + APPEND_RECORDS_MAX])
-    return {partition: len(records) for partition, records in by_partition.items()}
+    return by_partition
+
+
+def append_records(writer: FilesWriter, by_partition: Mapping[int, list[Record]]) -> None:
+    """Append them to the topic, a piece of each partition in turn."""
+    longest = max(map(len, by_partition.values()))
+    for first in range(0, longest, APPEND_RECORDS_MAX):
+        for partition, records in by_partition.items():
+            if piece := records[first : first + APPEND_RECORDS_MAX]:
+                writer.append(partition, piece)

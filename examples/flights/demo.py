@@ -7,10 +7,14 @@ Exit status: 0 all is well, 1 a record was lost or the run failed, 2 something i
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from examples.handover import command_line, requirements
 from examples.handover.command_line import fail
+
+EARLY_SHARE = 4
+"""One of so many flights is there from the beginning: work for driver A until driver B comes."""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -42,6 +46,7 @@ def play(given: argparse.Namespace) -> int:
     from examples.handover.report import picture_of, save  # noqa: PLC0415
     from examples.handover.run import Failed, Plot, perform  # noqa: PLC0415
     from examples.handover.story import Stuck  # noqa: PLC0415
+    from rallypoint.spark import FilesWriter  # noqa: PLC0415
 
     began = time.monotonic()
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
@@ -51,9 +56,16 @@ def play(given: argparse.Namespace) -> int:
         flights = dataset.read_flights()
     except dataset.DataMissing as error:
         return fail(str(error), 2)
-    console.print(f"Writing {len(flights):,} flights as the topic flights, {given.partitions} partitions.")
-    placement = dataset.place(dataset.keys_of(flights), given.partitions)
-    sizes = dataset.write_topic(flights, placement, layout.topics, given.partitions)
+    early = len(flights) // EARLY_SHARE
+    console.print(
+        f"Writing {early:,} of {len(flights):,} flights as the topic flights, {given.partitions} partitions. The others"
+        " follow when driver B owns some of it."
+    )
+    placement = list(dataset.place(dataset.keys_of(flights), given.partitions))
+    sizes = Counter(placement)
+    writer = FilesWriter(layout.topics, dataset.TOPIC, given.partitions)
+    dataset.append_records(writer, dataset.records_of(flights[:early], placement[:early], given.partitions))
+    rest = dataset.records_of(flights[early:], placement[early:], given.partitions)
 
     plot = Plot(
         group="delays",
@@ -66,6 +78,7 @@ def play(given: argparse.Namespace) -> int:
             "--output", str(layout.output / name), "--checkpoint", str(layout.checkpoint(name)),
         ],
         look=lambda name: look_at_batches(layout, name),
+        write_rest=lambda: dataset.append_records(writer, rest),
     )  # fmt: skip
     try:
         seen = perform(layout, plot, console)

@@ -27,12 +27,12 @@ func (m *Member) connect(ctx context.Context) error {
 	if len(found.Coordinators) == 0 || found.Coordinators[0].ErrorCode != 0 {
 		return fmt.Errorf("%w: there is no coordinator now: %v", errDisconnected, found.Coordinators)
 	}
-	s, err := openSession(ctx, found.Coordinators[0].URL, m.options.Token, m.hear)
+	s, err := openChannel(ctx, found.Coordinators[0].URL, m.options.Token, m.hear)
 	if err != nil {
 		return err
 	}
 	m.mutex.Lock()
-	m.session = s
+	m.channel = s
 	m.mutex.Unlock()
 	return nil
 }
@@ -40,7 +40,7 @@ func (m *Member) connect(ctx context.Context) error {
 // call calls until there is an answer that says more than "wait".
 func (m *Member) call(ctx context.Context, op string, body map[string]any, result any, held time.Duration) error {
 	for {
-		s := m.currentSession()
+		s := m.currentChannel()
 		if s == nil {
 			return errDisconnected
 		}

@@ -1,4 +1,4 @@
-// A member of a group over a session (docs/sessions.md): joins, leads when it is told to, keeps alive, commits.
+// A member of a group over a channel (docs/channels.md): joins, leads when it is told to, keeps alive, commits.
 //
 // What lives here is what every program needs, whatever it reads. It gives up all partitions before it joins again
 // ("eager"). One goroutine, that of Run, does everything in order; pushes only wake it.
@@ -53,7 +53,7 @@ type Member struct {
 	handling sync.Mutex // held while a method of the handler runs
 
 	mutex   sync.Mutex // guards what follows
-	session *session
+	channel *channel
 	id      string
 	// generation is the one last joined, ending the newest that is known to be over.
 	generation, ending int
@@ -93,7 +93,7 @@ func (m *Member) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if s := m.currentSession(); s != nil {
+		if s := m.currentChannel(); s != nil {
 			s.close()
 		}
 		if !isRetriable(err) {
@@ -111,10 +111,10 @@ func (m *Member) hear(push Push) {
 	if push.Event == "rebalance" && push.GenerationID > m.ending {
 		m.ending = push.GenerationID
 	}
-	s := m.session
+	s := m.channel
 	m.mutex.Unlock()
 	if push.Event == "unloaded" && s != nil {
-		s.connection.CloseNow() // the look-up before the next session finds the node
+		s.connection.CloseNow() // the look-up before the next channel finds the node
 	}
 	select {
 	case m.wake <- struct{}{}:
@@ -122,10 +122,10 @@ func (m *Member) hear(push Push) {
 	}
 }
 
-func (m *Member) currentSession() *session {
+func (m *Member) currentChannel() *channel {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	return m.session
+	return m.channel
 }
 
 // settled: it has an assignment, and knows of no rebalance.
@@ -135,7 +135,7 @@ func (m *Member) settled() bool {
 	return m.owned != nil && m.ending < m.generation
 }
 
-// follow is a member's life on one session. Who had an assignment on the one before says at once that it lives.
+// follow is a member's life on one channel. Who had an assignment on the one before says at once that it lives.
 func (m *Member) follow(ctx context.Context, onAnswer func()) error {
 	if err := m.connect(ctx); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (m *Member) rest(ctx context.Context) {
 	select {
 	case <-timer.C:
 	case <-m.wake:
-	case <-m.currentSession().closed:
+	case <-m.currentChannel().closed:
 	case <-ctx.Done():
 	}
 }
@@ -262,7 +262,7 @@ func (m *Member) giveUp(tell func(*Member, Partitions)) {
 func (m *Member) leave() {
 	m.giveUp(m.handler.Revoked)
 	id, _ := m.Identity()
-	s := m.currentSession()
+	s := m.currentChannel()
 	if s == nil {
 		return
 	}

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from spark_bridge.claims import offsets_in
-from spark_bridge.offsets import Range, StreamOffset, ranges_between
+from rallypoint.spark import Range
+from rallypoint.spark_bridge.offset_log import offsets_in
+from rallypoint.spark_bridge.offsets import StreamOffset, ranges_between
 
 
 class Batch(NamedTuple):
@@ -88,7 +89,8 @@ def read_books(checkpoint: Path, driver: str) -> tuple[PlannedBatch, ...]:
     batches = []
     before = StreamOffset()
     for number in sorted(planned):
-        offset = offsets_in(planned[number].read_text("utf-8")).get(0, StreamOffset())
+        found = offsets_in(planned[number].read_text("utf-8"))
+        offset = next(iter(found.values()), StreamOffset())
         batches.append(
             PlannedBatch(
                 Batch(driver, number),

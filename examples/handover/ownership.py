@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from protocol.messages import ConsumerAssignment, DescribeAnswer
-from spark_bridge.offsets import Range
+from rallypoint.protocol.messages import ConsumerAssignment, DescribeAnswer
+from rallypoint.spark import Range
 
 
 @dataclass(frozen=True, slots=True)

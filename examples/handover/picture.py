@@ -1,7 +1,7 @@
 """The picture of a run as SVG: who owned which partition, the drivers' batches, how many records were left. Pure.
 
 It stands alone: no script, no font and no file from elsewhere. It takes the reader's light or dark colours, and tells
-the drivers apart by lightness too.
+the drivers apart by lightness and by their letters, too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,30 +16,44 @@ ROW, BAR = 22, 14
 LEFT_PANEL_HEIGHT = 90
 LABEL_ROW = 16
 LABEL_WIDTH_PER_CHARACTER = 6.6
+LETTER_BAR = 14
+"""A bar is as wide as that, at least, to have its driver's letter in it."""
 
 STYLE = """
-  svg { color-scheme: light dark; --ground: #ffffff; --ink: #1f2430; --faint: #6b7280; --line: #e3e6eb;
-        --first: #2563a8; --second: #f0a13a; --alarm: #c2352b }
-  @media (prefers-color-scheme: dark) {
-    svg { --ground: #14171d; --ink: #e8eaee; --faint: #9aa3b0; --line: #2b303a;
-          --first: #4f8fd6; --second: #f4b964; --alarm: #ff7a6b }
-  }
-  text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: var(--ink) }
+  svg { color-scheme: light dark }
+  text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2430 }
   .title { font-size: 17px; font-weight: 600 }
-  .faint { fill: var(--faint) }
+  .faint { fill: #6b7280 }
   .number { font-variant-numeric: tabular-nums }
-  .ground { fill: var(--ground) }
-  .grid { stroke: var(--line) }
-  .owner0 { fill: var(--first) }
-  .owner1 { fill: var(--second) }
+  .ground { fill: #ffffff }
+  .grid { stroke: #e3e6eb }
+  .owner0 { fill: #2563a8 }
+  .owner1 { fill: #f0a13a }
+  .letter0 { fill: #ffffff; font-size: 11px; font-weight: 600 }
+  .letter1 { fill: #1f2430; font-size: 11px; font-weight: 600 }
   .dead { fill: url(#dead) }
-  .hatch { stroke: var(--alarm); stroke-width: 2 }
-  .event { stroke: var(--faint); stroke-dasharray: 2 3 }
-  .alarm { stroke: var(--alarm); stroke-dasharray: none }
-  .alarm-text { fill: var(--alarm); font-weight: 600 }
-  .curve { fill: none; stroke: var(--ink); stroke-width: 1.5 }
-  .area { fill: var(--faint); opacity: .15 }
+  .hatch { stroke: #c2352b; stroke-width: 2 }
+  .event { stroke: #6b7280; stroke-dasharray: 2 3 }
+  .alarm { stroke: #c2352b; stroke-dasharray: none }
+  .alarm-text { fill: #c2352b; font-weight: 600 }
+  .curve { fill: none; stroke: #1f2430; stroke-width: 1.5 }
+  .area { fill: #6b7280; opacity: .15 }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e8eaee }
+    .faint { fill: #9aa3b0 }
+    .ground { fill: #14171d }
+    .grid { stroke: #2b303a }
+    .owner0 { fill: #4f8fd6 }
+    .owner1 { fill: #f4b964 }
+    .letter0, .letter1 { fill: #14171d }
+    .event { stroke: #9aa3b0 }
+    .hatch, .alarm { stroke: #ff7a6b }
+    .alarm-text { fill: #ff7a6b }
+    .curve { stroke: #e8eaee }
+    .area { fill: #9aa3b0 }
+  }
 """
+"""Without variables: programs that draw SVG outside a browser do not know them, and draw black."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +142,19 @@ def draw(picture: Picture) -> str:
 def _legend(drivers: Sequence[str]) -> Iterable[str]:
     x = float(LEFT)
     entries = [(f"owner{number}", f"driver {driver}") for number, driver in enumerate(drivers)]
-    for style, text in [*entries, ("dead", "its owner was dead, not noticed yet")]:
+    for number, (style, text) in enumerate([*entries, ("dead", "its owner was dead, not noticed yet")]):
         yield f'<rect class="{style}" x="{x:.1f}" y="66" width="18" height="12" rx="2"/>'
+        if number < len(drivers):
+            yield _letter(drivers, number, x + 9, 76)
         yield f'<text x="{x + 24:.1f}" y="76">{escape(text)}</text>'
         x += 48 + len(text) * LABEL_WIDTH_PER_CHARACTER
     yield f'<text class="faint" x="{x:.1f}" y="76">empty: between two owners</text>'
+
+
+def _letter(drivers: Sequence[str], number: int, x: float, y: float) -> str:
+    """Of a driver, for whoever cannot tell the colours apart; `x` is its middle."""
+    first = escape(drivers[number][:1])
+    return f'<text class="letter{number}" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{first}</text>'
 
 
 def _labels(events: Sequence[Event], scale: Scale) -> tuple[list[int], int]:
@@ -181,14 +203,17 @@ def _row_name(partition: int, top: int) -> str:
 
 
 def _bar(span: Span, scale: Scale, top: int, drivers: Sequence[str]) -> str:
-    style = f"owner{drivers.index(span.owner)}" if span.alive else "dead"
+    number = drivers.index(span.owner)
+    style = f"owner{number}" if span.alive else "dead"
     x, end = scale.x(span.start_ms), scale.x(span.end_ms)
     y = top + span.partition * ROW + (ROW - BAR) / 2
     words = f"partition {span.partition}: driver {span.owner}{'' if span.alive else ', dead'}"
-    return (
+    bar = (
         f'<rect class="{style}" x="{x}" y="{y}" width="{max(end - x - 1, 1):.1f}" height="{BAR}" rx="2">'
         f"<title>{escape(words)}, {span.start_ms / 1000:.1f} to {span.end_ms / 1000:.1f} s</title></rect>"
     )
+    has_letter = span.alive and end - x - 1 >= LETTER_BAR
+    return bar + (_letter(drivers, number, x + LETTER_BAR / 2, y + 11) if has_letter else "")
 
 
 def _batches_panel(picture: Picture, scale: Scale, top: int) -> Iterable[str]:

@@ -23,7 +23,7 @@ from examples.handover.screen import LiveScreen, PlainScreen, make_screen
 from examples.handover.service import describe_group, url_in
 from examples.handover.story import KillWhen, Scene, Step
 from examples.handover.terminal import View
-from protocol.messages import DescribeAnswer
+from rallypoint.protocol.messages import DescribeAnswer
 
 DRIVERS = ("A", "B")
 LOOK_SECONDS = 0.02
@@ -46,8 +46,8 @@ class Plot:
     """What is an example's own. `records`: of the whole topic.
 
     `driver(name, url)`: the arguments for Python that start a driver, which has the client id `name`. `look(name)`: how
-    far a driver is. `environment`: what the drivers get besides. `write_rest`: writes what the topic lacks at the
-    start, once driver B owns partitions, so that both have work then however long B took to start; None: nothing.
+    far a driver is. `write_rest`: writes what the topic lacks at the start, once driver B owns partitions, so that both
+    have work then however long B took to start. `environment`: what the drivers get besides.
     """
 
     group: str
@@ -57,8 +57,8 @@ class Plot:
     kill_when: KillWhen
     driver: Callable[[str, str], Sequence[str]]
     look: Callable[[str], BatchesSeen]
+    write_rest: Callable[[], None]
     environment: Mapping[str, str] = field(default_factory=dict)
-    write_rest: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Run:
         self._plot = plot
         self._screen = screen
         self._clock = clock
-        self._rest = plot.write_rest is not None
+        self._rest = True
         self._seen = Seen(began_at_ms=int(time.time() * 1000) - clock())
         self._living: dict[str, Child] = {}
         self._starts = dict.fromkeys(DRIVERS, 0)
@@ -138,7 +138,6 @@ class Run:
         self._say(f"Spark driver {name} starts, a process of its own.")
 
     def _write_rest(self) -> None:
-        assert self._plot.write_rest is not None
         self._plot.write_rest()
         self._rest = False
         self._mark("more records")

@@ -5,8 +5,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from protocol.messages import DescribeAnswer
-from protocol.operations import DESCRIBE, path_of
+from rallypoint.protocol.messages import DescribeAnswer
+from rallypoint.protocol.operations import DESCRIBE, path_of
 
 TIMEOUT_SECONDS = 5.0
 

@@ -1,4 +1,4 @@
-"""Drawings for a terminal: who owned which partition, in colours or in letters. Pure."""
+"""Drawings for a terminal: who owned which partition, in letters, and where there are colours in those, too. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from rich.text import Text
 
 from examples.handover.ownership import Span, span_at
 
-STYLES = ("bright_blue", "orange1")
+STYLES = ("bold bright_white on blue", "bold black on orange1")
 DEAD_STYLE = "red"
-BAR_CELL, DEAD_CELL, EMPTY_CELL = "▆", "×", "·"
+DEAD_CELL, EMPTY_CELL = "×", "·"
 CELLS_MAX = 100
 
 
@@ -38,7 +38,7 @@ def owners_by_cell(view: View, cells: int) -> list[list[Span | None]]:
 
 
 def draw_timeline(view: View, width: int) -> Group:
-    """The picture in colours."""
+    """The picture in colours, a letter in each cell."""
     cells = max(min(width - 6, CELLS_MAX), 10)
     lines = []
     for partition, owners in enumerate(owners_by_cell(view, cells)):
@@ -47,13 +47,13 @@ def draw_timeline(view: View, width: int) -> Group:
             if span is None:
                 line.append(EMPTY_CELL, style="dim")
             elif span.alive:
-                line.append(BAR_CELL, style=STYLES[view.drivers.index(span.owner)])
+                line.append(span.owner[:1], style=STYLES[view.drivers.index(span.owner)])
             else:
                 line.append(DEAD_CELL, style=DEAD_STYLE)
         lines.append(line)
     legend = Text("    ")
     for number, driver in enumerate(view.drivers):
-        legend.append(BAR_CELL * 2, style=STYLES[number]).append(f" driver {driver}   ")
+        legend.append(driver[:1] * 2, style=STYLES[number]).append(f" driver {driver}   ")
     legend.append(DEAD_CELL * 2, style=DEAD_STYLE).append(" its owner was dead, not noticed yet   ")
     legend.append(EMPTY_CELL * 2, style="dim").append(" between two owners")
     axis = Text("    0 s" + f"{view.now_ms / 1000:.0f} s".rjust(cells - 3), style="dim")
@@ -63,7 +63,7 @@ def draw_timeline(view: View, width: int) -> Group:
 def draw_letters(view: View, cells: int = 72) -> str:
     """The same picture for logs."""
     rows = [
-        f"{partition:>3} " + "".join("." if span is None else span.owner if span.alive else "x" for span in owners)
+        f"{partition:>3} " + "".join("." if span is None else span.owner[:1] if span.alive else "x" for span in owners)
         for partition, owners in enumerate(owners_by_cell(view, cells))
     ]
     axis = "    0 s" + f"{view.now_ms / 1000:.0f} s".rjust(cells - 3)

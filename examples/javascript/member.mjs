@@ -1,11 +1,11 @@
-// A member of a group over a session (docs/sessions.md): joins, leads when it is told to, keeps alive, commits.
+// A member of a group over a channel (docs/channels.md): joins, leads when it is told to, keeps alive, commits.
 //
 // What lives here is what every program needs, whatever it reads. It gives up all partitions before it joins again
 // ("eager"). One loop, `run`, does everything in order; pushes, the end of a connection and `stop` only wake it.
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { assignRange } from "./range.mjs";
-import { Disconnected, Problem, Session, get } from "./session.mjs";
+import { Disconnected, Problem, Channel, get } from "./channel.mjs";
 
 const PARK_MS = 20_000; // how long a join or a sync may be held back before it is asked again
 const BACKOFF_MS = 100; // the pause before the second attempt to connect; it doubles, up to the next line
@@ -27,7 +27,7 @@ export class GroupMember {
   generationId = -1;
   #options;
   #callbacks;
-  #session = null;
+  #channel = null;
   #owned = null; // topic → partitions; null without an assignment
   #endingGeneration = -1; // the newest that is known to be over
   #heartbeatIntervalMs = 3_000; // what the join's answer says
@@ -49,11 +49,11 @@ export class GroupMember {
     while (!this.#stopping.signal.aborted) {
       try {
         if (attempts++) await this.#pause(attempts);
-        this.#session = await this.#connect();
+        this.#channel = await this.#connect();
         await this.#follow(() => (attempts = 0));
       } catch (error) {
         if (this.#stopping.signal.aborted) break;
-        this.#session?.close();
+        this.#channel?.close();
         if (!error.retriable) throw error;
         console.error(`connecting again: ${error.message}`);
       }
@@ -64,7 +64,7 @@ export class GroupMember {
   /** Give everything up, leave, and let `run` return. */
   stop() {
     this.#stopping.abort();
-    this.#session?.abandon(new Disconnected("the member is stopping"));
+    this.#channel?.abandon(new Disconnected("the member is stopping"));
     this.#wake();
   }
 
@@ -91,7 +91,7 @@ export class GroupMember {
     const found = await get(coordinator, `/v1/coordinator?group_id=${encodeURIComponent(groupId)}`, token);
     const [{ url, error_code, error_name }] = found.coordinators;
     if (error_code) throw new Disconnected(`there is no coordinator now: ${error_name}`);
-    return Session.open(url, token, (push) => this.#hear(push), () => this.#wake());
+    return Channel.open(url, token, (push) => this.#hear(push), () => this.#wake());
   }
 
   /** The first attempt comes at once, those after it with a growing pause, that many members do not come together. */
@@ -102,7 +102,7 @@ export class GroupMember {
 
   #hear(push) {
     if (push.event === "rebalance") this.#endingGeneration = Math.max(this.#endingGeneration, push.generation_id);
-    if (push.event === "unloaded") this.#session.close(); // the look-up before the next session finds the node
+    if (push.event === "unloaded") this.#channel.close(); // the look-up before the next channel finds the node
     this.#wake(); // "drain" asks for nothing yet: the service closes when it is ready
   }
 
@@ -125,7 +125,7 @@ export class GroupMember {
   async #call(op, body) {
     for (;;) {
       try {
-        const { status, body: answer } = await this.#session.call(op, this.#options.groupId, body);
+        const { status, body: answer } = await this.#channel.call(op, this.#options.groupId, body);
         if (status === 200) return answer;
         if (answer.member_id) body.member_id = this.memberId = answer.member_id;
       } catch (problem) {
@@ -142,7 +142,7 @@ export class GroupMember {
     return this.#owned !== null && this.#endingGeneration < this.generationId;
   }
 
-  /** A member's life on one session. Who had an assignment on the one before says at once that it lives. */
+  /** A member's life on one channel. Who had an assignment on the one before says at once that it lives. */
   async #follow(onAnswer) {
     while (!this.#stopping.signal.aborted) {
       if (this.#settled) await this.#beat();
@@ -260,11 +260,11 @@ export class GroupMember {
     await this.#giveUp("revoked");
     try {
       const members = [{ member_id: this.memberId, reason: "stopped" }];
-      if (this.memberId) await this.#session.call("leave", this.#options.groupId, { members });
+      if (this.memberId) await this.#channel.call("leave", this.#options.groupId, { members });
     } catch (error) {
       console.error(`the group will notice by itself: ${error.message}`);
     }
-    this.#session?.close();
+    this.#channel?.close();
   }
 }
 

@@ -49,7 +49,7 @@ def play(given: argparse.Namespace) -> int:
     from examples.handover.story import Stuck  # noqa: PLC0415
     from examples.wordcount import sinks, text  # noqa: PLC0415
     from examples.wordcount.proof import compare  # noqa: PLC0415
-    from spark_bridge.sources.files import FilesWriter  # noqa: PLC0415
+    from rallypoint.spark import FilesWriter  # noqa: PLC0415
 
     began = time.monotonic()
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())

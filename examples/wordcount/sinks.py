@@ -7,9 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from spark_bridge.exactly_once import ExactlyOnce
-from spark_bridge.exactly_once.load import Frame
-from spark_bridge.exactly_once.sqlite import SQLite
+from rallypoint.spark import ExactlyOnce, Frame, SQLite
 
 TABLE = "CREATE TABLE words (word TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
 BUSY_SECONDS = 60.0

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from spark_bridge.sources.files import FilesWriter, Record
+from rallypoint.spark import FilesWriter, Record
 
 TOPIC = "lines"
 DOCUMENTS = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""A line that is a session (`GET /v1/session`), with one call at a time.
+"""A line that is a channel (`GET /v1/channel`), with one call at a time.
 
 It knows what the service's frames look like (whole texts, not masked, not compressed) and refuses anything else.
 Masking is a rule for clients that nobody gains from here, so the mask is zeros, which leaves a text as it is. A member
@@ -13,7 +13,7 @@ import secrets
 from typing import Any
 
 from bench.line import Answer, ConnectionBrokenError, Line
-from protocol.operations import SESSION, Operation
+from rallypoint.protocol.operations import CHANNEL, Operation
 
 HEARTBEAT_INTERVAL_S = 3.0
 
@@ -66,7 +66,7 @@ def answer_of(text: bytes) -> Answer:
     return Answer(int(found[1]), found[2])
 
 
-class SessionConnection(Line):
+class ChannelConnection(Line):
     """Sends calls and waits for their answers. `push_count`: what came unasked."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -80,7 +80,7 @@ class SessionConnection(Line):
         """Shake hands."""
         key = base64.b64encode(secrets.token_bytes(16)).decode()
         head = (
-            f"GET {SESSION.path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nConnection: Upgrade\r\n"
+            f"GET {CHANNEL.path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nConnection: Upgrade\r\n"
             f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
         )
         self._send(head.encode())
@@ -114,7 +114,7 @@ class SessionConnection(Line):
         if not found:
             return
         if not head.startswith(b"HTTP/1.1 101 "):
-            raise ConnectionBrokenError(f"no session: {bytes(head[:100])!r}")
+            raise ConnectionBrokenError(f"no channel: {bytes(head[:100])!r}")
         del self._received[: len(head) + 4]
         self._opened.set_result(None)
 

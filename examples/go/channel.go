@@ -1,4 +1,4 @@
-// One connection to the service: calls with their answers, and what comes unasked (docs/sessions.md). It knows nothing
+// One connection to the service: calls with their answers, and what comes unasked (docs/channels.md). It knows nothing
 // of groups, and never tries anything again.
 
 package main
@@ -49,8 +49,8 @@ type message struct {
 	Body   json.RawMessage `json:"body"`
 }
 
-// session is one WebSocket: many calls at a time, each answered by its id.
-type session struct {
+// channel is one WebSocket: many calls at a time, each answered by its id.
+type channel struct {
 	connection *websocket.Conn
 	closed     chan struct{} // closed when nothing is read any more
 
@@ -59,22 +59,22 @@ type session struct {
 	waiting map[int64]chan message
 }
 
-// openSession connects. onPush is called by the goroutine that reads, so it must not wait.
-func openSession(ctx context.Context, url, token string, onPush func(Push)) (*session, error) {
+// openChannel connects. onPush is called by the goroutine that reads, so it must not wait.
+func openChannel(ctx context.Context, url, token string, onPush func(Push)) (*channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	// The library takes http for ws, and https for wss.
-	connection, _, err := websocket.Dial(ctx, url+"/v1/session", &websocket.DialOptions{HTTPHeader: authorization(token)})
+	connection, _, err := websocket.Dial(ctx, url+"/v1/channel", &websocket.DialOptions{HTTPHeader: authorization(token)})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", errDisconnected, err)
 	}
 	connection.SetReadLimit(-1) // a leader is told of all members in one message
-	s := &session{connection: connection, closed: make(chan struct{}), waiting: map[int64]chan message{}}
+	s := &channel{connection: connection, closed: make(chan struct{}), waiting: map[int64]chan message{}}
 	go s.read(onPush)
 	return s, nil
 }
 
-func (s *session) read(onPush func(Push)) {
+func (s *channel) read(onPush func(Push)) {
 	defer close(s.closed)
 	defer s.connection.CloseNow()
 	for {
@@ -94,7 +94,7 @@ func (s *session) read(onPush func(Push)) {
 }
 
 // take forgets a call, and gives what waits for its answer; nil if nobody does any more.
-func (s *session) take(id int64) chan message {
+func (s *channel) take(id int64) chan message {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	answer := s.waiting[id]
@@ -104,7 +104,7 @@ func (s *session) take(id int64) chan message {
 
 // call sends a call and reads its answer into result. It reports whether that is a 202: send the same again. The
 // service was asked to hold the answer back for held at most.
-func (s *session) call(ctx context.Context, op, groupID string, body, result any, held time.Duration) (bool, error) {
+func (s *channel) call(ctx context.Context, op, groupID string, body, result any, held time.Duration) (bool, error) {
 	answer := make(chan message, 1)
 	s.mutex.Lock()
 	s.lastID++
@@ -122,7 +122,7 @@ func (s *session) call(ctx context.Context, op, groupID string, body, result any
 	case m := <-answer:
 		return m.Status == http.StatusAccepted, parse(m.Status, m.Body, result)
 	case <-s.closed:
-		return false, fmt.Errorf("%w: the session was closed", errDisconnected)
+		return false, fmt.Errorf("%w: the channel was closed", errDisconnected)
 	case <-timeout.C: // a dead line, which nothing else would tell
 		s.connection.CloseNow()
 		return false, fmt.Errorf("%w: no answer", errDisconnected)
@@ -132,13 +132,13 @@ func (s *session) call(ctx context.Context, op, groupID string, body, result any
 }
 
 // write has a context of its own: one that is cancelled in the middle of a message would end the connection.
-func (s *session) write(call any) error {
+func (s *channel) write(call any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	return wsjson.Write(ctx, s.connection, call)
 }
 
-func (s *session) close() { s.connection.Close(websocket.StatusNormalClosure, "") }
+func (s *channel) close() { s.connection.Close(websocket.StatusNormalClosure, "") }
 
 // get asks the service by a GET.
 func get(ctx context.Context, url, path, token string, result any) error {

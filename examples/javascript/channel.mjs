@@ -1,4 +1,4 @@
-// One connection to the service: calls with their answers, and what comes unasked (docs/sessions.md). It knows nothing of
+// One connection to the service: calls with their answers, and what comes unasked (docs/channels.md). It knows nothing of
 // groups, and never tries anything again.
 import WebSocket from "ws";
 
@@ -18,25 +18,25 @@ export class Problem extends Error {
 }
 
 /** One WebSocket: many calls at a time, each answered by its id; `onPush` gets what nobody asked for. */
-export class Session {
+export class Channel {
   #socket;
   #waiting = new Map(); // id → what waits for the answer
   #lastId = 0;
 
   static open(url, token, onPush, onClose) {
-    const socket = new WebSocket(`${url.replace(/^http/, "ws")}/v1/session`, {
+    const socket = new WebSocket(`${url.replace(/^http/, "ws")}/v1/channel`, {
       headers: authorization(token),
       handshakeTimeout: CALL_TIMEOUT_MS,
       perMessageDeflate: false,
     });
-    const session = new Session();
-    session.#socket = socket;
-    socket.on("message", (text) => session.#take(JSON.parse(text), onPush));
+    const channel = new Channel();
+    channel.#socket = socket;
+    socket.on("message", (text) => channel.#take(JSON.parse(text), onPush));
     return new Promise((resolve, reject) => {
-      socket.on("open", () => resolve(session));
+      socket.on("open", () => resolve(channel));
       socket.on("error", (error) => reject(new Disconnected(error.message))); // "close" always follows
       socket.on("close", (code) => {
-        session.abandon(new Disconnected(`the session was closed with ${code}`));
+        channel.abandon(new Disconnected(`the channel was closed with ${code}`));
         onClose();
       });
     });
@@ -44,7 +44,7 @@ export class Session {
 
   /** The answer's status, 200 or 202, and body. Throws Problem and Disconnected. */
   call(op, groupId, body) {
-    if (this.#socket.readyState !== WebSocket.OPEN) throw new Disconnected("there is no session");
+    if (this.#socket.readyState !== WebSocket.OPEN) throw new Disconnected("there is no channel");
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
       // A call without an answer means a dead line, which nothing else would tell.
