@@ -1,17 +1,25 @@
 # The service alone: no Spark, no Kafka client, no test tools.
 #
 #   docker build -t rallypoint .
-#   docker run -p 8000:8000 -v rallypoint:/data -e RALLYPOINT_INSECURE=true rallypoint
+#   docker run --rm rallypoint rallypoint token
+#   docker run -d --name rallypoint -p 8000:8000 -v rallypoint:/data -e RALLYPOINT_TOKENS=sha256:... rallypoint
 #
-# Inside a container the service must listen beyond loopback, and there it starts only once somebody has decided who
-# may speak to it: put the hash that `docker run rallypoint rallypoint token` draws into RALLYPOINT_TOKENS, or say
-# RALLYPOINT_INSECURE=true on a network in which everyone may do everything. Clients that call it by another name than
-# localhost need RALLYPOINT_ADVERTISED_URL=http://NAME:8000.
+# In a container the service listens beyond loopback, so it starts only where it is said who may speak to it. The second
+# command draws a token and prints its hash, which RALLYPOINT_TOKENS takes; clients show the token itself. Where everyone
+# who reaches the port may do everything, say -e RALLYPOINT_INSECURE=true instead.
+#
+# Called by another name than localhost, the service answers 403 until it knows the name: say
+# -e RALLYPOINT_ADVERTISED_URL=http://NAME:8000, or more names by -e RALLYPOINT_ALLOWED_HOSTS=NAME,NAME.
+#
+# All data is in /data. A backup while it runs:
+#
+#   docker exec rallypoint rallypoint backup /data/backup.db
 
 FROM python:3.11-slim AS build
 WORKDIR /src
 RUN python -m venv /opt/rallypoint
 COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY src src
 COPY protocol protocol
 COPY assignors assignors
 COPY coordinator coordinator
@@ -32,7 +40,7 @@ USER rallypoint
 WORKDIR /data
 VOLUME /data
 EXPOSE 8000
-# A stop answers the calls that wait, which may take RALLYPOINT_DRAIN_TIMEOUT_MS (10 s): docker stop -t 30.
+# A stop answers the calls that wait, which may take RALLYPOINT_DRAIN_TIMEOUT_MS (8 s): docker stop -t 30.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["python", "-c", "import os, urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:' + os.environ['RALLYPOINT_PORT'] + '/healthz', timeout=4)"]
 CMD ["rallypoint", "serve"]

@@ -13,14 +13,22 @@ ARGS ?=
 SCHEDULES ?= 1000
 FROM ?= 1
 REWRITE ?=
+# Of the tests: small, full or long (CONTRIBUTING.md); in how many processes, and what each run says in the end.
+SIZE ?= full
+WORKERS ?= auto
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder \
+	--durations 15 --durations-min 1
+
+# Where Python may keep no bytecode it compiles everything anew in each process, and pytest rewrites every test.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo test check quick sim scenarios bench serve format constraints clean
+.PHONY: help setup demo test test-all check sim plants scenarios bench serve docs format constraints clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 setup: $(READY) ## make .venv with everything in it; again only when pyproject.toml or constraints.txt changed
 	@:
@@ -32,16 +40,19 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 demo: setup ## the main job: a year of flights, shared out between two Spark drivers
 	@$(JAVA) exec $(BIN)/python -m examples.flights.demo $(ARGS)
 
-test: setup ## all the tests; what this machine lacks is skipped with its reason, never in CI
-	@$(JAVA) $(BIN)/python -m tests.real.kafka; $(JAVA) $(BIN)/python -m tests.real.spark_kafka; $(BIN)/python -m tests.real.languages; exec $(BIN)/python -m pytest $(ARGS)
+test: setup ## a sample of every rule: no network, and no other program
+	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
 
-quick: setup ## units, scenarios and a short simulation: under a minute, no network
-	@exec $(BIN)/python -m pytest -m "not (slow or kafka or spark or prometheus or postgresql or languages)" \
-		--ignore=tests/real --ignore=tests/end_to_end $(ARGS)
+test-all: setup ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
+	@for part in kafka spark_kafka hdfs languages pythons; do $(JAVA) $(BIN)/python -m tests.real.$$part; done
+	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)
 
 sim: setup ## the simulation: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there
 	@exec $(BIN)/python -m tests.simulation \
 		$(if $(SEED),--seed $(SEED) --verbose,--from $(FROM) --schedules $(SCHEDULES)) $(ARGS)
+
+plants: setup ## the simulation must find each fault of tests/simulation/plants
+	@exec $(PYTEST) --dist load --size long tests/simulation/plants $(ARGS)
 
 scenarios: setup ## the stories of tests/scenarios; REWRITE=1 writes what comes of them now into the files, to be read
 	@REWRITE="$(REWRITE)" exec $(BIN)/python -m pytest -q tests/scenarios $(ARGS)
@@ -62,8 +73,14 @@ bench: setup ## the benchmarks: machine, date and load stand beside each number
 serve: setup ## the service on http://127.0.0.1:8000, with its data in rallypoint.db
 	@exec $(BIN)/rallypoint serve $(ARGS)
 
+docs: setup ## the site, from docs/ and the docstrings into site/; SERVE=1 shows it on http://127.0.0.1:8001 instead
+	@$(BIN)/python -c 'import material, mkdocs, mkdocstrings' 2>/dev/null \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 exec $(BIN)/python -m mkdocs \
+		$(if $(SERVE),serve --dev-addr 127.0.0.1:8001,build --strict) $(ARGS)
+
 constraints: ## resolve every dependency anew, and write the versions to constraints.txt
 	@scripts/constraints.sh
 
 clean: ## remove what the commands made, .venv included
-	@rm -rf .venv .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .cache site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

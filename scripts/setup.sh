@@ -35,5 +35,23 @@ if ! .venv/bin/python -c "$fits" >/dev/null 2>&1 || ! .venv/bin/python -m pip --
     "$python" -m venv .venv
 fi
 
+# One line for what takes long; all that pip says is in the log.
+show_progress() {
+    sed -unE \
+        -e 's/^ *Downloading ([^ ]*\/)?([^ ]+) (\([^)]*\)).*/  downloading \2 \3/p' \
+        -e 's/^ *Building wheel for ([^ ]+).*started.*/  building \1/p' \
+        -e 's/^Installing collected packages.*/  installing what was downloaded/p'
+}
+
+log=.venv/setup.log
 echo "Installing Rallypoint and what it needs into .venv (PySpark alone is 490 MB: the first time takes minutes)"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -c constraints.txt -e '.[dev]'
+if ! .venv/bin/python -m pip install --progress-bar off --no-color --disable-pip-version-check --retries 2 \
+    --use-pep517 -c constraints.txt -e '.[dev]' 2>&1 | tee "$log" | show_progress; then
+    if grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|Connection broken' "$log"; then
+        echo "The package index cannot be reached. Setting up needs the network once; then type the same again." >&2
+    else
+        grep -E '^ *(ERROR|error):' "$log" | tail -n 3 >&2 || true
+        echo "Setting up has failed; $log has all that pip said." >&2
+    fi
+    exit 1
+fi
