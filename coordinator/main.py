@@ -20,8 +20,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from time import sleep
 
@@ -122,10 +122,10 @@ async def serve(
     given: Mapping[str, int] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `announce` gets the URL once groups are served. `files_max`: of open files."""
-    stop = watch_signals(settings.drain_timeout_ms / 1000 + REST_SECONDS)
     token_hashes = settings.token_hashes()
     limits = limits_of(settings, given)
     async with AsyncExitStack() as open_parts:
+        stop = open_parts.enter_context(watch_signals(settings.drain_timeout_ms / 1000 + REST_SECONDS))
         metrics = Metrics(version, settings.metrics_groups_max)
         open_parts.enter_context(FaultCounter(metrics.met_fault))
         clock = SystemClock(metrics.stalled)
@@ -292,11 +292,13 @@ def _why_not_bound(host: str, port: int, error: OSError) -> str:
 # --- the process
 
 
-def watch_signals(stop_within_s: float) -> asyncio.Event:
-    """An event that the first SIGTERM or SIGINT sets. The process ends with status 1 where it has not by itself so many
-    seconds later, and at once where a second one comes.
+@contextmanager
+def watch_signals(stop_within_s: float) -> Iterator[asyncio.Event]:
+    """An event that the first SIGTERM or SIGINT sets. The process ends with status 1 if it has not ended by itself so
+    many seconds later, and at once if a second one comes. Afterwards signals do what they did before.
     """
     stop = asyncio.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def on_signal() -> None:
         if stop.is_set():
@@ -305,9 +307,15 @@ def watch_signals(stop_within_s: float) -> asyncio.Event:
         end_within(stop_within_s)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    return stop
+    loop = asyncio.get_running_loop()
+    for number in before:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def connections_within(

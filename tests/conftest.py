@@ -4,7 +4,8 @@ No test's own fixture belongs here: those of real parts are in tests/real/, fake
 """
 
 import os
-from collections.abc import Generator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ pytest_plugins = [
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
-# From the bottom of the house to its roof, so that the first failure is the nearest to its cause. A folder that is not
-# named here comes after those that are.
-ROOMS = (
+# From what depends on least to what depends on most, so that the first failure is the nearest to its cause. A
+# folder that is not named here comes after those that are.
+FOLDER_ORDER = (
     "protocol",
     "assignors",
     "coordinator/core",
@@ -57,6 +58,28 @@ SHARED = {"spark": "spark", "kafka_bootstrap_servers": "kafka"}
 """What is started once and used by many modules, by its fixture; the first that a module uses decides. Of two processes
 that run tests, one runs all that share it.
 """
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Whatever the run was started by: a shell's background job ignores SIGINT, and so would all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _handlers_of_signals() -> Iterator[None]:
+    """Fail the test that leaves a handler to those after it."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    left = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is not None and left[number] is not handler:
+            signal.signal(number, handler)
+    assert left == before
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -95,12 +118,14 @@ def is_left_out(item: pytest.Item, size: str) -> bool:
 
 
 def cost(item: pytest.Item) -> tuple[int, int]:
-    """The place of a test in the run: first by the costliest part it needs, then by its room."""
+    """The place of a test in the run: first by the costliest part it needs, then by its folder."""
     part = max(
         (place for place, name in enumerate(COSTLY_MARKERS, start=1) if item.get_closest_marker(name)), default=0
     )
     folder = f"{item.path.parent.as_posix()}/"
-    return part, next((place for place, room in enumerate(ROOMS) if f"/tests/{room}/" in folder), len(ROOMS))
+    return part, next(
+        (place for place, name in enumerate(FOLDER_ORDER) if f"/tests/{name}/" in folder), len(FOLDER_ORDER)
+    )
 
 
 def group_by_what_is_shared(items: list[pytest.Item]) -> None:
@@ -115,7 +140,7 @@ def group_by_what_is_shared(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out what is too costly for the size, and run the cheap before the costly; within a room, files keep their
+    """Take out what is too costly for the size, and run the cheap before the costly; within a folder, files keep their
     order.
 
     Several processes begin with the costliest: the longest of all would else run alone in the end.

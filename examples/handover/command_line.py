@@ -78,12 +78,14 @@ def begin(missing: list[str], output: Path, play: Callable[[], int]) -> int:
         return fail("\n".join(missing), 2)
     if problem := make_folder(output):
         return fail(problem, 2)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return play()
     except KeyboardInterrupt:
         return fail("Interrupted. Everything that was started has ended.", 130)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def fail(text: str, status: int) -> int:

@@ -16,100 +16,100 @@ from rallypoint.coordinator.core.records import GroupForgotten, MemberForgotten,
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
-from tests.conformance.desk import Desk, consumer
+from tests.conformance.group_harness import GroupHarness, consumer
 
 # --- deleting a group ------------------------------------------------------------------------------------------------
 
 
 def test_a_group_that_is_not_there_cannot_be_deleted() -> None:
     """Source: DeleteGroups, `GroupMetadataManager.validateDeleteGroup`; observed."""
-    d = Desk()
-    assert d.code(d.delete_group()) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert (d.state(), d.log, d.timers) == (State.DEAD, {}, {})
+    harness = GroupHarness()
+    assert harness.code(harness.delete_group()) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert (harness.state(), harness.log, harness.timers) == (State.DEAD, {}, {})
 
 
 @pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE])
 def test_a_group_with_members_cannot_be_deleted(state: State) -> None:
     """Source: DeleteGroups, `ClassicGroup.validateDeleteGroup`; observed in every active state."""
-    d = Desk()
-    leader, follower = d.stable()
-    d.commit(leader, 1, offset=7)
+    harness = GroupHarness()
+    leader, follower = harness.stable()
+    harness.commit(leader, 1, offset=7)
     if state is not State.STABLE:
-        d.join(leader)
+        harness.join(leader)
     if state is State.COMPLETING_REBALANCE:
-        d.join(follower)
-    assert d.state() is state
-    before = dict(d.log)
-    assert d.code(d.delete_group()) is ErrorCode.NON_EMPTY_GROUP
-    assert (d.state(), d.log) == (state, before)
-    assert d.fetch() == {"t": {0: 7}}
+        harness.join(follower)
+    assert harness.state() is state
+    before = dict(harness.log)
+    assert harness.code(harness.delete_group()) is ErrorCode.NON_EMPTY_GROUP
+    assert (harness.state(), harness.log) == (state, before)
+    assert harness.fetch() == {"t": {0: 7}}
 
 
 def test_an_empty_group_is_deleted_with_all_that_is_stored_of_it() -> None:
     """Source: DeleteGroups, `ClassicGroup.createGroupTombstoneRecords`, `OffsetMetadataManager.deleteAllOffsets`."""
-    d = Desk()
-    leader, follower = d.stable()
-    d.commit(leader, 1, offset=7)
-    d.commit(follower, 1, offset=8, topic="u", partition=3)
-    d.leave(leader, follower)
-    assert (d.state(), len(d.log)) == (State.EMPTY, 5)
-    d.events.clear()
-    assert d.answer(d.delete_group()) == m.DeletedGroup(group_id="g")
-    assert (d.state(), d.log, d.timers) == (State.DEAD, {}, {})
-    assert d.group.forgettable
-    invariants.check(d.group)
-    removed, changed = d.events
+    harness = GroupHarness()
+    leader, follower = harness.stable()
+    harness.commit(leader, 1, offset=7)
+    harness.commit(follower, 1, offset=8, topic="u", partition=3)
+    harness.leave(leader, follower)
+    assert (harness.state(), len(harness.log)) == (State.EMPTY, 5)
+    harness.events.clear()
+    assert harness.answer(harness.delete_group()) == m.DeletedGroup(group_id="g")
+    assert (harness.state(), harness.log, harness.timers) == (State.DEAD, {}, {})
+    assert harness.group.forgettable
+    invariants.check(harness.group)
+    removed, changed = harness.events
     assert removed == GroupRemoved("g", Removal.DELETED)
     assert isinstance(changed, GroupChanged)
     assert changed.summary.state == State.DEAD
-    assert d.code(d.describe()) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert d.code(d.delete_group()) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert d.fetch() == {}
-    d.crash()
-    assert d.state() is State.DEAD
+    assert harness.code(harness.describe()) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.code(harness.delete_group()) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.fetch() == {}
+    harness.crash()
+    assert harness.state() is State.DEAD
 
 
 def test_an_id_that_was_handed_out_is_void_after_a_deletion() -> None:
     """Ours: in Kafka too the id is forgotten with the group."""
-    d = Desk()
-    member_id = d.answer(d.join(request_id="once")).member_id
-    assert d.code(d.delete_group()) is ErrorCode.NONE
-    assert (d.group.pending, d.group.requests, d.timers) == ({}, {}, {})
-    assert d.code(d.join(member_id)) is ErrorCode.UNKNOWN_MEMBER_ID
-    again = d.answer(d.join(request_id="once"))
+    harness = GroupHarness()
+    member_id = harness.answer(harness.join(request_id="once")).member_id
+    assert harness.code(harness.delete_group()) is ErrorCode.NONE
+    assert (harness.group.pending, harness.group.requests, harness.timers) == ({}, {}, {})
+    assert harness.code(harness.join(member_id)) is ErrorCode.UNKNOWN_MEMBER_ID
+    again = harness.answer(harness.join(request_id="once"))
     assert again.code is ErrorCode.MEMBER_ID_REQUIRED
     assert again.member_id != member_id, "the deleted group's id was remembered"
 
 
 def test_a_deleted_groups_id_begins_anew_and_fences_the_members_of_before() -> None:
-    d = Desk()
-    leader, follower = d.stable()
-    d.leave(leader, follower)
-    d.delete_group()
-    for call in (d.heartbeat(leader, 1), d.sync(leader, 1), d.join(leader)):
-        assert d.code(call) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert d.code(d.commit(leader, 1)) is ErrorCode.ILLEGAL_GENERATION
-    newer, _ = d.stable()
-    assert d.group.generation_id == 1
-    assert d.code(d.commit(leader, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert d.commit_code(d.commit(newer, 1)) == ErrorCode.NONE
+    harness = GroupHarness()
+    leader, follower = harness.stable()
+    harness.leave(leader, follower)
+    harness.delete_group()
+    for call in (harness.heartbeat(leader, 1), harness.sync(leader, 1), harness.join(leader)):
+        assert harness.code(call) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.code(harness.commit(leader, 1)) is ErrorCode.ILLEGAL_GENERATION
+    newer, _ = harness.stable()
+    assert harness.group.generation_id == 1
+    assert harness.code(harness.commit(leader, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.commit_code(harness.commit(newer, 1)) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("is_loaded_between", [False, True])
 def test_an_id_used_for_plain_offsets_after_a_deletion_can_be_loaded(is_loaded_between: bool) -> None:
     """Source: KAFKA-4704, a shard could not be loaded after this."""
-    d = Desk()
-    d.leave(*d.stable())
-    d.delete_group()
+    harness = GroupHarness()
+    harness.leave(*harness.stable())
+    harness.delete_group()
     if is_loaded_between:
-        d.crash()
-    assert d.commit_code(d.commit("", -1, offset=5)) == ErrorCode.NONE
-    d.crash()
-    assert d.state() is State.EMPTY
-    assert d.group.protocol_type is None
-    assert d.fetch() == {"t": {0: 5}}
-    assert d.code(d.delete_group()) is ErrorCode.NONE
-    assert d.log == {}
+        harness.crash()
+    assert harness.commit_code(harness.commit("", -1, offset=5)) == ErrorCode.NONE
+    harness.crash()
+    assert harness.state() is State.EMPTY
+    assert harness.group.protocol_type is None
+    assert harness.fetch() == {"t": {0: 5}}
+    assert harness.code(harness.delete_group()) is ErrorCode.NONE
+    assert harness.log == {}
 
 
 def test_tombstones_of_what_was_never_there_do_no_harm() -> None:
@@ -117,17 +117,17 @@ def test_tombstones_of_what_was_never_there_do_no_harm() -> None:
     group = Group("g")
     for fact in (OffsetForgotten("g", "t", 0), MemberForgotten("g", "m", 3), GroupForgotten("g")):
         apply(group, fact)
-    d = Desk(group=group)
-    d.tell(GroupLoaded())
-    assert d.state() is State.DEAD
-    invariants.check(d.group)
+    harness = GroupHarness(group=group)
+    harness.tell(GroupLoaded())
+    assert harness.state() is State.DEAD
+    invariants.check(harness.group)
 
 
 # --- deleting offsets ------------------------------------------------------------------------------------------------
 
 
-def codes(d: Desk, *topics: str) -> dict[str, dict[int, int]]:
-    answer = d.answer(d.delete_offsets(*topics))
+def codes(harness: GroupHarness, *topics: str) -> dict[str, dict[int, int]]:
+    answer = harness.answer(harness.delete_offsets(*topics))
     assert isinstance(answer, m.DeleteOffsetsAnswer), answer
     return {topic: {p: result.error_code for p, result in of.items()} for topic, of in answer.offsets.items()}
 
@@ -137,93 +137,95 @@ NONE, SUBSCRIBED = ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 def test_offsets_of_a_group_that_is_not_there_cannot_be_deleted() -> None:
     """Source: OffsetDelete, `GroupMetadataManager.group`; a dead group is as one that is absent."""
-    d = Desk()
-    assert d.code(d.delete_offsets("t")) is ErrorCode.GROUP_ID_NOT_FOUND
-    d.commit("", -1)
-    d.delete_group()
-    assert d.code(d.delete_offsets("t")) is ErrorCode.GROUP_ID_NOT_FOUND
+    harness = GroupHarness()
+    assert harness.code(harness.delete_offsets("t")) is ErrorCode.GROUP_ID_NOT_FOUND
+    harness.commit("", -1)
+    harness.delete_group()
+    assert harness.code(harness.delete_offsets("t")) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("is_simple", [True, False])
 def test_an_empty_group_loses_all_that_is_asked_for_and_no_more(is_simple: bool) -> None:
     """Source: OffsetDelete, `ClassicGroup.validateOffsetDelete` and `isSubscribedToTopic` of an Empty group."""
-    d = Desk()
+    harness = GroupHarness()
     if not is_simple:
-        d.leave(*d.stable())
+        harness.leave(*harness.stable())
     for topic, partition in (("t", 0), ("t", 5), ("u", 1), ("v", 2)):
-        d.commit("", -1, offset=9, topic=topic, partition=partition)
-    assert codes(d, "u", "t", "u", "absent") == {"u": {1: NONE}, "t": {0: NONE, 5: NONE}, "absent": {}}
-    assert d.fetch() == {"v": {2: 9}}
-    assert d.events[-1] == OffsetsRemoved("g", (("u", 1), ("t", 0), ("t", 5)), Removal.DELETED)
-    d.crash()
-    assert (d.fetch(), d.state()) == ({"v": {2: 9}}, State.EMPTY)
+        harness.commit("", -1, offset=9, topic=topic, partition=partition)
+    assert codes(harness, "u", "t", "u", "absent") == {"u": {1: NONE}, "t": {0: NONE, 5: NONE}, "absent": {}}
+    assert harness.fetch() == {"v": {2: 9}}
+    assert harness.events[-1] == OffsetsRemoved("g", (("u", 1), ("t", 0), ("t", 5)), Removal.DELETED)
+    harness.crash()
+    assert (harness.fetch(), harness.state()) == ({"v": {2: 9}}, State.EMPTY)
 
 
 def test_deleting_offsets_that_are_not_there_changes_nothing() -> None:
     """Source: OffsetDelete, `OffsetMetadataManager.deleteOffsets`: deleting an absent offset is NONE."""
-    d = Desk()
-    d.commit("", -1)
-    before, events = dict(d.log), len(d.events)
-    assert codes(d, "absent") == {"absent": {}}
-    assert (d.log, len(d.events)) == (before, events)
+    harness = GroupHarness()
+    harness.commit("", -1)
+    before, events = dict(harness.log), len(harness.events)
+    assert codes(harness, "absent") == {"absent": {}}
+    assert (harness.log, len(harness.events)) == (before, events)
 
 
 @pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE])
 def test_consumers_keep_the_offsets_of_topics_they_subscribe_to(state: State) -> None:
     """Source: OffsetDelete, `ClassicGroup.isSubscribedToTopic`; observed."""
-    d = Desk()
-    leader, follower = d.stable()
-    d.commit(leader, 1, offset=7)
-    d.commit(leader, 1, offset=8, topic="gone")
+    harness = GroupHarness()
+    leader, follower = harness.stable()
+    harness.commit(leader, 1, offset=7)
+    harness.commit(leader, 1, offset=8, topic="gone")
     if state is not State.STABLE:
-        d.join(leader)
+        harness.join(leader)
     if state is State.COMPLETING_REBALANCE:
-        d.join(follower)
-    assert d.state() is state
-    assert codes(d, "t", "gone") == {"t": {0: SUBSCRIBED}, "gone": {0: NONE}}
-    assert d.fetch() == {"t": {0: 7}}
-    assert d.state() is state, "nobody is disturbed by it"
+        harness.join(follower)
+    assert harness.state() is state
+    assert codes(harness, "t", "gone") == {"t": {0: SUBSCRIBED}, "gone": {0: NONE}}
+    assert harness.fetch() == {"t": {0: 7}}
+    assert harness.state() is state, "nobody is disturbed by it"
 
 
 def test_consumers_whose_subscription_cannot_be_read_keep_everything() -> None:
     """Source: OffsetDelete, `ClassicGroup.usesConsumerGroupProtocol` with unknown subscribed topics."""
-    d = Desk()
+    harness = GroupHarness()
     unreadable = (("range", OpaqueJson.of({"topics": 5})),)
-    leader, call = d.join_new(protocols=unreadable)
-    d.advance_until_answered(call)
-    d.settle_generation(leader)
-    d.commit(leader, 1, offset=7, topic="any")
-    assert codes(d, "any") == {"any": {0: SUBSCRIBED}}
-    d.join(leader, protocols=(("range", consumer("t")),))
-    d.settle_generation(leader)
-    assert codes(d, "any") == {"any": {0: NONE}}
+    leader, call = harness.join_new(protocols=unreadable)
+    harness.advance_until_answered(call)
+    harness.settle_generation(leader)
+    harness.commit(leader, 1, offset=7, topic="any")
+    assert codes(harness, "any") == {"any": {0: SUBSCRIBED}}
+    harness.join(leader, protocols=(("range", consumer("t")),))
+    harness.settle_generation(leader)
+    assert codes(harness, "any") == {"any": {0: NONE}}
 
 
 def test_an_active_group_of_another_type_keeps_everything() -> None:
     """Source: OffsetDelete, `ClassicGroup.validateOffsetDelete`; observed."""
-    d = Desk()
-    leader, call = d.join_new(protocol_type="connect")
-    d.advance_until_answered(call)
-    d.sync(leader, protocol_type="connect")
-    d.commit(leader, 1, offset=7)
-    assert d.code(d.delete_offsets("t")) is ErrorCode.NON_EMPTY_GROUP
-    d.leave(leader)
-    assert codes(d, "t") == {"t": {0: NONE}}
+    harness = GroupHarness()
+    leader, call = harness.join_new(protocol_type="connect")
+    harness.advance_until_answered(call)
+    harness.sync(leader, protocol_type="connect")
+    harness.commit(leader, 1, offset=7)
+    assert harness.code(harness.delete_offsets("t")) is ErrorCode.NON_EMPTY_GROUP
+    harness.leave(leader)
+    assert codes(harness, "t") == {"t": {0: NONE}}
 
 
 # --- putting offsets elsewhere ---------------------------------------------------------------------------------------
 
 
-def with_commits(**offsets: int) -> Desk:
+def with_commits(**offsets: int) -> GroupHarness:
     """A simple group: partition 0 of each topic is committed, with metadata."""
-    d = Desk(partition_counts={"known": 3}, ends={"known": {0: 100, 1: 50}})
+    harness = GroupHarness(partition_counts={"known": 3}, ends={"known": {0: 100, 1: 50}})
     for topic, offset in offsets.items():
-        d.commit("", -1, offset=offset, topic=topic, metadata="a checkpoint")
-    return d
+        harness.commit("", -1, offset=offset, topic=topic, metadata="a checkpoint")
+    return harness
 
 
-def moved(d: Desk, to: str, **more: Any) -> dict[str, dict[int, tuple[int | None, int | None, bool, int]]]:
-    answer = d.answer(d.reset(to, **more))
+def moved(
+    harness: GroupHarness, to: str, **more: Any
+) -> dict[str, dict[int, tuple[int | None, int | None, bool, int]]]:
+    answer = harness.answer(harness.reset(to, **more))
     assert isinstance(answer, m.ResetOffsetsAnswer), answer
     assert answer.dry_run is more.get("dry_run", False)
     return {
@@ -233,24 +235,24 @@ def moved(d: Desk, to: str, **more: Any) -> dict[str, dict[int, tuple[int | None
 
 
 def test_the_offsets_of_a_group_that_is_not_there_cannot_be_reset() -> None:
-    d = Desk()
-    assert d.code(d.reset("earliest")) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert d.state() is State.DEAD
+    harness = GroupHarness()
+    assert harness.code(harness.reset("earliest")) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.state() is State.DEAD
 
 
 @pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE])
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_the_offsets_of_a_group_with_members_are_not_reset(state: State, dry_run: bool) -> None:
     """Source: `ConsumerGroupCommand.resetOffsets`, which wants an inactive group."""
-    d = Desk()
-    leader, follower = d.stable()
-    d.commit(leader, 1, offset=7)
+    harness = GroupHarness()
+    leader, follower = harness.stable()
+    harness.commit(leader, 1, offset=7)
     if state is not State.STABLE:
-        d.join(leader)
+        harness.join(leader)
     if state is State.COMPLETING_REBALANCE:
-        d.join(follower)
-    assert d.code(d.reset("earliest", dry_run=dry_run)) is ErrorCode.NON_EMPTY_GROUP
-    assert (d.state(), d.fetch()) == (state, {"t": {0: 7}})
+        harness.join(follower)
+    assert harness.code(harness.reset("earliest", dry_run=dry_run)) is ErrorCode.NON_EMPTY_GROUP
+    assert (harness.state(), harness.fetch()) == (state, {"t": {0: 7}})
 
 
 @pytest.mark.parametrize(
@@ -268,36 +270,36 @@ def test_the_offsets_of_a_group_with_members_are_not_reset(state: State, dry_run
 )
 def test_where_offsets_go(request_: dict[str, Any], known: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     """Source: `ConsumerGroupCommand.prepareOffsetsToReset`, and `checkOffsetsRange` for what is out of range."""
-    d = with_commits(known=40, other=9)
+    harness = with_commits(known=40, other=9)
     topics = {"known": [0], "other": None}
-    log, events = dict(d.log), len(d.events)
+    log, events = dict(harness.log), len(harness.events)
     expected = {"known": {0: known}, "other": {0: other}}
-    assert moved(d, **request_, topics=topics, dry_run=True) == expected
-    assert (d.log, len(d.events)) == (log, events), "a dry run changes nothing"
-    d.advance(5)
-    assert moved(d, **request_, topics=topics) == expected
-    assert d.fetch() == {"known": {0: known[1]}, "other": {0: other[1]}}
-    d.crash()
-    answer = d.answer(d.describe())
-    assert answer.offsets["known"][0] == m.CommittedOffset(offset=known[1], metadata="", commit_at_ms=d.now_ms)
+    assert moved(harness, **request_, topics=topics, dry_run=True) == expected
+    assert (harness.log, len(harness.events)) == (log, events), "a dry run changes nothing"
+    harness.advance(5)
+    assert moved(harness, **request_, topics=topics) == expected
+    assert harness.fetch() == {"known": {0: known[1]}, "other": {0: other[1]}}
+    harness.crash()
+    answer = harness.answer(harness.describe())
+    assert answer.offsets["known"][0] == m.CommittedOffset(offset=known[1], metadata="", commit_at_ms=harness.now_ms)
     assert answer.offsets["other"][0].metadata == ("a checkpoint" if other[3] else "")
 
 
 def test_without_topics_all_that_is_committed_is_reset_whole() -> None:
-    d = with_commits(known=40, other=9)
+    harness = with_commits(known=40, other=9)
     known = {0: (40, 7, False, 0), 1: (None, 7, False, 0), 2: (None, 7, False, 0)}
-    assert moved(d, "offset", offset=7) == {"known": known, "other": {0: (9, 7, False, 0)}}
-    assert d.fetch() == {"known": {0: 7, 1: 7, 2: 7}, "other": {0: 7}}
-    assert d.events[-1] == OffsetsReset(
+    assert moved(harness, "offset", offset=7) == {"known": known, "other": {0: (9, 7, False, 0)}}
+    assert harness.fetch() == {"known": {0: 7, 1: 7, 2: 7}, "other": {0: 7}}
+    assert harness.events[-1] == OffsetsReset(
         "g", "offset", (("known", 0, 7), ("known", 1, 7), ("known", 2, 7), ("other", 0, 7))
     )
 
 
 def test_a_partition_that_cannot_be_reset_stays_and_the_others_go() -> None:
-    d = with_commits(known=40, other=9)
+    harness = with_commits(known=40, other=9)
     unknown_end, no_partition = ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topics = {"known": [0, 1, 2, 3, 1], "elsewhere": [8]}
-    assert moved(d, "latest", topics=topics) == {
+    assert moved(harness, "latest", topics=topics) == {
         "known": {
             0: (40, 100, False, 0),
             1: (None, 50, False, 0),
@@ -306,13 +308,13 @@ def test_a_partition_that_cannot_be_reset_stays_and_the_others_go() -> None:
         },
         "elsewhere": {8: (None, None, False, unknown_end)},
     }
-    assert d.fetch() == {"known": {0: 100, 1: 50}, "other": {0: 9}}
-    assert moved(d, "shift", shift=1, topics={"known": [2]}) == {"known": {2: (None, None, False, unknown_end)}}
-    assert moved(d, "offset", offset=3, topics={"elsewhere": [8]}) == {"elsewhere": {8: (None, 3, False, 0)}}
+    assert harness.fetch() == {"known": {0: 100, 1: 50}, "other": {0: 9}}
+    assert moved(harness, "shift", shift=1, topics={"known": [2]}) == {"known": {2: (None, None, False, unknown_end)}}
+    assert moved(harness, "offset", offset=3, topics={"elsewhere": [8]}) == {"elsewhere": {8: (None, 3, False, 0)}}
 
 
 def test_a_value_belongs_to_its_kind_of_reset() -> None:
-    d = with_commits(other=9)
+    harness = with_commits(other=9)
     for request, field in (
         ({"to": "offset"}, "offset"),
         ({"to": "shift"}, "shift"),
@@ -320,24 +322,24 @@ def test_a_value_belongs_to_its_kind_of_reset() -> None:
         ({"to": "latest", "shift": 0}, "shift"),
         ({"to": "earliest", "offset": 0}, "offset"),
     ):
-        answer = d.answer(d.reset(**request))
+        answer = harness.answer(harness.reset(**request))
         assert (answer.code, answer.field) == (ErrorCode.INVALID_REQUEST, field), request
-    assert d.fetch() == {"other": {0: 9}}
+    assert harness.fetch() == {"other": {0: 9}}
 
 
 def test_a_reset_of_too_many_partitions_is_refused_before_it_is_worked_out() -> None:
-    d = Desk(partition_counts={"big": 6_000, "huge": 1_000_000, "vast": 6_000})
-    d.commit("", -1, topic="big")
+    harness = GroupHarness(partition_counts={"big": 6_000, "huge": 1_000_000, "vast": 6_000})
+    harness.commit("", -1, topic="big")
     for topics in ({"huge": None}, {"big": None, "vast": None}):
-        answer = d.answer(d.reset("earliest", topics=topics))
+        answer = harness.answer(harness.reset("earliest", topics=topics))
         assert (answer.code, answer.field) == (ErrorCode.INVALID_REQUEST, "topics")
-    assert d.fetch() == {"big": {0: 1}}
-    assert len(moved(d, "earliest", topics={"big": None})["big"]) == 6_000
+    assert harness.fetch() == {"big": {0: 1}}
+    assert len(moved(harness, "earliest", topics={"big": None})["big"]) == 6_000
 
 
 def test_a_reset_keeps_an_offset_from_expiring() -> None:
-    d = with_commits(other=9)
-    d.advance(d.rules.offsets_retention_ms - 1)
-    moved(d, "offset", offset=5)
-    d.advance(d.rules.offsets_retention_ms - 1)
-    assert d.fetch() == {"other": {0: 5}}
+    harness = with_commits(other=9)
+    harness.advance(harness.rules.offsets_retention_ms - 1)
+    moved(harness, "offset", offset=5)
+    harness.advance(harness.rules.offsets_retention_ms - 1)
+    assert harness.fetch() == {"other": {0: 5}}

@@ -117,9 +117,9 @@ from rallypoint.coordinator.storage.contract import StorageUnavailable
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import EMPTY
-from tests.conformance.desk import Desk, consumer
+from tests.conformance.group_harness import GroupHarness, consumer
 from tests.fakes.faulty_store import Fault
-from tests.fakes.room import DESCRIBE, Room, code, commit, committed, heartbeat
+from tests.fakes.service_harness import DESCRIBE, ServiceHarness, code, commit, committed, heartbeat
 
 TESTS = Path(__file__).parent.parent
 CLIENTS = TESTS / "member" / "test_bugs_of_other_clients.py"
@@ -176,201 +176,201 @@ def test_each_test_of_a_bug_stands_in_its_row() -> None:
 # --- sessions, ids, timers -------------------------------------------------------------------------------------------
 
 
-def completing(desk: Desk, count: int = 2, **terms: int) -> list[str]:
+def completing(group_harness: GroupHarness, count: int = 2, **terms: int) -> list[str]:
     """That many members of generation 1, none of whom has asked for its assignment. The first one leads."""
-    joined = [desk.join_new(**terms) for _ in range(count)]
-    desk.advance_until_answered(*(call for _, call in joined))
-    assert desk.state() is State.COMPLETING_REBALANCE
+    joined = [group_harness.join_new(**terms) for _ in range(count)]
+    group_harness.advance_until_answered(*(call for _, call in joined))
+    assert group_harness.state() is State.COMPLETING_REBALANCE
     return [member for member, _ in joined]
 
 
-def rebalances(desk: Desk) -> int:
-    return sum(isinstance(event, RebalanceBegan) for event in desk.events)
+def rebalances(group_harness: GroupHarness) -> int:
+    return sum(isinstance(event, RebalanceBegan) for event in group_harness.events)
 
 
 def test_bug_01_kafka_12890_heartbeats_do_not_keep_a_group_waiting_for_a_sync() -> None:
-    d = Desk()
-    members = completing(d, rebalance_ms=5_000)
-    waiting = d.join_new(rebalance_ms=5_000)[1]
-    d.join(members[0], rebalance_ms=5_000)
-    d.join(members[1], rebalance_ms=5_000)
-    assert d.answer(waiting).generation_id == 2
+    harness = GroupHarness()
+    members = completing(harness, rebalance_ms=5_000)
+    waiting = harness.join_new(rebalance_ms=5_000)[1]
+    harness.join(members[0], rebalance_ms=5_000)
+    harness.join(members[1], rebalance_ms=5_000)
+    assert harness.answer(waiting).generation_id == 2
     for _ in range(5):
-        d.advance(999)
+        harness.advance(999)
         for member in members:
-            assert d.code(d.heartbeat(member)) is ErrorCode.NONE
-    d.advance(5)
-    assert d.state() is State.EMPTY, "all three said that they live, none asked for its assignment"
+            assert harness.code(harness.heartbeat(member)) is ErrorCode.NONE
+    harness.advance(5)
+    assert harness.state() is State.EMPTY, "all three said that they live, none asked for its assignment"
 
 
 def test_bug_02_kafka_7909_an_id_that_vanishes_holds_nobody_up_longer_than_its_session() -> None:
-    d = Desk()
-    leader, follower = d.stable(rebalance_ms=60_000)
+    harness = GroupHarness()
+    leader, follower = harness.stable(rebalance_ms=60_000)
     for session_ms in (2_000, 3_000):
-        d.join(session_ms=session_ms)
-    calls = [d.join(leader), d.join(follower)]
-    d.advance(2_999)
-    assert all(d.waits(call) for call in calls)
-    d.advance(1)
-    assert [d.answer(call).generation_id for call in calls] == [2, 2]
+        harness.join(session_ms=session_ms)
+    calls = [harness.join(leader), harness.join(follower)]
+    harness.advance(2_999)
+    assert all(harness.waits(call) for call in calls)
+    harness.advance(1)
+    assert [harness.answer(call).generation_id for call in calls] == [2, 2]
 
 
 def test_bug_03_kafka_7610_joins_whose_answers_are_lost_leave_no_ghosts() -> None:
-    d = Desk()
-    d.stable(rebalance_ms=300_000)
+    harness = GroupHarness()
+    harness.stable(rebalance_ms=300_000)
     for _ in range(50):
-        d.join(session_ms=8_000)
-        d.advance(100)
-        assert len(d.group.members) == 2
-    d.advance(8_000)
-    assert not d.group.pending
+        harness.join(session_ms=8_000)
+        harness.advance(100)
+        assert len(harness.group.members) == 2
+    harness.advance(8_000)
+    assert not harness.group.pending
 
-    d = Desk()
-    member = d.answer(d.join()).member_id
+    harness = GroupHarness()
+    member = harness.answer(harness.join()).member_id
     for _ in range(50):
-        d.hang_up(d.join(member))
-        d.advance(50)
-    assert d.group.members.keys() == {member}
-    d.advance(20_000)
-    assert d.state() is State.EMPTY
-    assert [key.kind for key in d.timers] == [TimerKind.RETENTION]
+        harness.hang_up(harness.join(member))
+        harness.advance(50)
+    assert harness.group.members.keys() == {member}
+    harness.advance(20_000)
+    assert harness.state() is State.EMPTY
+    assert [key.kind for key in harness.timers] == [TimerKind.RETENTION]
 
 
 def test_bug_04_kafka_9752_a_newcomer_that_dies_after_its_first_rebalance_expires() -> None:
     for asks_for_its_assignment in (True, False):
-        d = Desk()
-        leader, follower = completing(d, rebalance_ms=600_000, session_ms=10_000)
-        d.sync(leader, assignments={})
+        harness = GroupHarness()
+        leader, follower = completing(harness, rebalance_ms=600_000, session_ms=10_000)
+        harness.sync(leader, assignments={})
         if asks_for_its_assignment:
-            d.sync(follower)
+            harness.sync(follower)
         for _ in range(3):
-            d.advance(3_300)
-            d.heartbeat(leader)
-        assert d.group.members.keys() == {leader, follower}
-        d.advance(100)
-        assert d.group.members.keys() == {leader}
-        assert d.answer(d.join(leader, rebalance_ms=600_000)).generation_id == 2
+            harness.advance(3_300)
+            harness.heartbeat(leader)
+        assert harness.group.members.keys() == {leader, follower}
+        harness.advance(100)
+        assert harness.group.members.keys() == {leader}
+        assert harness.answer(harness.join(leader, rebalance_ms=600_000)).generation_id == 2
 
 
 def test_bug_05_kafka_7196_a_member_that_is_gone_starts_nothing_later() -> None:
-    d = Desk()
-    leader, follower = d.stable(session_ms=10_000)
-    late = [key for key in d.timers if key == session_timer(follower)]
+    harness = GroupHarness()
+    leader, follower = harness.stable(session_ms=10_000)
+    late = [key for key in harness.timers if key == session_timer(follower)]
     assert late, "its session runs"
-    d.leave(follower)
-    assert late[0] not in d.timers
-    d.join(leader)
-    d.settle_generation(leader)
-    before = rebalances(d)
+    harness.leave(follower)
+    assert late[0] not in harness.timers
+    harness.join(leader)
+    harness.settle_generation(leader)
+    before = rebalances(harness)
     # One that fires all the same, because it was under way, finds nothing to do.
-    d.tell(TimerFired(late[0]))
+    harness.tell(TimerFired(late[0]))
     for _ in range(10):
-        d.advance(5_000)
-        d.heartbeat(leader)
-    assert (d.state(), d.group.generation_id, rebalances(d)) == (State.STABLE, 2, before)
+        harness.advance(5_000)
+        harness.heartbeat(leader)
+    assert (harness.state(), harness.group.generation_id, rebalances(harness)) == (State.STABLE, 2, before)
 
 
 # --- static members --------------------------------------------------------------------------------------------------
 
 
 def test_bug_06_kafka_9801_who_comes_back_while_the_leader_assigns_gets_its_part() -> None:
-    d = Desk()
-    leader, first = d.join_new()
-    static = d.join(instance="b")
-    d.advance_until_answered(first, static)
-    old = d.answer(static).member_id
-    again = d.join(instance="b")
-    late = d.sync(leader, 1, assignments={leader: [0], old: [1]})
-    assert d.code(late) is ErrorCode.REBALANCE_IN_PROGRESS
-    answer = d.answer(d.join(leader))
-    new = d.answer(again).member_id
+    harness = GroupHarness()
+    leader, first = harness.join_new()
+    static = harness.join(instance="b")
+    harness.advance_until_answered(first, static)
+    old = harness.answer(static).member_id
+    again = harness.join(instance="b")
+    late = harness.sync(leader, 1, assignments={leader: [0], old: [1]})
+    assert harness.code(late) is ErrorCode.REBALANCE_IN_PROGRESS
+    answer = harness.answer(harness.join(leader))
+    new = harness.answer(again).member_id
     assert {x.member_id for x in answer.members} == {leader, new}
-    d.sync(leader, assignments={leader: [0], new: [1]})
-    assert d.answer(d.sync(new, instance="b")).assignment.value == [1]
+    harness.sync(leader, assignments={leader: [0], new: [1]})
+    assert harness.answer(harness.sync(new, instance="b")).assignment.value == [1]
 
 
-def static_leader() -> tuple[Desk, str, str]:
+def static_leader() -> tuple[GroupHarness, str, str]:
     """A Stable group led by the static member `a`, with a follower, of a topic that is registered."""
-    d = Desk(partition_counts={"t": 2})
-    first = d.join(instance="a")
-    follower, other = d.join_new()
-    d.advance_until_answered(first, other)
-    leader = d.answer(first).member_id
-    d.sync(leader, instance="a", assignments={leader: [0], follower: [1]})
-    d.sync(follower)
-    assert d.state() is State.STABLE
-    return d, leader, follower
+    harness = GroupHarness(partition_counts={"t": 2})
+    first = harness.join(instance="a")
+    follower, other = harness.join_new()
+    harness.advance_until_answered(first, other)
+    leader = harness.answer(first).member_id
+    harness.sync(leader, instance="a", assignments={leader: [0], follower: [1]})
+    harness.sync(follower)
+    assert harness.state() is State.STABLE
+    return harness, leader, follower
 
 
 def test_bug_08_kafka_13435_topics_are_watched_after_a_static_leader_came_back() -> None:
-    d, _, follower = static_leader()
-    answer = d.answer(d.join(instance="a"))
-    assert (answer.leader, answer.skip_assignment, d.state()) == (answer.member_id, True, State.STABLE)
+    harness, _, follower = static_leader()
+    answer = harness.answer(harness.join(instance="a"))
+    assert (answer.leader, answer.skip_assignment, harness.state()) == (answer.member_id, True, State.STABLE)
     # The coordinator itself watches the registered topics.
-    d.topics(t=3)
-    assert d.state() is State.PREPARING_REBALANCE
-    d.join(answer.member_id, instance="a")
-    d.join(follower)
-    d.sync(answer.member_id, instance="a", assignments={})
+    harness.topics(t=3)
+    assert harness.state() is State.PREPARING_REBALANCE
+    harness.join(answer.member_id, instance="a")
+    harness.join(follower)
+    harness.sync(answer.member_id, instance="a", assignments={})
     # What is not registered the leader watches, and its join must count as the leader's.
-    d.join(answer.member_id, instance="a")
-    assert d.state() is State.PREPARING_REBALANCE
+    harness.join(answer.member_id, instance="a")
+    assert harness.state() is State.PREPARING_REBALANCE
 
 
 def test_bug_09_kafka_14009_a_take_over_takes_the_new_timeouts() -> None:
     for crashes in (False, True):
-        d = Desk()
-        leader, _ = d.stable(instance="b", session_ms=60_000, rebalance_ms=60_000)
-        new = d.answer(d.join(instance="b", session_ms=4_000, rebalance_ms=90_000)).member_id
-        assert d.state() is State.STABLE
+        harness = GroupHarness()
+        leader, _ = harness.stable(instance="b", session_ms=60_000, rebalance_ms=60_000)
+        new = harness.answer(harness.join(instance="b", session_ms=4_000, rebalance_ms=90_000)).member_id
+        assert harness.state() is State.STABLE
         if crashes:
-            d.crash()
-        assert d.group.rebalance_timeout_ms == 90_000
-        d.advance(3_999)
-        d.heartbeat(leader)
-        assert new in d.group.members
-        d.advance(1)
-        assert d.group.members.keys() == {leader}
+            harness.crash()
+        assert harness.group.rebalance_timeout_ms == 90_000
+        harness.advance(3_999)
+        harness.heartbeat(leader)
+        assert new in harness.group.members
+        harness.advance(1)
+        assert harness.group.members.keys() == {leader}
 
 
 def test_bug_21_kafka_20985_a_static_join_that_comes_twice_takes_over_once() -> None:
-    d = Desk()
-    _, old = d.stable(instance="b")
-    answer = d.answer(d.join(instance="b", request_id="first try"))
+    harness = GroupHarness()
+    _, old = harness.stable(instance="b")
+    answer = harness.answer(harness.join(instance="b", request_id="first try"))
     assert answer.member_id != old
     # The same attempt once more: the answer was lost, or the first copy was under way all the time.
     for _ in range(3):
-        assert d.answer(d.join(instance="b", request_id="first try")) == answer
-        assert d.code(d.heartbeat(answer.member_id, instance="b")) is ErrorCode.NONE
+        assert harness.answer(harness.join(instance="b", request_id="first try")) == answer
+        assert harness.code(harness.heartbeat(answer.member_id, instance="b")) is ErrorCode.NONE
 
-    d = Desk()
-    waiting = d.join(instance="b", request_id="first try")
-    again = d.join(instance="b", request_id="first try")
-    d.advance(3_000)
-    assert d.answer(waiting).superseded
-    assert d.group.members.keys() == {d.answer(again).member_id}
+    harness = GroupHarness()
+    waiting = harness.join(instance="b", request_id="first try")
+    again = harness.join(instance="b", request_id="first try")
+    harness.advance(3_000)
+    assert harness.answer(waiting).superseded
+    assert harness.group.members.keys() == {harness.answer(again).member_id}
 
 
 def test_bug_27_franz_go_479_the_loser_of_an_instance_id_is_told() -> None:
-    d = Desk()
-    _, first = d.stable(instance="b")
-    waiting = d.heartbeat(first, instance="b", wait_ms=4_000)
-    second = d.answer(d.join(instance="b")).member_id
-    assert d.code(waiting) is ErrorCode.FENCED_INSTANCE_ID, "at once, not at its next call"
-    assert d.answer(waiting).member_id == first
-    assert d.code(d.heartbeat(first, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
-    assert d.code(d.heartbeat(second, instance="b")) is ErrorCode.NONE
-    assert d.group.static_members == {"b": second}
+    harness = GroupHarness()
+    _, first = harness.stable(instance="b")
+    waiting = harness.heartbeat(first, instance="b", wait_ms=4_000)
+    second = harness.answer(harness.join(instance="b")).member_id
+    assert harness.code(waiting) is ErrorCode.FENCED_INSTANCE_ID, "at once, not at its next call"
+    assert harness.answer(waiting).member_id == first
+    assert harness.code(harness.heartbeat(first, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
+    assert harness.code(harness.heartbeat(second, instance="b")) is ErrorCode.NONE
+    assert harness.group.static_members == {"b": second}
 
 
 def test_bug_27_franz_go_931_a_repeated_heartbeat_of_a_static_member_is_not_fenced() -> None:
-    d = Desk()
-    _, static = d.stable(instance="b")
-    calls = [d.heartbeat(static, instance="b", wait_ms=4_000) for _ in range(3)]
-    assert [d.answer(call).superseded for call in calls[:2]] == [True, True]
-    d.advance(4_000)
-    assert d.code(calls[2]) is ErrorCode.NONE
-    assert [d.code(d.heartbeat(static, instance="b")) for _ in range(3)] == [ErrorCode.NONE] * 3
+    harness = GroupHarness()
+    _, static = harness.stable(instance="b")
+    calls = [harness.heartbeat(static, instance="b", wait_ms=4_000) for _ in range(3)]
+    assert [harness.answer(call).superseded for call in calls[:2]] == [True, True]
+    harness.advance(4_000)
+    assert harness.code(calls[2]) is ErrorCode.NONE
+    assert [harness.code(harness.heartbeat(static, instance="b")) for _ in range(3)] == [ErrorCode.NONE] * 3
 
 
 # --- offsets, loads --------------------------------------------------------------------------------------------------
@@ -380,82 +380,82 @@ SESSION_MS = 1_800_000
 
 
 def test_bug_11_kafka_13636_offsets_of_a_group_that_rebalances_stay() -> None:
-    d = Desk()
-    leader, follower = d.stable(session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
-    d.commit(leader, offset=42)
-    until = d.now_ms + 2 * WEEK_MS
-    while d.now_ms < until:
+    harness = GroupHarness()
+    leader, follower = harness.stable(session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
+    harness.commit(leader, offset=42)
+    until = harness.now_ms + 2 * WEEK_MS
+    while harness.now_ms < until:
         # Two weeks, nearly all of it in PreparingRebalance.
-        call = d.join(leader, session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
-        d.advance(SESSION_MS - 1_000)
-        assert d.state() is State.PREPARING_REBALANCE
-        d.join(follower, session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
-        assert isinstance(d.answer(call), m.WaitingAnswer)
-        d.join(leader, session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
-        d.settle_generation(leader, follower)
-    assert d.fetch() == {"t": {0: 42}}
+        call = harness.join(leader, session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
+        harness.advance(SESSION_MS - 1_000)
+        assert harness.state() is State.PREPARING_REBALANCE
+        harness.join(follower, session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
+        assert isinstance(harness.answer(call), m.WaitingAnswer)
+        harness.join(leader, session_ms=SESSION_MS, rebalance_ms=SESSION_MS)
+        harness.settle_generation(leader, follower)
+    assert harness.fetch() == {"t": {0: 42}}
 
 
 def test_bug_12_kafka_8069_a_reload_makes_no_offset_older() -> None:
-    d = Desk()
-    at_ms = d.now_ms
-    d.commit("", -1, offset=42)
-    record = d.log["offset", "t", 0]
+    harness = GroupHarness()
+    at_ms = harness.now_ms
+    harness.commit("", -1, offset=42)
+    record = harness.log["offset", "t", 0]
     for _ in range(3):
-        d.advance(60_000)
-        d.crash()
-    assert d.group.offsets["t"][0] == record
+        harness.advance(60_000)
+        harness.crash()
+    assert harness.group.offsets["t"][0] == record
     assert record.commit_at_ms == at_ms
-    d.advance(WEEK_MS - 200_000)
-    assert d.fetch() == {"t": {0: 42}}
+    harness.advance(WEEK_MS - 200_000)
+    assert harness.fetch() == {"t": {0: 42}}
 
 
 def test_bug_13_kafka_4704_an_id_that_is_used_again_for_offsets_alone_loads() -> None:
-    d = Desk()
-    leader, follower = d.stable()
-    history = list(d.log.values())
+    harness = GroupHarness()
+    leader, follower = harness.stable()
+    history = list(harness.log.values())
     forgotten = [r.MemberForgotten("g", member, 1) for member in (leader, follower)]
     group = Group("g")
     for record in (*history, *forgotten, r.GroupForgotten("g"), r.OffsetRecord("g", "t", 0, 42, None, "", 1)):
         apply(group, record)
-    d = Desk(group=group)
-    d.tell(GroupLoaded())
-    assert (d.state(), d.group.generation_id, d.fetch()) == (State.EMPTY, 0, {"t": {0: 42}})
-    invariants.check(d.group)
-    d.join_new()
-    assert d.state() is State.PREPARING_REBALANCE
+    harness = GroupHarness(group=group)
+    harness.tell(GroupLoaded())
+    assert (harness.state(), harness.group.generation_id, harness.fetch()) == (State.EMPTY, 0, {"t": {0: 42}})
+    invariants.check(harness.group)
+    harness.join_new()
+    assert harness.state() is State.PREPARING_REBALANCE
 
 
 def test_bug_15_kafka_17306_every_moment_of_a_history_loads_whether_replayed_or_compacted() -> None:
     """After each step: the history record by record, and what is left of it once each key stands there but once."""
-    d = Recorder()
-    leader, follower = d.stable()
-    d.commit(leader, offset=1)
-    static = d.join(instance="s")
-    d.join(leader)
-    d.join(follower)
-    d.settle_generation(leader, follower, d.answer(static).member_id)
-    d.join(instance="s")
-    d.commit(follower, offset=2, partition=1)
-    d.leave(leader, follower)
-    d.leave("", instance="s")
-    d.advance(20_000)
-    assert d.state() is State.EMPTY
-    newcomer, call = d.join_new()
-    d.advance_until_answered(call)
-    d.settle_generation(newcomer)
+    harness = Recorder()
+    leader, follower = harness.stable()
+    harness.commit(leader, offset=1)
+    static = harness.join(instance="s")
+    harness.join(leader)
+    harness.join(follower)
+    harness.settle_generation(leader, follower, harness.answer(static).member_id)
+    harness.join(instance="s")
+    harness.commit(follower, offset=2, partition=1)
+    harness.leave(leader, follower)
+    harness.leave("", instance="s")
+    harness.advance(20_000)
+    assert harness.state() is State.EMPTY
+    newcomer, call = harness.join_new()
+    harness.advance_until_answered(call)
+    harness.settle_generation(newcomer)
     unknown = (r.OffsetForgotten("g", "never", 9), r.MemberForgotten("g", "nobody", 7), r.GroupForgotten("g"))
-    kinds = {type(record) for record in d.history}
+    kinds = {type(record) for record in harness.history}
     assert {r.GroupRecord, r.MemberRecord, r.MemberForgotten, r.OffsetRecord} <= kinds
-    assert len(d.snapshots) > 10
-    for length, compacted in d.snapshots:
-        replayed = loaded([*unknown, *d.history[:length]])
+    assert len(harness.snapshots) > 10
+    for length, compacted in harness.snapshots:
+        replayed = loaded([*unknown, *harness.history[:length]])
         assert replayed == loaded(list(compacted)), f"after {length} records"
 
 
 @dataclass
-class Recorder(Desk):
-    """A desk that keeps every record in order, and after each step with records what a load would find."""
+class Recorder(GroupHarness):
+    """A harness that keeps every record in order, and after each step with records what a load would find."""
 
     history: list[r.GroupFact] = field(default_factory=list)
     snapshots: list[tuple[int, tuple[r.GroupFact, ...]]] = field(default_factory=list)
@@ -481,18 +481,18 @@ def loaded(records: list[r.GroupFact]) -> Group:
 
 
 async def test_bug_16_kafka_16030_a_load_that_breaks_off_serves_nobody() -> None:
-    room = await Room().start()
-    ids = await room.form("g", "a")
-    await room.now("g", commit(5, ids["a"], 1))
-    room.store.scan_errors.extend(StorageUnavailable("planted") for _ in range(3))
-    room.store.faults.append(Fault.NOT_STORED_UNSURE)
-    await room.now("g", commit(6, ids["a"], 1))
+    harness = await ServiceHarness().start()
+    ids = await harness.form("g", "a")
+    await harness.now("g", commit(5, ids["a"], 1))
+    harness.store.scan_errors.extend(StorageUnavailable("planted") for _ in range(3))
+    harness.store.faults.append(Fault.NOT_STORED_UNSURE)
+    await harness.now("g", commit(6, ids["a"], 1))
     for request in (commit(7, ids["a"], 1), heartbeat(ids["a"], 1), m.FetchRequest(), DESCRIBE):
-        assert code(await room.now("g", request)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    await room.clock.run(5_000)
-    assert await committed(room, "g") == {0: 5}
-    assert isinstance(await room.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
-    await room.service.drain()
+        assert code(await harness.now("g", request)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await harness.clock.run(5_000)
+    assert await committed(harness, "g") == {0: 5}
+    assert isinstance(await harness.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
+    await harness.service.drain()
 
 
 # --- long waits ------------------------------------------------------------------------------------------------------
@@ -503,121 +503,121 @@ def test_bug_17_kafka_8653_a_rebalance_timeout_is_asked_for_and_kept() -> None:
     for wrong in ({}, {"rebalance_timeout_ms": 0}, {"rebalance_timeout_ms": -1}, {"rebalance_timeout_ms": None}):
         with pytest.raises(ValidationError, match="rebalance_timeout_ms"):
             m.JoinRequest.model_validate(whole | wrong)
-    d = Desk()
-    leader, follower = d.stable(rebalance_ms=30_000, session_ms=60_000)
-    d.crash()
-    call = d.join(leader, rebalance_ms=30_000, session_ms=60_000)
-    d.advance(29_999)
-    assert d.waits(call)
-    assert follower in d.group.members
-    d.advance(1)
-    assert d.answer(call).generation_id == 2
+    harness = GroupHarness()
+    leader, follower = harness.stable(rebalance_ms=30_000, session_ms=60_000)
+    harness.crash()
+    call = harness.join(leader, rebalance_ms=30_000, session_ms=60_000)
+    harness.advance(29_999)
+    assert harness.waits(call)
+    assert follower in harness.group.members
+    harness.advance(1)
+    assert harness.answer(call).generation_id == 2
 
 
 def test_bug_18_kafka_10134_who_waits_for_others_does_not_expire() -> None:
-    d = Desk()
-    leader, follower = d.stable(session_ms=6_000, rebalance_ms=50_000)
-    call = d.join(leader, session_ms=6_000, rebalance_ms=50_000)
+    harness = GroupHarness()
+    leader, follower = harness.stable(session_ms=6_000, rebalance_ms=50_000)
+    call = harness.join(leader, session_ms=6_000, rebalance_ms=50_000)
     for _ in range(9):
         # The follower finishes its work, and says that it lives.
-        d.advance(5_000)
-        assert d.code(d.heartbeat(follower)) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert d.waits(call)
-    d.join(follower, session_ms=6_000, rebalance_ms=50_000)
-    assert len(d.answer(call).members) == 2
+        harness.advance(5_000)
+        assert harness.code(harness.heartbeat(follower)) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert harness.waits(call)
+    harness.join(follower, session_ms=6_000, rebalance_ms=50_000)
+    assert len(harness.answer(call).members) == 2
     # The leader takes its time to assign; the follower's sync waits meanwhile.
-    sync = d.sync(follower)
+    sync = harness.sync(follower)
     for _ in range(9):
-        d.advance(5_000)
-        assert d.code(d.heartbeat(leader)) is ErrorCode.NONE
-    d.sync(leader, assignments={follower: [1]})
-    assert d.answer(sync).assignment.value == [1]
-    assert d.state() is State.STABLE
+        harness.advance(5_000)
+        assert harness.code(harness.heartbeat(leader)) is ErrorCode.NONE
+    harness.sync(leader, assignments={follower: [1]})
+    assert harness.answer(sync).assignment.value == [1]
+    assert harness.state() is State.STABLE
 
 
 def test_bug_24_librdkafka_3396_waiting_calls_go_on_at_the_next_coordinator() -> None:
     """What waited when the coordinator went is sent again, to the next one, which knows only what was stored."""
-    d = Desk()
-    leader, follower = d.stable()
+    harness = GroupHarness()
+    leader, follower = harness.stable()
     changed = (("range", consumer("t", "u")),)
-    d.join(follower, protocols=changed)
-    d.crash()
-    assert (d.state(), d.group.generation_id) == (State.STABLE, 1)
-    call = d.join(follower, protocols=changed)
-    assert d.code(d.heartbeat(leader, 1)) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert d.answer(d.join(leader)).generation_id == 2
-    assert d.answer(call).generation_id == 2
-    sync = d.sync(follower)
-    assert d.waits(sync)
-    d.crash()
-    assert d.code(d.sync(follower, 2)) is ErrorCode.ILLEGAL_GENERATION
-    calls = [d.join(follower, protocols=changed), d.join(leader)]
-    assert [d.answer(call).generation_id for call in calls] == [3, 3]
-    d.settle_generation(leader, follower)
+    harness.join(follower, protocols=changed)
+    harness.crash()
+    assert (harness.state(), harness.group.generation_id) == (State.STABLE, 1)
+    call = harness.join(follower, protocols=changed)
+    assert harness.code(harness.heartbeat(leader, 1)) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert harness.answer(harness.join(leader)).generation_id == 2
+    assert harness.answer(call).generation_id == 2
+    sync = harness.sync(follower)
+    assert harness.waits(sync)
+    harness.crash()
+    assert harness.code(harness.sync(follower, 2)) is ErrorCode.ILLEGAL_GENERATION
+    calls = [harness.join(follower, protocols=changed), harness.join(leader)]
+    assert [harness.answer(call).generation_id for call in calls] == [3, 3]
+    harness.settle_generation(leader, follower)
 
 
 # --- the end of a join phase -----------------------------------------------------------------------------------------
 
 
 def test_bug_28_redpanda_3300_connections_that_break_leave_no_group_stuck() -> None:
-    d = Desk()
-    leader, follower = d.stable(session_ms=10_000, rebalance_ms=20_000)
-    newcomer, _ = d.join_new(session_ms=10_000, rebalance_ms=20_000)
+    harness = GroupHarness()
+    leader, follower = harness.stable(session_ms=10_000, rebalance_ms=20_000)
+    newcomer, _ = harness.join_new(session_ms=10_000, rebalance_ms=20_000)
     for member in (leader, newcomer):
-        d.hang_up(d.join(member, session_ms=10_000, rebalance_ms=20_000))
-    assert d.state() is State.PREPARING_REBALANCE
-    assert follower in d.group.members
-    d.advance(20_000)
-    d.advance(20_000)
-    assert (d.state(), d.group.members) == (State.EMPTY, {})
-    assert not [key for key in d.timers if key.kind not in (TimerKind.PENDING, TimerKind.RETENTION)]
-    _, call = d.join_new()
-    d.advance_until_answered(call)
-    assert d.code(call) is ErrorCode.NONE
+        harness.hang_up(harness.join(member, session_ms=10_000, rebalance_ms=20_000))
+    assert harness.state() is State.PREPARING_REBALANCE
+    assert follower in harness.group.members
+    harness.advance(20_000)
+    harness.advance(20_000)
+    assert (harness.state(), harness.group.members) == (State.EMPTY, {})
+    assert not [key for key in harness.timers if key.kind not in (TimerKind.PENDING, TimerKind.RETENTION)]
+    _, call = harness.join_new()
+    harness.advance_until_answered(call)
+    assert harness.code(call) is ErrorCode.NONE
 
 
 def test_bug_29_redpanda_25270_the_last_member_leaves_while_an_id_is_pending() -> None:
-    d = Desk()
-    leader, follower = d.stable()
-    pending = d.answer(d.join()).member_id
-    d.leave(leader, follower)
-    assert d.group.rebalance_timeout_ms == 0
-    d.advance(1)
-    assert (d.state(), list(d.group.pending)) == (State.EMPTY, [pending])
-    call = d.join(pending)
-    d.advance_until_answered(call)
-    assert d.answer(call).leader == pending
+    harness = GroupHarness()
+    leader, follower = harness.stable()
+    pending = harness.answer(harness.join()).member_id
+    harness.leave(leader, follower)
+    assert harness.group.rebalance_timeout_ms == 0
+    harness.advance(1)
+    assert (harness.state(), list(harness.group.pending)) == (State.EMPTY, [pending])
+    call = harness.join(pending)
+    harness.advance_until_answered(call)
+    assert harness.answer(call).leader == pending
 
 
 def test_bug_32_kop_380_a_leaver_completes_the_phase() -> None:
-    d = Desk()
-    leader, follower, third = completing(d, 3)
-    d.settle_generation(leader, follower, third)
-    calls = [d.join(leader), d.join(follower)]
-    assert all(d.waits(call) for call in calls)
-    d.leave(third)
-    assert [d.answer(call).generation_id for call in calls] == [2, 2]
+    harness = GroupHarness()
+    leader, follower, third = completing(harness, 3)
+    harness.settle_generation(leader, follower, third)
+    calls = [harness.join(leader), harness.join(follower)]
+    assert all(harness.waits(call) for call in calls)
+    harness.leave(third)
+    assert [harness.answer(call).generation_id for call in calls] == [2, 2]
 
 
 def test_bug_33_clickhouse_104305_restarts_leave_no_zombies_behind() -> None:
     # With an instance id, no restart is even seen by the others.
-    d = Desk()
-    leader, held = d.stable(instance="b")
-    part = d.answer(d.sync(held, instance="b")).assignment
+    harness = GroupHarness()
+    leader, held = harness.stable(instance="b")
+    part = harness.answer(harness.sync(held, instance="b")).assignment
     for _ in range(5):
-        held = d.answer(d.join(instance="b")).member_id
-        assert d.answer(d.sync(held, instance="b")).assignment == part != EMPTY
-    assert (d.state(), d.group.generation_id) == (State.STABLE, 1)
-    assert d.group.members.keys() == {leader, held}
+        held = harness.answer(harness.join(instance="b")).member_id
+        assert harness.answer(harness.sync(held, instance="b")).assignment == part != EMPTY
+    assert (harness.state(), harness.group.generation_id) == (State.STABLE, 1)
+    assert harness.group.members.keys() == {leader, held}
 
     # Without one, what was left behind is waited for until its session ends, and not for the rebalance timeout.
-    d = Desk()
-    leader, _ = d.stable(session_ms=10_000, rebalance_ms=300_000)
+    harness = GroupHarness()
+    leader, _ = harness.stable(session_ms=10_000, rebalance_ms=300_000)
     for restart in range(3):
-        newcomer, call = d.join_new(session_ms=10_000, rebalance_ms=300_000)
-        joined = d.join(leader, rebalance_ms=300_000)
-        d.advance(10_000)
-        assert [d.answer(x).generation_id for x in (call, joined)] == [restart + 2] * 2
-        assert d.group.members.keys() == {leader, newcomer}
-        d.settle_generation(leader, newcomer)
-        assert d.answer(d.sync(newcomer)).assignment != EMPTY
+        newcomer, call = harness.join_new(session_ms=10_000, rebalance_ms=300_000)
+        joined = harness.join(leader, rebalance_ms=300_000)
+        harness.advance(10_000)
+        assert [harness.answer(x).generation_id for x in (call, joined)] == [restart + 2] * 2
+        assert harness.group.members.keys() == {leader, newcomer}
+        harness.settle_generation(leader, newcomer)
+        assert harness.answer(harness.sync(newcomer)).assignment != EMPTY

@@ -26,8 +26,8 @@ def rows() -> list[tuple[str, list[str], list[str]]]:
     return [row for row in table if row[1]]
 
 
-def path_of(name: str, room: Path) -> Path:
-    return ROOT / name if "/" in name else room / name
+def path_of(name: str, harness: Path) -> Path:
+    return ROOT / name if "/" in name else harness / name
 
 
 @pytest.mark.parametrize(("rule", "files", "tests"), rows(), ids=[row[0] for row in rows()])

@@ -10,7 +10,7 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import HERE, SHARDS, Room, code, commit, heartbeat, join, sync
+from tests.fakes.service_harness import HERE, SHARDS, ServiceHarness, code, commit, heartbeat, join, sync
 
 OTHER = NodeAddress("node-2", "http://198.51.100.2:8000")
 EVERY_CALL = {
@@ -40,17 +40,17 @@ def test_the_three_groups_are_in_three_shards() -> None:
 
 @pytest.mark.parametrize("request_", EVERY_CALL.values(), ids=EVERY_CALL)
 async def test_c02_a_shard_that_is_owned_elsewhere(request_: Any) -> None:
-    room = await Room(ownership=SplitOwnership()).start()
-    answer = await room.now(THEIRS, request_)
+    harness = await ServiceHarness(ownership=SplitOwnership()).start()
+    answer = await harness.now(THEIRS, request_)
     assert isinstance(answer, Failure)
     assert (answer.code, answer.node_id, answer.url) == (ErrorCode.NOT_COORDINATOR, OTHER.node_id, OTHER.url)
-    assert code(await room.now(NOBODYS, request_)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert room.store.appends == []
+    assert code(await harness.now(NOBODYS, request_)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert harness.store.appends == []
 
 
 async def test_c03_each_key_of_a_look_up_has_its_own_error() -> None:
-    room = await Room(ownership=SplitOwnership()).start()
-    answer = room.service.find_coordinators(m.CoordinatorRequest(group_ids=(OURS, NOBODYS, THEIRS, "")))
+    harness = await ServiceHarness(ownership=SplitOwnership()).start()
+    answer = harness.service.find_coordinators(m.CoordinatorRequest(group_ids=(OURS, NOBODYS, THEIRS, "")))
     assert [(entry.group_id, entry.node_id, entry.url, entry.error_name) for entry in answer.coordinators] == [
         (OURS, HERE.node_id, HERE.url, "NONE"),
         (NOBODYS, None, None, "COORDINATOR_NOT_AVAILABLE"),
@@ -63,51 +63,51 @@ async def test_c03_each_key_of_a_look_up_has_its_own_error() -> None:
 
 
 async def test_only_shards_that_are_ours_are_taken() -> None:
-    room = await Room(ownership=SplitOwnership()).start()
+    harness = await ServiceHarness(ownership=SplitOwnership()).start()
     ours = {n for n in range(SHARDS) if SplitOwnership().owner_of(n) == HERE}
-    assert sorted(room.store.acquired) == sorted([*(f"shard-{number}" for number in ours), "topics"])
+    assert sorted(harness.store.acquired) == sorted([*(f"shard-{number}" for number in ours), "topics"])
 
 
 @pytest.mark.parametrize("gate", ["acquire", "scan"])
 @pytest.mark.parametrize(("name", "request_"), EVERY_CALL.items(), ids=EVERY_CALL)
 async def test_c04_a_shard_that_is_loading(name: str, request_: Any, gate: str) -> None:
-    room = Room()
-    gates = {"acquire": room.store.acquire_gate, "scan": room.store.scan_gate}
+    harness = ServiceHarness()
+    gates = {"acquire": harness.store.acquire_gate, "scan": harness.store.scan_gate}
     gates[gate].shut()
-    room.begin(room.service.start())
+    harness.begin(harness.service.start())
     await settle()
-    answer = await room.now(OURS, request_)
+    answer = await harness.now(OURS, request_)
     if name == "heartbeat":
         assert isinstance(answer, m.HeartbeatAnswer)
     else:
         assert code(answer) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert room.phase == "loading"
-    assert code(room.service.list_groups(m.ListGroupsRequest())) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert code(room.service.list_topics()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert harness.phase == "loading"
+    assert code(harness.service.list_groups(m.ListGroupsRequest())) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(harness.service.list_topics()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     gates[gate].let_go()
     await settle()
-    assert room.phase == "ready"
-    assert not isinstance(await room.now(OURS, commit(1)), Failure)
+    assert harness.phase == "ready"
+    assert not isinstance(await harness.now(OURS, commit(1)), Failure)
 
 
 @pytest.mark.parametrize("request_", [join("a", "", session_timeout_ms=1), join("a", "", session_timeout_ms=2**31 - 1)])
 async def test_a_session_timeout_out_of_bounds_is_refused_before_the_load_is_looked_at(request_: Any) -> None:
-    room = Room()
-    room.store.acquire_gate.shut()
-    room.begin(room.service.start())
+    harness = ServiceHarness()
+    harness.store.acquire_gate.shut()
+    harness.begin(harness.service.start())
     await settle()
-    assert code(await room.now(OURS, request_)) is ErrorCode.INVALID_SESSION_TIMEOUT
-    room.store.acquire_gate.let_go()
+    assert code(await harness.now(OURS, request_)) is ErrorCode.INVALID_SESSION_TIMEOUT
+    harness.store.acquire_gate.let_go()
     await settle()
 
 
 @pytest.mark.parametrize("name", ["join", "sync", "heartbeat", "leave"])
 async def test_an_empty_group_id_is_refused_before_the_load_and_the_owner_are_looked_at(name: str) -> None:
-    room = Room(ownership=SplitOwnership())
-    room.store.scan_gate.shut()
-    room.begin(room.service.start())
+    harness = ServiceHarness(ownership=SplitOwnership())
+    harness.store.scan_gate.shut()
+    harness.begin(harness.service.start())
     await settle()
-    assert code(await room.now("", EVERY_CALL[name])) is ErrorCode.INVALID_GROUP_ID
-    assert code(await room.now("", commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    room.store.scan_gate.let_go()
+    assert code(await harness.now("", EVERY_CALL[name])) is ErrorCode.INVALID_GROUP_ID
+    assert code(await harness.now("", commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness.store.scan_gate.let_go()
     await settle()

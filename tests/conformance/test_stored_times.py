@@ -15,7 +15,7 @@ from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.core.group import State
 from rallypoint.protocol.errors import ErrorCode
-from tests.conformance.desk import Desk
+from tests.conformance.group_harness import GroupHarness
 
 CORE = Path(r.__file__).parent
 HOUR_MS = 3_600_000
@@ -32,82 +32,82 @@ LONG: dict[str, Any] = {"session_ms": 1_000_000, "rebalance_ms": 1_000_000}
 STEPS = [-20 * YEAR_MS, -YEAR_MS, -HOUR_MS, -1, 0, 1, HOUR_MS, YEAR_MS, 20 * YEAR_MS]
 
 
-def desk(**more: Any) -> Desk:
-    d = Desk(rules=replace(RULES, **more), now_ms=1_000 * YEAR_MS)
-    d.restart()
-    return d
+def group_harness(**more: Any) -> GroupHarness:
+    harness = GroupHarness(rules=replace(RULES, **more), now_ms=1_000 * YEAR_MS)
+    harness.restart()
+    return harness
 
 
 @pytest.mark.parametrize("clock_moves_ms", STEPS)
 def test_with_no_cool_down_whoever_comes_after_a_load_is_let_in(clock_moves_ms: int) -> None:
-    d = desk()
-    leader, _ = d.stable(**LONG)
-    d.restart(clock_moves_ms)
-    invariants.check(d.group)
-    assert d.answer(d.describe()).cooling_until_ms is None
-    _, _ = d.join_new()
-    assert d.state() is State.PREPARING_REBALANCE
-    assert d.code(d.heartbeat(leader)) is ErrorCode.REBALANCE_IN_PROGRESS
+    harness = group_harness()
+    leader, _ = harness.stable(**LONG)
+    harness.restart(clock_moves_ms)
+    invariants.check(harness.group)
+    assert harness.answer(harness.describe()).cooling_until_ms is None
+    _, _ = harness.join_new()
+    assert harness.state() is State.PREPARING_REBALANCE
+    assert harness.code(harness.heartbeat(leader)) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.parametrize("clock_moves_ms", STEPS)
 def test_a_cool_down_holds_for_its_own_length_after_a_load_at_most(clock_moves_ms: int) -> None:
-    d = desk(rebalance_cooldown_ms=20_000)
-    d.stable(**LONG)
-    d.restart(clock_moves_ms)
-    d.join_new(max_wait_ms=100_000)
-    d.advance(20_000)
-    assert d.state() is State.PREPARING_REBALANCE
+    harness = group_harness(rebalance_cooldown_ms=20_000)
+    harness.stable(**LONG)
+    harness.restart(clock_moves_ms)
+    harness.join_new(max_wait_ms=100_000)
+    harness.advance(20_000)
+    assert harness.state() is State.PREPARING_REBALANCE
 
 
 @pytest.mark.parametrize("clock_moves_ms", STEPS)
 def test_a_freeze_goes_on_for_its_longest_after_a_load_at_most_however_many_loads_there_are(
     clock_moves_ms: int,
 ) -> None:
-    d = desk()
-    d.stable(**LONG)
-    d.freeze(30_000)
-    d.join_new(max_wait_ms=100_000)
-    d.restart(clock_moves_ms)
-    d.join_new(max_wait_ms=100_000)
+    harness = group_harness()
+    harness.stable(**LONG)
+    harness.freeze(30_000)
+    harness.join_new(max_wait_ms=100_000)
+    harness.restart(clock_moves_ms)
+    harness.join_new(max_wait_ms=100_000)
     for _ in range(5):
-        d.advance(10_000)
-        d.restart()
-    assert d.group.hold is None
-    assert d.state() is State.STABLE
-    d.join_new()
-    assert d.state() is State.PREPARING_REBALANCE
+        harness.advance(10_000)
+        harness.restart()
+    assert harness.group.hold is None
+    assert harness.state() is State.STABLE
+    harness.join_new()
+    assert harness.state() is State.PREPARING_REBALANCE
 
 
 @pytest.mark.parametrize("is_empty_group", [False, True])
 @pytest.mark.parametrize("clock_moves_ms", STEPS)
 def test_what_was_committed_just_now_does_not_expire_by_the_clock(clock_moves_ms: int, is_empty_group: bool) -> None:
-    d = desk()
+    harness = group_harness()
     if is_empty_group:
-        leader, follower = d.stable(**LONG)
-        d.commit(leader, 1, offset=7)
-        d.leave(leader, follower)
+        leader, follower = harness.stable(**LONG)
+        harness.commit(leader, 1, offset=7)
+        harness.leave(leader, follower)
     else:
-        d.commit("", -1, offset=7)
+        harness.commit("", -1, offset=7)
     for _ in range(3):
-        d.advance(5 * LOOK_MS)
-        d.restart(clock_moves_ms)
-    d.advance(HOUR_MS - 30 * LOOK_MS)
-    assert d.fetch() == {"t": {0: 7}}
-    d.advance(31 * LOOK_MS + YEAR_MS)
-    assert d.state() is State.DEAD
-    assert not d.log
+        harness.advance(5 * LOOK_MS)
+        harness.restart(clock_moves_ms)
+    harness.advance(HOUR_MS - 30 * LOOK_MS)
+    assert harness.fetch() == {"t": {0: 7}}
+    harness.advance(31 * LOOK_MS + YEAR_MS)
+    assert harness.state() is State.DEAD
+    assert not harness.log
 
 
 @pytest.mark.parametrize("clock_moves_ms", STEPS)
 def test_offsets_of_a_service_that_is_often_started_anew_expire_when_it_ran_for_so_long(clock_moves_ms: int) -> None:
-    d = desk()
-    d.commit("", -1, offset=7)
+    harness = group_harness()
+    harness.commit("", -1, offset=7)
     for _ in range(13):
-        d.advance(5 * LOOK_MS)
-        d.restart(clock_moves_ms)
-    d.advance(2 * LOOK_MS)
-    assert d.state() is State.DEAD
+        harness.advance(5 * LOOK_MS)
+        harness.restart(clock_moves_ms)
+    harness.advance(2 * LOOK_MS)
+    assert harness.state() is State.DEAD
 
 
 # --- the class -------------------------------------------------------------------------------------------------------

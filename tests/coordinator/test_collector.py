@@ -29,7 +29,7 @@ def lost_cycle() -> "weakref.ref[Cycle]":
     return weakref.ref(Cycle())
 
 
-class Room:
+class ServiceHarness:
     """A collector in force."""
 
     def __init__(self) -> None:
@@ -38,13 +38,13 @@ class Room:
 
 
 @pytest.fixture
-async def room() -> AsyncIterator[Room]:
-    made = Room()
+async def harness() -> AsyncIterator[ServiceHarness]:
+    made = ServiceHarness()
     async with made.collector:
         yield made
 
 
-async def test_pythons_own_collector_is_off_while_it_is_in_force(room: Room) -> None:
+async def test_pythons_own_collector_is_off_while_it_is_in_force(harness: ServiceHarness) -> None:
     assert not gc.isenabled()
     cycle = lost_cycle()
     keep = [[] for _ in range(2_000)]  # type: ignore[var-annotated]
@@ -59,52 +59,54 @@ async def test_at_its_end_all_is_as_before() -> None:
     assert gc.get_freeze_count() == 0
 
 
-async def test_a_little_that_is_new_is_looked_at_and_then_set_aside(room: Room) -> None:
+async def test_a_little_that_is_new_is_looked_at_and_then_set_aside(harness: ServiceHarness) -> None:
     cycle = lost_cycle()
-    room.collector.look()
+    harness.collector.look()
     assert cycle() is None
     assert gc.get_objects(generation=0) == []
 
 
-async def test_much_that_is_new_is_set_aside_unseen(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_much_that_is_new_is_set_aside_unseen(harness: ServiceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "YOUNG_MAX", 10)
     cycle = lost_cycle()
     keep = [[] for _ in range(2_000)]  # type: ignore[var-annotated]
-    room.collector.look()
+    harness.collector.look()
     assert cycle() is not None, "a large group is at work"
     assert len(gc.get_objects(generation=0)) < 100
     del keep
 
 
-async def test_asyncios_own_loop_leaves_cycles_so_all_is_looked_at_after_many_connections(room: Room) -> None:
+async def test_asyncios_own_loop_leaves_cycles_so_all_is_looked_at_after_many_connections(
+    harness: ServiceHarness,
+) -> None:
     cycle = lost_cycle()
     gc.freeze()
-    room.connections.ended_count = collector.ENDED_MAX - 1
-    room.collector.look()
+    harness.connections.ended_count = collector.ENDED_MAX - 1
+    harness.collector.look()
     assert cycle() is not None
-    room.connections.ended_count += 1
-    room.collector.look()
+    harness.connections.ended_count += 1
+    harness.collector.look()
     assert cycle() is None
 
 
-async def test_those_that_had_ended_before_the_last_look_at_all_do_not_count(room: Room) -> None:
-    room.connections.ended_count = collector.ENDED_MAX
-    room.collector.look()
+async def test_those_that_had_ended_before_the_last_look_at_all_do_not_count(harness: ServiceHarness) -> None:
+    harness.connections.ended_count = collector.ENDED_MAX
+    harness.collector.look()
     cycle = lost_cycle()
     gc.freeze()
-    room.connections.ended_count += collector.ENDED_MAX - 1
-    room.collector.look()
+    harness.connections.ended_count += collector.ENDED_MAX - 1
+    harness.collector.look()
     assert cycle() is not None
 
 
 def test_on_uvloop_all_is_never_looked_at_again() -> None:
     async def end_many() -> bool:
-        room = Room()
-        async with room.collector:
+        harness = ServiceHarness()
+        async with harness.collector:
             cycle = lost_cycle()
             gc.freeze()
-            room.connections.ended_count = 100 * collector.ENDED_MAX
-            room.collector.look()
+            harness.connections.ended_count = 100 * collector.ENDED_MAX
+            harness.collector.look()
             return cycle() is not None
 
     assert uvloop.run(end_many())
@@ -114,5 +116,5 @@ async def test_it_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "LOOK_INTERVAL_S", 0.001)
     looked = asyncio.Event()
     monkeypatch.setattr(Collector, "look", lambda _: looked.set())
-    async with Room().collector, asyncio.timeout(5):
+    async with ServiceHarness().collector, asyncio.timeout(5):
         await looked.wait()

@@ -6,13 +6,13 @@ from typing import Any
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import Room, join, sync
+from tests.fakes.service_harness import ServiceHarness, join, sync
 
 Shares = Mapping[str, Mapping[str, Sequence[int]]]
 
 
 async def form_consumers(
-    room: Room,
+    harness: ServiceHarness,
     group_id: str,
     shares: Shares,
     *,
@@ -30,11 +30,11 @@ async def form_consumers(
     joins = {}
     for name in shares:
         if static:
-            joins[name] = room.ask(group_id, join(name, "", group_instance_id=name, **more))
+            joins[name] = harness.ask(group_id, join(name, "", group_instance_id=name, **more))
         else:
-            ids[name] = await room.new_id(group_id, name)
+            ids[name] = await harness.new_id(group_id, name)
     for name, member_id in ids.items():
-        joins[name] = room.ask(group_id, join(name, member_id, **more))
+        joins[name] = harness.ask(group_id, join(name, member_id, **more))
     await settle()
     # With static members the first one forms a group of its own before the second comes.
     answers: dict[str, m.JoinAnswer] = {}
@@ -45,7 +45,7 @@ async def form_consumers(
     generation_id = max(answer.generation_id for answer in answers.values())
     for name, answer in list(answers.items()):
         if answer.generation_id < generation_id:
-            again = await room.now(
+            again = await harness.now(
                 group_id, join(name, answer.member_id, group_instance_id=name if static else None, **more)
             )
             assert isinstance(again, m.JoinAnswer), again
@@ -63,6 +63,6 @@ async def form_consumers(
         request = sync(ids[name], generation_id, given if name == leader else ()).model_copy(
             update={"protocol_name": protocol_name, "group_instance_id": name if static else None}
         )
-        answered = await room.now(group_id, request)
+        answered = await harness.now(group_id, request)
         assert isinstance(answered, m.SyncAnswer), answered
     return ids

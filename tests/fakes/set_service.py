@@ -14,7 +14,7 @@ from rallypoint.coordinator.settings import load_settings
 from rallypoint.coordinator.storage.memory import MemoryStore
 from tests.fakes.api_server import ApiClient, open_api
 from tests.fakes.faulty_store import FaultyStore
-from tests.fakes.room import Watcher
+from tests.fakes.service_harness import Watcher
 
 BASE: dict[str, Any] = {
     "storage": "memory:",

@@ -27,7 +27,7 @@ from rallypoint.coordinator.storage.sqlite import SqliteStore
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
-from tests.fakes.room import DESCRIBE, Room, code, commit, committed, heartbeat
+from tests.fakes.service_harness import DESCRIBE, ServiceHarness, code, commit, committed, heartbeat
 from tests.formats.test_formats import GROUP, HERE, PAIRS_V1
 
 RELEASED = {"1.0": "store-1.0.sql"}
@@ -59,15 +59,15 @@ def contents_of(sample: str, tmp_path: Path) -> MemoryContents:
     return contents
 
 
-async def check_served(room: Room) -> None:
-    condition = room.service.condition()
+async def check_served(harness: ServiceHarness) -> None:
+    condition = harness.service.condition()
     assert (condition.damaged_groups, condition.stray_records, why_not_ready(condition)) == (0, 0, None)
-    described = await room.service.call(GROUP, DESCRIBE, host="h")
+    described = await harness.service.call(GROUP, DESCRIBE, host="h")
     assert isinstance(described, m.DescribeAnswer)
     assert (described.state, described.generation_id, described.rebalance_id) == ("Stable", 4, 7)
     assert [member.member_id for member in described.members] == [LEADER, "seat%2-9a1b"][: len(described.members)]
-    assert isinstance(await room.service.call(GROUP, heartbeat(LEADER, 4), host="h"), m.HeartbeatAnswer)
-    topics = room.service.list_topics()
+    assert isinstance(await harness.service.call(GROUP, heartbeat(LEADER, 4), host="h"), m.HeartbeatAnswer)
+    topics = harness.service.list_topics()
     assert isinstance(topics, m.ListTopicsAnswer)
     assert ([topic.topic for topic in topics.topics], topics.version) == (["a/b", "clicks"], 9)
     assert len(topics.topics[0].replica_racks) == 3
@@ -78,11 +78,11 @@ async def test_a_store_is_served_and_written_and_served_again(sample: str, tmp_p
     make(tmp_path / "store.db", sample)
     for offset in (50, 51):
         store = await SqliteStore.open(tmp_path / "store.db")
-        room = await Room(store=store).start()
-        await check_served(room)
-        assert isinstance(await room.service.call(GROUP, commit(offset, LEADER, 4), host="h"), m.CommitAnswer)
-        assert (await committed(room, GROUP))[0] == offset
-        await room.service.drain()
+        harness = await ServiceHarness(store=store).start()
+        await check_served(harness)
+        assert isinstance(await harness.service.call(GROUP, commit(offset, LEADER, 4), host="h"), m.CommitAnswer)
+        assert (await committed(harness, GROUP))[0] == offset
+        await harness.service.drain()
         await store.close()
 
 
@@ -90,15 +90,15 @@ async def test_a_restored_store_has_no_members_and_goes_on_above_its_floor(tmp_p
     make(tmp_path / "store.db", RESTORED)
     for _ in range(2):
         store = await SqliteStore.open(tmp_path / "store.db")
-        room = await Room(store=store).start()
-        condition = room.service.condition()
+        harness = await ServiceHarness(store=store).start()
+        condition = harness.service.condition()
         assert (condition.damaged_groups, condition.stray_records, why_not_ready(condition)) == (0, 0, None)
-        described = await room.service.call(GROUP, DESCRIBE, host="h")
+        described = await harness.service.call(GROUP, DESCRIBE, host="h")
         assert isinstance(described, m.DescribeAnswer)
         assert (described.state, described.generation_id, described.members) == ("Empty", 217_500_001, ())
-        assert code(await room.service.call(GROUP, heartbeat(LEADER, 4), host="h")) is ErrorCode.UNKNOWN_MEMBER_ID
-        assert await committed(room, GROUP)
-        await room.service.drain()
+        assert code(await harness.service.call(GROUP, heartbeat(LEADER, 4), host="h")) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert await committed(harness, GROUP)
+        await harness.service.drain()
         await store.close()
 
 
@@ -106,9 +106,9 @@ async def test_a_restored_store_has_no_members_and_goes_on_above_its_floor(tmp_p
 async def test_a_floor_of_generations_that_cannot_be_read_is_refused(value: bytes) -> None:
     contents = MemoryContents()
     contents.keyspace(REGISTRY_KEYSPACE).values[b"n"] = value
-    room = Room(contents)
+    harness = ServiceHarness(contents)
     with pytest.raises(StoredDataInvalid, match="stored record b'n'"):
-        await room.service.start()
+        await harness.service.start()
 
 
 async def test_what_a_newer_minor_added_survives_all_that_an_older_one_does(
@@ -118,13 +118,13 @@ async def test_what_a_newer_minor_added_survives_all_that_an_older_one_does(
     before = {(keyspace, key): value for (keyspace, key), value in rows(tmp_path / "sample.db").items()}
     unknown = {where: value for where, value in before.items() if is_unknown(where[1])}
     assert len(unknown) == 6
-    room = await Room(contents).start()
+    harness = await ServiceHarness(contents).start()
     assert "1.1, written by Rallypoint 0.9.0" in caplog.text
-    assert room.service.condition().records_passed_over == len(unknown)
-    await check_served(room)
-    assert isinstance(await room.now(GROUP, commit(50, LEADER, 4)), m.CommitAnswer)
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=12, end_offsets={0: 900}))
-    await room.clock.run(1_000)
+    assert harness.service.condition().records_passed_over == len(unknown)
+    await check_served(harness)
+    assert isinstance(await harness.now(GROUP, commit(50, LEADER, 4)), m.CommitAnswer)
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=12, end_offsets={0: 900}))
+    await harness.clock.run(1_000)
     after = {(keyspace, key): value for keyspace, key, value in stored(contents)}
     written = {where for where, value in after.items() if before.get(where) != value}
     assert {key for _, key in written} == {
@@ -136,33 +136,33 @@ async def test_what_a_newer_minor_added_survives_all_that_an_older_one_does(
     }, "what nobody changed stands as the newer one wrote it"
     assert all(b"added" not in after[where] for where in written), "and what was changed is whole by itself"
     # Everything goes: the members expire, the groups are deleted.
-    await room.clock.run(400_000)
+    await harness.clock.run(400_000)
     for group_id in (GROUP, "simple"):
-        assert isinstance(await room.now(group_id, DeleteGroupRequest()), m.DeletedGroup)
-    await room.service.drain()
+        assert isinstance(await harness.now(group_id, DeleteGroupRequest()), m.DeletedGroup)
+    await harness.service.drain()
     after = {(keyspace, key): value for keyspace, key, value in stored(contents)}
     assert {where: value for where, value in after.items() if is_unknown(where[1])} == unknown
     assert after[FORMAT_KEYSPACE, b"f"] == before[FORMAT_KEYSPACE, b"f"], "the newest that was at work there stands"
     assert not any(group_of(key) for _, key in after.keys() - unknown.keys())
     # A group that is made anew is none of theirs.
-    again = await Room(contents).start()
+    again = await ServiceHarness(contents).start()
     assert isinstance(await again.now(GROUP, commit(1)), m.CommitAnswer)
     assert again.service.condition().damaged_groups == 0
 
 
 async def test_a_record_that_is_passed_over_counts_once_and_goes_with_a_damaged_group(tmp_path: Path) -> None:
     contents = contents_of(FORESEEN, tmp_path)
-    room = await Room(contents).start()
-    passed_over = room.service.condition().records_passed_over
-    room.store.faults.append(Fault.NOT_STORED)
-    assert code(await room.now("simple", commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    await room.clock.run(1_000)
-    assert room.service.condition().records_passed_over == passed_over, "the group was read twice"
+    harness = await ServiceHarness(contents).start()
+    passed_over = harness.service.condition().records_passed_over
+    harness.store.faults.append(Fault.NOT_STORED)
+    assert code(await harness.now("simple", commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await harness.clock.run(1_000)
+    assert harness.service.condition().records_passed_over == passed_over, "the group was read twice"
     header = encode(r.GroupForgotten("simple")).key
     for number in range(4):
         if header in (values := contents.keyspace(f"shard-{number}").values):
             values[header] = b"{"
-    again = await Room(contents).start()
+    again = await ServiceHarness(contents).start()
     assert again.service.condition().damaged_groups == 1
     assert again.service.condition().records_passed_over == passed_over
     assert isinstance(await again.now("simple", DeleteGroupRequest()), m.DeletedGroup)
@@ -177,10 +177,10 @@ async def test_without_a_newer_minor_what_nobody_knows_is_damage(tmp_path: Path)
     topics = contents.keyspace("topics").values
     for key, value in topics.items():
         topics[key] = without_added(value)
-    room = await Room(contents).start()
-    condition = room.service.condition()
+    harness = await ServiceHarness(contents).start()
+    condition = harness.service.condition()
     assert (condition.damaged_groups, condition.stray_records, condition.records_passed_over) == (2, 1, 0)
-    assert code(await room.now(GROUP, DESCRIBE)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert code(await harness.now(GROUP, DESCRIBE)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize(("sample", "record"), PAIRS_V1)
@@ -215,9 +215,9 @@ def test_a_known_kind_that_cannot_be_read_is_damage_whatever_the_minor() -> None
 async def test_a_store_that_does_not_say_is_the_first_and_says_so_from_then_on(tmp_path: Path) -> None:
     contents = contents_of(RELEASED["1.0"], tmp_path)
     del contents.keyspace(FORMAT_KEYSPACE).values[b"f"]
-    room = await Room(contents).start()
-    await check_served(room)
-    await room.service.drain()
+    harness = await ServiceHarness(contents).start()
+    await check_served(harness)
+    await harness.service.drain()
     key, value = of_format(format_of("of no release"))
     assert contents.keyspace(FORMAT_KEYSPACE).values == {key: value}
 
@@ -241,9 +241,9 @@ async def test_another_major_is_refused_with_both_versions_and_nothing_is_touche
     contents = contents_of(RELEASED["1.0"], tmp_path)
     contents.keyspace(FORMAT_KEYSPACE).values.update([of_format(r.FormatRecord(2, 3, "2.0.1"))])
     before = list(stored(contents))
-    room = Room(contents)
+    harness = ServiceHarness(contents)
     with pytest.raises(StoredDataInvalid) as caught:
-        await room.service.start()
+        await harness.service.start()
     sentence = str(caught.value)
     for part in (
         "format 2.3",
@@ -253,7 +253,7 @@ async def test_another_major_is_refused_with_both_versions_and_nothing_is_touche
     ):
         assert part in sentence
     assert list(stored(contents)) == before
-    assert room.store.acquired == []
+    assert harness.store.acquired == []
 
 
 def test_an_older_major_names_the_way_between() -> None:
@@ -282,12 +282,12 @@ async def test_a_format_that_cannot_be_read_is_refused(value: bytes) -> None:
 
 
 async def test_a_store_that_cannot_be_reached_is_waited_for() -> None:
-    room = Room()
-    room.store.format_errors.extend(StorageUnavailable("planted") for _ in range(3))
-    starting = room.begin(room.service.start())
-    await room.clock.run(10_000)
+    harness = ServiceHarness()
+    harness.store.format_errors.extend(StorageUnavailable("planted") for _ in range(3))
+    starting = harness.begin(harness.service.start())
+    await harness.clock.run(10_000)
     assert starting.done()
-    assert why_not_ready(room.service.condition()) is None
+    assert why_not_ready(harness.service.condition()) is None
 
 
 def test_this_release_has_its_sample() -> None:

@@ -13,7 +13,7 @@ from rallypoint.coordinator.core.commands import Rules, TimerKind
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
-from tests.conformance.desk import Desk, consumer
+from tests.conformance.group_harness import GroupHarness, consumer
 from tests.model.plain_group import PlainGroup, Tie
 from tests.model.plain_state import CONSUMER, UNREADABLE, Join, Limits
 from tests.model.words import describe, described, look, told
@@ -70,7 +70,7 @@ class Both(RuleBasedStateMachine):
         if short_retention:
             # So that there is something to take away in the midst of a round too.
             limits = replace(limits, retention_ms=2_999, look_every_ms=1_201)
-        self.desk = Desk(
+        self.group_harness = GroupHarness(
             rules=Rules(
                 group_min_session_timeout_ms=1,
                 group_max_size=limits.max_size,
@@ -87,8 +87,8 @@ class Both(RuleBasedStateMachine):
                 disconnect_grace_ms=limits.grace_ms,
             )
         )
-        self.plain = PlainGroup(limits, self.desk.now_ms)
-        self.plain.ends = self.desk.ends = {"t": {0: 60, 1: 0}, "u": {0: 5}}
+        self.plain = PlainGroup(limits, self.group_harness.now_ms)
+        self.plain.ends = self.group_harness.ends = {"t": {0: 60, 1: 0}, "u": {0: 5}}
         self.ids: dict[int, list[str]] = {who: [""] for who in range(CLIENTS)}
         self.last_joins: dict[int, Join] = {}
         self.connection = dict.fromkeys(range(CLIENTS), 0)
@@ -156,7 +156,7 @@ class Both(RuleBasedStateMachine):
                 session_ms=(3_001, 8_009)[who % 2] + 13 * who + 307 * offers,
                 rebalance_ms=5_003 + 17 * who + 1_109 * offers,
                 wait_ms=wait_ms,
-                request=f"q{self.desk.calls}" if knows_itself else None,
+                request=f"q{self.group_harness.calls}" if knows_itself else None,
                 # With times of its own here too, but for the one who is not waited for at all.
                 grace_ms=grace_ms + 19 * who if grace_ms else grace_ms,
                 network=f"2001:db8:0:{who // 2}",
@@ -165,12 +165,12 @@ class Both(RuleBasedStateMachine):
         )
 
     def send(self, who: int, wish: Join) -> None:
-        call = self.desk.calls + 1
+        call = self.group_harness.calls + 1
         wish = replace(wish, new_id=f"{wish.instance or f'c{who}'}-r{call}")
         self.last_joins[who] = wish
         self.plain.join(call, wish)
-        self.desk.host = f"{wish.network}::{who}"
-        self.desk.join(
+        self.group_harness.host = f"{wish.network}::{who}"
+        self.group_harness.join(
             wish.member_id,
             instance=wish.instance,
             protocol_type=wish.kind,
@@ -207,14 +207,14 @@ class Both(RuleBasedStateMachine):
 
     @rule(who=WHO, ahead=GENERATIONS, wait_ms=WAITS, part=st.integers(0, 9), other=RARELY, stranger=RARELY)
     def sync(self, who: int, ahead: int, wait_ms: int | None, part: int, other: bool, stranger: bool) -> None:
-        call = self.desk.calls + 1
+        call = self.group_harness.calls + 1
         member_id, instance, generation = self.id_of(who, 0), self.instance(who), self.plain.generation + ahead
         protocol = "other" if other else self.plain.protocol
         kind = None if stranger else self.plain.kind
         parts: dict[str, Any] = {x.member_id: [part, place] for place, x in enumerate(self.plain.members) if place != 2}
         parts["nobody"] = [part]
         self.plain.sync(call, member_id, instance, generation, protocol, kind, parts, wait_ms)
-        self.desk.sync(
+        self.group_harness.sync(
             member_id,
             generation,
             instance=instance,
@@ -234,23 +234,23 @@ class Both(RuleBasedStateMachine):
 
     @rule(who=WHO, back=st.integers(0, 1), ahead=GENERATIONS, wait_ms=st.sampled_from([0, 0, 911, 7_013]))
     def heartbeat(self, who: int, back: int, ahead: int, wait_ms: int) -> None:
-        call = self.desk.calls + 1
+        call = self.group_harness.calls + 1
         member_id, generation = self.id_of(who, back), self.plain.generation + ahead
         self.plain.heartbeat(call, member_id, self.instance(who), generation, wait_ms)
-        self.desk.heartbeat(member_id, generation, instance=self.instance(who), wait_ms=wait_ms)
+        self.group_harness.heartbeat(member_id, generation, instance=self.instance(who), wait_ms=wait_ms)
         self.note_call(call, who, member_id)
 
     @rule(leavers=st.lists(st.tuples(WHO, st.booleans(), st.sampled_from([None, None, 3, 4])), min_size=1, max_size=3))
     def leave(self, leavers: list[tuple[int, bool, int | None]]) -> None:
         """Each says its id or none, and an instance id or none, not always its own."""
-        call = self.desk.calls + 1
+        call = self.group_harness.calls + 1
         named = [
             (self.id_of(who, 0) if says_id else "", self.instance(whose) if whose is not None else None)
             for who, says_id, whose in leavers
         ]
         self.plain.leave(call, named)
         members = tuple(m.LeaveMember(member_id=member_id, group_instance_id=of) for member_id, of in named)
-        self.desk.call(m.LeaveRequest(members=members))
+        self.group_harness.call(m.LeaveRequest(members=members))
 
     @rule(at=st.integers(0, 9))
     def hang_up(self, at: int) -> None:
@@ -258,7 +258,7 @@ class Both(RuleBasedStateMachine):
         if calls:
             call = calls[at % len(calls)]
             self.plain.hang_up(call)
-            self.desk.hang_up(call)
+            self.group_harness.hang_up(call)
 
     # --- connections: each client has two, and uses one of them ------------------------------------------------------
 
@@ -281,13 +281,13 @@ class Both(RuleBasedStateMachine):
             if self.called.get(call, ())[:2] == (who, which):
                 is_nameless = self.called[call][2]
                 self.plain.hang_up(call, with_its_connection=is_nameless)
-                self.desk.hang_up(call, connection_lost=is_nameless)
+                self.group_harness.hang_up(call, connection_lost=is_nameless)
                 self.same()
         for member_id in self.ids[who]:
             if self.carried_by.get(member_id) == which:
                 del self.carried_by[member_id]
                 self.plain.lose_connection(member_id)
-                self.desk.lose_connection(member_id)
+                self.group_harness.lose_connection(member_id)
                 self.same()
         self.advance(rest_ms)
         if comes_back:
@@ -318,12 +318,12 @@ class Both(RuleBasedStateMachine):
         nobody=st.booleans(),
     )
     def commit(self, who: int, back: int, ahead: int, topic: str, offset: int, metadata: str, nobody: bool) -> None:
-        call = self.desk.calls + 1
+        call = self.group_harness.calls + 1
         member_id = "" if nobody else self.id_of(who, back)
         instance = None if nobody else self.instance(who)
         generation = -1 if nobody else self.plain.generation + ahead
         self.plain.commit(call, member_id, instance, generation, topic, who, offset, metadata)
-        self.desk.commit(
+        self.group_harness.commit(
             member_id, generation, offset, instance=instance, topic=topic, partition=who, metadata=metadata
         )
         self.note_call(call, who, member_id)
@@ -331,13 +331,13 @@ class Both(RuleBasedStateMachine):
     @rule(often=RARELY)
     def delete_group(self, often: bool) -> None:
         if often:
-            self.plain.delete_group(self.desk.calls + 1)
-            self.desk.delete_group()
+            self.plain.delete_group(self.group_harness.calls + 1)
+            self.group_harness.delete_group()
 
     @rule(topics=st.lists(TOPICS, min_size=1, max_size=2, unique=True))
     def delete_offsets(self, topics: list[str]) -> None:
-        self.plain.delete_offsets(self.desk.calls + 1, topics)
-        self.desk.delete_offsets(*topics)
+        self.plain.delete_offsets(self.group_harness.calls + 1, topics)
+        self.group_harness.delete_offsets(*topics)
 
     @rule(
         to=st.sampled_from(["earliest", "latest", "offset", "shift"]),
@@ -346,9 +346,9 @@ class Both(RuleBasedStateMachine):
         dry=st.booleans(),
     )
     def reset(self, to: str, number: int, topics: dict[str, list[int] | None] | None, dry: bool) -> None:
-        self.plain.reset(self.desk.calls + 1, to, number, topics, dry)
+        self.plain.reset(self.group_harness.calls + 1, to, number, topics, dry)
         value = {to: number} if to in {"offset", "shift"} else {}
-        self.desk.reset(to, dry_run=dry, **value, **({} if topics is None else {"topics": topics}))
+        self.group_harness.reset(to, dry_run=dry, **value, **({} if topics is None else {"topics": topics}))
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class Both(RuleBasedStateMachine):
     def topics(self, count: int, topic: str, goes: bool) -> None:
         registry = {name: of for name, of in {**self.plain.registry, topic: count}.items() if not goes or name != topic}
         self.plain.topics(registry)
-        self.desk.topics(**registry)
+        self.group_harness.topics(**registry)
 
     @rule(ms=PASSING)
     def advance(self, ms: int) -> None:
@@ -364,7 +364,7 @@ class Both(RuleBasedStateMachine):
             self.plain.advance(ms)
         except Tie:
             assume(False)
-        self.desk.advance(ms)
+        self.group_harness.advance(ms)
 
     @rule()
     def everyone_leaves(self) -> None:
@@ -385,24 +385,24 @@ class Both(RuleBasedStateMachine):
     def crash(self, often: bool) -> None:
         if often:
             self.plain.crash()
-            self.desk.crash()
+            self.group_harness.crash()
 
     # --- the comparison ----------------------------------------------------------------------------------------------
 
     @invariant()
     def same(self) -> None:
-        if not hasattr(self, "desk"):
+        if not hasattr(self, "group_harness"):
             return
-        group, plain = self.desk.group, self.plain
+        group, plain = self.group_harness.group, self.plain
         invariants.check(group)
-        for call, answer in self.desk.answers.items():
+        for call, answer in self.group_harness.answers.items():
             if call not in self.compared:
                 self.compared.add(call)
                 self.learn(answer)
                 assert told(answer) == plain.answers.get(call), f"call {call}"
-        assert plain.answers.keys() == self.desk.answers.keys()
-        assert described(self.desk) == describe(plain)
-        fetched = look(self.desk, m.FetchRequest(topics=("t", "nothing")))
+        assert plain.answers.keys() == self.group_harness.answers.keys()
+        assert described(self.group_harness) == describe(plain)
+        fetched = look(self.group_harness, m.FetchRequest(topics=("t", "nothing")))
         offsets = {topic: {p: o.offset for p, o in of.items()} for topic, of in fetched.offsets.items()}
         assert offsets == {"t": plain.committed("t"), "nothing": {}}
         assert group.highest_generation_id == plain.highest
@@ -414,7 +414,7 @@ class Both(RuleBasedStateMachine):
         self.same_times()
 
     def same_times(self) -> None:
-        group, plain = self.desk.group, self.plain
+        group, plain = self.group_harness.group, self.plain
         assert {x.member_id: x.deadline_ms for x in group.members.values() if not x.waits} == {
             x.member_id: x.until for x in plain.members if not plain.waits(x)
         }
@@ -425,9 +425,9 @@ class Both(RuleBasedStateMachine):
             ({TimerKind.RETENTION}, {"look"}),
             ({TimerKind.GRACE}, {"grace"}),
         ):
-            timers = sorted((at, key.subject) for key, at in self.desk.timers.items() if key.kind in kinds)
+            timers = sorted((at, key.subject) for key, at in self.group_harness.timers.items() if key.kind in kinds)
             assert timers == sorted((at, str(whom or "")) for at, what, whom in plain.due() if what in words)
-        sessions = {key.subject for key in self.desk.timers if key.kind is TimerKind.SESSION}
+        sessions = {key.subject for key in self.group_harness.timers if key.kind is TimerKind.SESSION}
         assert sessions == {x.member_id for x in plain.members}
 
     def learn(self, answer: Any) -> None:

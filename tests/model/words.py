@@ -6,7 +6,7 @@ from rallypoint.coordinator.core.commands import Call, DecisionContext, Describe
 from rallypoint.coordinator.core.decide import decide
 from rallypoint.coordinator.core.effects import Failure, Reply
 from rallypoint.protocol import messages as m
-from tests.conformance.desk import Desk
+from tests.conformance.group_harness import GroupHarness
 from tests.model.plain_group import PlainGroup
 from tests.model.plain_state import STABLE, UNREADABLE, Answer
 
@@ -60,18 +60,22 @@ def topic_of(metadata: Any) -> str | None:
     return UNREADABLE
 
 
-def look(desk: Desk, request: GroupRequest) -> Any:
-    """The answer to a question, of which neither the group nor the desk learns."""
-    draft = decide(desk.group, Call(0, request), DecisionContext(desk.now_ms, desk.rules, desk.partition_counts))
+def look(group_harness: GroupHarness, request: GroupRequest) -> Any:
+    """The answer to a question, of which neither the group nor the harness learns."""
+    draft = decide(
+        group_harness.group,
+        Call(0, request),
+        DecisionContext(group_harness.now_ms, group_harness.rules, group_harness.partition_counts),
+    )
     (reply,) = draft.effects
     assert isinstance(reply, Reply)
     assert not draft.facts
     return reply.answer
 
 
-def described(desk: Desk) -> Any:
+def described(group_harness: GroupHarness) -> Any:
     """What an operator sees."""
-    answer = look(desk, DescribeRequest())
+    answer = look(group_harness, DescribeRequest())
     if isinstance(answer, Failure):
         return answer.code.name
     members = [

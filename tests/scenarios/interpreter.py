@@ -1,6 +1,7 @@
 """Reads a story of commands and tells what came of each: the language is described in README.md.
 
-Everything is driven through a `Desk`, so what is told is what the rules really do; nothing here decides anything.
+Everything is driven through a `GroupHarness`, so what is told is what the rules really do. Nothing here decides
+anything.
 """
 
 import re
@@ -23,7 +24,7 @@ from rallypoint.coordinator.core.commands import (
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
-from tests.conformance.desk import Desk, consumer
+from tests.conformance.group_harness import GroupHarness, consumer
 
 INDENT = "    "
 OPERATOR = "operator"
@@ -121,8 +122,8 @@ class Said:
 
 
 @dataclass
-class Watched(Desk):
-    """A desk that tells of each step right after it."""
+class Watched(GroupHarness):
+    """A harness that tells of each step right after it."""
 
     tell_of: Callable[[Command, "Before"], None] | None = None
     stored: list[Any] = field(default_factory=list)
@@ -153,7 +154,7 @@ class Before:
 
 
 class Teller:
-    """One story on one desk. `do` takes a command's words and gives the lines of what came of it."""
+    """One story on one harness. `do` takes a command's words and gives the lines of what came of it."""
 
     def __init__(self) -> None:
         self._desk = Watched(

@@ -34,7 +34,7 @@ from rallypoint.coordinator.core.records import GroupRecord, MemberRecord
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 from rallypoint.protocol.request_limits import RequestLimits
-from tests.conformance.desk import Desk
+from tests.conformance.group_harness import GroupHarness
 
 WORK_MAX = 24_000
 """What a reset of `request_partitions_max` is: a record, a result and an offset to tell of each, and a few more."""
@@ -69,29 +69,29 @@ def entries_of(answer: Any) -> int:
     return offsets + len(getattr(answer, "members", ())) + len(getattr(answer, "rebalances", ()))
 
 
-def without_members() -> Desk:
-    desk = Desk()
+def without_members() -> GroupHarness:
+    group_harness = GroupHarness()
     for topic in TOPICS:
-        desk.call(committed(topic))
-    assert desk.group.offset_count == OFFSETS
-    return desk
+        group_harness.call(committed(topic))
+    assert group_harness.group.offset_count == OFFSETS
+    return group_harness
 
 
-def with_members() -> Desk:
+def with_members() -> GroupHarness:
     """Loaded from its records, so that it costs little."""
-    desk = without_members()
+    group_harness = without_members()
     given = OpaqueJson('{"partitions":{"t":[0]}}')
-    desk.log["header",] = GroupRecord("g", "consumer", "range", 3, 3, "m0", desk.now_ms, {})
+    group_harness.log["header",] = GroupRecord("g", "consumer", "range", 3, 3, "m0", group_harness.now_ms, {})
     for number in range(MEMBERS):
         member_id = f"m{number}"
-        desk.log["member", member_id, 3] = MemberRecord(
+        group_harness.log["member", member_id, 3] = MemberRecord(
             group_id="g", member_id=member_id, generation_id=3, group_instance_id=None, client_id="c", host="h",
             seniority=number, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, disconnect_grace_ms=None,
             request_id=None, metadata=OpaqueJson('{"topics":["t"]}'), assignment=given,
         )  # fmt: skip
-    desk.restart()
-    assert len(desk.group.members) == MEMBERS
-    return desk
+    group_harness.restart()
+    assert len(group_harness.group.members) == MEMBERS
+    return group_harness
 
 
 def join(member_id: str) -> m.JoinRequest:
@@ -102,7 +102,7 @@ def join(member_id: str) -> m.JoinRequest:
     )  # fmt: skip
 
 
-LARGEST: dict[type, tuple[Callable[[], Desk], GroupRequest]] = {
+LARGEST: dict[type, tuple[Callable[[], GroupHarness], GroupRequest]] = {
     m.CommitRequest: (without_members, committed("w")),
     m.FetchRequest: (without_members, m.FetchRequest()),
     m.DeleteOffsetsRequest: (without_members, m.DeleteOffsetsRequest(topics=TOPICS)),
@@ -131,13 +131,17 @@ LARGEST: dict[type, tuple[Callable[[], Desk], GroupRequest]] = {
 """The largest request of each kind that the limits let through, and the group that it is asked of."""
 
 
-def parts(desk: Desk, command: Command, deleted: dict[str, int] | None = None) -> list[int]:
+def parts(group_harness: GroupHarness, command: Command, deleted: dict[str, int] | None = None) -> list[int]:
     """The work of each step that the command takes."""
     found: list[int] = []
     left: Command | None = command
     while left is not None:
         newest = max((deleted or {}).values(), default=0)
-        decision = step(desk.group, left, DecisionContext(desk.now_ms, desk.rules, {}, {}, deleted or {}, newest))
+        decision = step(
+            group_harness.group,
+            left,
+            DecisionContext(group_harness.now_ms, group_harness.rules, {}, {}, deleted or {}, newest),
+        )
         found.append(work_of(decision))
         left = decision.again
     return found
@@ -150,30 +154,30 @@ def test_every_request_is_looked_at() -> None:
 @pytest.mark.parametrize("kind", LARGEST, ids=lambda kind: kind.__name__)
 def test_a_request_of_a_large_group_is_a_bounded_step(kind: type) -> None:
     make, request = LARGEST[kind]
-    desk = make()
-    found = parts(desk, Call(10**9, request))
-    assert max(found) <= WORK_MAX + MEMBER_WORK * len(desk.group.members)
+    group_harness = make()
+    found = parts(group_harness, Call(10**9, request))
+    assert max(found) <= WORK_MAX + MEMBER_WORK * len(group_harness.group.members)
     last = make()
     call_id = last.call(request)
     assert last.waits(call_id) or not isinstance(last.answer(call_id), Failure)
 
 
 def test_what_needs_no_request_is_bounded_too() -> None:
-    desk = without_members()
-    found = parts(desk, TopicsChanged(), dict.fromkeys(TOPICS, 7))
+    group_harness = without_members()
+    found = parts(group_harness, TopicsChanged(), dict.fromkeys(TOPICS, 7))
     assert len(found) > OFFSETS // 10_000
-    assert (max(found) <= WORK_MAX, desk.group.offset_count) == (True, 0)
-    desk = without_members()
-    desk.now_ms += desk.rules.offsets_retention_ms + 1
+    assert (max(found) <= WORK_MAX, group_harness.group.offset_count) == (True, 0)
+    group_harness = without_members()
+    group_harness.now_ms += group_harness.rules.offsets_retention_ms + 1
     assert retention_timer().kind is TimerKind.RETENTION
-    assert max(parts(desk, TimerFired(retention_timer()))) <= WORK_MAX
-    assert 0 < desk.group.offset_count < OFFSETS
+    assert max(parts(group_harness, TimerFired(retention_timer()))) <= WORK_MAX
+    assert 0 < group_harness.group.offset_count < OFFSETS
 
 
 def test_the_loading_of_a_large_group_is_a_bounded_step() -> None:
-    desk = without_members()
-    group = Group("g", offsets=desk.group.offsets, offset_count=desk.group.offset_count)
-    decision = step(group, GroupLoaded(), DecisionContext(desk.now_ms, Rules()))
+    group_harness = without_members()
+    group = Group("g", offsets=group_harness.group.offsets, offset_count=group_harness.group.offset_count)
+    decision = step(group, GroupLoaded(), DecisionContext(group_harness.now_ms, Rules()))
     assert len(decision.effects) < 12
     events = [effect.event for effect in singly(decision.effects) if isinstance(effect, Notify)]
     told = [event for event in events if isinstance(event, OffsetsLoaded)]
@@ -184,22 +188,34 @@ def test_the_loading_of_a_large_group_is_a_bounded_step() -> None:
 
 
 def test_the_loading_of_a_large_group_whose_topics_were_deleted_is_done_in_bounded_steps() -> None:
-    desk = without_members()
-    group = desk.group
-    desk.group = Group("g", header=group.header, offsets=group.offsets, offset_count=group.offset_count)
-    found = parts(desk, GroupLoaded(), dict.fromkeys(TOPICS, 7))
+    group_harness = without_members()
+    group = group_harness.group
+    group_harness.group = Group("g", header=group.header, offsets=group.offsets, offset_count=group.offset_count)
+    found = parts(group_harness, GroupLoaded(), dict.fromkeys(TOPICS, 7))
     assert len(found) > OFFSETS // 10_000
-    assert (max(found) <= WORK_MAX, desk.group.offset_count, desk.group.deletions_seen) == (True, 0, 7)
+    assert (max(found) <= WORK_MAX, group_harness.group.offset_count, group_harness.group.deletions_seen) == (
+        True,
+        0,
+        7,
+    )
 
 
 def test_what_each_member_gets_of_a_phase_that_ends_is_made_later() -> None:
     """The step has some effects, whatever the number of members; each member has its own of them all the same."""
-    desk = with_members()
+    group_harness = with_members()
     ids = [f"m{number}" for number in range(MEMBERS)]
-    desk.call(m.StartRebalanceRequest())
+    group_harness.call(m.StartRebalanceRequest())
     for number, member_id in enumerate(ids[:-1]):
-        step(desk.group, Call(10**6 + number, join(member_id)), DecisionContext(desk.now_ms, desk.rules))
-    joined = step(desk.group, Call(10**6 + MEMBERS - 1, join(ids[-1])), DecisionContext(desk.now_ms, desk.rules))
+        step(
+            group_harness.group,
+            Call(10**6 + number, join(member_id)),
+            DecisionContext(group_harness.now_ms, group_harness.rules),
+        )
+    joined = step(
+        group_harness.group,
+        Call(10**6 + MEMBERS - 1, join(ids[-1])),
+        DecisionContext(group_harness.now_ms, group_harness.rules),
+    )
     assert len(joined.effects) < 12
     replies = [effect for effect in singly(joined.effects) if isinstance(effect, Reply)]
     told = [effect.answer for effect in replies if isinstance(effect.answer, m.JoinAnswer)]
@@ -210,30 +226,34 @@ def test_what_each_member_gets_of_a_phase_that_ends_is_made_later() -> None:
 
 def test_what_an_assignment_moves_is_counted_in_a_step_of_its_own() -> None:
     """In a large group either is half of the work; between the two nothing of the group changes."""
-    desk = with_members()
-    desk.group.stored_members |= {
-        f"gone{n}": stored._replace(member_id=f"gone{n}") for n, stored in enumerate(desk.group.stored_members.values())
+    group_harness = with_members()
+    group_harness.group.stored_members |= {
+        f"gone{n}": stored._replace(member_id=f"gone{n}")
+        for n, stored in enumerate(group_harness.group.stored_members.values())
     }
-    desk.group.stored_members |= {
+    group_harness.group.stored_members |= {
         f"left{n}": stored._replace(member_id=f"left{n}")
-        for n, stored in enumerate(list(desk.group.stored_members.values())[:MEMBERS])
+        for n, stored in enumerate(list(group_harness.group.stored_members.values())[:MEMBERS])
     }
-    desk.call(m.StartRebalanceRequest())
-    context = DecisionContext(desk.now_ms, desk.rules)
+    group_harness.call(m.StartRebalanceRequest())
+    context = DecisionContext(group_harness.now_ms, group_harness.rules)
     for number in range(MEMBERS):
-        step(desk.group, Call(10**6 + number, join(f"m{number}")), context)
+        step(group_harness.group, Call(10**6 + number, join(f"m{number}")), context)
     given = tuple(
         m.SyncAssignment(member_id=f"m{n}", assignment=OpaqueJson.of({"partitions": {"t": [1 + n]}}))
         for n in range(MEMBERS)
     )
     request = m.SyncRequest(
-        generation_id=desk.group.generation_id, member_id="m0", protocol_type="consumer", protocol_name="range",
+        generation_id=group_harness.group.generation_id,
+        member_id="m0",
+        protocol_type="consumer",
+        protocol_name="range",
         assignments=given,
-    )  # fmt: skip
-    counted = step(desk.group, Call(7, request), context)
+    )
+    counted = step(group_harness.group, Call(7, request), context)
     assert (counted.records, counted.effects) == ([], [])
     assert counted.again == MovesCounted(Call(7, request), 1)
-    stored = step(desk.group, counted.again, context)
+    stored = step(group_harness.group, counted.again, context)
     assert len(stored.records) > 2 * MEMBERS
     assert [effect.call_id for effect in singly(stored.effects) if isinstance(effect, Reply)] == [7]
-    assert desk.group.state is State.STABLE
+    assert group_harness.group.state is State.STABLE

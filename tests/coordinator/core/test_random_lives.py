@@ -17,7 +17,7 @@ from rallypoint.coordinator.core.effects import Failure, GroupChanged
 from rallypoint.coordinator.core.group import State
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
-from tests.conformance.desk import Desk, consumer
+from tests.conformance.group_harness import GroupHarness, consumer
 from tests.sizes import by_size
 
 RULES = Rules(
@@ -38,15 +38,15 @@ Word = tuple[str, int, int]
 class Clients:
     """Five clients who remember their ids and generations, and sometimes say what is not true."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, group_harness: GroupHarness) -> None:
+        self.group_harness = group_harness
         self.ids = dict.fromkeys(range(5), "")
         self.joins: dict[int, int] = {}
         self.committed: dict[str, dict[int, int]] = {}
 
     def join(self, who: int, how: int) -> None:
         static = f"i{who}" if who >= 3 else None
-        call = self.desk.join(
+        call = self.group_harness.join(
             "" if how == 7 else self.ids[who],
             instance=static,
             protocols=(("range", consumer("t" if how < 5 else "u")),),
@@ -61,9 +61,9 @@ class Clients:
     def look(self) -> None:
         """Read the answers that came."""
         for who, call in self.joins.items():
-            if self.desk.waits(call):
+            if self.group_harness.waits(call):
                 continue
-            answer = self.desk.answer(call)
+            answer = self.group_harness.answer(call)
             if isinstance(answer, m.JoinAnswer | m.WaitingAnswer) or (
                 isinstance(answer, Failure) and answer.code is ErrorCode.MEMBER_ID_REQUIRED
             ):
@@ -72,81 +72,83 @@ class Clients:
                 self.ids[who] = ""
 
     def sync(self, who: int, how: int) -> None:
-        everyone = {member: {"partitions": {"t": [how]}} for member in self.desk.group.members}
-        self.desk.sync(
+        everyone = {member: {"partitions": {"t": [how]}} for member in self.group_harness.group.members}
+        self.group_harness.sync(
             self.ids[who],
-            self.desk.group.generation_id - (how == 7),
+            self.group_harness.group.generation_id - (how == 7),
             instance=f"i{who}" if who >= 3 else None,
             assignments=everyone,
             max_wait_ms=(None, 0, 1_000)[how % 3],
         )
 
     def heartbeat(self, who: int, how: int) -> None:
-        self.desk.heartbeat(self.ids[who], self.desk.group.generation_id - (how == 7), wait_ms=(0, 900)[how % 2])
+        self.group_harness.heartbeat(
+            self.ids[who], self.group_harness.group.generation_id - (how == 7), wait_ms=(0, 900)[how % 2]
+        )
 
     def leave(self, who: int, how: int) -> None:
-        self.desk.leave(self.ids[who], self.ids[how % 5])
+        self.group_harness.leave(self.ids[who], self.ids[how % 5])
 
     def commit(self, who: int, how: int) -> None:
-        before = self.desk.fetch()
-        generation = -1 if how == 6 else self.desk.group.generation_id - (how == 7)
-        call = self.desk.commit("" if how == 6 else self.ids[who], generation, offset=how, partition=who)
-        taken = self.desk.code(call) is ErrorCode.NONE
+        before = self.group_harness.fetch()
+        generation = -1 if how == 6 else self.group_harness.group.generation_id - (how == 7)
+        call = self.group_harness.commit("" if how == 6 else self.ids[who], generation, offset=how, partition=who)
+        taken = self.group_harness.code(call) is ErrorCode.NONE
         expected = {"t": {**before.get("t", {}), who: how}} if taken else before
-        assert self.desk.fetch() == expected
+        assert self.group_harness.fetch() == expected
         self.committed = expected
 
     def delete(self, _: int, how: int) -> None:
-        is_empty = self.desk.group.state is State.EMPTY
-        code = self.desk.code(self.desk.delete_group())
+        is_empty = self.group_harness.group.state is State.EMPTY
+        code = self.group_harness.code(self.group_harness.delete_group())
         assert (code is ErrorCode.NONE) == is_empty
         if is_empty:
-            assert self.desk.log == {}, "something of a deleted group is still stored"
+            assert self.group_harness.log == {}, "something of a deleted group is still stored"
             self.committed = {}
 
     def freeze(self, _: int, how: int) -> None:
-        is_there = self.desk.group.state is not State.DEAD
-        code = self.desk.code(self.desk.freeze(how * 1_000))
+        is_there = self.group_harness.group.state is not State.DEAD
+        code = self.group_harness.code(self.group_harness.freeze(how * 1_000))
         refused = ErrorCode.INVALID_REQUEST if how == 7 else ErrorCode.NONE
         assert code is (refused if is_there else ErrorCode.GROUP_ID_NOT_FOUND)
 
     def thaw(self, _: int, __: int) -> None:
-        self.desk.thaw()
-        assert holding.frozen_until(self.desk.group) is None
+        self.group_harness.thaw()
+        assert holding.frozen_until(self.group_harness.group) is None
 
     def cooldown(self, _: int, how: int) -> None:
-        self.desk.cooldown((None, 0, 200, 500, 1_000, 2_000, 2_001, 9_000)[how])
+        self.group_harness.cooldown((None, 0, 200, 500, 1_000, 2_000, 2_001, 9_000)[how])
 
     def rebalance(self, _: int, __: int) -> None:
-        was_stable = self.desk.group.state is State.STABLE
-        call = self.desk.start_rebalance()
+        was_stable = self.group_harness.group.state is State.STABLE
+        call = self.group_harness.start_rebalance()
         if was_stable:
-            assert self.desk.answer(call).started
-            assert self.desk.group.state is not State.STABLE
+            assert self.group_harness.answer(call).started
+            assert self.group_harness.group.state is not State.STABLE
 
     def time(self, _: int, how: int) -> None:
-        self.desk.advance((1, 100, 800, 1_500, 3_000, 5_000, 20_000, 10)[how])
+        self.group_harness.advance((1, 100, 800, 1_500, 3_000, 5_000, 20_000, 10)[how])
 
     def hang_up(self, who: int, _: int) -> None:
         if who in self.joins:
-            self.desk.hang_up(self.joins[who])
+            self.group_harness.hang_up(self.joins[who])
 
     def lose(self, who: int, how: int) -> None:
         if how == 7 and who in self.joins:
-            self.desk.hang_up(self.joins[who], connection_lost=True)
+            self.group_harness.hang_up(self.joins[who], connection_lost=True)
         else:
-            self.desk.lose_connection(self.ids[who])
+            self.group_harness.lose_connection(self.ids[who])
 
     def topic(self, _: int, how: int) -> None:
-        self.desk.topics(t=5 + how)
+        self.group_harness.topics(t=5 + how)
 
     def crash(self, _: int, how: int) -> None:
         if how:
             return
         # The waiting calls of a process that died are nobody's any more.
-        self.desk.answers.update(dict.fromkeys(range(1, self.desk.calls + 1), m.HeartbeatAnswer()))
+        self.group_harness.answers.update(dict.fromkeys(range(1, self.group_harness.calls + 1), m.HeartbeatAnswer()))
         self.joins.clear()
-        self.desk.crash()
+        self.group_harness.crash()
 
 
 WORDS = (
@@ -172,41 +174,49 @@ WORDS = (
 
 
 def check(clients: Clients, hung_up: set[int]) -> None:
-    desk = clients.desk
-    invariants.check(desk.group)
-    waiting = {call for call in range(1, desk.calls + 1) if desk.waits(call)} - hung_up
-    assert waiting == desk.group.parked.keys(), "a call was forgotten"
-    timed = {int(key.subject) for key in desk.timers if key.kind is TimerKind.CALL}
+    group_harness = clients.group_harness
+    invariants.check(group_harness.group)
+    waiting = {call for call in range(1, group_harness.calls + 1) if group_harness.waits(call)} - hung_up
+    assert waiting == group_harness.group.parked.keys(), "a call was forgotten"
+    timed = {int(key.subject) for key in group_harness.timers if key.kind is TimerKind.CALL}
     assert waiting <= timed, "a call waits without a deadline"
-    sessions = {key.subject for key in desk.timers if key.kind is TimerKind.SESSION}
-    assert sessions == desk.group.members.keys(), "a session has no timer, or a timer no member"
-    late = [x for x in desk.group.members.values() if desk.timers[session_timer(x.member_id)] > x.deadline_ms]
+    sessions = {key.subject for key in group_harness.timers if key.kind is TimerKind.SESSION}
+    assert sessions == group_harness.group.members.keys(), "a session has no timer, or a timer no member"
+    late = [
+        x
+        for x in group_harness.group.members.values()
+        if group_harness.timers[session_timer(x.member_id)] > x.deadline_ms
+    ]
     assert not late, "a session's timer fires later than the session ends"
-    shown = next((event.summary for event in reversed(desk.events) if isinstance(event, GroupChanged)), None)
-    there = description.summary_of(desk.group)
+    shown = next((event.summary for event in reversed(group_harness.events) if isinstance(event, GroupChanged)), None)
+    there = description.summary_of(group_harness.group)
     assert (shown or there) == there, "the lists show what is no more"
-    assert shown or desk.group.state is State.DEAD, "no list shows the group"
-    pendings = {key.subject for key in desk.timers if key.kind is TimerKind.PENDING}
-    assert pendings == desk.group.pending.keys()
-    graces = {key.subject: at for key, at in desk.timers.items() if key.kind is TimerKind.GRACE}
-    away = {x.member_id: x.grace_deadline_ms for x in desk.group.members.values() if x.grace_deadline_ms is not None}
+    assert shown or group_harness.group.state is State.DEAD, "no list shows the group"
+    pendings = {key.subject for key in group_harness.timers if key.kind is TimerKind.PENDING}
+    assert pendings == group_harness.group.pending.keys()
+    graces = {key.subject: at for key, at in group_harness.timers.items() if key.kind is TimerKind.GRACE}
+    away = {
+        x.member_id: x.grace_deadline_ms
+        for x in group_harness.group.members.values()
+        if x.grace_deadline_ms is not None
+    }
     assert graces == away, "a grace has no timer, or a timer no grace"
-    phases = [key for key in desk.timers if key.kind is TimerKind.JOIN]
+    phases = [key for key in group_harness.timers if key.kind is TimerKind.JOIN]
     assert [key.phase for key in phases] == (
-        [desk.group.phase] if desk.group.state is State.PREPARING_REBALANCE else []
+        [group_harness.group.phase] if group_harness.group.state is State.PREPARING_REBALANCE else []
     )
-    lingers = [(key.phase, at) for key, at in desk.timers.items() if key.kind is TimerKind.LINGER]
-    until_ms = desk.group.lingers_until_ms
-    assert lingers == ([] if until_ms is None else [(desk.group.phase, until_ms)])
-    holds = sum(key.kind is TimerKind.HOLD for key in desk.timers)
-    assert holds == (desk.group.held_count > 0 or holding.frozen_until(desk.group) is not None)
-    looks = sum(key.kind is TimerKind.RETENTION for key in desk.timers)
-    assert looks == (desk.group.state is not State.DEAD), "a group that is gone leaves no timer"
-    assert desk.fetch().get("t", {}) == clients.committed.get("t", {})
+    lingers = [(key.phase, at) for key, at in group_harness.timers.items() if key.kind is TimerKind.LINGER]
+    until_ms = group_harness.group.lingers_until_ms
+    assert lingers == ([] if until_ms is None else [(group_harness.group.phase, until_ms)])
+    holds = sum(key.kind is TimerKind.HOLD for key in group_harness.timers)
+    assert holds == (group_harness.group.held_count > 0 or holding.frozen_until(group_harness.group) is not None)
+    looks = sum(key.kind is TimerKind.RETENTION for key in group_harness.timers)
+    assert looks == (group_harness.group.state is not State.DEAD), "a group that is gone leaves no timer"
+    assert group_harness.fetch().get("t", {}) == clients.committed.get("t", {})
 
 
 def live(script: list[Word]) -> Clients:
-    clients = Clients(Desk(rules=RULES))
+    clients = Clients(GroupHarness(rules=RULES))
     hung_up: set[int] = set()
     highest = 0
     for word, who, how in script:
@@ -214,15 +224,15 @@ def live(script: list[Word]) -> Clients:
         if (
             (word == "hang_up" or (word, how) == ("lose", 7))
             and who in clients.joins
-            and clients.desk.waits(clients.joins[who])
+            and clients.group_harness.waits(clients.joins[who])
         ):
             hung_up.add(clients.joins[who])
         say(who, how)
         clients.look()
         check(clients, hung_up)
-        if clients.desk.group.state is State.DEAD:
+        if clients.group_harness.group.state is State.DEAD:
             highest = 0
-        durable = clients.desk.group.highest_generation_id
+        durable = clients.group_harness.group.highest_generation_id
         assert durable >= highest, "a generation went back"
         highest = durable
     return clients
@@ -242,22 +252,25 @@ def test_whatever_is_said_the_invariants_hold(script: list[Word]) -> None:
 def test_when_everyone_behaves_the_group_becomes_stable(script: list[Word]) -> None:
     """Liveness: after any past, clients that do as they are told have a stable group soon."""
     clients = live(script)
-    desk = clients.desk
+    group_harness = clients.group_harness
     for _ in range(20):
         for who in range(3):
-            if clients.ids[who] not in desk.group.members or desk.group.state is State.PREPARING_REBALANCE:
+            if (
+                clients.ids[who] not in group_harness.group.members
+                or group_harness.group.state is State.PREPARING_REBALANCE
+            ):
                 clients.join(who, 0)
                 clients.look()
         for who in range(3):
-            if clients.ids[who] in desk.group.pending_sync:
+            if clients.ids[who] in group_harness.group.pending_sync:
                 clients.sync(who, 0)
             clients.heartbeat(who, 0)
-        desk.advance(1_000)
+        group_harness.advance(1_000)
         clients.look()
-    assert desk.group.state is State.STABLE
-    quiet = desk.group.generation_id
+    assert group_harness.group.state is State.STABLE
+    quiet = group_harness.group.generation_id
     for _ in range(20):
         for who in range(3):
             clients.heartbeat(who, 0)
-        desk.advance(1_000)
-    assert (desk.group.state, desk.group.generation_id) == (State.STABLE, quiet)
+        group_harness.advance(1_000)
+    assert (group_harness.group.state, group_harness.group.generation_id) == (State.STABLE, quiet)

@@ -9,7 +9,7 @@ from rallypoint.coordinator.core.effects import TOLD_AT_ONCE_CHARACTERS, LargeDe
 from rallypoint.coordinator.core.group import Group, MemberTerms, Offered, State
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
-from tests.conformance.desk import Desk, consumer
+from tests.conformance.group_harness import GroupHarness, consumer
 
 COUNT = 50
 TOPICS = 300
@@ -73,36 +73,38 @@ def test_those_that_differ_are_put_together_once_for_all() -> None:
 
 
 def test_a_load_reads_what_members_say_record_by_record() -> None:
-    d = Desk(rules=Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, group_initial_rebalance_delay_ms=0))
+    harness = GroupHarness(
+        rules=Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, group_initial_rebalance_delay_ms=0)
+    )
     orders = [("t", "u"), ("u", "t"), ("t", "u", "v")]
-    joined = [(d.join_new(protocols=(("range", consumer(*order)),))[0], order) for order in orders]
+    joined = [(harness.join_new(protocols=(("range", consumer(*order)),))[0], order) for order in orders]
     for member_id, order in joined:
-        d.join(member_id, protocols=(("range", consumer(*order)),))
-    assert d.group.leader is not None
-    assert d.state() is State.COMPLETING_REBALANCE
-    d.sync(d.group.leader, assignments=dict.fromkeys(d.group.members, "x"))
-    before = d.group
+        harness.join(member_id, protocols=(("range", consumer(*order)),))
+    assert harness.group.leader is not None
+    assert harness.state() is State.COMPLETING_REBALANCE
+    harness.sync(harness.group.leader, assignments=dict.fromkeys(harness.group.members, "x"))
+    before = harness.group
     loading = Group("g")
-    for record in sorted(d.log.values(), key=lambda record: type(record).__name__):  # the header first
+    for record in sorted(harness.log.values(), key=lambda record: type(record).__name__):  # the header first
         apply(loading, record)
     assert set(loading.subscriptions) == {frozenset("tu"), frozenset("tuv")}, "before the members are made"
     assert len(loading.read_ahead) == len(orders)
-    d.crash()
-    invariants.check(d.group)
-    assert d.group.subscriptions == before.subscriptions
-    assert d.group.metadata_bytes == before.metadata_bytes
+    harness.crash()
+    invariants.check(harness.group)
+    assert harness.group.subscriptions == before.subscriptions
+    assert harness.group.metadata_bytes == before.metadata_bytes
 
 
 def test_an_answer_with_much_that_members_say_is_put_into_words_in_pieces() -> None:
-    d = Desk()
+    harness = GroupHarness()
     much = OpaqueJson.of({"topics": ["t"], "more": "x" * (TOLD_AT_ONCE_CHARACTERS // 2)})
-    ids = [d.join_new(protocols=(("range", much),))[0] for _ in range(3)]
-    calls = {member_id: d.join(member_id, protocols=(("range", much),)) for member_id in ids}
-    d.advance_until_answered(*calls.values())
-    leader = d.group.leader
+    ids = [harness.join_new(protocols=(("range", much),))[0] for _ in range(3)]
+    calls = {member_id: harness.join(member_id, protocols=(("range", much),)) for member_id in ids}
+    harness.advance_until_answered(*calls.values())
+    leader = harness.group.leader
     assert leader is not None
-    assert {member_id: type(d.answer(call)) for member_id, call in calls.items()} == {
+    assert {member_id: type(harness.answer(call)) for member_id, call in calls.items()} == {
         member_id: LargeJoin if member_id == leader else m.JoinAnswer for member_id in ids
     }
-    d.sync(leader, assignments=dict.fromkeys(ids, "x"))
-    assert isinstance(d.answer(d.describe()), LargeDescription)
+    harness.sync(leader, assignments=dict.fromkeys(ids, "x"))
+    assert isinstance(harness.answer(harness.describe()), LargeDescription)

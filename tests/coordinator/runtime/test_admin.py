@@ -8,158 +8,158 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed, heartbeat
+from tests.fakes.service_harness import DESCRIBE, RULES, ServiceHarness, code, commit, committed, heartbeat
 
 DELETE = DeleteGroupRequest()
 
 
 async def test_a_deleted_group_is_gone_from_lists_executors_and_the_store() -> None:
-    room = await Room().start()
-    await room.now("g", commit(7))
-    await room.now("h", commit(8))
-    room.store.append_gate.shut()
-    deleting = room.ask("g", DELETE)
-    reading = room.ask("g", m.FetchRequest())
+    harness = await ServiceHarness().start()
+    await harness.now("g", commit(7))
+    await harness.now("h", commit(8))
+    harness.store.append_gate.shut()
+    deleting = harness.ask("g", DELETE)
+    reading = harness.ask("g", m.FetchRequest())
     await settle()
     assert not deleting.done(), "it would be answered before it is durable"
     assert not reading.done()
-    assert set(room.service.view.summaries) == {"g", "h"}
-    room.store.append_gate.let_go()
+    assert set(harness.service.view.summaries) == {"g", "h"}
+    harness.store.append_gate.let_go()
     await settle()
     assert deleting.result() == m.DeletedGroup(group_id="g")
     assert reading.result() == m.FetchAnswer(offsets={})
-    assert set(room.service.view.summaries) == {"h"}
-    assert [group_id for shard in room.service._shards for group_id in shard.executors] == ["h"]
-    assert code(await room.now("g", DESCRIBE)) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert code(await room.now("g", DELETE)) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert any(isinstance(event, GroupRemoved) for event in room.watcher.events)
-    listed = room.service.list_groups(m.ListGroupsRequest())
+    assert set(harness.service.view.summaries) == {"h"}
+    assert [group_id for shard in harness.service._shards for group_id in shard.executors] == ["h"]
+    assert code(await harness.now("g", DESCRIBE)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert code(await harness.now("g", DELETE)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert any(isinstance(event, GroupRemoved) for event in harness.watcher.events)
+    listed = harness.service.list_groups(m.ListGroupsRequest())
     assert isinstance(listed, m.ListGroupsAnswer)
     assert [group.group_id for group in listed.groups] == ["h"]
-    after = await Room(room.contents, clock=room.clock).start()
+    after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert set(after.service.view.summaries) == {"h"}
     assert await committed(after, "g") == {}
 
 
 async def test_a_group_made_while_its_deletion_is_stored_is_there_afterwards() -> None:
-    room = await Room().start()
-    await room.now("g", commit(7))
-    room.store.append_gate.shut()
-    deleting = room.ask("g", DELETE)
+    harness = await ServiceHarness().start()
+    await harness.now("g", commit(7))
+    harness.store.append_gate.shut()
+    deleting = harness.ask("g", DELETE)
     await settle()
-    writing = room.ask("g", commit(9, partition=1))
+    writing = harness.ask("g", commit(9, partition=1))
     await settle()
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     await settle()
     assert (type(deleting.result()), type(writing.result())) == (m.DeletedGroup, m.CommitAnswer)
-    assert await committed(room, "g") == {1: 9}
-    assert room.service.view.summaries["g"].state == "Empty"
-    after = await Room(room.contents, clock=room.clock).start()
+    assert await committed(harness, "g") == {1: 9}
+    assert harness.service.view.summaries["g"].state == "Empty"
+    after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert await committed(after, "g") == {1: 9}
 
 
 async def test_between_a_deletion_and_what_follows_nobody_sees_a_dead_group() -> None:
     """The executor has more to do, so it does not end with its group."""
-    room = await Room().start()
-    await room.now("g", commit(7))
-    room.store.append_gate.shut()
-    deleting = room.ask("g", DELETE)
+    harness = await ServiceHarness().start()
+    await harness.now("g", commit(7))
+    harness.store.append_gate.shut()
+    deleting = harness.ask("g", DELETE)
     await settle()
-    writing = room.ask("g", commit(9))
+    writing = harness.ask("g", commit(9))
     await settle()
-    room.store.append_gate.let_go()
-    room.store.append_gate.shut()
+    harness.store.append_gate.let_go()
+    harness.store.append_gate.shut()
     await settle()
     assert deleting.result() == m.DeletedGroup(group_id="g")
     assert not writing.done()
-    assert room.service.view.summaries == {}
-    room.store.append_gate.let_go()
+    assert harness.service.view.summaries == {}
+    harness.store.append_gate.let_go()
     await settle()
-    assert room.service.view.summaries["g"].state == "Empty"
+    assert harness.service.view.summaries["g"].state == "Empty"
 
 
 async def test_deleted_offsets_are_gone_from_the_lag_and_the_store() -> None:
-    room = await Room().start()
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100, 1: 100}))
-    await room.now("g", commit(40, partition=1))
-    assert room.service.view.lag("g") == 60
-    room.store.append_gate.shut()
-    deleting = room.ask("g", m.DeleteOffsetsRequest(topics=("clicks",)))
+    harness = await ServiceHarness().start()
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100, 1: 100}))
+    await harness.now("g", commit(40, partition=1))
+    assert harness.service.view.lag("g") == 60
+    harness.store.append_gate.shut()
+    deleting = harness.ask("g", m.DeleteOffsetsRequest(topics=("clicks",)))
     await settle()
     assert not deleting.done()
-    assert room.service.view.lag("g") == 60
-    room.store.append_gate.let_go()
+    assert harness.service.view.lag("g") == 60
+    harness.store.append_gate.let_go()
     await settle()
     none = m.PartitionResult(error_code=0, error_name="NONE")
     assert deleting.result() == m.DeleteOffsetsAnswer(offsets={"clicks": {1: none}})
-    assert room.service.view.lag("g") is None
-    after = await Room(room.contents, clock=room.clock).start()
+    assert harness.service.view.lag("g") is None
+    after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert await committed(after, "g") == {}
     assert set(after.service.view.summaries) == {"g"}, "the group is still there, Empty"
 
 
 async def test_what_expires_is_stored_before_it_is_seen_and_leaves_no_executor_and_no_timer() -> None:
     rules = replace(RULES, offsets_retention_ms=60_000, offsets_retention_check_interval_ms=1_000)
-    room = await Room(rules=rules).start()
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100, 1: 100}))
-    await room.now("g", commit(10))
-    await room.clock.run(30_000)
-    await room.now("g", commit(20, partition=1))
-    await room.clock.run(31_000)
-    assert await committed(room, "g") == {1: 20}
-    assert room.service.view.lag("g") == 80
-    room.store.append_gate.shut()
-    await room.clock.run(31_000)
-    assert room.service.view.lag("g") == 80
-    assert set(room.service.view.summaries) == {"g"}
-    room.store.append_gate.let_go()
+    harness = await ServiceHarness(rules=rules).start()
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100, 1: 100}))
+    await harness.now("g", commit(10))
+    await harness.clock.run(30_000)
+    await harness.now("g", commit(20, partition=1))
+    await harness.clock.run(31_000)
+    assert await committed(harness, "g") == {1: 20}
+    assert harness.service.view.lag("g") == 80
+    harness.store.append_gate.shut()
+    await harness.clock.run(31_000)
+    assert harness.service.view.lag("g") == 80
+    assert set(harness.service.view.summaries) == {"g"}
+    harness.store.append_gate.let_go()
     await settle()
-    assert room.service.view.summaries == {}
-    assert not any(shard.executors for shard in room.service._shards)
-    assert len(room.service._timers) == 0
-    assert [event for event in room.watcher.events if isinstance(event, OffsetsRemoved | GroupRemoved)] == [
+    assert harness.service.view.summaries == {}
+    assert not any(shard.executors for shard in harness.service._shards)
+    assert len(harness.service._timers) == 0
+    assert [event for event in harness.watcher.events if isinstance(event, OffsetsRemoved | GroupRemoved)] == [
         OffsetsRemoved("g", (("clicks", 0),), Removal.EXPIRED),
         OffsetsRemoved("g", (("clicks", 1),), Removal.EXPIRED),
         GroupRemoved("g", Removal.EXPIRED),
     ]
-    after = await Room(room.contents, clock=room.clock).start()
+    after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert after.service.view.summaries == {}
 
 
 async def test_a_reset_goes_by_the_ends_that_were_reported_and_is_durable() -> None:
-    room = await Room().start()
-    await room.now("g", commit(10))
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100}))
+    harness = await ServiceHarness().start()
+    await harness.now("g", commit(10))
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100}))
     latest = m.ResetOffsetsRequest(to="latest", topics={"clicks": (0,)})
-    room.store.append_gate.shut()
-    resetting = room.ask("g", latest)
+    harness.store.append_gate.shut()
+    resetting = harness.ask("g", latest)
     await settle()
     assert not resetting.done()
-    assert room.service.view.lag("g") == 90
-    room.store.append_gate.let_go()
+    assert harness.service.view.lag("g") == 90
+    harness.store.append_gate.let_go()
     await settle()
     result = m.PartitionReset(before=10, after=100, error_code=0, error_name="NONE")
     assert resetting.result() == m.ResetOffsetsAnswer(dry_run=False, offsets={"clicks": {0: result}})
-    assert room.service.view.lag("g") == 0
-    appends = len(room.store.appends)
-    trying = await room.now("g", latest.model_copy(update={"dry_run": True}))
+    assert harness.service.view.lag("g") == 0
+    appends = len(harness.store.appends)
+    trying = await harness.now("g", latest.model_copy(update={"dry_run": True}))
     assert isinstance(trying, m.ResetOffsetsAnswer)
-    assert len(room.store.appends) == appends, "a dry run stores nothing"
-    after = await Room(room.contents, clock=room.clock).start()
+    assert len(harness.store.appends) == appends, "a dry run stores nothing"
+    after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert await committed(after, "g") == {0: 100}
 
 
 async def test_what_is_not_durable_of_a_rebalance_is_not_shown() -> None:
-    room = await Room().start()
-    ids = await room.form("g", "a", "b")
-    room.store.append_gate.shut()
-    leaving = room.ask("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
-    listing = room.ask("g", ListRebalancesRequest())
-    beating = room.ask("g", heartbeat(ids["a"], 1))
+    harness = await ServiceHarness().start()
+    ids = await harness.form("g", "a", "b")
+    harness.store.append_gate.shut()
+    leaving = harness.ask("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
+    listing = harness.ask("g", ListRebalancesRequest())
+    beating = harness.ask("g", heartbeat(ids["a"], 1))
     await settle()
     assert not any(task.done() for task in (leaving, listing, beating))
-    assert not any(isinstance(e, RebalanceBegan) and e.trigger is Trigger.MEMBER_LEFT for e in room.watcher.events)
-    room.store.append_gate.let_go()
+    assert not any(isinstance(e, RebalanceBegan) and e.trigger is Trigger.MEMBER_LEFT for e in harness.watcher.events)
+    harness.store.append_gate.let_go()
     await settle()
     shown = listing.result()
     assert isinstance(shown, m.ListRebalancesAnswer)
@@ -168,18 +168,18 @@ async def test_what_is_not_durable_of_a_rebalance_is_not_shown() -> None:
 
 
 async def test_a_restart_does_not_thaw_and_the_list_is_there() -> None:
-    room = await Room().start()
-    ids = await room.form("g", "a", "b")
-    frozen = await room.now("g", m.FreezeRequest(duration_ms=60_000, reason="deploy"))
+    harness = await ServiceHarness().start()
+    ids = await harness.form("g", "a", "b")
+    frozen = await harness.now("g", m.FreezeRequest(duration_ms=60_000, reason="deploy"))
     assert isinstance(frozen, m.FreezeAnswer)
-    await room.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
-    before = await room.now("g", ListRebalancesRequest())
-    assert (room.service.view.summaries["g"].frozen_until_ms, room.service.view.summaries["g"].held_count) == (
+    await harness.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
+    before = await harness.now("g", ListRebalancesRequest())
+    assert (harness.service.view.summaries["g"].frozen_until_ms, harness.service.view.summaries["g"].held_count) == (
         frozen.frozen_until_ms,
         1,
     )
-    await room.service.drain()
-    after = await Room(room.contents, clock=room.clock).start()
+    await harness.service.drain()
+    after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert await after.now("g", ListRebalancesRequest()) == before
     assert after.service.view.summaries["g"].frozen_until_ms == frozen.frozen_until_ms
     listed = after.service.list_groups(m.ListGroupsRequest())
@@ -196,9 +196,9 @@ async def test_a_restart_does_not_thaw_and_the_list_is_there() -> None:
 
 
 async def test_a_freeze_that_cannot_be_stored_holds_nothing() -> None:
-    room = await Room().start()
-    ids = await room.form("g", "a", "b")
-    room.store.faults.append(Fault.NOT_STORED)
-    assert code(await room.now("g", m.FreezeRequest(duration_ms=60_000))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    await room.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
-    assert room.service.view.summaries["g"].state == "PreparingRebalance"
+    harness = await ServiceHarness().start()
+    ids = await harness.form("g", "a", "b")
+    harness.store.faults.append(Fault.NOT_STORED)
+    assert code(await harness.now("g", m.FreezeRequest(duration_ms=60_000))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await harness.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
+    assert harness.service.view.summaries["g"].state == "PreparingRebalance"

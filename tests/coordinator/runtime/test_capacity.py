@@ -11,7 +11,7 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import DESCRIBE, RULES, Room, code, commit, committed, heartbeat, join, sync
+from tests.fakes.service_harness import DESCRIBE, RULES, ServiceHarness, code, commit, committed, heartbeat, join, sync
 
 
 def check_throttled(answer: object, setting: str, limit: int) -> None:
@@ -23,109 +23,111 @@ def check_throttled(answer: object, setting: str, limit: int) -> None:
 
 
 async def test_a_node_makes_so_many_groups_and_those_that_are_there_go_on() -> None:
-    room = await Room(capacity=NodeCapacity(groups_max=2)).start()
-    await room.now("a", commit(1))
-    await room.now("b", join("m", ""))
+    harness = await ServiceHarness(capacity=NodeCapacity(groups_max=2)).start()
+    await harness.now("a", commit(1))
+    await harness.now("b", join("m", ""))
     for request in (commit(1), join("m", ""), join("m", "", group_instance_id="seat")):
-        check_throttled(await room.now("c", request), "groups_max", 2)
-    assert set(room.service.view.summaries) == {"a", "b"}
-    assert isinstance(await room.now("a", commit(2)), m.CommitAnswer)
-    assert code(await room.now("a", join("m", ""))) is ErrorCode.MEMBER_ID_REQUIRED
+        check_throttled(await harness.now("c", request), "groups_max", 2)
+    assert set(harness.service.view.summaries) == {"a", "b"}
+    assert isinstance(await harness.now("a", commit(2)), m.CommitAnswer)
+    assert code(await harness.now("a", join("m", ""))) is ErrorCode.MEMBER_ID_REQUIRED
     for other in (DESCRIBE, heartbeat("m", 1), join("m", "m-1"), m.FetchRequest()):
-        answer = await room.now("c", other)
+        answer = await harness.now("c", other)
         assert not isinstance(answer, Failure) or answer.code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    room.service._capacity = NodeCapacity(groups_max=3)
-    assert isinstance(await room.now("c", commit(1)), m.CommitAnswer)
+    harness.service._capacity = NodeCapacity(groups_max=3)
+    assert isinstance(await harness.now("c", commit(1)), m.CommitAnswer)
 
 
 async def test_groups_that_are_being_made_count() -> None:
-    room = await Room(capacity=NodeCapacity(groups_max=2)).start()
-    room.store.append_gate.shut()
-    tasks = [room.ask(f"g{number}", commit(1)) for number in range(5)]
+    harness = await ServiceHarness(capacity=NodeCapacity(groups_max=2)).start()
+    harness.store.append_gate.shut()
+    tasks = [harness.ask(f"g{number}", commit(1)) for number in range(5)]
     await settle()
     refused = [task.result() for task in tasks if task.done()]
     assert len(refused) == 3
     for answer in refused:
         check_throttled(answer, "groups_max", 2)
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     await settle()
-    assert len(room.service.view.summaries) == 2
+    assert len(harness.service.view.summaries) == 2
 
 
 async def test_a_store_with_more_groups_than_the_limit_is_served() -> None:
-    before = await Room().start()
+    before = await ServiceHarness().start()
     for number in range(4):
         await before.now(f"g{number}", commit(number))
     await before.service.drain()
-    room = await Room(before.contents, capacity=NodeCapacity(groups_max=2)).start()
-    assert [await committed(room, f"g{number}") for number in range(4)] == [{0: number} for number in range(4)]
-    check_throttled(await room.now("more", commit(1)), "groups_max", 2)
+    harness = await ServiceHarness(before.contents, capacity=NodeCapacity(groups_max=2)).start()
+    assert [await committed(harness, f"g{number}") for number in range(4)] == [{0: number} for number in range(4)]
+    check_throttled(await harness.now("more", commit(1)), "groups_max", 2)
 
 
 # --- calls that wait -------------------------------------------------------------------------------------------------
 
 
 async def test_so_many_calls_wait_and_what_the_others_said_counts() -> None:
-    room = await Room(capacity=NodeCapacity(parked_calls_max=2)).start()
-    ids = await room.form("g", "a", "b", "c")
-    held = [room.ask("g", heartbeat(ids[name], 1, wait_ms=4_000)) for name in ("a", "b")]
+    harness = await ServiceHarness(capacity=NodeCapacity(parked_calls_max=2)).start()
+    ids = await harness.form("g", "a", "b", "c")
+    held = [harness.ask("g", heartbeat(ids[name], 1, wait_ms=4_000)) for name in ("a", "b")]
     await settle()
-    check_throttled(await room.now("g", heartbeat(ids["c"], 1, wait_ms=4_000)), "parked_calls_max", 2)
-    assert room.service.parked_calls == room.watcher.parked_now == 2
-    executor = next(shard.executors["g"] for shard in room.service._shards if "g" in shard.executors)
+    check_throttled(await harness.now("g", heartbeat(ids["c"], 1, wait_ms=4_000)), "parked_calls_max", 2)
+    assert harness.service.parked_calls == harness.watcher.parked_now == 2
+    executor = next(shard.executors["g"] for shard in harness.service._shards if "g" in shard.executors)
     assert len(executor._group.parked) == len(executor._waiting) == 2, (
         "the pending response of the third is dropped again"
     )
-    assert isinstance(await room.now("g", heartbeat(ids["c"], 1)), m.HeartbeatAnswer), "who does not wait needs no room"
-    await room.clock.run(4_000)
+    assert isinstance(await harness.now("g", heartbeat(ids["c"], 1)), m.HeartbeatAnswer), (
+        "who does not wait needs no room"
+    )
+    await harness.clock.run(4_000)
     assert all(isinstance(task.result(), m.HeartbeatAnswer) for task in held)
-    room.assert_nothing_waits()
+    harness.assert_nothing_waits()
 
 
 async def test_a_round_completes_though_nobody_may_wait_for_it() -> None:
-    room = await Room(capacity=NodeCapacity(parked_calls_max=0)).start()
-    ids = [await room.new_id("g", name) for name in "abc"]
+    harness = await ServiceHarness(capacity=NodeCapacity(parked_calls_max=0)).start()
+    ids = [await harness.new_id("g", name) for name in "abc"]
     for member_id in ids[:2]:
-        answer = await room.now("g", join("x", member_id, request_id=f"of {member_id}"))
+        answer = await harness.now("g", join("x", member_id, request_id=f"of {member_id}"))
         check_throttled(answer, "parked_calls_max", 0)
         assert isinstance(answer, Failure)
         assert answer.member_id == member_id
-    done = await room.now("g", join("x", ids[2], request_id="last"))
+    done = await harness.now("g", join("x", ids[2], request_id="last"))
     assert isinstance(done, m.JoinAnswer), "whoever comes last need not wait"
-    again = await room.now("g", join("x", ids[0], request_id=f"of {ids[0]}"))
+    again = await harness.now("g", join("x", ids[0], request_id=f"of {ids[0]}"))
     assert isinstance(again, m.JoinAnswer), "who was refused to wait had joined, and asks again"
     assert len(again.members) == 3
-    check_throttled(await room.now("g", sync(ids[1], 1)), "parked_calls_max", 0)
+    check_throttled(await harness.now("g", sync(ids[1], 1)), "parked_calls_max", 0)
     shares = tuple(m.SyncAssignment(member_id=member_id) for member_id in ids)
-    assert isinstance(await room.now("g", sync(ids[0], 1, shares)), m.SyncAnswer)
-    assert isinstance(await room.now("g", sync(ids[1], 1)), m.SyncAnswer)
-    room.assert_nothing_waits()
+    assert isinstance(await harness.now("g", sync(ids[0], 1, shares)), m.SyncAnswer)
+    assert isinstance(await harness.now("g", sync(ids[1], 1)), m.SyncAnswer)
+    harness.assert_nothing_waits()
 
 
 async def test_a_static_join_that_may_not_wait_learns_its_id() -> None:
-    room = await Room(rules=Rules(), capacity=NodeCapacity(parked_calls_max=0)).start()
-    answer = await room.now("g", join("x", "", group_instance_id="seat"))
+    harness = await ServiceHarness(rules=Rules(), capacity=NodeCapacity(parked_calls_max=0)).start()
+    answer = await harness.now("g", join("x", "", group_instance_id="seat"))
     check_throttled(answer, "parked_calls_max", 0)
     assert isinstance(answer, Failure)
     assert (answer.member_id or "").startswith("seat-")
 
 
 async def test_a_call_that_may_not_wait_is_answered_once_though_its_answer_was_decided() -> None:
-    room = await Room(capacity=NodeCapacity(parked_calls_max=0)).start()
-    ids = [await room.new_id("g", name) for name in "ab"]
-    room.store.append_gate.shut()
-    writing = room.ask("g", commit(1, ids[0], 0))
-    first = room.ask("h", commit(1))
+    harness = await ServiceHarness(capacity=NodeCapacity(parked_calls_max=0)).start()
+    ids = [await harness.new_id("g", name) for name in "ab"]
+    harness.store.append_gate.shut()
+    writing = harness.ask("g", commit(1, ids[0], 0))
+    first = harness.ask("h", commit(1))
     await settle()
     # Both joins are stepped in one go behind the write, so the first one's answer stands in the second one's step.
-    other = room.ask("g", join("z", "", group_instance_id="seat"))
-    joins = [room.ask("g", join("x", member_id)) for member_id in ids]
+    other = harness.ask("g", join("z", "", group_instance_id="seat"))
+    joins = [harness.ask("g", join("x", member_id)) for member_id in ids]
     await settle()
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     await settle()
     assert all(task.done() for task in (writing, first, other, *joins))
-    room.assert_nothing_waits()
-    described = await room.now("g", DESCRIBE)
+    harness.assert_nothing_waits()
+    described = await harness.now("g", DESCRIBE)
     assert isinstance(described, m.DescribeAnswer), "the executor has not failed over it"
     assert {member.member_id for member in described.members} > set(ids)
 
@@ -134,86 +136,86 @@ async def test_a_call_that_may_not_wait_is_answered_once_though_its_answer_was_d
 
 
 async def test_ten_thousand_first_joins_leave_a_bounded_group() -> None:
-    room = await Room(
+    harness = await ServiceHarness(
         rules=Rules(group_pending_max=50, group_initial_rebalance_delay_ms=0, group_join_linger_ms=0)
     ).start()
-    answers = [await room.service.call("g", join("x", ""), host="") for _ in range(10_000)]
+    answers = [await harness.service.call("g", join("x", ""), host="") for _ in range(10_000)]
     codes = [code(answer) for answer in answers]
     assert codes[:50] == [ErrorCode.MEMBER_ID_REQUIRED] * 50
     for answer in answers[50:]:
         check_throttled(answer, "group_pending_max", 50)
-    executor = next(shard.executors["g"] for shard in room.service._shards if "g" in shard.executors)
+    executor = next(shard.executors["g"] for shard in harness.service._shards if "g" in shard.executors)
     assert len(executor._group.pending) == 50
     assert len(executor._timers) == 51, "one for each id, and the look at what has expired"
-    await room.clock.run(10_001)
+    await harness.clock.run(10_001)
     assert executor._group.pending == {}
-    assert code(await room.now("g", join("x", ""))) is ErrorCode.MEMBER_ID_REQUIRED
+    assert code(await harness.now("g", join("x", ""))) is ErrorCode.MEMBER_ID_REQUIRED
 
 
 # --- executors that have ended ----------------------------------------------------------------------------------------
 
 
-async def executor_of_a_shard_that_loads(room: Room) -> tuple[asyncio.Task[None], str]:
+async def executor_of_a_shard_that_loads(harness: ServiceHarness) -> tuple[asyncio.Task[None], str]:
     """The service loads, and is held between two pages of the shard that has the groups."""
-    room.store.page_rows = 1
-    room.store.page_gate.shut()
-    starting = room.begin(room.service.start())
-    while not any(shard.executors for shard in room.service._shards):
-        room.store.page_gate.let_one_by()
+    harness.store.page_rows = 1
+    harness.store.page_gate.shut()
+    starting = harness.begin(harness.service.start())
+    while not any(shard.executors for shard in harness.service._shards):
+        harness.store.page_gate.let_one_by()
         await settle()
     assert not starting.done()
-    return starting, next(name for shard in room.service._shards for name in shard.executors)
+    return starting, next(name for shard in harness.service._shards for name in shard.executors)
 
 
 async def test_a_executor_that_ends_while_its_shard_loads_is_read_anew_and_never_met() -> None:
-    before = await Room().start()
+    before = await ServiceHarness().start()
     names = [name for name in map(str, range(40)) if before.service._shard_of(name) == 0][:3]
     for name in names:
         await before.now(name, commit(7))
     await before.service.drain()
-    room = Room(before.contents)
-    starting, name = await executor_of_a_shard_that_loads(room)
-    shard = room.service._shards[0]
+    harness = ServiceHarness(before.contents)
+    starting, name = await executor_of_a_shard_that_loads(harness)
+    shard = harness.service._shards[0]
     shard.executors[name]._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "planted"))
-    assert code(await room.now(name, commit(8))) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    room.store.page_gate.let_go()
+    assert code(await harness.now(name, commit(8))) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    harness.store.page_gate.let_go()
     await settle()
     await starting
-    await room.clock.run(60_000)
-    assert [await committed(room, each) for each in names] == [{0: 7}] * 3, "nothing is lost, and nobody failed"
+    await harness.clock.run(60_000)
+    assert [await committed(harness, each) for each in names] == [{0: 7}] * 3, "nothing is lost, and nobody failed"
 
 
 async def test_a_executor_that_ends_while_its_shard_is_given_up_is_forgotten() -> None:
-    room = await Room().start()
-    await room.now("g", commit(1))
-    shard = next(shard for shard in room.service._shards if "g" in shard.executors)
+    harness = await ServiceHarness().start()
+    await harness.now("g", commit(1))
+    shard = next(shard for shard in harness.service._shards if "g" in shard.executors)
     executor = shard.executors["g"]
-    room.store.faults.append(Fault.NOT_STORED)
-    room.store.append_gate.shut()
-    writing = room.ask("g", commit(2))
+    harness.store.faults.append(Fault.NOT_STORED)
+    harness.store.append_gate.shut()
+    writing = harness.ask("g", commit(2))
     await settle()
     closing = asyncio.create_task(shard.close(Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "planted")))
     await asyncio.sleep(0)
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     await settle()
     await closing
     assert code(writing.result()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not executor.takes_calls
     assert shard.executors == {}
-    assert "g" not in room.service.view.summaries
+    assert "g" not in harness.service.view.summaries
 
 
 @pytest.mark.parametrize("fault", [Fault.NOT_STORED, Fault.NOT_STORED_UNSURE, Fault.FENCED])
 async def test_whatever_ends_a_executor_no_call_meets_it(fault: Fault) -> None:
-    room = await Room(rules=RULES).start()
-    await room.now("g", commit(1))
-    room.store.faults.append(fault)
+    harness = await ServiceHarness(rules=RULES).start()
+    await harness.now("g", commit(1))
+    harness.store.faults.append(fault)
     for number in range(2, 60):
         # Asked at every moment of the failure and of the recovery: the assertion of the executor would be raised here.
-        room.ask("g", commit(number))
+        harness.ask("g", commit(number))
         await asyncio.sleep(0)
         if number % 10 == 0:
-            await room.clock.run(50)
-    await room.clock.run(120_000)
-    assert (await committed(room, "g"))[0] >= 1
-    room.assert_nothing_waits()
+            await harness.clock.run(50)
+    await harness.clock.run(120_000)
+    assert (await committed(harness, "g"))[0] >= 1
+    harness.assert_nothing_waits()

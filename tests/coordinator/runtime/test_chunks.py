@@ -15,7 +15,7 @@ from rallypoint.coordinator.storage.codec import decode, encode
 from rallypoint.coordinator.storage.contract import BatchLimits, BatchTooLarge, Write
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
-from tests.conformance.desk import Desk
+from tests.conformance.group_harness import GroupHarness
 from tests.coordinator.core.test_random_lives import RULES, SCRIPTS, Clients, Word
 from tests.sizes import by_size
 
@@ -100,8 +100,8 @@ def check_all_cuts(
 
 
 @dataclass
-class CutDesk(Desk):
-    """A desk whose every step is cut as narrowly as can be, and the power goes everywhere."""
+class CutGroupHarness(GroupHarness):
+    """A harness whose every step is cut as narrowly as can be, and the power goes everywhere."""
 
     contents: Contents = field(default_factory=dict)
     chunk_counts: list[int] = field(default_factory=list)
@@ -126,7 +126,7 @@ class CutDesk(Desk):
 @settings(max_examples=by_size(5, 100))
 @given(SCRIPTS)
 def test_whatever_happens_a_load_between_two_chunks_finds_the_old_group_or_the_new(script: list[Word]) -> None:
-    clients = Clients(CutDesk(rules=RULES))
+    clients = Clients(CutGroupHarness(rules=RULES))
     for word, who, how in script:
         getattr(clients, word)(who, how)
         clients.look()
@@ -142,12 +142,12 @@ class Large:
     """A group of thirty, two of them with a seat, and all the chunks of what happens to it."""
 
     def __init__(self, narrow: int = NARROW) -> None:
-        self.desk = CutDesk(rules=BIG, narrow=narrow)
+        self.group_harness = CutGroupHarness(rules=BIG, narrow=narrow)
         self.ids: list[str] = []
-        calls = [self.desk.join(instance=f"i{number}") for number in range(2)]
-        self.ids = [self.desk.group.static_members[f"i{number}"] for number in range(2)]
+        calls = [self.group_harness.join(instance=f"i{number}") for number in range(2)]
+        self.ids = [self.group_harness.group.static_members[f"i{number}"] for number in range(2)]
         for _ in range(MEMBERS - 2):
-            member_id, call = self.desk.join_new()
+            member_id, call = self.group_harness.join_new()
             self.ids.append(member_id)
             calls.append(call)
         self.everyone_joins(*self.ids)
@@ -155,26 +155,26 @@ class Large:
 
     def everyone_joins(self, *member_ids: str) -> None:
         for member_id in member_ids:
-            self.desk.join(member_id)
-        assert self.desk.state() is State.COMPLETING_REBALANCE
+            self.group_harness.join(member_id)
+        assert self.group_harness.state() is State.COMPLETING_REBALANCE
 
     def share(self, what: str) -> list[int]:
         """The leader shares out; how many chunks that took, by limit."""
-        self.desk.chunk_counts.clear()
-        leader = self.desk.group.leader
+        self.group_harness.chunk_counts.clear()
+        leader = self.group_harness.group.leader
         assert leader is not None
-        self.desk.sync(leader, assignments=dict.fromkeys(self.desk.group.members, what))
-        assert self.desk.state() is State.STABLE
-        return self.desk.chunk_counts
+        self.group_harness.sync(leader, assignments=dict.fromkeys(self.group_harness.group.members, what))
+        assert self.group_harness.state() is State.STABLE
+        return self.group_harness.chunk_counts
 
 
 def test_a_first_assignment_is_stored_in_chunks() -> None:
     large = Large()
-    header, members = membership(large.desk.contents)
+    header, members = membership(large.group_harness.contents)
     assert header is not None
-    assert header.generation_id == large.desk.group.generation_id
+    assert header.generation_id == large.group_harness.group.generation_id
     assert members.keys() == set(large.ids)
-    assert member_keys(large.desk.contents) == MEMBERS
+    assert member_keys(large.group_harness.contents) == MEMBERS
 
 
 def test_everyone_changes_and_nobody_goes() -> None:
@@ -182,28 +182,28 @@ def test_everyone_changes_and_nobody_goes() -> None:
     large.everyone_joins(*large.ids)
     counts = large.share("second")
     assert counts[0] >= 2 * MEMBERS // NARROW
-    assert member_keys(large.desk.contents) == MEMBERS
+    assert member_keys(large.group_harness.contents) == MEMBERS
 
 
 @pytest.mark.parametrize("is_changed", [True, False])
 def test_many_go_while_others_keep_what_they_have(is_changed: bool) -> None:
     large = Large()
-    large.desk.leave(*large.ids[5:25])
+    large.group_harness.leave(*large.ids[5:25])
     large.everyone_joins(*large.ids[:5], *large.ids[25:])
     counts = large.share("second" if is_changed else "first")
     assert counts[0] >= 3 * 20 // NARROW, "each who goes is hidden, then taken away, then nothing hides any more"
-    assert membership(large.desk.contents)[1].keys() == {*large.ids[:5], *large.ids[25:]}
-    assert member_keys(large.desk.contents) == 10, "no trace of the chunks is left"
+    assert membership(large.group_harness.contents)[1].keys() == {*large.ids[:5], *large.ids[25:]}
+    assert member_keys(large.group_harness.contents) == 10, "no trace of the chunks is left"
 
 
 def test_few_who_go_go_with_the_header() -> None:
     large = Large(narrow=10)
-    large.desk.leave(*large.ids[5:10])
+    large.group_harness.leave(*large.ids[5:10])
     large.everyone_joins(*large.ids[:5], *large.ids[10:])
     large.share("second")
-    gone = [record for record, _ in large.desk.changes if isinstance(record, MemberForgotten)]
+    gone = [record for record, _ in large.group_harness.changes if isinstance(record, MemberForgotten)]
     assert len(gone) == MEMBERS, "the older records of those who stay, too"
-    chunks = cut(large.desk.changes, _header_before(large), limits_of(10))
+    chunks = cut(large.group_harness.changes, _header_before(large), limits_of(10))
     deciding = [chunk for chunk in chunks if any(write.key == b"g/g/h" for write in chunk)]
     assert len(deciding) == 1
     taken = {write.key.split(b"/")[3].decode() for write in deciding[0] if write.value is None}
@@ -211,46 +211,46 @@ def test_few_who_go_go_with_the_header() -> None:
 
 
 def _header_before(large: Large) -> GroupRecord:
-    assert large.desk.group.header is not None
-    return GroupRecord("g", "consumer", "range", large.desk.group.generation_id - 1, 9, "x", 1)
+    assert large.group_harness.group.header is not None
+    return GroupRecord("g", "consumer", "range", large.group_harness.group.generation_id - 1, 9, "x", 1)
 
 
 def test_all_go_at_once() -> None:
     large = Large()
-    large.desk.chunk_counts.clear()
-    large.desk.leave(*large.ids)
-    assert large.desk.state() is State.EMPTY
-    assert large.desk.chunk_counts[0] <= -(-(MEMBERS + 3) // NARROW), "the header alone hides them"
-    assert membership(large.desk.contents)[1] == {}
+    large.group_harness.chunk_counts.clear()
+    large.group_harness.leave(*large.ids)
+    assert large.group_harness.state() is State.EMPTY
+    assert large.group_harness.chunk_counts[0] <= -(-(MEMBERS + 3) // NARROW), "the header alone hides them"
+    assert membership(large.group_harness.contents)[1] == {}
 
 
 def test_a_seat_passes_on_and_others_go() -> None:
     large = Large()
-    large.desk.join(instance="i1", protocols=(("range", OpaqueJson.of({"topics": ["other"]})),))
-    passed = large.desk.group.static_members["i1"]
+    large.group_harness.join(instance="i1", protocols=(("range", OpaqueJson.of({"topics": ["other"]})),))
+    passed = large.group_harness.group.static_members["i1"]
     assert passed != large.ids[1]
-    large.desk.leave(*large.ids[2:20])
+    large.group_harness.leave(*large.ids[2:20])
     large.everyone_joins(large.ids[0], *large.ids[20:])
     large.share("second")
-    seats = {r.group_instance_id: r.member_id for r in membership(large.desk.contents)[1].values()}
+    seats = {r.group_instance_id: r.member_id for r in membership(large.group_harness.contents)[1].values()}
     assert seats["i1"] == passed
 
 
 def test_a_group_with_many_offsets_is_made_and_deleted_in_chunks() -> None:
-    desk = CutDesk(rules=BIG)
+    group_harness = CutGroupHarness(rules=BIG)
     many = {f"t{number}": {partition: m.OffsetCommit(offset=1) for partition in range(7)} for number in range(9)}
-    desk.call(m.CommitRequest(generation_id=-1, offsets=many))
-    assert desk.chunk_counts[0] == (1 + 63 + NARROW - 1) // NARROW
-    desk.call(m.CommitRequest(generation_id=-1, offsets=many))
-    desk.delete_offsets("t1", "t2", "t3")
-    desk.reset("offset", offset=5)
-    desk.delete_group()
-    assert desk.contents == {}
+    group_harness.call(m.CommitRequest(generation_id=-1, offsets=many))
+    assert group_harness.chunk_counts[0] == (1 + 63 + NARROW - 1) // NARROW
+    group_harness.call(m.CommitRequest(generation_id=-1, offsets=many))
+    group_harness.delete_offsets("t1", "t2", "t3")
+    group_harness.reset("offset", offset=5)
+    group_harness.delete_group()
+    assert group_harness.contents == {}
 
 
 def test_what_belongs_together_and_is_too_large_is_refused_before_anything_is_stored() -> None:
     large = Large()
-    header = large.desk.group.header
+    header = large.group_harness.group.header
     assert header is not None
     with pytest.raises(BatchTooLarge):
         cut([(header, encode(header))], None, BatchLimits(writes_max=3, bytes_max=50))

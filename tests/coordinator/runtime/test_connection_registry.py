@@ -15,7 +15,7 @@ from rallypoint.coordinator.runtime.connection_registry import (
 )
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
-from tests.fakes.room import join
+from tests.fakes.service_harness import join
 
 
 class PlantedFault(Exception):  # noqa: N818

@@ -21,7 +21,7 @@ from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import DESCRIBE, SHARDS, Room, code, commit, committed, heartbeat, join, sync
+from tests.fakes.service_harness import DESCRIBE, SHARDS, ServiceHarness, code, commit, committed, heartbeat, join, sync
 from tests.formats.test_formats import GROUP, PAIRS_V1
 from tests.sizes import by_size
 
@@ -73,19 +73,19 @@ def is_here(group_id: str | None) -> bool:
     return group_id is not None and shard_keyspace(shard_of_group(group_id, SHARDS)) == SHARD
 
 
-async def check_shut_off(room: Room, key: bytes) -> None:
+async def check_shut_off(harness: ServiceHarness, key: bytes) -> None:
     """Nobody gets in, everybody hears why, and it is to be seen from everywhere."""
     requests = (join("a", ""), sync("x", 1), heartbeat("x", 1), commit(9), m.FetchRequest(), DESCRIBE)
     for request in requests:
-        refused = await room.now(GROUP, request)
+        refused = await harness.now(GROUP, request)
         assert isinstance(refused, Failure), request
         assert refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert repr(key) in refused.detail
         assert "delete the group" in refused.detail
-    condition = room.service.condition()
+    condition = harness.service.condition()
     assert (condition.damaged_groups, condition.stray_records, condition.unavailable) == (1, 0, ())
     assert why_not_ready(condition) is None
-    listed = room.service.list_groups(m.ListGroupsRequest())
+    listed = harness.service.list_groups(m.ListGroupsRequest())
     assert isinstance(listed, m.ListGroupsAnswer)
     assert [group.group_id for group in listed.groups] == [BYSTANDER]
     assert [(group.group_id, group.error_name) for group in listed.damaged_groups] == [
@@ -93,18 +93,18 @@ async def check_shut_off(room: Room, key: bytes) -> None:
     ]
 
 
-async def check_bystander(room: Room) -> None:
-    assert await committed(room, BYSTANDER) == {0: 7}
-    assert isinstance(await room.now(BYSTANDER, commit(8)), m.CommitAnswer)
-    assert await committed(room, BYSTANDER) == {0: 8}
+async def check_bystander(harness: ServiceHarness) -> None:
+    assert await committed(harness, BYSTANDER) == {0: 7}
+    assert isinstance(await harness.now(BYSTANDER, commit(8)), m.CommitAnswer)
+    assert await committed(harness, BYSTANDER) == {0: 8}
 
 
 async def test_the_sample_is_sound() -> None:
-    room = await Room(store_with(OF_GROUP)).start()
-    answer = await room.now(GROUP, DESCRIBE)
+    harness = await ServiceHarness(store_with(OF_GROUP)).start()
+    answer = await harness.now(GROUP, DESCRIBE)
     assert isinstance(answer, m.DescribeAnswer)
     assert answer.state == "Stable"
-    assert room.service.condition().damaged_groups == 0
+    assert harness.service.condition().damaged_groups == 0
 
 
 @pytest.mark.parametrize("how", GARBLED)
@@ -116,14 +116,14 @@ async def test_a_damaged_record_shuts_its_group_off_and_nothing_else(
     with pytest.raises(StoredDataInvalid):
         decode(key, records[key])
     contents = store_with(records)
-    room = await Room(contents).start()
-    await check_shut_off(room, key)
-    await check_bystander(room)
-    await room.clock.run(120_000)
+    harness = await ServiceHarness(contents).start()
+    await check_shut_off(harness, key)
+    await check_bystander(harness)
+    await harness.clock.run(120_000)
     assert stored(contents) == records
     assert sum(repr(key) in line.getMessage() for line in caplog.records) == 1
     assert not any(line.exc_info for line in caplog.records)
-    await room.service.drain()
+    await harness.service.drain()
     assert stored(contents) == records
 
 
@@ -157,16 +157,16 @@ async def test_records_that_contradict_each_other_shut_the_group_off(
             if key.startswith(prefix) and b"gone" not in value:
                 records[key] = json.dumps({**json.loads(value), **fields}).encode()
     contents = store_with(records)
-    room = await Room(contents).start()
-    refused = await room.now(GROUP, DESCRIBE)
+    harness = await ServiceHarness(contents).start()
+    refused = await harness.now(GROUP, DESCRIBE)
     assert isinstance(refused, Failure)
     assert group_prefix(GROUP).decode()[:6] in refused.detail
-    assert room.service.condition().damaged_groups == 1
-    await check_bystander(room)
-    await room.clock.run(120_000)
+    assert harness.service.condition().damaged_groups == 1
+    await check_bystander(harness)
+    await harness.clock.run(120_000)
     assert stored(contents) == records
     assert not any(line.exc_info for line in caplog.records)
-    assert (await room.now(GROUP, DeleteGroupRequest())) == m.DeletedGroup(group_id=GROUP)
+    assert (await harness.now(GROUP, DeleteGroupRequest())) == m.DeletedGroup(group_id=GROUP)
     assert stored(contents) == {}
 
 
@@ -211,27 +211,27 @@ def test_whatever_is_stored_nothing_raises_and_the_others_are_served(
 
     async def run() -> None:
         contents = store_with(records)
-        room = await Room(contents).start()
-        await check_bystander(room)
-        await room.clock.run(1_000)
-        damaged = {group_id for shard in room.service._shards for group_id in shard.damaged}
+        harness = await ServiceHarness(contents).start()
+        await check_bystander(harness)
+        await harness.clock.run(1_000)
+        damaged = {group_id for shard in harness.service._shards for group_id in shard.damaged}
         for group_id in {group for group in map(group_of, records) if is_here(group)}:
             assert group_id is not None
             requests = (heartbeat("x", 1), commit(9), m.FetchRequest(), DESCRIBE, join("a", ""))
-            answers = [await room.now(group_id, request) for request in requests]
+            answers = [await harness.now(group_id, request) for request in requests]
             if group_id in damaged:
                 assert {code(answer) for answer in answers} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
         strays = {key for key in records if not is_here(group_of(key))}
-        assert room.service.condition().stray_records == len(strays)
-        await room.clock.run(100_000)
+        assert harness.service.condition().stray_records == len(strays)
+        await harness.clock.run(100_000)
         held = contents.keyspace(SHARD).values
         for key, value in records.items():
             if key in strays or group_of(key) in damaged:
                 assert held[key] == value
         for group_id in damaged:
-            assert await room.now(group_id, DeleteGroupRequest()) == m.DeletedGroup(group_id=group_id)
+            assert await harness.now(group_id, DeleteGroupRequest()) == m.DeletedGroup(group_id=group_id)
             assert not any(key.startswith(group_prefix(group_id)) for key in held)
-        await room.service.drain()
+        await harness.service.drain()
 
     asyncio.run(run())
     faults = [line for line in caplog.records if line.exc_info or "UNKNOWN_SERVER" in line.getMessage()]
@@ -252,13 +252,13 @@ RAN = b'{"v":1,"ran_until_ms":7,"pauses":[[0,5]]}'
 )
 async def test_a_running_time_that_cannot_be_read_is_counted_anew(value: bytes) -> None:
     contents = store_with({**OF_GROUP, RUNNING_TIME_KEY: value, RUNNING_TIME_KEY + b"x": b""})
-    room = await Room(contents).start()
-    condition = room.service.condition()
+    harness = await ServiceHarness(contents).start()
+    condition = harness.service.condition()
     assert (condition.unavailable, condition.damaged_groups, condition.stray_records) == ((), 0, 1)
-    await check_bystander(room)
+    await check_bystander(harness)
     held = contents.keyspace(SHARD).values[RUNNING_TIME_KEY]
     assert isinstance(decode(RUNNING_TIME_KEY, held), r.RunningTimeRecord)
-    await room.service.drain()
+    await harness.service.drain()
 
 
 async def test_a_record_of_nobody_is_counted_and_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -273,12 +273,12 @@ async def test_a_record_of_nobody_is_counted_and_left_as_it_is(caplog: pytest.Lo
         b"z/x": b"1",
     }
     contents = store_with(strays)
-    room = await Room(contents).start()
-    condition = room.service.condition()
+    harness = await ServiceHarness(contents).start()
+    condition = harness.service.condition()
     assert (condition.stray_records, condition.damaged_groups) == (len(strays), 0)
     assert condition.shards[ShardState.ACTIVE] == SHARDS
-    await check_bystander(room)
-    await room.service.drain()
+    await check_bystander(harness)
+    await harness.service.drain()
     assert stored(contents) == strays
     assert all(any(repr(key) in line.getMessage() for line in caplog.records) for key in strays)
 
@@ -288,24 +288,24 @@ HEADER = encode(r.GroupForgotten(GROUP)).key
 
 async def test_a_damaged_group_can_be_deleted_and_its_id_used_anew() -> None:
     contents = store_with({**OF_GROUP, HEADER: b"{"})
-    room = await Room(contents).start()
-    assert await room.now(GROUP, DeleteGroupRequest()) == m.DeletedGroup(group_id=GROUP)
+    harness = await ServiceHarness(contents).start()
+    assert await harness.now(GROUP, DeleteGroupRequest()) == m.DeletedGroup(group_id=GROUP)
     assert stored(contents) == {}
-    assert room.service.condition().damaged_groups == 0
-    await room.form(GROUP, "a", "b")
-    await check_bystander(room)
-    assert code(await room.now("never", DeleteGroupRequest())) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.service.condition().damaged_groups == 0
+    await harness.form(GROUP, "a", "b")
+    await check_bystander(harness)
+    assert code(await harness.now("never", DeleteGroupRequest())) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("stores", range(len(OF_GROUP)))
 async def test_a_deletion_cut_off_anywhere_leaves_no_half_that_looks_whole(stores: int) -> None:
     contents = store_with({**OF_GROUP, HEADER: b"{"})
     store = MemoryStore(contents, limits=BatchLimits(writes_max=1, bytes_max=100_000))
-    room = await Room(contents, store=store).start()
-    room.store.faults.extend([Fault.NONE] * stores + [Fault.NOT_STORED])
-    assert code(await room.now(GROUP, DeleteGroupRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness = await ServiceHarness(contents, store=store).start()
+    harness.store.faults.extend([Fault.NONE] * stores + [Fault.NOT_STORED])
+    assert code(await harness.now(GROUP, DeleteGroupRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert len(stored(contents)) == len(OF_GROUP) - stores
-    after = await Room(contents).start()
+    after = await ServiceHarness(contents).start()
     assert code(await after.now(GROUP, commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await after.now(GROUP, DeleteGroupRequest()) == m.DeletedGroup(group_id=GROUP)
     assert stored(contents) == {}
@@ -313,29 +313,29 @@ async def test_a_deletion_cut_off_anywhere_leaves_no_half_that_looks_whole(store
 
 async def test_a_deletion_under_way_is_answered_when_the_shard_is_lost() -> None:
     contents = store_with({**OF_GROUP, HEADER: b"{"})
-    room = await Room(contents).start()
-    room.store.append_gate.shut()
-    room.store.faults.append(Fault.FENCED)
-    deleting = [room.ask(GROUP, DeleteGroupRequest()) for _ in range(2)]
+    harness = await ServiceHarness(contents).start()
+    harness.store.append_gate.shut()
+    harness.store.faults.append(Fault.FENCED)
+    deleting = [harness.ask(GROUP, DeleteGroupRequest()) for _ in range(2)]
     await settle()
     assert not any(task.done() for task in deleting)
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     await settle()
     assert {code(task.result()) for task in deleting} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    await room.clock.run(5_000)
-    assert await room.now(GROUP, DeleteGroupRequest()) == m.DeletedGroup(group_id=GROUP)
-    room.assert_nothing_waits()
+    await harness.clock.run(5_000)
+    assert await harness.now(GROUP, DeleteGroupRequest()) == m.DeletedGroup(group_id=GROUP)
+    harness.assert_nothing_waits()
 
 
 async def test_a_group_that_is_found_damaged_when_it_is_read_anew_is_shut_off_then() -> None:
     contents = store_with(OF_GROUP)
-    room = await Room(contents).start()
-    room.store.faults.append(Fault.NOT_STORED)
+    harness = await ServiceHarness(contents).start()
+    harness.store.faults.append(Fault.NOT_STORED)
     contents.keyspace(SHARD).values[HEADER] = b"{"
-    assert code(await room.now(GROUP, commit(1, "etl-1-5f0c", 4))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    await room.clock.run(5_000)
-    await check_shut_off(room, HEADER)
-    await check_bystander(room)
+    assert code(await harness.now(GROUP, commit(1, "etl-1-5f0c", 4))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await harness.clock.run(5_000)
+    await check_shut_off(harness, HEADER)
+    await check_bystander(harness)
 
 
 async def test_damaged_groups_stand_on_the_page_to_which_they_belong() -> None:
@@ -345,14 +345,14 @@ async def test_damaged_groups_stand_on_the_page_to_which_they_belong() -> None:
         keyspace = contents.keyspace(shard_keyspace(shard_of_group(group_id, SHARDS)))
         offset = encode(r.OffsetRecord(group_id, "clicks", 0, 7, None, "", 1))
         keyspace.values[offset.key] = b"{" if int(group_id[1:]) % 3 else offset.value or b""
-    room = await Room(contents).start()
+    harness = await ServiceHarness(contents).start()
     for limit in (1, 2, 3, 7, 100):
         sound: list[str] = []
         damaged: list[str] = []
         cursor: str | None = None
         while True:
             request = m.ListGroupsRequest(limit=limit, cursor=cursor, prefix="g")
-            page = room.service.list_groups(request)
+            page = harness.service.list_groups(request)
             assert isinstance(page, m.ListGroupsAnswer)
             assert len(page.groups) <= limit
             assert len(page.damaged_groups) <= limit
@@ -363,17 +363,17 @@ async def test_damaged_groups_stand_on_the_page_to_which_they_belong() -> None:
                 break
         assert sound == groups[::3]
         assert damaged == [group_id for group_id in groups if group_id not in groups[::3]]
-    none = room.service.list_groups(m.ListGroupsRequest(prefix="h"))
+    none = harness.service.list_groups(m.ListGroupsRequest(prefix="h"))
     assert isinstance(none, m.ListGroupsAnswer)
     assert (none.groups, none.damaged_groups) == ((), ())
 
 
 async def test_what_a_damaged_group_may_have_heard_of_is_remembered() -> None:
-    room = await Room(store_with({**OF_GROUP, HEADER: b"{"})).start()
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=1))
-    await room.service.delete_topic("clicks")
-    await room.clock.run(300_000)
-    assert room.service._registry.registry.deleted == {"clicks": 2}
-    await room.now(GROUP, DeleteGroupRequest())
-    await room.clock.run(300_000)
-    assert room.service._registry.registry.deleted == {}
+    harness = await ServiceHarness(store_with({**OF_GROUP, HEADER: b"{"})).start()
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=1))
+    await harness.service.delete_topic("clicks")
+    await harness.clock.run(300_000)
+    assert harness.service._registry.registry.deleted == {"clicks": 2}
+    await harness.now(GROUP, DeleteGroupRequest())
+    await harness.clock.run(300_000)
+    assert harness.service._registry.registry.deleted == {}

@@ -15,40 +15,40 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.coordinator.runtime.test_connection_registry import Channel
 from tests.fakes.faulty_store import Fault
-from tests.fakes.room import DESCRIBE, Room, code, commit, committed, heartbeat, join, sync
+from tests.fakes.service_harness import DESCRIBE, ServiceHarness, code, commit, committed, heartbeat, join, sync
 from tests.sizes import by_size
 
 CLICKS = b"t/clicks"
 
 
 @pytest.fixture
-async def before() -> Room:
+async def before() -> ServiceHarness:
     """Two topics, a deleted one that a group has not heard of, and a group that reads the first."""
-    room = await Room().start()
-    await put(room, "clicks", 3)
-    await put(room, "orders", 5)
-    await put(room, "gone", 1)
-    await room.form("g", "a", "b")
-    await room.service.delete_topic("gone")
-    return room
+    harness = await ServiceHarness().start()
+    await put(harness, "clicks", 3)
+    await put(harness, "orders", 5)
+    await put(harness, "gone", 1)
+    await harness.form("g", "a", "b")
+    await harness.service.delete_topic("gone")
+    return harness
 
 
-async def put(room: Room, topic: str, partitions: int) -> m.Topic | Failure:
-    return await room.service.put_topic(topic, m.PutTopicRequest(partitions=partitions))
+async def put(harness: ServiceHarness, topic: str, partitions: int) -> m.Topic | Failure:
+    return await harness.service.put_topic(topic, m.PutTopicRequest(partitions=partitions))
 
 
 def registry(contents: MemoryContents) -> dict[bytes, bytes]:
     return contents.keyspace(REGISTRY_KEYSPACE).values
 
 
-async def restarted(before: Room, key: bytes, value: bytes | None) -> Room:
+async def restarted(before: ServiceHarness, key: bytes, value: bytes | None) -> ServiceHarness:
     """The service again, over a store in which that record is another one."""
     await before.service.drain()
     if value is None:
         del registry(before.contents)[key]
     else:
         registry(before.contents)[key] = value
-    return await Room(before.contents, clock=before.clock).start()
+    return await ServiceHarness(before.contents, clock=before.clock).start()
 
 
 DAMAGES = (
@@ -66,87 +66,89 @@ DAMAGES = (
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_topic_is_not_gone(before: Room, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    room = await restarted(before, CLICKS, damage)
-    await room.clock.run(5_000)
-    described = await room.now("g", DESCRIBE)
+async def test_a_damaged_topic_is_not_gone(
+    before: ServiceHarness, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness = await restarted(before, CLICKS, damage)
+    await harness.clock.run(5_000)
+    described = await harness.now("g", DESCRIBE)
     assert isinstance(described, m.DescribeAnswer)
     assert (described.state, described.generation_id) == ("Stable", 1), "nothing has changed for its group"
-    assert not [event for event in room.watcher.events if isinstance(event, RebalanceBegan)]
-    condition = room.service.condition()
+    assert not [event for event in harness.watcher.events if isinstance(event, RebalanceBegan)]
+    condition = harness.service.condition()
     assert (condition.unreadable_topics, condition.stray_records, why_not_ready(condition)) == (1, 0, None)
     assert sum(repr(CLICKS) in line.getMessage() for line in caplog.records) == 1
-    assert registry(room.contents)[CLICKS] == damage
-    refused = room.service.list_topics()
+    assert registry(harness.contents)[CLICKS] == damage
+    refused = harness.service.list_topics()
     assert isinstance(refused, Failure)
     assert (refused.code, "'clicks'" in refused.detail) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, True)
     for request, topics in (
         (m.ListTopicsRequest(prefix="o"), ["orders"]),
         (m.ListTopicsRequest(cursor="clicks"), ["orders"]),
     ):
-        listed = room.service.list_topics(request)
+        listed = harness.service.list_topics(request)
         assert isinstance(listed, m.ListTopicsAnswer)
         assert [topic.topic for topic in listed.topics] == topics
 
 
-async def test_a_page_that_ends_before_a_damaged_topic_is_given(before: Room) -> None:
-    room = await restarted(before, b"t/orders", b"{")
-    first = room.service.list_topics(m.ListTopicsRequest(limit=1))
+async def test_a_page_that_ends_before_a_damaged_topic_is_given(before: ServiceHarness) -> None:
+    harness = await restarted(before, b"t/orders", b"{")
+    first = harness.service.list_topics(m.ListTopicsRequest(limit=1))
     assert isinstance(first, Failure), "the page is the last that can be read, and not the last"
-    await put(room, "zebras", 1)
-    first = room.service.list_topics(m.ListTopicsRequest(limit=1))
+    await put(harness, "zebras", 1)
+    first = harness.service.list_topics(m.ListTopicsRequest(limit=1))
     assert isinstance(first, m.ListTopicsAnswer)
     assert ([topic.topic for topic in first.topics], first.next_cursor) == (["clicks"], "clicks")
-    assert isinstance(room.service.list_topics(m.ListTopicsRequest(limit=1, cursor="clicks")), Failure)
+    assert isinstance(harness.service.list_topics(m.ListTopicsRequest(limit=1, cursor="clicks")), Failure)
 
 
-async def test_a_damaged_topic_is_mended_by_putting_it_anew(before: Room) -> None:
-    room = await restarted(before, CLICKS, b"{")
-    answer = await put(room, "clicks", 3)
+async def test_a_damaged_topic_is_mended_by_putting_it_anew(before: ServiceHarness) -> None:
+    harness = await restarted(before, CLICKS, b"{")
+    answer = await put(harness, "clicks", 3)
     assert isinstance(answer, m.Topic)
-    await room.clock.run(5_000)
-    assert room.service.condition().unreadable_topics == 0
-    assert isinstance(room.service.list_topics(), m.ListTopicsAnswer)
-    described = await room.now("g", DESCRIBE)
+    await harness.clock.run(5_000)
+    assert harness.service.condition().unreadable_topics == 0
+    assert isinstance(harness.service.list_topics(), m.ListTopicsAnswer)
+    described = await harness.now("g", DESCRIBE)
     assert isinstance(described, m.DescribeAnswer)
     assert (described.state, described.generation_id) == ("Stable", 1), "it has as many partitions as before"
-    await put(room, "clicks", 4)
-    await room.clock.run(1_000)
-    assert [event.reason for event in room.watcher.events if isinstance(event, RebalanceBegan)] == [
+    await put(harness, "clicks", 4)
+    await harness.clock.run(1_000)
+    assert [event.reason for event in harness.watcher.events if isinstance(event, RebalanceBegan)] == [
         "subscribed topics changed: clicks has 4 partitions"
     ]
 
 
-async def test_a_rebalance_meanwhile_keeps_what_was_known(before: Room) -> None:
-    room = await restarted(before, CLICKS, b"{")
-    member_id = await room.new_id("g", "c")
-    joining = room.ask("g", join("c", member_id))
-    await room.clock.run(12_000)
+async def test_a_rebalance_meanwhile_keeps_what_was_known(before: ServiceHarness) -> None:
+    harness = await restarted(before, CLICKS, b"{")
+    member_id = await harness.new_id("g", "c")
+    joining = harness.ask("g", join("c", member_id))
+    await harness.clock.run(12_000)
     joined = joining.result()
     assert isinstance(joined, m.JoinAnswer)
     assert (joined.generation_id, joined.leader) == (2, member_id), "the others have not joined in time"
-    assert isinstance(await room.now("g", sync(member_id, 2)), m.SyncAnswer)
-    await put(room, "clicks", 3)
-    await room.clock.run(1_000)
-    assert isinstance(await room.now("g", heartbeat(member_id, 2)), m.HeartbeatAnswer)
+    assert isinstance(await harness.now("g", sync(member_id, 2)), m.SyncAnswer)
+    await put(harness, "clicks", 3)
+    await harness.clock.run(1_000)
+    assert isinstance(await harness.now("g", heartbeat(member_id, 2)), m.HeartbeatAnswer)
 
 
-async def test_a_damaged_topic_can_be_deleted(before: Room) -> None:
-    room = await restarted(before, CLICKS, b"{")
-    await room.now("h", commit(5))
-    answer = await room.service.delete_topic("clicks")
+async def test_a_damaged_topic_can_be_deleted(before: ServiceHarness) -> None:
+    harness = await restarted(before, CLICKS, b"{")
+    await harness.now("h", commit(5))
+    answer = await harness.service.delete_topic("clicks")
     assert isinstance(answer, m.DeletedTopic)
-    assert await committed(room, "h") == {}
-    assert room.service.condition().unreadable_topics == 0
-    listed = room.service.list_topics()
+    assert await committed(harness, "h") == {}
+    assert harness.service.condition().unreadable_topics == 0
+    listed = harness.service.list_topics()
     assert isinstance(listed, m.ListTopicsAnswer)
     assert [topic.topic for topic in listed.topics] == ["orders"]
-    await room.clock.run(400_000)
-    again = await Room(room.contents, clock=room.clock).start()
+    await harness.clock.run(400_000)
+    again = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert again.service.condition().unreadable_topics == 0
 
 
-async def test_a_topic_that_is_found_damaged_later_neither_comes_nor_goes(before: Room) -> None:
+async def test_a_topic_that_is_found_damaged_later_neither_comes_nor_goes(before: ServiceHarness) -> None:
     channel = Channel(1)
     before.service.connections.carry("g", "a", channel)
     registry(before.contents)[CLICKS] = b"{"
@@ -160,30 +162,32 @@ async def test_a_topic_that_is_found_damaged_later_neither_comes_nor_goes(before
     assert not [event for event in before.watcher.events if isinstance(event, RebalanceBegan)][1:]
 
 
-async def test_other_records_of_the_registry_that_cannot_be_read_are_left(before: Room) -> None:
+async def test_other_records_of_the_registry_that_cannot_be_read_are_left(before: ServiceHarness) -> None:
     strays = {b"x/gone": b"{", b"x/odd": b'{"v":1,"version":99}', b"g/a/s": b"{}", b"q": b"1", b"\xff": b""}
     await before.service.drain()
     registry(before.contents).update(strays)
-    room = await Room(before.contents, clock=before.clock).start()
-    assert room.service.condition().stray_records == len(strays)
-    listed = room.service.list_topics()
+    harness = await ServiceHarness(before.contents, clock=before.clock).start()
+    assert harness.service.condition().stray_records == len(strays)
+    listed = harness.service.list_topics()
     assert isinstance(listed, m.ListTopicsAnswer)
     assert [topic.topic for topic in listed.topics] == ["clicks", "orders"]
-    assert {key: registry(room.contents)[key] for key in strays} == strays
+    assert {key: registry(harness.contents)[key] for key in strays} == strays
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [(b"r", b"{"), (b"r", None), (b"l", b"{"), (b"r", b'{"v":1,"version":-1}')],
 )
-async def test_without_its_header_or_the_layout_the_start_fails(before: Room, key: bytes, value: bytes | None) -> None:
+async def test_without_its_header_or_the_layout_the_start_fails(
+    before: ServiceHarness, key: bytes, value: bytes | None
+) -> None:
     with pytest.raises(StoredDataInvalid, match=f"record b'{key.decode()}'"):
         await restarted(before, key, value)
 
 
 @settings(max_examples=by_size(7, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-async def test_whatever_one_record_becomes_the_others_are_served(before: Room, data: st.DataObject) -> None:
+async def test_whatever_one_record_becomes_the_others_are_served(before: ServiceHarness, data: st.DataObject) -> None:
     held = dict(registry(before.contents))
     key = data.draw(st.sampled_from(sorted(held)))
     if data.draw(st.booleans()):
@@ -199,15 +203,15 @@ async def test_whatever_one_record_becomes_the_others_are_served(before: Room, d
     for shard in range(4):
         contents.keyspace(f"shard-{shard}").values.update(before.contents.keyspace(f"shard-{shard}").values)
     registry(contents).update({**held, **changed})
-    room = Room(contents)
+    harness = ServiceHarness(contents)
     if key in (b"l", b"r"):
         with suppress(StoredDataInvalid):
-            await room.start()
+            await harness.start()
         return
-    await room.start()
-    assert isinstance(await room.now("g", heartbeat("nobody", 1)), Failure)
-    assert isinstance(await room.now("h", commit(1)), m.CommitAnswer)
-    answer = await put(room, "new", 1)
+    await harness.start()
+    assert isinstance(await harness.now("g", heartbeat("nobody", 1)), Failure)
+    assert isinstance(await harness.now("h", commit(1)), m.CommitAnswer)
+    answer = await put(harness, "new", 1)
     # A count of partitions that can be may leave no room for another topic.
     assert isinstance(answer, m.Topic) or answer.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    await room.service.drain()
+    await harness.service.drain()

@@ -15,7 +15,7 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import RULES, Room, commit, join
+from tests.fakes.service_harness import RULES, ServiceHarness, commit, join
 
 DELAY_MS = 10_000
 COUNT = 3 * ENDED_AT_ONCE_MAX + 7
@@ -28,8 +28,8 @@ class Answers:
         self.given: list[GroupAnswer | Failure] = []
         self.most = 0
 
-    def wait_for(self, room: Room, group_id: str, request: m.JoinRequest) -> None:
-        waiting = room.service.ask(group_id, request, host="h", connection=None)
+    def wait_for(self, harness: ServiceHarness, group_id: str, request: m.JoinRequest) -> None:
+        waiting = harness.service.ask(group_id, request, host="h", connection=None)
         assert isinstance(waiting, Waiting), waiting
         waiting.on_answer = self.given.append
 
@@ -42,20 +42,20 @@ class Answers:
         await task
 
 
-async def crowd(group_ids: list[str]) -> tuple[Room, Answers]:
+async def crowd(group_ids: list[str]) -> tuple[ServiceHarness, Answers]:
     """As many members as that, in turns in one of the groups; each waits for its first generation."""
-    room = await Room(rules=replace(RULES, group_initial_rebalance_delay_ms=DELAY_MS)).start()
+    harness = await ServiceHarness(rules=replace(RULES, group_initial_rebalance_delay_ms=DELAY_MS)).start()
     answers = Answers()
     for number in range(COUNT):
         name = f"m{number}"
         answers.wait_for(
-            room,
+            harness,
             group_ids[number % len(group_ids)],
             join(name, "", group_instance_id=name, rebalance_timeout_ms=DELAY_MS),
         )
     await settle()
-    assert (room.service.parked_calls, answers.given) == (COUNT, [])
-    return room, answers
+    assert (harness.service.parked_calls, answers.given) == (COUNT, [])
+    return harness, answers
 
 
 async def test_each_turn_settles_some_in_their_order_whatever_becomes_of_one() -> None:
@@ -75,40 +75,40 @@ async def test_each_turn_settles_some_in_their_order_whatever_becomes_of_one() -
 
 @pytest.mark.parametrize("group_ids", [["g"], [f"g{number}" for number in range(40)]], ids=["one group", "many"])
 async def test_a_drain_answers_everyone_that_waits_some_at_a_time(group_ids: list[str]) -> None:
-    room, answers = await crowd(group_ids)
-    await answers.until(room.begin(room.service.drain()))
+    harness, answers = await crowd(group_ids)
+    await answers.until(harness.begin(harness.service.drain()))
     assert [type(answer) for answer in answers.given] == [Failure] * COUNT
     assert 0 < answers.most <= ENDED_AT_ONCE_MAX
-    room.assert_nothing_waits()
+    harness.assert_nothing_waits()
 
 
 async def test_a_shard_that_is_lost_answers_everyone_that_waits_some_at_a_time() -> None:
-    room, answers = await crowd(["g"])
-    room.store.faults.append(Fault.NOT_STORED_UNSURE)
-    failing = room.ask("g", m.CooldownRequest(cooldown_ms=500))
-    await answers.until(room.begin(settle()))
+    harness, answers = await crowd(["g"])
+    harness.store.faults.append(Fault.NOT_STORED_UNSURE)
+    failing = harness.ask("g", m.CooldownRequest(cooldown_ms=500))
+    await answers.until(harness.begin(settle()))
     assert isinstance(failing.result(), Failure)
     assert [type(answer) for answer in answers.given] == [Failure] * COUNT
     assert 0 < answers.most <= ENDED_AT_ONCE_MAX
-    room.assert_nothing_waits()
+    harness.assert_nothing_waits()
 
 
 @pytest.mark.parametrize("turns", [0, 3, 4, 5])
 async def test_a_drain_lets_out_what_is_durable_in_its_slices(turns: int) -> None:
     """The phase has ended: whom its step answers gets that answer, at whatever turn of the loop the drain comes."""
-    room, answers = await crowd(["g"])
-    room.store.append_gate.shut()
-    await room.clock.run(DELAY_MS)
+    harness, answers = await crowd(["g"])
+    harness.store.append_gate.shut()
+    await harness.clock.run(DELAY_MS)
     await settle()
-    answers.wait_for(room, "g", join("late", "", group_instance_id="late"))
-    room.store.append_gate.let_go()
+    answers.wait_for(harness, "g", join("late", "", group_instance_id="late"))
+    harness.store.append_gate.let_go()
     for _ in range(turns):
         await asyncio.sleep(0)
-    await answers.until(room.begin(room.service.drain()))
+    await answers.until(harness.begin(harness.service.drain()))
     assert sum(isinstance(answer, m.JoinAnswer) for answer in answers.given) == COUNT
     assert sum(isinstance(answer, Failure) for answer in answers.given) == 1
     assert 0 < answers.most <= RELEASED_AT_ONCE_MAX
-    room.assert_nothing_waits()
+    harness.assert_nothing_waits()
 
 
 class CountedBatch:
@@ -143,13 +143,13 @@ async def test_the_batches_of_one_append_are_settled_some_at_a_time() -> None:
 
 
 async def test_a_group_that_failed_takes_calls_again_while_the_old_ones_are_still_told() -> None:
-    room, answers = await crowd(["g"])
-    room.store.faults.append(Fault.NOT_STORED)
-    failing = room.ask("g", m.CooldownRequest(cooldown_ms=500))
-    await answers.until(room.begin(settle()))
+    harness, answers = await crowd(["g"])
+    harness.store.faults.append(Fault.NOT_STORED)
+    failing = harness.ask("g", m.CooldownRequest(cooldown_ms=500))
+    await answers.until(harness.begin(settle()))
     assert isinstance(failing.result(), Failure)
     assert all(isinstance(answer, Failure) and answer.code is not ErrorCode.NONE for answer in answers.given)
     assert len(answers.given) == COUNT
     assert answers.most <= ENDED_AT_ONCE_MAX
-    assert isinstance(await room.now("g", commit(7)), m.CommitAnswer)
-    room.assert_nothing_waits()
+    assert isinstance(await harness.now("g", commit(7)), m.CommitAnswer)
+    harness.assert_nothing_waits()

@@ -17,7 +17,7 @@ from rallypoint.coordinator.storage.contract import AppendDoubtful, AppendFigure
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.protocol import messages as m
 from tests.fakes.manual_clock import ManualClock, settle
-from tests.fakes.room import Room, Watcher, commit, committed
+from tests.fakes.service_harness import ServiceHarness, Watcher, commit, committed
 
 
 class PlantedFault(Exception):  # noqa: N818
@@ -153,19 +153,19 @@ async def test_a_writer_that_dies_loses_its_keyspace() -> None:
 
 
 async def test_a_group_whose_reload_meets_a_fault_is_loaded_in_the_end() -> None:
-    room = await Room().start()
-    await room.now("g", commit(1))
-    room.watcher.faults = 2
-    assert isinstance(await room.now("g", commit(2)), m.CommitAnswer)
-    await room.clock.run(10_000)
-    assert room.watcher.faults == 0, "the group's release failed over it, and then its reload"
-    assert (await committed(room, "g")) == {0: 2}
-    assert isinstance(await room.now("g", commit(3)), m.CommitAnswer)
+    harness = await ServiceHarness().start()
+    await harness.now("g", commit(1))
+    harness.watcher.faults = 2
+    assert isinstance(await harness.now("g", commit(2)), m.CommitAnswer)
+    await harness.clock.run(10_000)
+    assert harness.watcher.faults == 0, "the group's release failed over it, and then its reload"
+    assert (await committed(harness, "g")) == {0: 2}
+    assert isinstance(await harness.now("g", commit(3)), m.CommitAnswer)
 
 
 async def test_subscribers_are_told_of_a_topic_though_the_first_time_failed() -> None:
-    room = await Room().start()
-    await room.form("g", "a")
+    harness = await ServiceHarness().start()
+    await harness.form("g", "a")
     broken = True
 
     class Summaries(dict):  # type: ignore[type-arg]
@@ -176,9 +176,9 @@ async def test_subscribers_are_told_of_a_topic_though_the_first_time_failed() ->
                 raise PlantedFault
             return super().get(*given)
 
-    room.service.view.summaries = Summaries(room.service.view.summaries)
-    await room.begin(room.service.put_topic("clicks", m.PutTopicRequest(partitions=3)))
+    harness.service.view.summaries = Summaries(harness.service.view.summaries)
+    await harness.begin(harness.service.put_topic("clicks", m.PutTopicRequest(partitions=3)))
     await settle()
-    assert room.service.view.summaries["g"].state == "Stable"
-    await room.clock.run(1_000)
-    assert room.service.view.summaries["g"].state == "PreparingRebalance"
+    assert harness.service.view.summaries["g"].state == "Stable"
+    await harness.clock.run(1_000)
+    assert harness.service.view.summaries["g"].state == "PreparingRebalance"

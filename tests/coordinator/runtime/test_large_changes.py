@@ -18,7 +18,7 @@ from rallypoint.protocol.group_hash import shard_of_group
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import DESCRIBE, SHARDS, Room, code, commit, committed, heartbeat, join, sync
+from tests.fakes.service_harness import DESCRIBE, SHARDS, ServiceHarness, code, commit, committed, heartbeat, join, sync
 
 NARROW = BatchLimits(writes_max=4, bytes_max=100_000)
 NAMES = tuple(f"m{number}" for number in range(10))
@@ -37,49 +37,51 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await opened.close()
 
 
-async def round_of(room: Room, ids: dict[str, str], names: Sequence[str], what: str) -> m.SyncAnswer | Failure:
+async def round_of(
+    harness: ServiceHarness, ids: dict[str, str], names: Sequence[str], what: str
+) -> m.SyncAnswer | Failure:
     """The members join, the first of them leads and gives each `what`; the leader's answer."""
-    joins = [asyncio.create_task(room.service.call("g", join(name, ids[name]), host="h")) for name in names]
+    joins = [asyncio.create_task(harness.service.call("g", join(name, ids[name]), host="h")) for name in names]
     joined = [await task for task in joins]
     first = joined[0]
     assert isinstance(first, m.JoinAnswer), first
     assert first.leader == ids[names[0]]
     shares = tuple(m.SyncAssignment(member_id=ids[n], assignment=OpaqueJson.of(f"{what} {n}")) for n in names)
-    answer = await room.service.call("g", sync(first.leader, first.generation_id, shares), host="h")
+    answer = await harness.service.call("g", sync(first.leader, first.generation_id, shares), host="h")
     assert isinstance(answer, m.SyncAnswer | Failure)
     if isinstance(answer, m.SyncAnswer):
         for name in names[1:]:
-            await room.service.call("g", sync(ids[name], first.generation_id), host="h")
+            await harness.service.call("g", sync(ids[name], first.generation_id), host="h")
     return answer
 
 
-async def formed(room: Room) -> dict[str, str]:
+async def formed(harness: ServiceHarness) -> dict[str, str]:
     """Ten members in a first generation."""
     ids = {}
     for name in NAMES:
-        refused = await room.service.call("g", join(name, ""), host="h")
+        refused = await harness.service.call("g", join(name, ""), host="h")
         assert isinstance(refused, Failure)
         assert refused.member_id
         ids[name] = refused.member_id
-    assert isinstance(await round_of(room, ids, NAMES, "first"), m.SyncAnswer)
+    assert isinstance(await round_of(harness, ids, NAMES, "first"), m.SyncAnswer)
     return ids
 
 
-async def six_leave(room: Room, ids: dict[str, str]) -> None:
+async def six_leave(harness: ServiceHarness, ids: dict[str, str]) -> None:
     """And the other four are asked to join again."""
     leaving = tuple(m.LeaveMember(member_id=ids[name]) for name in NAMES if name not in STAYING)
-    assert isinstance(await room.service.call("g", m.LeaveRequest(members=leaving), host="h"), m.LeaveAnswer)
+    assert isinstance(await harness.service.call("g", m.LeaveRequest(members=leaving), host="h"), m.LeaveAnswer)
 
 
-async def shares(room: Room) -> dict[str, str]:
+async def shares(harness: ServiceHarness) -> dict[str, str]:
     """Member id to its assignment, as the group describes itself; the group must be there and Stable."""
-    answer = await room.service.call("g", DESCRIBE, host="h")
+    answer = await harness.service.call("g", DESCRIBE, host="h")
     for _ in range(200):
         if not isinstance(answer, Failure):
             break
-        await room.clock.run(100)
+        await harness.clock.run(100)
         await asyncio.sleep(0.001)
-        answer = await room.service.call("g", DESCRIBE, host="h")
+        answer = await harness.service.call("g", DESCRIBE, host="h")
     assert isinstance(answer, m.DescribeAnswer), answer
     assert answer.state == "Stable"
     return {x.member_id: str(x.assignment.value) for x in answer.members if x.assignment is not None}
@@ -101,50 +103,50 @@ def given(ids: dict[str, str], names: Sequence[str], what: str) -> dict[str, str
 async def test_whichever_chunk_fails_the_group_is_the_old_one_or_the_new_and_goes_on(
     store: Store, at: int, fault: Fault
 ) -> None:
-    room = await Room(store=store).start()
-    ids = await formed(room)
-    await six_leave(room, ids)
-    before = len(room.store.appends)
+    harness = await ServiceHarness(store=store).start()
+    ids = await formed(harness)
+    await six_leave(harness, ids)
+    before = len(harness.store.appends)
     # The number of the generation is used up first; that append is none of the change's.
-    room.store.faults.extend([Fault.NONE] * (1 + at) + [fault])
-    answer = await round_of(room, ids, STAYING, "second")
-    assert not room.store.faults, "the fault was met"
+    harness.store.faults.extend([Fault.NONE] * (1 + at) + [fault])
+    answer = await round_of(harness, ids, STAYING, "second")
+    assert not harness.store.faults, "the fault was met"
     assert isinstance(answer, Failure), "nothing is answered before all of it is durable"
     assert answer.code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-    assert len(room.store.appends) >= before + 1 + at
-    found = await shares(room)
+    assert len(harness.store.appends) >= before + 1 + at
+    found = await shares(harness)
     header_at = 2
     old, new = given(ids, NAMES, "first"), given(ids, STAYING, "second")
     is_new = at > header_at or (at == header_at and fault is Fault.STORED_UNSURE)
     assert found == (new if is_new else old)
     # It goes on: no chunk comes back when the next generation is named.
     if not is_new:
-        await six_leave(room, ids)
-    assert isinstance(await round_of(room, ids, STAYING, "third"), m.SyncAnswer)
-    assert await shares(room) == given(ids, STAYING, "third")
-    after = await Room(store=store, clock=room.clock).start()
+        await six_leave(harness, ids)
+    assert isinstance(await round_of(harness, ids, STAYING, "third"), m.SyncAnswer)
+    assert await shares(harness) == given(ids, STAYING, "third")
+    after = await ServiceHarness(store=store, clock=harness.clock).start()
     assert await shares(after) == given(ids, STAYING, "third")
     assert await stored_members(store) == sorted(ids[name] for name in STAYING)
 
 
 async def test_the_change_has_as_many_chunks_as_the_failures_are_tried_at(store: Store) -> None:
-    room = await Room(store=store).start()
-    ids = await formed(room)
-    await six_leave(room, ids)
-    room.store.appends.clear()
-    assert isinstance(await round_of(room, ids, STAYING, "second"), m.SyncAnswer)
-    assert len(room.store.appends) == 1 + CHUNKS
-    assert await shares(room) == given(ids, STAYING, "second")
+    harness = await ServiceHarness(store=store).start()
+    ids = await formed(harness)
+    await six_leave(harness, ids)
+    harness.store.appends.clear()
+    assert isinstance(await round_of(harness, ids, STAYING, "second"), m.SyncAnswer)
+    assert len(harness.store.appends) == 1 + CHUNKS
+    assert await shares(harness) == given(ids, STAYING, "second")
 
 
 async def test_an_error_while_sweeping_is_tried_again_before_the_group_serves(store: Store) -> None:
-    room = await Room(store=store).start()
-    ids = await formed(room)
-    await six_leave(room, ids)
-    room.store.faults.extend([Fault.NONE] * 3 + [Fault.NOT_STORED] * 3)
-    assert isinstance(await round_of(room, ids, STAYING, "second"), Failure)
-    assert await shares(room) == given(ids, NAMES, "first")
-    assert not room.store.faults
+    harness = await ServiceHarness(store=store).start()
+    ids = await formed(harness)
+    await six_leave(harness, ids)
+    harness.store.faults.extend([Fault.NONE] * 3 + [Fault.NOT_STORED] * 3)
+    assert isinstance(await round_of(harness, ids, STAYING, "second"), Failure)
+    assert await shares(harness) == given(ids, NAMES, "first")
+    assert not harness.store.faults
     assert await stored_members(store) == sorted(ids.values())
 
 
@@ -157,90 +159,90 @@ def many(count: int) -> m.CommitRequest:
     )
 
 
-async def narrow_room() -> Room:
-    return await Room(store=MemoryStore(limits=NARROW)).start()
+async def narrow_room() -> ServiceHarness:
+    return await ServiceHarness(store=MemoryStore(limits=NARROW)).start()
 
 
 async def test_other_groups_of_the_shard_go_between_the_chunks_and_the_group_itself_waits() -> None:
-    room = await narrow_room()
+    harness = await narrow_room()
     other = next(f"x{n}" for n in range(99) if shard_of_group(f"x{n}", SHARDS) == shard_of_group("g", SHARDS))
-    await room.now("g", commit(1))
-    await room.now(other, commit(1))
-    room.store.appends.clear()
-    room.store.append_gate.shut()
-    large = room.ask("g", many(40))
+    await harness.now("g", commit(1))
+    await harness.now(other, commit(1))
+    harness.store.appends.clear()
+    harness.store.append_gate.shut()
+    large = harness.ask("g", many(40))
     await settle()
-    small = room.ask(other, commit(2))
-    own = room.ask("g", commit(3))
+    small = harness.ask(other, commit(2))
+    own = harness.ask("g", commit(3))
     for _ in range(3):
-        room.store.append_gate.let_one_by()
+        harness.store.append_gate.let_one_by()
         await settle()
     assert isinstance(small.result(), m.CommitAnswer)
     assert not large.done()
     assert not own.done()
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     await settle()
     assert isinstance(large.result(), m.CommitAnswer)
     assert isinstance(own.result(), m.CommitAnswer)
-    assert len(room.store.appends) == 12
-    assert (await committed(room, "g"))[0] == 3
-    room.assert_nothing_waits()
+    assert len(harness.store.appends) == 12
+    assert (await committed(harness, "g"))[0] == 3
+    harness.assert_nothing_waits()
 
 
 async def test_a_commit_that_failed_half_way_may_show_and_may_be_sent_again() -> None:
-    room = await narrow_room()
-    await room.now("g", commit(1))
-    room.store.faults.extend([Fault.NONE, Fault.NOT_STORED])
-    assert code(await room.now("g", many(12))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert await committed(room, "g") == dict.fromkeys(range(4), 9)
-    assert isinstance(await room.now("g", many(12)), m.CommitAnswer)
-    assert await committed(room, "g") == dict.fromkeys(range(12), 9)
+    harness = await narrow_room()
+    await harness.now("g", commit(1))
+    harness.store.faults.extend([Fault.NONE, Fault.NOT_STORED])
+    assert code(await harness.now("g", many(12))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await committed(harness, "g") == dict.fromkeys(range(4), 9)
+    assert isinstance(await harness.now("g", many(12)), m.CommitAnswer)
+    assert await committed(harness, "g") == dict.fromkeys(range(12), 9)
 
 
 async def test_a_stop_waits_for_the_last_chunk_and_tells_the_truth() -> None:
-    room = await narrow_room()
-    room.store.append_gate.shut()
-    large = room.ask("g", many(40))
+    harness = await narrow_room()
+    harness.store.append_gate.shut()
+    large = harness.ask("g", many(40))
     await settle()
-    stopping = room.begin(room.service.drain())
+    stopping = harness.begin(harness.service.drain())
     await settle()
     assert not stopping.done()
     assert not large.done()
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     await settle()
     assert stopping.done()
     assert isinstance(large.result(), m.CommitAnswer)
-    room.assert_nothing_waits()
+    harness.assert_nothing_waits()
 
 
 async def test_a_shard_that_is_lost_between_two_chunks_answers_everyone() -> None:
-    room = await narrow_room()
-    room.store.append_gate.shut()
-    large = room.ask("g", many(40))
-    room.store.faults.extend([Fault.NONE, Fault.FENCED])
+    harness = await narrow_room()
+    harness.store.append_gate.shut()
+    large = harness.ask("g", many(40))
+    harness.store.faults.extend([Fault.NONE, Fault.FENCED])
     await settle()
-    own = room.ask("g", commit(3))
+    own = harness.ask("g", commit(3))
     await settle()
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     await settle()
     assert code(large.result()) is ErrorCode.NOT_COORDINATOR
     assert code(own.result()) is ErrorCode.NOT_COORDINATOR
-    room.assert_nothing_waits()
-    await asyncio.wait_for(room.service.drain(), 5)
+    harness.assert_nothing_waits()
+    await asyncio.wait_for(harness.service.drain(), 5)
 
 
 async def test_answers_of_a_large_step_come_in_slices_and_all_of_them() -> None:
-    room = await Room().start()
+    harness = await ServiceHarness().start()
     names = [f"m{number}" for number in range(450)]
-    ids = {name: await room.new_id("g", name) for name in names}
-    joins = [room.ask("g", join(name, ids[name])) for name in names]
+    ids = {name: await harness.new_id("g", name) for name in names}
+    joins = [harness.ask("g", join(name, ids[name])) for name in names]
     for _ in range(10):
         await settle()
     assert all(isinstance(task.result(), m.JoinAnswer) for task in joins)
-    waiting = [room.ask("g", sync(ids[name], 1)) for name in names[1:]]
+    waiting = [harness.ask("g", sync(ids[name], 1)) for name in names[1:]]
     await settle()
     shares = tuple(m.SyncAssignment(member_id=ids[name], assignment=OpaqueJson.of(name)) for name in names)
-    leader = room.ask("g", sync(ids[names[0]], 1, shares))
+    leader = harness.ask("g", sync(ids[names[0]], 1, shares))
     done: list[int] = []
     for _ in range(100):
         await asyncio.sleep(0)
@@ -253,40 +255,40 @@ async def test_answers_of_a_large_step_come_in_slices_and_all_of_them() -> None:
         answer = task.result()
         assert isinstance(answer, m.SyncAnswer)
         assert answer.assignment.value == name
-    assert isinstance(await room.now("g", heartbeat(ids["m3"], 1)), m.HeartbeatAnswer)
-    room.assert_nothing_waits()
+    assert isinstance(await harness.now("g", heartbeat(ids["m3"], 1)), m.HeartbeatAnswer)
+    harness.assert_nothing_waits()
 
 
 async def test_a_stop_in_the_middle_of_the_answers_gives_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = await Room().start()
-    ids = await room.form("g", *(f"m{number}" for number in range(50)))
+    harness = await ServiceHarness().start()
+    ids = await harness.form("g", *(f"m{number}" for number in range(50)))
     monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 2)
-    waiting = [room.ask("g", heartbeat(member_id, 1, wait_ms=4_000)) for member_id in ids.values()]
+    waiting = [harness.ask("g", heartbeat(member_id, 1, wait_ms=4_000)) for member_id in ids.values()]
     await settle()
-    leaving = room.ask("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["m49"]),)))
+    leaving = harness.ask("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["m49"]),)))
     await leaving
     assert not all(task.done() for task in waiting)
-    await room.service.drain()
+    await harness.service.drain()
     told = [code(task.result()) for task in waiting[:-1]]
     assert set(told) == {ErrorCode.REBALANCE_IN_PROGRESS}
-    room.assert_nothing_waits()
+    harness.assert_nothing_waits()
 
 
 async def test_the_timers_of_a_long_step_do_not_undo_those_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = await Room().start()
-    ids = await room.form("g", *(f"m{number}" for number in range(10)))
-    waiting = [room.ask("g", heartbeat(member_id, 1, wait_ms=4_000)) for member_id in ids.values()]
+    harness = await ServiceHarness().start()
+    ids = await harness.form("g", *(f"m{number}" for number in range(10)))
+    waiting = [harness.ask("g", heartbeat(member_id, 1, wait_ms=4_000)) for member_id in ids.values()]
     await settle()
     monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 5)
-    room.store.append_gate.shut()
-    first = room.ask("g", commit(1, ids["m1"], 1))
+    harness.store.append_gate.shut()
+    first = harness.ask("g", commit(1, ids["m1"], 1))
     await settle()
-    leaving = [room.ask("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids[name]),))) for name in ("m8", "m9")]
+    leaving = [harness.ask("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids[name]),))) for name in ("m8", "m9")]
     await settle()
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     await asyncio.gather(first, *leaving, *waiting)
     await settle()
-    executor = next(shard.executors["g"] for shard in room.service._shards if "g" in shard.executors)
+    executor = next(shard.executors["g"] for shard in harness.service._shards if "g" in shard.executors)
     assert {key.subject for key in executor._timers if key.kind == "session"} == {*ids.values()} - {
         ids["m8"],
         ids["m9"],
@@ -298,19 +300,19 @@ async def test_a_stop_gives_the_answers_that_are_not_made_yet(monkeypatch: pytes
     monkeypatch.setattr("rallypoint.coordinator.core.decision.MADE_AT_ONCE_MAX", 2)
     monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.MADE_AT_ONCE_MAX", 2)
     monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 4)
-    room = await Room().start()
+    harness = await ServiceHarness().start()
     names = [f"m{number}" for number in range(30)]
-    ids = await room.form("g", *names)
+    ids = await harness.form("g", *names)
     for name, member_id in ids.items():
-        room.ask("g", join(name, member_id))
+        harness.ask("g", join(name, member_id))
     await settle()
-    waiting = [room.ask("g", sync(ids[name], 2)) for name in names[1:]]
+    waiting = [harness.ask("g", sync(ids[name], 2)) for name in names[1:]]
     await settle()
     given = tuple(m.SyncAssignment(member_id=ids[name], assignment=OpaqueJson.of(name)) for name in names)
-    leading = room.ask("g", sync(ids["m0"], 2, given))
+    leading = harness.ask("g", sync(ids["m0"], 2, given))
     await leading
     assert not all(task.done() for task in waiting)
-    await room.service.drain()
+    await harness.service.drain()
     answers = [task.result() for task in waiting]
     assert [answer.assignment.value for answer in answers if isinstance(answer, m.SyncAnswer)] == names[1:]
-    room.assert_nothing_waits()
+    harness.assert_nothing_waits()

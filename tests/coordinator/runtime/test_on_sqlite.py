@@ -9,7 +9,7 @@ from pathlib import Path
 from rallypoint.coordinator.storage.contract import AppendFigures
 from rallypoint.coordinator.storage.sqlite import SqliteStore
 from rallypoint.protocol import messages as m
-from tests.fakes.room import SHARDS, Room, commit, committed, heartbeat, sync
+from tests.fakes.service_harness import SHARDS, ServiceHarness, commit, committed, heartbeat, sync
 
 SERVER = """
 import asyncio, sys
@@ -18,27 +18,27 @@ from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.runtime.clock import SystemClock
 from rallypoint.coordinator.storage.sqlite import SqliteStore
 from rallypoint.protocol import messages as m
-from tests.fakes.room import Room, commit, join, sync
+from tests.fakes.service_harness import ServiceHarness, commit, join, sync
 
-async def commit_for_ever(room, group_id, member_id):
+async def commit_for_ever(harness, group_id, member_id):
     offset = 0
     while True:
-        answer = await room.service.call(group_id, commit(offset, member_id, 1), host="h")
+        answer = await harness.service.call(group_id, commit(offset, member_id, 1), host="h")
         assert isinstance(answer, m.CommitAnswer), answer
         print(group_id, member_id, offset, flush=True)
         offset += 1
 
-async def form(room, group_id):
-    refused = await room.service.call(group_id, join("a", ""), host="h")
-    joined = await room.service.call(group_id, join("a", refused.member_id), host="h")
+async def form(harness, group_id):
+    refused = await harness.service.call(group_id, join("a", ""), host="h")
+    joined = await harness.service.call(group_id, join("a", refused.member_id), host="h")
     share = m.SyncAssignment(member_id=refused.member_id)
-    await room.service.call(group_id, sync(refused.member_id, joined.generation_id, (share,)), host="h")
+    await harness.service.call(group_id, sync(refused.member_id, joined.generation_id, (share,)), host="h")
     return refused.member_id
 
 async def main():
-    room = await Room(store=await SqliteStore.open(Path(sys.argv[1])), clock=SystemClock()).start()
-    members = {group_id: await form(room, group_id) for group_id in ("g0", "g1", "g2", "g3", "g4")}
-    await asyncio.gather(*(commit_for_ever(room, group_id, member_id) for group_id, member_id in members.items()))
+    harness = await ServiceHarness(store=await SqliteStore.open(Path(sys.argv[1])), clock=SystemClock()).start()
+    members = {group_id: await form(harness, group_id) for group_id in ("g0", "g1", "g2", "g3", "g4")}
+    await asyncio.gather(*(commit_for_ever(harness, group_id, member_id) for group_id, member_id in members.items()))
 
 asyncio.run(main())
 """
@@ -65,34 +65,36 @@ async def test_after_a_kill_commits_and_assignments_are_there_and_live_members_g
     acknowledged = run_and_kill(tmp_path / "store.db")
     assert set(acknowledged) == {"g0", "g1", "g2", "g3", "g4"}
     store = await SqliteStore.open(tmp_path / "store.db")
-    room = await Room(store=store).start()
+    harness = await ServiceHarness(store=store).start()
     for group_id, (member_id, offset) in acknowledged.items():
-        assert isinstance(await room.service.call(group_id, heartbeat(member_id, 1), host="h"), m.HeartbeatAnswer)
-        assert isinstance(await room.service.call(group_id, sync(member_id, 1), host="h"), m.SyncAnswer)
-        stands = (await committed(room, group_id))[0]
+        assert isinstance(await harness.service.call(group_id, heartbeat(member_id, 1), host="h"), m.HeartbeatAnswer)
+        assert isinstance(await harness.service.call(group_id, sync(member_id, 1), host="h"), m.SyncAnswer)
+        stands = (await committed(harness, group_id))[0]
         assert offset <= stands <= offset + 1, "nothing acknowledged is lost, and at most the one under way is added"
-        assert isinstance(await room.service.call(group_id, commit(offset + 1, member_id, 1), host="h"), m.CommitAnswer)
-    await room.service.drain()
+        assert isinstance(
+            await harness.service.call(group_id, commit(offset + 1, member_id, 1), host="h"), m.CommitAnswer
+        )
+    await harness.service.drain()
     await store.close()
 
 
 async def test_commits_of_many_groups_share_a_sync_and_outlive_a_clean_restart(tmp_path: Path) -> None:
     figures: list[AppendFigures] = []
     store = await SqliteStore.open(tmp_path / "store.db", on_append=figures.append)
-    room = await Room(store=store).start()
+    harness = await ServiceHarness(store=store).start()
     names = [f"group-{number}" for number in range(100)]
-    tasks = [room.ask(name, commit(number)) for number, name in enumerate(names)]
+    tasks = [harness.ask(name, commit(number)) for number, name in enumerate(names)]
     for task in tasks:
         assert isinstance(await task, m.CommitAnswer)
     assert sum(figure.writes for figure in figures) == 202 + SHARDS, (
         "a header and an offset for each group, the layout, the format, and when each shard is served"
     )
     assert len(figures) <= 10
-    await room.service.drain()
+    await harness.service.drain()
     await store.close()
 
     again = await SqliteStore.open(tmp_path / "store.db")
-    after = await Room(store=again).start()
+    after = await ServiceHarness(store=again).start()
     assert {name: (await committed(after, name))[0] for name in names} == {
         name: number for number, name in enumerate(names)
     }

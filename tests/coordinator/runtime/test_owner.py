@@ -15,31 +15,33 @@ from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 from tests.fakes.consumers import form_consumers
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import Room, code, commit, heartbeat, join, sync
+from tests.fakes.service_harness import ServiceHarness, code, commit, heartbeat, join, sync
 
 SHARES = {"a": {"clicks": [0, 2], "orders": [7]}, "b": {"clicks": [1]}}
 
 
 @pytest.fixture
-async def room() -> Room:
-    room = await Room().start()
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=4))
-    return room
+async def harness() -> ServiceHarness:
+    harness = await ServiceHarness().start()
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=4))
+    return harness
 
 
-async def owner(room: Room, group_id: str = "g", topic: str = "clicks", **asked: Any) -> m.OwnerAnswer | Failure:
-    return await room.service.find_owner(group_id, m.OwnerRequest(topic=topic, **asked))
+async def owner(
+    harness: ServiceHarness, group_id: str = "g", topic: str = "clicks", **asked: Any
+) -> m.OwnerAnswer | Failure:
+    return await harness.service.find_owner(group_id, m.OwnerRequest(topic=topic, **asked))
 
 
-async def owner_id(room: Room, partition: int, topic: str = "clicks") -> str | None:
-    answer = await owner(room, topic=topic, partition=partition)
+async def owner_id(harness: ServiceHarness, partition: int, topic: str = "clicks") -> str | None:
+    answer = await owner(harness, topic=topic, partition=partition)
     assert isinstance(answer, m.OwnerAnswer), answer
     return None if answer.owner is None else answer.owner.member_id
 
 
-async def test_the_owner_is_told_by_all_its_names_and_nobody_as_null(room: Room) -> None:
-    ids = await form_consumers(room, "g", SHARES)
-    assert await owner(room, partition=2) == m.OwnerAnswer(
+async def test_the_owner_is_told_by_all_its_names_and_nobody_as_null(harness: ServiceHarness) -> None:
+    ids = await form_consumers(harness, "g", SHARES)
+    assert await owner(harness, partition=2) == m.OwnerAnswer(
         group_id="g",
         topic="clicks",
         partition=2,
@@ -47,21 +49,21 @@ async def test_the_owner_is_told_by_all_its_names_and_nobody_as_null(room: Room)
         generation_id=1,
         owner=m.Owner(member_id=ids["a"], group_instance_id=None, client_id="a", host="198.51.100.7"),
     )
-    assert [await owner_id(room, partition) for partition in range(4)] == [ids["a"], ids["b"], ids["a"], None]
+    assert [await owner_id(harness, partition) for partition in range(4)] == [ids["a"], ids["b"], ids["a"], None]
     # A topic that nobody registered has the partitions that were given of it.
-    assert await owner_id(room, 7, "orders") == ids["a"]
-    assert await owner_id(room, 6, "orders") is None
-    assert await owner_id(room, 2**31 - 1, "orders") is None
+    assert await owner_id(harness, 7, "orders") == ids["a"]
+    assert await owner_id(harness, 6, "orders") is None
+    assert await owner_id(harness, 2**31 - 1, "orders") is None
 
 
-async def test_a_key_is_placed_as_producers_place_it(room: Room) -> None:
-    ids = await form_consumers(room, "g", SHARES)
+async def test_a_key_is_placed_as_producers_place_it(harness: ServiceHarness) -> None:
+    ids = await form_consumers(harness, "g", SHARES)
     owners = [ids["a"], ids["b"], ids["a"], None]
     for key in ("", "user-7", "ключ", "\x00"):
         expected = partition_for_key(key.encode(), 4)
         encoded = base64.b64encode(key.encode()).decode()
         for asked in ({"key": key}, {"key_base64": encoded}, {"key_base64": encoded.rstrip("=")}):
-            answer = await owner(room, **asked)
+            answer = await owner(harness, **asked)
             assert isinstance(answer, m.OwnerAnswer)
             assert answer.partition == expected
             assert (answer.owner.member_id if answer.owner else None) == owners[expected]
@@ -84,92 +86,92 @@ async def test_a_key_is_placed_as_producers_place_it(room: Room) -> None:
     ],
 )
 async def test_a_wrong_question_is_refused_by_its_field(
-    room: Room, asked: dict[str, Any], error: ErrorCode, field: str
+    harness: ServiceHarness, asked: dict[str, Any], error: ErrorCode, field: str
 ) -> None:
-    await form_consumers(room, "g", SHARES)
-    answer = await owner(room, **asked)
+    await form_consumers(harness, "g", SHARES)
+    answer = await owner(harness, **asked)
     assert isinstance(answer, Failure)
     assert (answer.code, answer.field) == (error, field)
 
 
-async def test_groups_of_which_nobody_can_tell(room: Room) -> None:
-    assert code(await owner(room, partition=0)) is ErrorCode.GROUP_ID_NOT_FOUND
-    await room.now("simple", commit(1))
-    simple = await owner(room, "simple", partition=0)
+async def test_groups_of_which_nobody_can_tell(harness: ServiceHarness) -> None:
+    assert code(await owner(harness, partition=0)) is ErrorCode.GROUP_ID_NOT_FOUND
+    await harness.now("simple", commit(1))
+    simple = await owner(harness, "simple", partition=0)
     assert isinstance(simple, m.OwnerAnswer)
     assert (simple.owner, simple.state) == (None, "Empty")
-    await room.form("text", "x")  # each one's assignment is its name
-    refused = await owner(room, "text", partition=0)
+    await harness.form("text", "x")  # each one's assignment is its name
+    refused = await owner(harness, "text", partition=0)
     assert isinstance(refused, Failure)
     assert (refused.code, refused.member_id is None) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, False)
-    await room.now("connect", join("a", "", group_instance_id="a", protocol_type="connect"))
-    assert code(await owner(room, "connect", partition=0)) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert len(room.service.view.owners) == 1, "a refusal is not kept"
-    await room.service.drain()
-    assert code(await owner(room, "simple", partition=0)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await harness.now("connect", join("a", "", group_instance_id="a", protocol_type="connect"))
+    assert code(await owner(harness, "connect", partition=0)) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert len(harness.service.view.owners) == 1, "a refusal is not kept"
+    await harness.service.drain()
+    assert code(await owner(harness, "simple", partition=0)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_one_index_serves_a_generation_and_goes_with_it(room: Room) -> None:
-    ids = await form_consumers(room, "g", SHARES)
-    assert await owner_id(room, 0) == ids["a"]
-    [made] = room.service.view.owners._made.values()
+async def test_one_index_serves_a_generation_and_goes_with_it(harness: ServiceHarness) -> None:
+    ids = await form_consumers(harness, "g", SHARES)
+    assert await owner_id(harness, 0) == ids["a"]
+    [made] = harness.service.view.owners._made.values()
     for partition in range(4):
-        await owner_id(room, partition)
-    await room.now("g", heartbeat(ids["a"], 1))
-    await room.now("g", commit(5, ids["a"], 1))
-    assert list(room.service.view.owners._made.values()) == [made], "nothing that changes an owner has happened"
-    await room.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["a"]),)))
-    assert len(room.service.view.owners) == 0
-    during = await owner(room, partition=0)
+        await owner_id(harness, partition)
+    await harness.now("g", heartbeat(ids["a"], 1))
+    await harness.now("g", commit(5, ids["a"], 1))
+    assert list(harness.service.view.owners._made.values()) == [made], "nothing that changes an owner has happened"
+    await harness.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["a"]),)))
+    assert len(harness.service.view.owners) == 0
+    during = await owner(harness, partition=0)
     assert isinstance(during, m.OwnerAnswer)
     assert (during.state, during.generation_id, during.owner) == ("PreparingRebalance", 1, None)
-    assert await owner_id(room, 1) == ids["b"], "who is still there has what it had"
-    joining = room.ask("g", join("b", ids["b"]))
+    assert await owner_id(harness, 1) == ids["b"], "who is still there has what it had"
+    joining = harness.ask("g", join("b", ids["b"]))
     await settle()
     assert isinstance(joining.result(), m.JoinAnswer)
-    making = await owner(room, partition=1)
+    making = await owner(harness, partition=1)
     assert isinstance(making, m.OwnerAnswer)
     assert (making.state, making.generation_id) == ("CompletingRebalance", 1)
     share = OpaqueJson.of({"partitions": {"clicks": [0, 1, 2, 3]}})
-    await room.now("g", sync(ids["b"], 2, (m.SyncAssignment(member_id=ids["b"], assignment=share),)))
-    after = await owner(room, partition=0)
+    await harness.now("g", sync(ids["b"], 2, (m.SyncAssignment(member_id=ids["b"], assignment=share),)))
+    after = await owner(harness, partition=0)
     assert isinstance(after, m.OwnerAnswer)
     assert (after.state, after.generation_id) == ("Stable", 2)
-    assert [await owner_id(room, partition) for partition in range(4)] == [ids["b"]] * 4
+    assert [await owner_id(harness, partition) for partition in range(4)] == [ids["b"]] * 4
 
 
-async def test_a_static_member_that_came_back_owns_under_its_new_id(room: Room) -> None:
+async def test_a_static_member_that_came_back_owns_under_its_new_id(harness: ServiceHarness) -> None:
     """Generation, state and the number of members stay the same."""
-    ids = await form_consumers(room, "g", {"a": {"clicks": [0, 1]}}, static=True)
-    assert await owner_id(room, 0) == ids["a"]
+    ids = await form_consumers(harness, "g", {"a": {"clicks": [0, 1]}}, static=True)
+    assert await owner_id(harness, 0) == ids["a"]
     metadata = OpaqueJson.of({"topics": ["clicks"]})
     protocols = (m.JoinProtocol(name="range", metadata=metadata),)
-    back = await room.now("g", join("a", "", group_instance_id="a", protocols=protocols))
+    back = await harness.now("g", join("a", "", group_instance_id="a", protocols=protocols))
     assert isinstance(back, m.JoinAnswer)
     assert back.member_id != ids["a"]
-    assert await owner_id(room, 0) == back.member_id
+    assert await owner_id(harness, 0) == back.member_id
 
 
-async def test_only_what_is_durable_is_told(room: Room) -> None:
-    ids = await form_consumers(room, "g", SHARES)
-    await room.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["a"]),)))
-    await room.now("g", join("b", ids["b"]))
-    room.store.append_gate.shut()
+async def test_only_what_is_durable_is_told(harness: ServiceHarness) -> None:
+    ids = await form_consumers(harness, "g", SHARES)
+    await harness.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["a"]),)))
+    await harness.now("g", join("b", ids["b"]))
+    harness.store.append_gate.shut()
     share = OpaqueJson.of({"partitions": {"clicks": [0, 1, 2, 3]}})
-    storing = room.ask("g", sync(ids["b"], 2, (m.SyncAssignment(member_id=ids["b"], assignment=share),)))
+    storing = harness.ask("g", sync(ids["b"], 2, (m.SyncAssignment(member_id=ids["b"], assignment=share),)))
     await settle()
-    asking = room.begin(owner(room, partition=0))
+    asking = harness.begin(owner(harness, partition=0))
     await settle()
     assert not asking.done(), "the store may yet lose it"
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     answer = await asking
     assert isinstance(answer, m.OwnerAnswer)
     assert (answer.generation_id, storing.done()) == (2, True)
 
 
-async def test_it_is_the_same_after_a_restart(room: Room) -> None:
-    ids = await form_consumers(room, "g", SHARES)
-    after = await Room(room.contents, clock=room.clock).start()
+async def test_it_is_the_same_after_a_restart(harness: ServiceHarness) -> None:
+    ids = await form_consumers(harness, "g", SHARES)
+    after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert [await owner_id(after, partition) for partition in range(4)] == [ids["a"], ids["b"], ids["a"], None]
 
 

@@ -18,7 +18,7 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.fakes.consumers import form_consumers
-from tests.fakes.room import DESCRIBE, Room, code, commit, heartbeat
+from tests.fakes.service_harness import DESCRIBE, ServiceHarness, code, commit, heartbeat
 from tests.sizes import by_size
 
 Share = Mapping[str, Sequence[int]]
@@ -421,64 +421,64 @@ SHARES = {"a": {"clicks": [0, 1]}, "b": {"clicks": [2, 3]}}
 
 
 async def test_a_preview_leaves_no_trace() -> None:
-    room = await Room().start()
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=4))
-    ids = await form_consumers(room, "g", SHARES)
-    await room.now("g", commit(7, ids["a"], 1))
-    described = await room.now("g", DESCRIBE)
-    room.store.appends.clear()
-    room.watcher.events.clear()
-    timers = len(room.service._timers)
-    wake_ups = room.clock.planned
+    harness = await ServiceHarness().start()
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=4))
+    ids = await form_consumers(harness, "g", SHARES)
+    await harness.now("g", commit(7, ids["a"], 1))
+    described = await harness.now("g", DESCRIBE)
+    harness.store.appends.clear()
+    harness.watcher.events.clear()
+    timers = len(harness.service._timers)
+    wake_ups = harness.clock.planned
     request = m.PreviewRequest(leave=(ids["a"],), join=(m.PreviewJoin(count=3),), partitions={"clicks": 9})
-    answer = await room.service.preview("g", request)
+    answer = await harness.service.preview("g", request)
     assert isinstance(answer, m.PreviewAnswer)
     check(answer)
     assert (answer.state, len(answer.members), answer.evenness_after.most_count) == ("Stable", 5, 3)
-    assert room.store.appends == []
-    assert room.watcher.events == []
-    assert (len(room.service._timers), room.clock.planned) == (timers, wake_ups)
-    assert await room.now("g", DESCRIBE) == described
-    listed = room.service.list_topics()
+    assert harness.store.appends == []
+    assert harness.watcher.events == []
+    assert (len(harness.service._timers), harness.clock.planned) == (timers, wake_ups)
+    assert await harness.now("g", DESCRIBE) == described
+    listed = harness.service.list_topics()
     assert isinstance(listed, m.ListTopicsAnswer)
     assert listed.topics[0].partitions == 4
     for name in ids:
-        assert isinstance(await room.now("g", heartbeat(ids[name], 1)), m.HeartbeatAnswer)
-    room.assert_nothing_waits()
-    await room.service.drain()
+        assert isinstance(await harness.now("g", heartbeat(ids[name], 1)), m.HeartbeatAnswer)
+    harness.assert_nothing_waits()
+    await harness.service.drain()
 
 
 async def test_a_preview_asks_the_registry_for_racks() -> None:
-    room = await Room().start()
+    harness = await ServiceHarness().start()
     racks = (("y",), ("x",), ("y",), ("x",))
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=4, replica_racks=racks))
-    ids = await form_consumers(room, "g", {"a": {"clicks": [0, 1, 2, 3]}})
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=4, replica_racks=racks))
+    ids = await form_consumers(harness, "g", {"a": {"clicks": [0, 1, 2, 3]}})
     join = tuple(m.PreviewJoin(rack_id=rack) for rack in "yx")
-    answer = await room.service.preview("g", m.PreviewRequest(leave=(ids["a"],), join=join))
+    answer = await harness.service.preview("g", m.PreviewRequest(leave=(ids["a"],), join=join))
     assert isinstance(answer, m.PreviewAnswer)
     after = {x.member_id: x.after for x in answer.members if x.change == "joins"}
     assert after == {"new-1": {"clicks": (0, 2)}, "new-2": {"clicks": (1, 3)}}
-    await room.service.drain()
+    await harness.service.drain()
 
 
 async def test_a_preview_is_true() -> None:
     """What it says is what comes, for a group whose leader runs the same rule over the same members."""
-    room = await Room().start()
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=5))
-    answer = await room.service.preview("g", m.PreviewRequest())
+    harness = await ServiceHarness().start()
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=5))
+    answer = await harness.service.preview("g", m.PreviewRequest())
     assert code(answer) is ErrorCode.GROUP_ID_NOT_FOUND
-    await form_consumers(room, "g", {"a": {"clicks": [0, 1, 2, 3, 4]}})
-    answer = await room.service.preview("g", m.PreviewRequest(join=(m.PreviewJoin(),)))
+    await form_consumers(harness, "g", {"a": {"clicks": [0, 1, 2, 3, 4]}})
+    answer = await harness.service.preview("g", m.PreviewRequest(join=(m.PreviewJoin(),)))
     assert isinstance(answer, m.PreviewAnswer)
     assert {tuple(x.after["clicks"]) for x in answer.members} == {(0, 1, 2), (3, 4)}
-    await room.service.drain()
-    assert code(await room.service.preview("g", m.PreviewRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await harness.service.drain()
+    assert code(await harness.service.preview("g", m.PreviewRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def test_heartbeats_are_answered_while_a_preview_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = await Room().start()
-    await room.service.put_topic("clicks", m.PutTopicRequest(partitions=4))
-    ids = await form_consumers(room, "g", SHARES)
+    harness = await ServiceHarness().start()
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=4))
+    ids = await form_consumers(harness, "g", SHARES)
     began = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -489,13 +489,13 @@ async def test_heartbeats_are_answered_while_a_preview_is_worked_out(monkeypatch
             return dict.fromkeys(spec.subscriptions, ())
 
     monkeypatch.setattr(registry, "find", lambda name: Slow())
-    asking = room.begin(room.service.preview("g", m.PreviewRequest()))
+    asking = harness.begin(harness.service.preview("g", m.PreviewRequest()))
     await began.wait()
     for _ in range(10):
-        assert isinstance(await room.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
+        assert isinstance(await harness.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
     assert not asking.done()
-    owner = await room.service.find_owner("g", m.OwnerRequest(topic="clicks", partition=3))
+    owner = await harness.service.find_owner("g", m.OwnerRequest(topic="clicks", partition=3))
     assert isinstance(owner, m.OwnerAnswer), "it need not wait for the preview"
     assert not asking.done()
     assert isinstance(await asking, m.PreviewAnswer)
-    await room.service.drain()
+    await harness.service.drain()

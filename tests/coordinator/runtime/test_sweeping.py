@@ -8,7 +8,7 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
 from rallypoint.protocol.opaque import OpaqueJson
-from tests.fakes.room import SHARDS, Room, code, heartbeat
+from tests.fakes.service_harness import SHARDS, ServiceHarness, code, heartbeat
 
 
 def keyspace_of(group_id: str) -> str:
@@ -40,13 +40,13 @@ async def records_of(keyspace: Keyspace, group_id: str) -> set[str]:
 async def test_chunks_of_an_unfinished_change_are_invisible_and_swept() -> None:
     limits = BatchLimits(writes_max=10, bytes_max=100_000)
     store = MemoryStore(limits=limits)
-    before = await Room(store=store).start()
+    before = await ServiceHarness(store=store).start()
     ids = await before.form("g", "a", "b")
     keyspace = await store.acquire(keyspace_of("g"))
     chunks = [chunk("g", f"new-{number}", 2) for number in range(25)] + [chunk("g", ids["a"], 2)]
     for start in range(0, len(chunks), 5):
         await keyspace.append([encode(record) for record in chunks[start : start + 5]])
-    after = await Room(store=store, clock=before.clock).start()
+    after = await ServiceHarness(store=store, clock=before.clock).start()
     for member_id in ids.values():
         assert isinstance(await after.now("g", heartbeat(member_id, 1)), m.HeartbeatAnswer)
     assert code(await after.now("g", heartbeat("new-0", 2))) is ErrorCode.UNKNOWN_MEMBER_ID

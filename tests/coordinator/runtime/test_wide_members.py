@@ -12,7 +12,7 @@ from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.fakes.manual_clock import settle
-from tests.fakes.room import Room, commit, join
+from tests.fakes.service_harness import ServiceHarness, commit, join
 
 COUNT = 12
 SAID = OpaqueJson.of({"topics": [f"topic-{number:05}" for number in range(10_000)], "more": "x" * 60_000})
@@ -77,21 +77,21 @@ async def test_a_load_reads_and_makes_members_some_at_a_time() -> None:
 
 async def test_joins_that_say_much_are_stepped_few_at_a_time() -> None:
     """They come while the group is being written, and wait."""
-    room = await Room().start()
-    ids = [(await room.now("g", join("m", ""))).member_id or "" for _ in range(COUNT)]  # type: ignore[union-attr]
-    room.store.append_gate.shut()
-    room.ask("g", commit(1))
+    harness = await ServiceHarness().start()
+    ids = [(await harness.now("g", join("m", ""))).member_id or "" for _ in range(COUNT)]  # type: ignore[union-attr]
+    harness.store.append_gate.shut()
+    harness.ask("g", commit(1))
     await settle()
-    executor = next(shard.executors["g"] for shard in room.service._shards if "g" in shard.executors)
+    executor = next(shard.executors["g"] for shard in harness.service._shards if "g" in shard.executors)
     for member_id in ids:
-        room.ask("g", join("m", member_id, protocols=(m.JoinProtocol(name="range", metadata=SAID),)))
+        harness.ask("g", join("m", member_id, protocols=(m.JoinProtocol(name="range", metadata=SAID),)))
     await settle()
     assert len(executor) == COUNT
-    room.store.append_gate.let_go()
+    harness.store.append_gate.let_go()
     most, before = 0, len(executor)
     while len(executor):
         await asyncio.sleep(0)
         most, before = max(most, before - len(executor)), len(executor)
     assert STEPS_MAX > COUNT, "by their number they went in one turn"
     assert 0 < most <= 6, "three, and three more where the append took no time"
-    await room.service.drain()
+    await harness.service.drain()

@@ -9,7 +9,7 @@ import pytest
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.runtime.work import WorkThread
 from rallypoint.protocol.errors import ErrorCode
-from tests.fakes.room import code
+from tests.fakes.service_harness import code
 
 
 async def test_one_piece_at_a_time_and_the_event_loop_goes_on() -> None:

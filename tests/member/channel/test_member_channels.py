@@ -60,10 +60,10 @@ async def close_at_once(member: GroupMember) -> None:
     """Close it, and see that nothing of it runs on."""
     async with asyncio.timeout(8):  # the request timeout is ten seconds
         await member.close()
-    room = str(Path(member_package.__file__).parent)
+    harness = str(Path(member_package.__file__).parent)
     running = [task.get_coro() for task in asyncio.all_tasks()]
     assert [
-        coro for coro in running if isinstance(coro, CoroutineType) and coro.cr_code.co_filename.startswith(room)
+        coro for coro in running if isinstance(coro, CoroutineType) and coro.cr_code.co_filename.startswith(harness)
     ] == []
 
 

@@ -434,6 +434,8 @@ def test_a_plain_program_polls_and_iterates() -> None:
                 consumer.request_stop()
     assert seen == ["a", "b", "c"]
     assert {tp: one.offset for tp, one in group.offsets.items()} == {A: 3}
+    for thread in set(threading.enumerate()) - before:  # one that is inside a call of the source ends after it
+        thread.join(10)
     assert set(threading.enumerate()) <= before
     with pytest.raises(MemberClosed):
         consumer.poll()

@@ -46,8 +46,8 @@ class Watcher:
         self.parked_now += delta
 
 
-class Room:
-    """A service, started by `start`; a second room over the same contents is a restart."""
+class ServiceHarness:
+    """A service, started by `start`; a second harness over the same contents is a restart."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Room:
         )
         self._tasks: list[asyncio.Task[Any]] = []
 
-    async def start(self) -> "Room":
+    async def start(self) -> "ServiceHarness":
         await self.service.start()
         # The layout of a new store is written once; tests count what comes after.
         self.store.appends.clear()
@@ -172,9 +172,9 @@ def commit(offset: int, member_id: str = "", generation_id: int = -1, partition:
     )
 
 
-async def committed(room: Room, group_id: str) -> dict[int, int]:
+async def committed(harness: ServiceHarness, group_id: str) -> dict[int, int]:
     """The committed offsets of the one topic, by partition."""
-    answer = await room.now(group_id, m.FetchRequest())
+    answer = await harness.now(group_id, m.FetchRequest())
     assert isinstance(answer, m.FetchAnswer), answer
     return {partition: stands.offset for partition, stands in answer.offsets.get("clicks", {}).items()}
 

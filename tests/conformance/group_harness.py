@@ -69,7 +69,7 @@ def consumer(*topics: str, **more: Any) -> OpaqueJson:
 
 
 @dataclass
-class Desk:
+class GroupHarness:
     """A group, its timers, its log, and the answers it gave, by call. `heard_at_ms`: whose call waits to be told."""
 
     rules: Rules = field(default_factory=lambda: Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0))
