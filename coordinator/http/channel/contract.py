@@ -1,6 +1,6 @@
 """What a channel and its connection ask of each other: small contracts. `websocket` and `incoming` have the real ones.
 
-A text may be taken as it comes (`Channel.take_at_once`). The channel itself answers pings, for what it sends is bounded.
+A text may be taken as it comes (`Channel.take_at_once`). The channel itself answers pings: what it sends is bounded.
 """
 
 from enum import Enum, auto
@@ -8,6 +8,8 @@ from typing import Protocol
 
 from aiohttp import WSMsgType
 from websockets.frames import Frame
+
+from rallypoint.coordinator.http.turn_share import TurnShare
 
 AUTHENTICATE_MAX_BYTES = 16_384
 """Of the message with which a channel is authenticated."""
@@ -115,3 +117,32 @@ class Speaker(Protocol):
 
     def refuse(self, broken: BrokenBy, detail: str) -> None:
         """What came is taken no further: end."""
+
+
+class Receiver(Protocol):
+    """What takes the bytes of a connection that has become a channel."""
+
+    def take(self, data: bytes) -> None:
+        """Called for all that comes."""
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Called by aiohttp for what came with the handshake."""
+
+    def lose(self) -> None:
+        """The connection is lost."""
+
+
+class Upgradable(Protocol):
+    """What a channel needs of its HTTP connection; `connections.Connection` is one."""
+
+    turn_share: TurnShare
+
+    @property
+    def is_upgraded(self) -> bool:
+        """What comes behind the request is not parsed as HTTP."""
+
+    def upgrade(self, receiver: Receiver) -> None:
+        """Hand over what has come behind the request, and all that comes."""
+
+    def keep_alive(self, val: bool) -> None:
+        """Whether a request may follow the answer."""

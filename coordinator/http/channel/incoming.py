@@ -151,13 +151,28 @@ class Incoming:
         if self._is_over:
             return
         self._hear()
+        if self._takes_lone(data):
+            return
         self._speaker.heard_behind()
-        self._came = self._came[self._at :] + data if self._came else data
-        self._at = 0
         if self._waits:
             self._hold_or_release()
         else:
             self._share.spent(self._take_share(self._share.units_now()))
+
+    def _takes_lone(self, data: bytes) -> bool:
+        """Whether one frame has come, nothing else is there, and it is taken: nearly always so. It needs no share.
+
+        If not, the data is with what came before it.
+        """
+        is_lone = len(data) <= SLICE_BYTES and not (self._came or self._frames or self._queue)
+        self._came = self._came[self._at :] + data if self._came else data
+        self._at = 0
+        if not is_lone:
+            return False
+        self._parse_slice()
+        if len(self._frames) == 1:
+            self._hand_over(self._frames.popleft())
+        return not (self._queue or self._has_more)
 
     def go_on(self, units: int) -> int:
         """Called in its turn, where something was left over."""
@@ -228,7 +243,7 @@ class Incoming:
         protocol = self._protocol
         protocol.receive_data(data)
         self._frames.extend(protocol.events_received())  # type: ignore[arg-type] # after the handshake all are frames
-        # What the protocol answers by itself is dropped: the channel answers, in order, and counts what it sends.
+        # What the protocol would answer by itself is dropped: the channel answers, in order, and counts what it sends.
         protocol.data_to_send()
         self._unfinished_bytes += len(data)
         if self._unfinished_bytes > AUTHENTICATE_MAX_BYTES and not self._frames:
@@ -251,7 +266,9 @@ class Incoming:
         if opcode is Opcode.PONG:
             return  # a sign of life, as all that comes
         data = bytes(frame.data)
-        if opcode is Opcode.CLOSE:
+        if opcode is Opcode.TEXT and frame.fin:
+            self._whole(WSMsgType.TEXT, data)
+        elif opcode is Opcode.CLOSE:
             if self._on_close is not None:
                 self._on_close()
             self._put(Message(WSMsgType.CLOSE, data))

@@ -6,13 +6,13 @@ the event loop (`write_coalescing`). What is said is not known here.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from typing import cast
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from websockets.frames import Close, CloseCode, Frame, Opcode
 
-from rallypoint.coordinator.http.channel.contract import Speaker
+from rallypoint.coordinator.http.channel.contract import Speaker, Upgradable
 from rallypoint.coordinator.http.channel.incoming import Incoming, Message
 from rallypoint.coordinator.http.channel.pings import Look, Pings
 from rallypoint.coordinator.http.deadline import Deadline
@@ -23,18 +23,6 @@ GOODBYE_SECONDS = 1.0
 """How long the client may take to answer the close. Then the connection is cut."""
 SWITCHING_PROTOCOLS = 101
 CLOSED_NORMALLY = Close(CloseCode.NORMAL_CLOSURE, "").serialize()
-
-
-class Upgradable(Protocol):
-    """What a channel needs of its connection; `Connection` is one."""
-
-    turn_share: TurnShare
-
-    def upgrade(self, incoming: Incoming) -> None:
-        """Hand it all that has come behind the request, and all that comes."""
-
-    def keep_alive(self, val: bool) -> None:
-        """Whether a request may follow the answer."""
 
 
 class ChannelResponse(web.StreamResponse):

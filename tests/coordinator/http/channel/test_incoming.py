@@ -150,11 +150,12 @@ class Ear:
         """As the channel does, as long as there is something."""
         while self.incoming.has_queued and not self.rests:
             self.found.append(await self.incoming.receive())
-            if not self.incoming.has_queued:
-                await self.look_for_next()
+            await self.look_for_next()
 
     async def look_for_next(self) -> None:
-        """Ask for a message, and give up in the same turn if there is none."""
+        """Ask for a message if there is none, and give up in the same turn."""
+        if self.incoming.has_queued:
+            return
         asking = asyncio.ensure_future(self.incoming.receive())
         await asyncio.sleep(0)
         if asking.done():
@@ -436,12 +437,12 @@ async def test_what_came_with_the_handshake_is_taken_first() -> None:
     released: list[str] = []
     connection = SimpleNamespace(
         _unfed=one[2:4],
-        incoming=None,
+        receiver=None,
         _release_reading=lambda: released.append("read on"),
         set_parser=lambda parser: parser.feed_data(one[:2]),
     )
     Connection.upgrade(cast(Any, connection), ear.incoming)
-    assert (connection.incoming, connection._unfed) == (ear.incoming, b"")
+    assert (connection.receiver, connection._unfed) == (ear.incoming, b"")
     assert released
     ear.incoming.take(one[4:])
     ear.incoming.take(one)
