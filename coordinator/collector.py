@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol
 
-from rallypoint.coordinator.runtime.faults import begin
+from rallypoint.coordinator.runtime.event_loop.faults import begin
 
 LOOK_INTERVAL_S = 1.0
 YOUNG_MAX = 30_000
@@ -87,3 +87,15 @@ class Collector:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the frames of a caught exception that is kept, and of what it came of.
+
+    The frames know whoever keeps the exception, and so close a cycle. Call it once nobody needs the traceback.
+    """
+    forgotten: list[BaseException] = [error]
+    while forgotten:
+        one = forgotten.pop()
+        forgotten += [of for of in (one.__cause__, one.__context__) if of is not None]
+        one.__traceback__ = one.__cause__ = one.__context__ = None

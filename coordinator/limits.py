@@ -11,8 +11,9 @@ from typing import Any
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.http.channel.channel import ChannelLimits
 from rallypoint.coordinator.http.events.stream import StreamLimits
-from rallypoint.coordinator.http.inputs import BodyLimits, ConnectionLimits
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.http.limits.admission import ConnectionLimits
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
+from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.coordinator.settings import Settings
 from rallypoint.coordinator.storage.contract import BatchLimits
 from rallypoint.protocol.limits import PREVIEW_SIZE_MAX

@@ -29,20 +29,18 @@ from aiohttp import web
 
 from rallypoint.coordinator.collector import Collector
 from rallypoint.coordinator.core.effects import Event
-from rallypoint.coordinator.http.admission import limits_within
 from rallypoint.coordinator.http.api import HttpApi
 from rallypoint.coordinator.http.connections import HttpServer
 from rallypoint.coordinator.http.hosts import host_of_authority
-from rallypoint.coordinator.http.inputs import ConnectionLimits
+from rallypoint.coordinator.http.limits.admission import ConnectionLimits, limits_within
 from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.limits import limits_of
 from rallypoint.coordinator.logs import EventLog, FaultCounter, write_log
 from rallypoint.coordinator.metrics import Metrics
-from rallypoint.coordinator.runtime.clock import SystemClock
-from rallypoint.coordinator.runtime.faults import each
-from rallypoint.coordinator.runtime.feed import EventFeed
-from rallypoint.coordinator.runtime.node import NodeAddress, SoleOwner
-from rallypoint.coordinator.runtime.observer import Observer
+from rallypoint.coordinator.runtime.contract import NodeAddress, Observer, SoleOwner
+from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
+from rallypoint.coordinator.runtime.event_loop.faults import each
+from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.settings import Settings
 from rallypoint.coordinator.storage.contract import AppendFigures, StorageError

@@ -79,7 +79,7 @@ class Watched(Protocol):
 
 
 class Connections(Protocol):
-    """The connections of the API, as a scrape sees them; `coordinator.http.admission` has the real ones."""
+    """The connections of the API, as a scrape sees them; `coordinator.http.limits.admission` has the real ones."""
 
     @property
     def authenticated_max(self) -> int:

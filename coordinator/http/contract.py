@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
-from rallypoint.coordinator.runtime.clock import Clock
 from rallypoint.coordinator.runtime.condition import Condition
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.protocol import messages as m
 
 

@@ -15,10 +15,13 @@ from rallypoint.coordinator.core.commands import (
     ThawRequest,
 )
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.http.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.json_response import JsonResponse
 from rallypoint.coordinator.http.contract import GroupService
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse
-from rallypoint.coordinator.http.inputs import (
+from rallypoint.coordinator.http.limits.recent_work import RecentWork
+from rallypoint.coordinator.http.limits.work_turns import WorkTurns, recent_work_of
+from rallypoint.coordinator.http.requests.inputs import (
     BodyLimits,
     MoreBytes,
     parse_body,
@@ -27,14 +30,11 @@ from rallypoint.coordinator.http.inputs import (
     refuse_body,
     refuse_query,
 )
-from rallypoint.coordinator.http.json_response import JsonResponse
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES, LargeBodies
-from rallypoint.coordinator.http.recent_work import RecentWork
-from rallypoint.coordinator.http.routes import Answer, Handler
-from rallypoint.coordinator.http.speaker import member_of
-from rallypoint.coordinator.http.syncs import parse_sync
-from rallypoint.coordinator.http.work_turns import WorkTurns, recent_work_of
-from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, LargeBodies
+from rallypoint.coordinator.http.requests.routes import Answer, Handler
+from rallypoint.coordinator.http.requests.speaker import member_of
+from rallypoint.coordinator.http.requests.syncs import parse_sync
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import limits, operations
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode

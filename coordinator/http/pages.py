@@ -8,12 +8,12 @@ from typing import Any
 
 from aiohttp import web
 
+from rallypoint.coordinator.http.answers.json_response import JSON_HEADERS
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
 from rallypoint.coordinator.http.errors import ERROR_PAGES, Refused, problem_of, refuse_http
-from rallypoint.coordinator.http.json_response import JSON_HEADERS
 from rallypoint.coordinator.http.reference import html
 from rallypoint.coordinator.http.reference.openapi import openapi_document
-from rallypoint.coordinator.http.routes import Answer, Handler
+from rallypoint.coordinator.http.requests.routes import Answer, Handler
 from rallypoint.coordinator.runtime.condition import Condition, why_not_ready
 from rallypoint.protocol import messages as m
 

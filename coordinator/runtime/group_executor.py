@@ -56,9 +56,9 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.core.group import CallKind, Group, State
 from rallypoint.coordinator.core.records import GroupFact, GroupRecord
-from rallypoint.coordinator.runtime.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
-from rallypoint.coordinator.runtime.faults import survives
-from rallypoint.coordinator.runtime.timers import Timer, Timers
+from rallypoint.coordinator.runtime.appends.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
+from rallypoint.coordinator.runtime.event_loop.faults import survives
+from rallypoint.coordinator.runtime.event_loop.timers import Timer, Timers
 from rallypoint.coordinator.storage.codec import encode
 from rallypoint.coordinator.storage.contract import BatchLimits, BatchTooLarge, StorageError, size_of
 from rallypoint.protocol import messages as m

@@ -28,23 +28,24 @@ from rallypoint.coordinator.core.effects import Failure, GroupAnswer, LargeDescr
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, RunningTimeRecord
 from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topics_answer
-from rallypoint.coordinator.runtime.arrivals import Arrivals
-from rallypoint.coordinator.runtime.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.assignments.queries import Inquiries
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
-from rallypoint.coordinator.runtime.connection_registry import ConnectionRegistry, MemberConnection, TopicsListed
-from rallypoint.coordinator.runtime.damage import with_damaged
-from rallypoint.coordinator.runtime.deletions import Deletions
-from rallypoint.coordinator.runtime.endings import Endings
-from rallypoint.coordinator.runtime.faults import begin, each
+from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity, Observer, ShardOwnership
+from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.event_loop.ended_calls import Endings
+from rallypoint.coordinator.runtime.event_loop.faults import begin, each
+from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
-from rallypoint.coordinator.runtime.heartbeats import beat_all
-from rallypoint.coordinator.runtime.inquiries import Inquiries
-from rallypoint.coordinator.runtime.node import NodeAddress, NodeCapacity, ShardOwnership
-from rallypoint.coordinator.runtime.observer import Observer
-from rallypoint.coordinator.runtime.registry import RegistryKeeper
+from rallypoint.coordinator.runtime.loading.damage import with_damaged
+from rallypoint.coordinator.runtime.loading.store_format import follow_format, format_of
+from rallypoint.coordinator.runtime.members.connection_registry import (
+    ConnectionRegistry,
+    MemberConnection,
+    TopicsListed,
+)
+from rallypoint.coordinator.runtime.members.heartbeats import Arrivals, beat_all
 from rallypoint.coordinator.runtime.shard import SLICE, Shard, ShardDependencies
-from rallypoint.coordinator.runtime.store_format import follow_format, format_of
-from rallypoint.coordinator.runtime.timers import Timers
+from rallypoint.coordinator.runtime.topic_registry import Deletions, RegistryKeeper
 from rallypoint.coordinator.runtime.view import GroupView
 from rallypoint.coordinator.storage.contract import StorageError, Store, StoredDataInvalid
 from rallypoint.protocol import messages as m

@@ -18,22 +18,22 @@ from rallypoint.coordinator.core.commands import ConnectionLost, DecisionContext
 from rallypoint.coordinator.core.effects import Event, Failure, GroupUnloaded
 from rallypoint.coordinator.core.group import Group
 from rallypoint.coordinator.core.records import RunningTimeRecord
-from rallypoint.coordinator.runtime.arrivals import Arrivals
-from rallypoint.coordinator.runtime.batch import GroupBatch
-from rallypoint.coordinator.runtime.chunks import cut_anywhere
-from rallypoint.coordinator.runtime.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.appends.batch import GroupBatch
+from rallypoint.coordinator.runtime.appends.chunks import cut_anywhere
+from rallypoint.coordinator.runtime.appends.writer import Writer
 from rallypoint.coordinator.runtime.condition import ShardState, UnavailableShard
-from rallypoint.coordinator.runtime.connection_registry import ConnectionRegistry
-from rallypoint.coordinator.runtime.damage import DamagedGroup, StrayRecord
-from rallypoint.coordinator.runtime.endings import Endings
-from rallypoint.coordinator.runtime.faults import begin, each
+from rallypoint.coordinator.runtime.contract import Observer
+from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.event_loop.ended_calls import Endings
+from rallypoint.coordinator.runtime.event_loop.faults import begin, each
+from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import GroupExecutor
-from rallypoint.coordinator.runtime.loading import Found, StoredGroup, stored_groups
-from rallypoint.coordinator.runtime.observer import Observer
-from rallypoint.coordinator.runtime.running_time import RunningTime, stored_running_time
-from rallypoint.coordinator.runtime.timers import Timers
+from rallypoint.coordinator.runtime.loading.damage import DamagedGroup, StrayRecord
+from rallypoint.coordinator.runtime.loading.running_time import RunningTime, stored_running_time
+from rallypoint.coordinator.runtime.loading.stored_groups import Found, StoredGroup, stored_groups
+from rallypoint.coordinator.runtime.members.connection_registry import ConnectionRegistry
+from rallypoint.coordinator.runtime.members.heartbeats import Arrivals
 from rallypoint.coordinator.runtime.view import GroupView
-from rallypoint.coordinator.runtime.writer import Writer
 from rallypoint.coordinator.storage.codec import encode, group_prefix
 from rallypoint.coordinator.storage.contract import (
     BatchLimits,

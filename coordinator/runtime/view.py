@@ -18,7 +18,7 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.core.group import State
 from rallypoint.coordinator.core.records import TopicRecord
-from rallypoint.coordinator.runtime.owners import OwnerIndexes
+from rallypoint.coordinator.runtime.assignments.partition_owners import OwnerIndexes
 from rallypoint.protocol import messages as m
 
 _STANDING = (OffsetsCommitted, OffsetsReset)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.node import NodeAddress
+from rallypoint.coordinator.runtime.contract import NodeAddress
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group

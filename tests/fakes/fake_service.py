@@ -9,9 +9,9 @@ from typing import Any
 
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
-from rallypoint.coordinator.runtime.clock import Clock, SystemClock
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.coordinator.runtime.event_loop.clock import Clock, SystemClock
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.coordinator.storage.contract import StoreStatus
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode

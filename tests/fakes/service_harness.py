@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rallypoint.coordinator.core.commands import DescribeRequest, Rules
 from rallypoint.coordinator.core.effects import Event, Failure, GroupAnswer
-from rallypoint.coordinator.runtime.node import NodeAddress, NodeCapacity, ShardOwnership, SoleOwner
+from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity, ShardOwnership, SoleOwner
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.storage.contract import AppendFigures, Store
 from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore

@@ -13,7 +13,7 @@ import pytest
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core.commands import DeleteGroupRequest
 from rallypoint.coordinator.runtime.condition import why_not_ready
-from rallypoint.coordinator.runtime.store_format import check_major, follow_format, format_of
+from rallypoint.coordinator.runtime.loading.store_format import check_major, follow_format, format_of
 from rallypoint.coordinator.storage.codec import MINOR_VERSION, VERSION, UnknownKind, decode, encode, group_of
 from rallypoint.coordinator.storage.contract import (
     FORMAT_KEYSPACE,

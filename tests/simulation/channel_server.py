@@ -16,11 +16,11 @@ from rallypoint.coordinator.core.effects import Failure, GroupAnswer
 from rallypoint.coordinator.http.channel.channel import Channel, ChannelContext
 from rallypoint.coordinator.http.channel.channels import Channels
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
-from rallypoint.coordinator.http.inputs import BodyLimits
-from rallypoint.coordinator.http.large_bodies import LargeBodies
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
+from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
 from rallypoint.coordinator.http.security import Guard, SecurityPolicy
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
 from rallypoint.coordinator.runtime.group_executor import Waiting
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
 from tests.simulation.line import Line

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from rallypoint.coordinator.core.effects import Event
-from rallypoint.coordinator.runtime.clock import LATE_MS, ROUND_MS, ROUNDS, TICK_MS
+from rallypoint.coordinator.runtime.event_loop.clock import LATE_MS, ROUND_MS, ROUNDS, TICK_MS
 from rallypoint.member.core.states import State
 from tests.simulation.client import Client
 from tests.simulation.fold import Fold, FoldedGroup

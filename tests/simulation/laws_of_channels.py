@@ -20,9 +20,9 @@ from rallypoint.coordinator.core.effects import (
     SessionExpired,
 )
 from rallypoint.coordinator.core.group import Group
-from rallypoint.coordinator.http.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.errors import problem_of
-from rallypoint.coordinator.runtime.timers import BUCKET_MS
+from rallypoint.coordinator.runtime.event_loop.timers import BUCKET_MS
 from rallypoint.member.core.states import State
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode

@@ -7,7 +7,7 @@ from rallypoint.coordinator.core import holding, invariants
 from rallypoint.coordinator.core.commands import TimerKind, Trigger
 from rallypoint.coordinator.core.effects import Event, Failure, RebalanceBegan
 from rallypoint.coordinator.core.group import Group, State
-from rallypoint.coordinator.runtime.timers import BUCKET_MS
+from rallypoint.coordinator.runtime.event_loop.timers import BUCKET_MS
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.simulation.checker import Checker, Sight

@@ -11,11 +11,11 @@ from typing import Any
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Event, Failure, GroupAnswer
 from rallypoint.coordinator.core.group import Group
-from rallypoint.coordinator.runtime.clock import NS_A_MS, Handle, SystemClock
 from rallypoint.coordinator.runtime.condition import ShardState
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.event_loop.clock import NS_A_MS, Handle, SystemClock
 from rallypoint.coordinator.runtime.group_executor import GroupExecutor, Waiting
-from rallypoint.coordinator.runtime.node import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.coordinator.runtime.service import Phase, Service
 from rallypoint.coordinator.runtime.shard import Shard
 from rallypoint.coordinator.storage.contract import AppendFigures

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.http.channel.channel import ChannelLimits
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.coordinator.storage.contract import BatchLimits
 from rallypoint.coordinator.storage.memory import MEMORY_LIMITS
 

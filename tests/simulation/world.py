@@ -23,7 +23,7 @@ from rallypoint.coordinator.core.effects import (
     RebalanceBegan,
     Removal,
 )
-from rallypoint.coordinator.runtime.loading import StoredGroup, stored_groups
+from rallypoint.coordinator.runtime.loading.stored_groups import StoredGroup, stored_groups
 from rallypoint.coordinator.storage.contract import BatchLimits, Write
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.states import State

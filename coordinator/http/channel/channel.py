@@ -24,8 +24,10 @@ from typing import NamedTuple
 from aiohttp import WebSocketError, WSCloseCode, WSMsgType
 from pydantic import BaseModel
 
+from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
-from rallypoint.coordinator.http.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.large_answers import LargeAnswer, pieces_of, whole_text
 from rallypoint.coordinator.http.channel.codec import (
     DRAIN_TEXT,
     Id,
@@ -39,15 +41,13 @@ from rallypoint.coordinator.http.channel.codec import (
 from rallypoint.coordinator.http.channel.contract import Message, Wire
 from rallypoint.coordinator.http.channel.frames import BINARY, CLOSE, FINAL, TEXT, FrameRate, Head
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics, WaitingCall
-from rallypoint.coordinator.http.deadline import Deadline, time_limit
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http
-from rallypoint.coordinator.http.frames import forget_frames
-from rallypoint.coordinator.http.inputs import BodyLimits
-from rallypoint.coordinator.http.large_answers import LargeAnswer, pieces_of, whole_text
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES, LargeBodies
-from rallypoint.coordinator.http.speaker import group_of, member_of_message
-from rallypoint.coordinator.runtime.connection_registry import Told
-from rallypoint.coordinator.runtime.faults import begin, each, survives
+from rallypoint.coordinator.http.limits.deadline import Deadline, time_limit
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, LargeBodies
+from rallypoint.coordinator.http.requests.speaker import group_of, member_of_message
+from rallypoint.coordinator.runtime.event_loop.faults import begin, each, survives
+from rallypoint.coordinator.runtime.members.connection_registry import Told
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode

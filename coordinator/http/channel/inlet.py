@@ -15,8 +15,8 @@ from aiohttp._websocket.helpers import websocket_mask
 from rallypoint.coordinator.http.channel.allowance import Allowance
 from rallypoint.coordinator.http.channel.contract import Speaker
 from rallypoint.coordinator.http.channel.frames import FINAL, TEXT, Frames
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES
-from rallypoint.coordinator.http.turn_share import TurnShare
+from rallypoint.coordinator.http.limits.turn_share import TurnShare
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport
 
 BEHIND_BYTES = 65_536

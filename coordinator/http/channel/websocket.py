@@ -21,11 +21,11 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_websocket import WebSocketReader, WebSocketWriter
 from multidict import CIMultiDict
 
+from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.http.channel.contract import Speaker
 from rallypoint.coordinator.http.channel.inlet import Inlet
 from rallypoint.coordinator.http.channel.pings import Pings
-from rallypoint.coordinator.http.deadline import Deadline
-from rallypoint.coordinator.http.frames import forget_frames
+from rallypoint.coordinator.http.limits.deadline import Deadline
 from rallypoint.coordinator.http.write_coalescing import JOINED_BYTES_MAX
 
 GOODBYE_SECONDS = 1.0

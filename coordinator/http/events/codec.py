@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from rallypoint.coordinator.core.effects import Event, GroupChanged
-from rallypoint.coordinator.runtime.feed import COMMITS, Kept
+from rallypoint.coordinator.runtime.events.feed import COMMITS, Kept
 
 OPENED = "opened"
 """Kind of the first event of a stream."""

@@ -15,10 +15,10 @@ from aiohttp.abc import AbstractStreamWriter
 
 from rallypoint.coordinator.core.effects import Event
 from rallypoint.coordinator.http.contract import HttpMetrics
-from rallypoint.coordinator.http.deadline import time_limit
 from rallypoint.coordinator.http.events.codec import GAP, OPENED, block, block_of, cursor_of, heartbeat
-from rallypoint.coordinator.runtime.clock import Clock
-from rallypoint.coordinator.runtime.feed import EventFeed, FeedReader
+from rallypoint.coordinator.http.limits.deadline import time_limit
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.events.feed import EventFeed, FeedReader
 
 RETRY_MS = 2_000
 """How long a browser waits before it connects again. It is told at the start of each stream."""

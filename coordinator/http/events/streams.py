@@ -14,11 +14,11 @@ from rallypoint.coordinator.http.contract import HttpMetrics
 from rallypoint.coordinator.http.errors import refuse
 from rallypoint.coordinator.http.events.codec import KINDS, KINDS_ASKED_FOR, group_id_of, kind_of
 from rallypoint.coordinator.http.events.stream import EventStream, StreamLimits, Wanted
-from rallypoint.coordinator.http.inputs import parse_query, refuse_body
-from rallypoint.coordinator.http.routes import Answer
-from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.http.requests.inputs import parse_query, refuse_body
+from rallypoint.coordinator.http.requests.routes import Answer
 from rallypoint.coordinator.runtime.condition import why_not_serving
-from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.request_limits import RequestChecks

@@ -13,7 +13,7 @@ from pydantic_core import core_schema
 from rallypoint.coordinator.http.errors import ERROR_PAGES, PROBLEM_TYPE
 from rallypoint.coordinator.http.events.codec import GAP, KINDS, OPENED
 from rallypoint.coordinator.http.events.streams import CURSOR_HEADER
-from rallypoint.coordinator.http.inputs import query_fields
+from rallypoint.coordinator.http.requests.inputs import query_fields
 from rallypoint.coordinator.limits import FIXED
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import limits, operations

@@ -8,9 +8,9 @@ import pytest
 
 from rallypoint.coordinator.core.commands import DeleteGroupRequest, DescribeRequest, ListRebalancesRequest, ThawRequest
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.http.inputs import parse_body
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES
-from rallypoint.coordinator.http.syncs import parse_sync
+from rallypoint.coordinator.http.requests.inputs import parse_body
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
+from rallypoint.coordinator.http.requests.syncs import parse_sync
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations
 from rallypoint.protocol.errors import ERRORS, ErrorCode

@@ -15,9 +15,9 @@ from rallypoint.coordinator.core.effects import LargeDescription, LargeFetch, La
 from rallypoint.coordinator.core.offsets import ANSWERED_AT_ONCE_MAX
 from rallypoint.coordinator.core.records import TopicRecord
 from rallypoint.coordinator.core.topics import LISTED_AT_ONCE_MAX, Registry, topic_answer, topics_answer
-from rallypoint.coordinator.http.answer_text import text_of
-from rallypoint.coordinator.http.large_answers import PIECE_CHARACTERS, PIECE_ENTRIES, PiecesResponse, pieces_of
-from rallypoint.coordinator.http.work_turns import WorkTurns
+from rallypoint.coordinator.http.answers.answer_text import text_of
+from rallypoint.coordinator.http.answers.large_answers import PIECE_CHARACTERS, PIECE_ENTRIES, PiecesResponse, pieces_of
+from rallypoint.coordinator.http.limits.work_turns import WorkTurns
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.coordinator.http.channel.test_channels import channel_of

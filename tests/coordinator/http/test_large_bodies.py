@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.http.channel.codec import parse_call, read_id
 from rallypoint.coordinator.http.errors import Refused
-from rallypoint.coordinator.http.inputs import ERRORS_READ_MAX, BodyLimits, parse_body
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES, OF_GROUP_MAX, LargeBodies
-from rallypoint.coordinator.http.long_list import PIECE_BYTES, LongList
-from rallypoint.coordinator.http.syncs import parse_sync
+from rallypoint.coordinator.http.requests.inputs import ERRORS_READ_MAX, BodyLimits, parse_body
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, OF_GROUP_MAX, LargeBodies
+from rallypoint.coordinator.http.requests.long_list import PIECE_BYTES, LongList
+from rallypoint.coordinator.http.requests.syncs import parse_sync
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode

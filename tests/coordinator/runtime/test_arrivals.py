@@ -12,9 +12,9 @@ import pytest
 from rallypoint.coordinator.http.channel.channel import Channel
 from rallypoint.coordinator.http.channel.inlet import BEHIND_BYTES
 from rallypoint.coordinator.http.channel.websocket import Socket
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES
-from rallypoint.coordinator.http.speaker import group_of, member_of, member_of_message
-from rallypoint.coordinator.runtime.arrivals import Arrivals
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
+from rallypoint.coordinator.http.requests.speaker import group_of, member_of, member_of_message
+from rallypoint.coordinator.runtime.members.heartbeats import Arrivals
 from tests.fakes.api_server import ApiClient
 from tests.fakes.channel_client import ChannelClient, beat_body, join_body, open_channel, sync_body
 from tests.fakes.manual_clock import ManualClock

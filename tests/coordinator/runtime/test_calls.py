@@ -10,7 +10,7 @@ from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.core.effects import Failure, RebalanceBegan
 from rallypoint.coordinator.core.records import RegistryRecord, TopicRecord
 from rallypoint.coordinator.runtime import group_executor as executors
-from rallypoint.coordinator.runtime.node import NodeCapacity, SoleOwner
+from rallypoint.coordinator.runtime.contract import NodeCapacity, SoleOwner
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.storage.codec import encode
 from rallypoint.coordinator.storage.contract import StoredDataInvalid

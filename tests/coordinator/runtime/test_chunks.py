@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from rallypoint.coordinator.core.commands import Command, Rules
 from rallypoint.coordinator.core.group import State
 from rallypoint.coordinator.core.records import GroupRecord, MemberForgotten, MemberRecord, OffsetRecord
-from rallypoint.coordinator.runtime.chunks import cut, cut_anywhere
-from rallypoint.coordinator.runtime.loading import StoredGroup, StoredRecord, sort_out
+from rallypoint.coordinator.runtime.appends.chunks import cut, cut_anywhere
+from rallypoint.coordinator.runtime.loading.stored_groups import StoredGroup, StoredRecord, sort_out
 from rallypoint.coordinator.storage.codec import decode, encode
 from rallypoint.coordinator.storage.contract import BatchLimits, BatchTooLarge, Write
 from rallypoint.protocol import messages as m

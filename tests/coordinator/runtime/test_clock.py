@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from rallypoint.coordinator.runtime.clock import Backoff, SystemClock, sleep
+from rallypoint.coordinator.runtime.event_loop.clock import Backoff, SystemClock, sleep
 from tests.fakes.manual_clock import ManualClock, settle
 
 

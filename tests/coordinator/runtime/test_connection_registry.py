@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rallypoint.coordinator.core.effects import Failure, GroupUnloaded
-from rallypoint.coordinator.runtime.connection_registry import (
+from rallypoint.coordinator.runtime.members.connection_registry import (
     TOLD_AT_ONCE_MAX,
     ConnectionRegistry,
     Told,

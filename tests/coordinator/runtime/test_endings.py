@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
-from rallypoint.coordinator.runtime.endings import ENDED_AT_ONCE_MAX, Endings
+from rallypoint.coordinator.runtime.appends.writer import SETTLED_AT_ONCE_MAX, Writer
+from rallypoint.coordinator.runtime.event_loop.ended_calls import ENDED_AT_ONCE_MAX, Endings
 from rallypoint.coordinator.runtime.group_executor import RELEASED_AT_ONCE_MAX, Waiting
-from rallypoint.coordinator.runtime.writer import SETTLED_AT_ONCE_MAX, Writer
 from rallypoint.coordinator.storage.contract import StorageError, Write, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.protocol import messages as m

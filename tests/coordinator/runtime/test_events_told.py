@@ -14,7 +14,7 @@ from rallypoint.coordinator.core.effects import (
     GroupUnloaded,
     MemberReplaced,
 )
-from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault

@@ -11,8 +11,8 @@ from rallypoint.coordinator.core.effects import Event
 from rallypoint.coordinator.logs import FaultCounter
 from rallypoint.coordinator.main import Observers
 from rallypoint.coordinator.metrics import Metrics
-from rallypoint.coordinator.runtime.faults import begin, each, survives
-from rallypoint.coordinator.runtime.writer import Writer
+from rallypoint.coordinator.runtime.appends.writer import Writer
+from rallypoint.coordinator.runtime.event_loop.faults import begin, each, survives
 from rallypoint.coordinator.storage.contract import AppendDoubtful, AppendFigures, StorageError, Write
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.protocol import messages as m

@@ -3,7 +3,7 @@
 import pytest
 
 from rallypoint.coordinator.core.effects import SessionExpired
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.coordinator.runtime.test_connection_registry import Channel

@@ -10,7 +10,7 @@ from rallypoint.coordinator.core import deletion
 from rallypoint.coordinator.core.commands import DeleteGroupRequest
 from rallypoint.coordinator.core.deletion import DELETED_AT_ONCE_MAX
 from rallypoint.coordinator.core.effects import Failure, LargeDeletion, OffsetsRemoved
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.limits import REQUEST_PARTITIONS_MAX

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from rallypoint.coordinator.core.capacity import KNOWN_METADATA_SHARE
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson

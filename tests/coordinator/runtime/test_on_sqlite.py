@@ -15,7 +15,7 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from rallypoint.coordinator.core.commands import Rules
-from rallypoint.coordinator.runtime.clock import SystemClock
+from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.storage.sqlite import SqliteStore
 from rallypoint.protocol import messages as m
 from tests.fakes.service_harness import ServiceHarness, commit, join, sync

@@ -3,8 +3,8 @@
 from typing import Any
 
 from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
-from rallypoint.coordinator.runtime.node import NodeCapacity
 from rallypoint.protocol import messages as m
 from tests.fakes.manual_clock import settle
 from tests.fakes.service_harness import ServiceHarness, commit, committed, join

@@ -8,8 +8,8 @@ import pytest
 
 from rallypoint.assignors.placement.partitioners import partition_for_key
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.inquiries import partition_of
-from rallypoint.coordinator.runtime.owners import OwnerIndex, OwnerIndexes, index_of
+from rallypoint.coordinator.runtime.assignments.partition_owners import OwnerIndex, OwnerIndexes, index_of
+from rallypoint.coordinator.runtime.assignments.queries import partition_of
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson

@@ -13,7 +13,7 @@ from rallypoint.assignors import registry
 from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.topics import Racks
-from rallypoint.coordinator.runtime.preview import preview
+from rallypoint.coordinator.runtime.assignments.preview import preview
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rallypoint.coordinator.runtime.clock import (
+from rallypoint.coordinator.runtime.event_loop.clock import (
     BUDGET_MAX_MS,
     LATE_MS,
     REFILLED_BY,
@@ -19,7 +19,7 @@ from rallypoint.coordinator.runtime.clock import (
     TURN_MAX_MS,
     SystemClock,
 )
-from rallypoint.coordinator.runtime.timers import Timers
+from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from tests.fakes.manual_clock import ManualHandle
 
 NS = 1_000_000

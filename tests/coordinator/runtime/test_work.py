@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.work import WorkThread
+from rallypoint.coordinator.runtime.event_loop.worker_thread import WorkThread
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.service_harness import code
 

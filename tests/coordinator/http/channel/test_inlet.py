@@ -19,8 +19,8 @@ from rallypoint.coordinator.http.channel.contract import Wire
 from rallypoint.coordinator.http.channel.frames import Head
 from rallypoint.coordinator.http.channel.inlet import BEHIND_BYTES, Inlet, text_of_frame
 from rallypoint.coordinator.http.connections import Connection
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES
-from rallypoint.coordinator.http.turn_share import LAST_UNITS, SHARE_UNITS, TurnShare
+from rallypoint.coordinator.http.limits.turn_share import LAST_UNITS, SHARE_UNITS, TurnShare
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport, WriteCoalescer
 from tests.fakes.channel_client import beat_body, open_channel
 from tests.fakes.raw_channel import frame

@@ -29,7 +29,7 @@ from rallypoint.coordinator.core.records import (
     RebalanceRecord,
 )
 from rallypoint.coordinator.core.soundness import why_unsound
-from rallypoint.coordinator.runtime.damage import DamagedGroup, PassedOver, StrayRecord
+from rallypoint.coordinator.runtime.loading.damage import DamagedGroup, PassedOver, StrayRecord
 from rallypoint.coordinator.storage.codec import (
     RUNNING_TIME_KEY,
     UnknownKind,

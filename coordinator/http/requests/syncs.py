@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rallypoint.coordinator.http.errors import Refused, refuse, refuse_http
-from rallypoint.coordinator.http.inputs import (
+from rallypoint.coordinator.http.requests.inputs import (
     BodyLimits,
     check_limits,
     check_shape,
@@ -17,7 +17,7 @@ from rallypoint.coordinator.http.inputs import (
     parse_body,
     refuse_fields,
 )
-from rallypoint.coordinator.http.long_list import PIECE_BYTES, LongList
+from rallypoint.coordinator.http.requests.long_list import PIECE_BYTES, LongList
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.request_limits import RequestChecks

@@ -1,10 +1,13 @@
-"""A node: its address, which shards it owns, and how much it takes on over all its groups.
+"""What the runtime is given: the node's address, the shards it owns, its capacity, and an observer of what happens.
 
-A single node owns all shards; a cluster would answer the same question otherwise.
+A single node owns all shards. A cluster would have another `ShardOwnership`.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
+
+from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.storage.contract import AppendFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,16 @@ class NodeCapacity:
     group_mailbox_max: int = 10_000
     node_metadata_max_bytes: int = 268_435_456
     storage_append_timeout_ms: int = 5_000
+
+
+class Observer(Protocol):
+    """Gets what happens, on the event loop and in order. It neither waits nor raises."""
+
+    def event(self, event: Event) -> None:
+        """Something happened to a group, and the records of it are durable."""
+
+    def appended(self, figures: AppendFigures) -> None:
+        """The store wrote something durably."""
+
+    def parked(self, delta: int) -> None:
+        """The number of parked calls changed by `delta`."""

@@ -19,7 +19,7 @@ from rallypoint.coordinator.core.effects import (
     OffsetsLoaded,
 )
 from rallypoint.coordinator.core.group import State
-from rallypoint.coordinator.runtime.event_size import size_of
+from rallypoint.coordinator.runtime.events.event_size import size_of
 from rallypoint.coordinator.storage.contract import AppendFigures
 
 WEIGHT_BYTES = 2_048

@@ -9,7 +9,7 @@ import heapq
 import logging
 from collections.abc import Callable
 
-from rallypoint.coordinator.runtime.clock import Clock, Handle
+from rallypoint.coordinator.runtime.event_loop.clock import Clock, Handle
 
 BUCKET_MS = 5
 """So much matters to no timeout of the protocol; the shortest is the 20 ms for which a join phase lingers."""

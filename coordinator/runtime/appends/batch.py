@@ -10,7 +10,7 @@ from typing import Protocol
 from rallypoint.coordinator.core.commands import Command
 from rallypoint.coordinator.core.effects import Effect
 from rallypoint.coordinator.core.records import GroupFact, GroupRecord, MemberRecord
-from rallypoint.coordinator.runtime.chunks import Change, cut
+from rallypoint.coordinator.runtime.appends.chunks import Change, cut
 from rallypoint.coordinator.storage.codec import encode
 from rallypoint.coordinator.storage.contract import BatchLimits, StorageError, Write, size_of
 

@@ -28,7 +28,7 @@ from rallypoint.coordinator.core.effects import (
     RebalanceBegan,
     SessionExpired,
 )
-from rallypoint.coordinator.runtime.faults import each
+from rallypoint.coordinator.runtime.event_loop.faults import each
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 

@@ -10,7 +10,7 @@ import logging
 from rallypoint.coordinator.core import running_time
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.core.records import RunningTimeRecord
-from rallypoint.coordinator.runtime.writer import Writer
+from rallypoint.coordinator.runtime.appends.writer import Writer
 from rallypoint.coordinator.storage.codec import RUNNING_TIME_KEY, decode, encode
 from rallypoint.coordinator.storage.contract import (
     AppendFailed,

@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from rallypoint.coordinator.runtime.faults import survives
+from rallypoint.coordinator.runtime.event_loop.faults import survives
 
 ENDED_AT_ONCE_MAX = 200
 """Calls that are answered before others have their turn."""

@@ -12,11 +12,11 @@ from typing import Any
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from rallypoint.coordinator.http.answer_text import joined_member_text
-from rallypoint.coordinator.http.deadline import time_limit
-from rallypoint.coordinator.http.json_response import JSON_HEADERS
-from rallypoint.coordinator.http.work_turns import WorkTurns, recent_work_of
-from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.http.answers.answer_text import joined_member_text
+from rallypoint.coordinator.http.answers.json_response import JSON_HEADERS
+from rallypoint.coordinator.http.limits.deadline import time_limit
+from rallypoint.coordinator.http.limits.work_turns import WorkTurns, recent_work_of
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import messages as m
 
 PIECE_ENTRIES = 1_000

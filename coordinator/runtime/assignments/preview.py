@@ -14,7 +14,7 @@ from rallypoint.assignors.evenness import optimal_counts, pairwise
 from rallypoint.assignors.registry import AssignorError
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.topics import Racks
-from rallypoint.coordinator.runtime.consumers import (
+from rallypoint.coordinator.runtime.assignments.consumers import (
     Unreadable,
     assigned_counts,
     assigned_to,

@@ -33,9 +33,9 @@ from rallypoint.coordinator.core.topics import (
     decide_topic,
     forget_deletions,
 )
-from rallypoint.coordinator.runtime.clock import Backoff, Clock, sleep
-from rallypoint.coordinator.runtime.faults import begin
-from rallypoint.coordinator.runtime.writer import DEFINITE
+from rallypoint.coordinator.runtime.appends.writer import DEFINITE
+from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.event_loop.faults import begin
 from rallypoint.coordinator.storage.codec import UnknownKind, decode, encode, topic_of
 from rallypoint.coordinator.storage.contract import (
     REGISTRY_KEYSPACE,
@@ -56,6 +56,9 @@ Changed = m.Topic | m.DeletedTopic | Failure
 
 READ_AT_ONCE_BYTES = 262_144
 """What of the stored values is read in one turn of the loop: some 10 ms."""
+
+FIRST_DELETIONS_LOOK_MS = 1_000
+DELETIONS_LOOK_WAIT_MAX_MS = 60_000
 
 _NEEDED = (b"l", b"n", b"r")
 """Keys of the layout, the floor of generations and the header: without the first no group is found, without the others
@@ -324,3 +327,45 @@ class RegistryKeeper:
                 await self._load()
             except StorageError as error:
                 logger.error("the topic registry cannot be loaded: %s", error)
+
+
+class Deletions:
+    """Forgets a deleted topic once every group has heard of it, and that is durable. Belongs to one event loop.
+
+    A group hears of deletions in each of its steps, and at its load, from what the registry remembers. Once all of them
+    have, and none is left that could be loaded from before, the memory of a deletion serves nobody. A shard that is not
+    here, or cannot be loaded, keeps it: nobody knows what its groups still have.
+
+    Looks from time to time while something is remembered, less and less often.
+    """
+
+    def __init__(self, registry: RegistryKeeper, clock: Clock, has_been_seen: Callable[[int], bool]) -> None:
+        """`has_been_seen` says whether all groups have heard of the deletions up to a version of the registry."""
+        self._registry = registry
+        self._clock = clock
+        self._has_been_seen = has_been_seen
+        self._looking: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def wake(self) -> None:
+        """Something may be remembered now."""
+        if not self._is_closed and self._looking is None and self._registry.registry.deleted:
+            self._looking = begin(self._look(), self.wake)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._is_closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def _look(self) -> None:
+        wait_ms = FIRST_DELETIONS_LOOK_MS
+        try:
+            while self._registry.registry.deleted:
+                await sleep(self._clock, wait_ms)
+                wait_ms = min(2 * wait_ms, DELETIONS_LOOK_WAIT_MAX_MS)
+                version = self._registry.registry.deletions
+                if self._has_been_seen(version):
+                    await self._registry.forget_deletions(version)
+        finally:
+            self._looking = None

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
-from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
 
 
 class Deadline:

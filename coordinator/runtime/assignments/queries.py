@@ -13,9 +13,9 @@ from rallypoint.assignors.placement.partitioners import partition_for_key
 from rallypoint.coordinator.core.commands import AssignmentRequest
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
 from rallypoint.coordinator.core.topics import Registry
-from rallypoint.coordinator.runtime.owners import Made, OwnerIndexes, index_of
-from rallypoint.coordinator.runtime.preview import preview
-from rallypoint.coordinator.runtime.work import WorkThread
+from rallypoint.coordinator.runtime.assignments.partition_owners import Made, OwnerIndexes, index_of
+from rallypoint.coordinator.runtime.assignments.preview import preview
+from rallypoint.coordinator.runtime.event_loop.worker_thread import WorkThread
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 

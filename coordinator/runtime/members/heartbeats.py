@@ -1,14 +1,18 @@
-"""Many heartbeats in one request: each goes to its group by itself, and one answer has the results of all.
+"""Signs of life that are not one heartbeat in its turn: many heartbeats in one request, and requests that wait.
 
-Each is asked like any other call, so a member that is heard of here is carried by its channel no longer.
+Each heartbeat of a request goes to its group by itself, like any other call. So a member whose heartbeat comes here is
+carried by its channel no longer.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from itertools import count
 
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -74,3 +78,34 @@ def _result(beat: m.GroupHeartbeat, answer: Answer) -> m.HeartbeatResult:
         node_id=None if failure is None else failure.node_id,
         url=None if failure is None else failure.url,
     )
+
+
+class Arrivals:
+    """Requests that have come and are not read yet, or wait for their turn, of all groups of a node.
+
+    The group hears of a request when it is its turn. If many others send much, that is seconds later, and the member
+    that waits for the answer may say nothing else meanwhile. Belongs to one event loop.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._numbers = count()
+        self._waiting: dict[tuple[str, str], dict[int, int]] = {}
+
+    @contextmanager
+    def waiting(self, group_id: str, member_id: str) -> Iterator[None]:
+        """A request of the member has just come, and waits until the block ends. Then the group is told at once."""
+        number = next(self._numbers)
+        came = self._waiting.setdefault((group_id, member_id), {})
+        came[number] = self._clock.now_ms()
+        try:
+            yield
+        finally:
+            del came[number]
+            if not came:
+                del self._waiting[group_id, member_id]
+
+    def last_ms(self, group_id: str, member_id: str) -> int | None:
+        """When the last of the member's requests came that wait; None where none does."""
+        came = self._waiting.get((group_id, member_id))
+        return None if came is None else max(came.values())

@@ -14,13 +14,13 @@ from aiohttp import web
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rallypoint.coordinator.http.deadline import time_limit
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http
-from rallypoint.coordinator.http.json_shape import Excess as ShapeExcess
-from rallypoint.coordinator.http.json_shape import excess as shape_excess
-from rallypoint.coordinator.http.large_bodies import LargeBodies
-from rallypoint.coordinator.http.routes import decode
-from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.http.limits.deadline import time_limit
+from rallypoint.coordinator.http.requests.json_shape import Excess as ShapeExcess
+from rallypoint.coordinator.http.requests.json_shape import excess as shape_excess
+from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
+from rallypoint.coordinator.http.requests.routes import decode
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.limits import REQUEST_BYTES_MAX, SYNC_BYTES_MAX
 from rallypoint.protocol.messages import RequestModel
@@ -47,35 +47,6 @@ class BodyLimits:
     body_timeout_ms: int = 30_000
     """Time for a slow line; stalled clients do not hold memory for longer."""
     bodies_max_bytes: int = 134_217_728
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """How many there may be, for how long, and how large the head of a request. Two are settings, the others fixed."""
-
-    connections_max: int = 50_000
-    keep_alive_timeout_ms: int = 630_000
-    unauthenticated_connections_max: int = 10_000
-    """Beside `connections_max`: so many members may connect in the same moment, behind one proxy too."""
-    request_head_timeout_ms: int = 10_000
-    """Of a connection's first request from the beginning of the connection, of a later one from its first byte."""
-    max_url_bytes: int = 65_536
-    """Path and query: a look-up of a thousand groups, or a fetch of as many topics. Many proxies take 8 KiB."""
-    max_header_bytes: int = 8_192
-    """The value of a header, as common servers take it; any token. Its name may have as many, but for the first header,
-    whose name is counted with its value."""
-    max_head_bytes: int = 98_304
-    """A head that has not ended is held, whoever sends it, in twice its bytes. 32 KiB are for headers beside the
-    longest target."""
-    headers_max: int = 128
-    """Far above what clients and proxies send."""
-
-    @property
-    def line_bytes(self) -> int:
-        """Where the parser gives up on a request's target. The API refuses what is above `max_url_bytes`; this is
-        higher, and never the same as the parser's other limit, for its errors differ by the number alone.
-        """
-        return max(self.max_url_bytes, self.max_header_bytes) + 1
 
 
 # --- bodies

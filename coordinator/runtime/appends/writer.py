@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from rallypoint.coordinator.runtime.faults import begin, each
+from rallypoint.coordinator.runtime.event_loop.faults import begin, each
 from rallypoint.coordinator.storage.contract import (
     AppendDoubtful,
     AppendFailed,

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.consumers import Unreadable, assigned_to, check_consumers
+from rallypoint.coordinator.runtime.assignments.consumers import Unreadable, assigned_to, check_consumers
 from rallypoint.protocol import messages as m
 
 PARTITIONS_MAX = 2_000_000

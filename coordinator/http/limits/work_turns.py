@@ -28,7 +28,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from aiohttp import web
 
-from rallypoint.coordinator.http.recent_work import SMALL_BYTES, RecentWork
+from rallypoint.coordinator.http.limits.recent_work import SMALL_BYTES, RecentWork
 
 TURN_S: Final = 0.005
 """How long requests are begun in one turn that may have to wait."""

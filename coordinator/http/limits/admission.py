@@ -8,11 +8,10 @@ place which came first of the address that has most. So who comes and asks at on
 What is counted here decides; who cuts, answers and counts for metrics is elsewhere.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from rallypoint.coordinator.core.network import Network, network_of
-from rallypoint.coordinator.http.inputs import ConnectionLimits
 
 Held = TypeVar("Held")
 
@@ -20,6 +19,35 @@ OTHER_FILES = 128
 """Open files that are no connections: the store's, listeners, and what a library opens for a moment."""
 UNAUTHENTICATED_SHARE = 4
 """Where open files are short, one connection in so many may be one that has not authenticated."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many there may be, for how long, and how large the head of a request. Two are settings, the others fixed."""
+
+    connections_max: int = 50_000
+    keep_alive_timeout_ms: int = 630_000
+    unauthenticated_connections_max: int = 10_000
+    """Beside `connections_max`: so many members may connect in the same moment, behind one proxy too."""
+    request_head_timeout_ms: int = 10_000
+    """Of a connection's first request from the beginning of the connection, of a later one from its first byte."""
+    max_url_bytes: int = 65_536
+    """Path and query: a look-up of a thousand groups, or a fetch of as many topics. Many proxies take 8 KiB."""
+    max_header_bytes: int = 8_192
+    """The value of a header, as common servers take it; any token. Its name may have as many, but for the first header,
+    whose name is counted with its value."""
+    max_head_bytes: int = 98_304
+    """A head that has not ended is held, whoever sends it, in twice its bytes. 32 KiB are for headers beside the
+    longest target."""
+    headers_max: int = 128
+    """Far above what clients and proxies send."""
+
+    @property
+    def line_bytes(self) -> int:
+        """Where the parser gives up on a request's target. The API refuses what is above `max_url_bytes`; this is
+        higher, and never the same as the parser's other limit, for its errors differ by the number alone.
+        """
+        return max(self.max_url_bytes, self.max_header_bytes) + 1
 
 
 class Unauthenticated(Generic[Held]):
