@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rallypoint.coordinator.core.records import NEVER_PAUSED, RunningTimeRecord, TopicRecord
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.limits import REQUEST_PARTITIONS_MAX
 
@@ -52,16 +53,16 @@ GroupRequest = (
     | m.LeaveRequest
     | m.CommitRequest
     | m.FetchRequest
-    | m.DeleteOffsetsRequest
-    | m.ResetOffsetsRequest
+    | admin.DeleteOffsetsRequest
+    | admin.ResetOffsetsRequest
     | DescribeRequest
     | AssignmentRequest
     | DeleteGroupRequest
     | ListRebalancesRequest
-    | m.StartRebalanceRequest
-    | m.FreezeRequest
+    | admin.StartRebalanceRequest
+    | admin.FreezeRequest
     | ThawRequest
-    | m.CooldownRequest
+    | admin.CooldownRequest
 )
 """All that can be asked of a group."""
 
@@ -199,7 +200,7 @@ class OffsetsDeleted:
     call: Call
     partitions: Sequence[tuple[str, int]]
     at: int
-    answer: m.DeleteOffsetsAnswer
+    answer: admin.DeleteOffsetsAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from rallypoint.coordinator.core.decision import Draft, retention_timer
 from rallypoint.coordinator.core.effects import GroupRemoved, LargeDeletion, OffsetsRemoved, Removal
 from rallypoint.coordinator.core.group import CONSUMER, Group, check_empty, check_exists
 from rallypoint.coordinator.core.membership import drop_pending
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
@@ -35,7 +36,7 @@ def delete_group(group: Group, call: Call, context: DecisionContext, draft: Draf
         draft.again = call
         return
     bury(group, Removal.DELETED, context, draft)
-    draft.reply(call, m.DeletedGroup(group_id=group.group_id))
+    draft.reply(call, admin.DeletedGroup(group_id=group.group_id))
 
 
 def _offsets_of(group: Group, topics: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -66,7 +67,7 @@ def bury(group: Group, cause: Removal, context: DecisionContext, draft: Draft) -
     draft.notify(GroupRemoved(group.group_id, cause))
 
 
-def delete_offsets(group: Group, call: Call, request: m.DeleteOffsetsRequest, draft: Draft) -> None:
+def delete_offsets(group: Group, call: Call, request: admin.DeleteOffsetsRequest, draft: Draft) -> None:
     """Delete what is committed of the topics. Each partition with a commit has a result.
 
     A group of consumers that has members keeps the offsets of topics that they subscribe to, or may subscribe to.
@@ -85,7 +86,7 @@ def delete_offsets(group: Group, call: Call, request: m.DeleteOffsetsRequest, dr
         if result is _DELETED:
             deleted.extend((topic, partition) for partition in partitions)
     is_large = sum(map(len, results.values())) > DELETED_AT_ONCE_MAX
-    answer = (LargeDeletion.model_construct if is_large else m.DeleteOffsetsAnswer)(offsets=results)
+    answer = (LargeDeletion.model_construct if is_large else admin.DeleteOffsetsAnswer)(offsets=results)
     go_on(OffsetsDeleted(call, deleted, 0, answer), group, draft)
 
 

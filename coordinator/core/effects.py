@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rallypoint.coordinator.core.commands import TimerKey, Trigger
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
@@ -16,11 +17,11 @@ class LargeFetch(m.FetchAnswer):
     """One that is put into words slice by slice: its offsets are the records themselves, copied and not checked."""
 
 
-class LargeDescription(m.DescribeAnswer):
+class LargeDescription(admin.DescribeAnswer):
     """The same of a description."""
 
 
-class LargeDeletion(m.DeleteOffsetsAnswer):
+class LargeDeletion(admin.DeleteOffsetsAnswer):
     """The same of a deletion."""
 
 
@@ -45,14 +46,14 @@ GroupAnswer = (
     | m.LeaveAnswer
     | m.CommitAnswer
     | m.FetchAnswer
-    | m.DescribeAnswer
-    | m.DeletedGroup
-    | m.DeleteOffsetsAnswer
-    | m.ResetOffsetsAnswer
-    | m.ListRebalancesAnswer
-    | m.StartedRebalance
-    | m.FreezeAnswer
-    | m.CooldownAnswer
+    | admin.DescribeAnswer
+    | admin.DeletedGroup
+    | admin.DeleteOffsetsAnswer
+    | admin.ResetOffsetsAnswer
+    | admin.ListRebalancesAnswer
+    | admin.StartedRebalance
+    | admin.FreezeAnswer
+    | admin.CooldownAnswer
     | m.WaitingAnswer
 )
 

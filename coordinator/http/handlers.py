@@ -35,6 +35,7 @@ from rallypoint.coordinator.http.requests.routes import Answer, Handler
 from rallypoint.coordinator.http.requests.speaker import member_of
 from rallypoint.coordinator.http.requests.syncs import parse_sync
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits, operations
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -210,7 +211,7 @@ class Handlers:
     async def delete_offsets(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Take committed offsets away."""
         refuse_body(request)
-        parsed = parse_query(m.DeleteOffsetsRequest, query, self._checks)
+        parsed = parse_query(admin.DeleteOffsetsRequest, query, self._checks)
         return await self._service.call(ids["group_id"], parsed, host=request.remote or "")
 
     async def heartbeats(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
@@ -228,7 +229,7 @@ class Handlers:
     async def list_groups(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the groups."""
         refuse_body(request)
-        parsed = parse_query(m.ListGroupsRequest, query, self._checks)
+        parsed = parse_query(admin.ListGroupsRequest, query, self._checks)
         if "limit" not in parsed.model_fields_set:
             # Who names no limit is not refused for the default of the contract, but gets what is allowed.
             parsed = parsed.model_copy(update={"limit": min(parsed.limit, self._checks.limits.list_limit_max)})
@@ -242,12 +243,12 @@ class Handlers:
     async def owner(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Whose a partition is."""
         refuse_body(request)
-        return await self._service.find_owner(ids["group_id"], parse_query(m.OwnerRequest, query, self._checks))
+        return await self._service.find_owner(ids["group_id"], parse_query(admin.OwnerRequest, query, self._checks))
 
     async def preview(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """What would be."""
         refuse_query(query)
-        return await self._service.preview(ids["group_id"], await self._read(request, m.PreviewRequest))
+        return await self._service.preview(ids["group_id"], await self._read(request, admin.PreviewRequest))
 
     async def put_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Register or change a topic."""

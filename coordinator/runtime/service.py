@@ -48,6 +48,7 @@ from rallypoint.coordinator.runtime.shard import SLICE, Shard, ShardDependencies
 from rallypoint.coordinator.runtime.topic_registry import Deletions, RegistryKeeper
 from rallypoint.coordinator.runtime.view import GroupView
 from rallypoint.coordinator.storage.contract import StorageError, Store, StoredDataInvalid
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
@@ -247,7 +248,7 @@ class Service:
             except asyncio.CancelledError:
                 waiting.hang_up()
                 raise
-        if isinstance(answer, m.DescribeAnswer) and not isinstance(answer, LargeDescription):
+        if isinstance(answer, admin.DescribeAnswer) and not isinstance(answer, LargeDescription):
             return self.view.with_lag(answer)
         return answer
 
@@ -399,7 +400,7 @@ class Service:
             error_name=code.name,
         )
 
-    def list_groups(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer | Failure:
+    def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
         """One page of the groups of this node, which of them are shut off, and which shards it knows nothing of.
 
         Refused while the node starts, and where no shard is served: an empty list would be taken for no groups.
@@ -421,11 +422,11 @@ class Service:
 
     # --- assignments -------------------------------------------------------------------------------------------------
 
-    async def find_owner(self, group_id: str, request: m.OwnerRequest) -> m.OwnerAnswer | Failure:
+    async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
         """Who owns a partition, by what is durable."""
         return self._registry_failure() or await self._inquiries.find_owner(group_id, request)
 
-    async def preview(self, group_id: str, request: m.PreviewRequest) -> m.PreviewAnswer | Failure:
+    async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         """What the assignment would be. Changes nothing."""
         return self._registry_failure() or await self._inquiries.preview(group_id, request)
 
@@ -556,12 +557,12 @@ def _not_serving(phase: Phase) -> Failure:
     return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The node is {phase}.")
 
 
-def _why_not_listed(shard: UnavailableShard) -> m.UnavailableShard:
+def _why_not_listed(shard: UnavailableShard) -> admin.UnavailableShard:
     if shard.state is ShardState.FAILED:
         code, detail = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Shard {shard.number} cannot be loaded: {shard.error}."
     else:
         code, detail = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"Shard {shard.number} is being loaded; try again."
-    return m.UnavailableShard(shard=shard.number, error_code=code, error_name=code.name, detail=detail)
+    return admin.UnavailableShard(shard=shard.number, error_code=code, error_name=code.name, detail=detail)
 
 
 def _unreadable(topic: str) -> Failure:

@@ -45,7 +45,7 @@ from rallypoint.coordinator.storage.contract import (
     Write,
     shard_keyspace,
 )
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.errors import ErrorCode
 
 SLICE = 50
@@ -102,7 +102,7 @@ class Shard:
         self._reload_backoff = Backoff()
         self._large: set[asyncio.Task[None]] = set()
         self._lost: dict[str, dict[str, None]] = {}
-        self._deleting: dict[str, asyncio.Task[m.DeletedGroup | Failure]] = {}
+        self._deleting: dict[str, asyncio.Task[admin.DeletedGroup | Failure]] = {}
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -487,7 +487,7 @@ class Shard:
 
     # --- groups that are shut off ------------------------------------------------------------------------------------
 
-    async def delete_damaged(self, group_id: str) -> m.DeletedGroup | Failure:
+    async def delete_damaged(self, group_id: str) -> admin.DeletedGroup | Failure:
         """Take all that is stored of a group that is shut off away, and let its id be used again.
 
         Its members are not known, so none is asked for. Not to wait for it does not stop it.
@@ -502,7 +502,7 @@ class Shard:
             return task.result()
         return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The shard was lost; the group may not have been deleted.")
 
-    async def _delete_damaged(self, group_id: str) -> m.DeletedGroup | Failure:
+    async def _delete_damaged(self, group_id: str) -> admin.DeletedGroup | Failure:
         assert self._keyspace is not None
         assert self._writer is not None
         damaged, writer = self.damaged[group_id], self._writer
@@ -517,4 +517,4 @@ class Shard:
         del self.damaged[group_id]
         self.passed_over.difference_update(stored)
         logger.warning("group %r, which was shut off, is deleted with %d records", group_id, len(stored))
-        return m.DeletedGroup(group_id=group_id)
+        return admin.DeletedGroup(group_id=group_id)

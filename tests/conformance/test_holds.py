@@ -9,6 +9,7 @@ from rallypoint.coordinator.core import invariants
 from rallypoint.coordinator.core.commands import Rules, TimerKind
 from rallypoint.coordinator.core.effects import GroupFrozen, GroupThawed, RebalanceBegan, RebalanceHeld
 from rallypoint.coordinator.core.group import State
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.group_harness import GroupHarness, consumer
@@ -45,7 +46,7 @@ def still(harness: GroupHarness) -> bool:
 
 def test_a_freeze_is_bounded_named_and_seen() -> None:
     harness, *_ = frozen()
-    assert harness.answer(harness.calls) == m.FreezeAnswer(
+    assert harness.answer(harness.calls) == admin.FreezeAnswer(
         group_id="g", frozen_until_ms=harness.now_ms + FREEZE_MS, reason=None, held_count=0
     )
     refused = harness.answer(harness.freeze(RULES.rebalance_freeze_max_ms + 1))
@@ -100,7 +101,7 @@ def test_an_operator_lifts_the_freeze_and_what_was_held_starts_at_once(how: str)
     harness, _, follower = frozen()
     harness.leave(follower)
     answer = harness.answer(harness.thaw() if how == "delete" else harness.freeze(0))
-    assert answer == m.FreezeAnswer(group_id="g", frozen_until_ms=None, reason=None, held_count=0)
+    assert answer == admin.FreezeAnswer(group_id="g", frozen_until_ms=None, reason=None, held_count=0)
     assert (harness.state(), begun(harness)) == (State.PREPARING_REBALANCE, 2)
     assert GroupThawed("g", lifted=True) in harness.events
     assert not [key for key in harness.timers if key.kind is TimerKind.HOLD]
@@ -437,7 +438,7 @@ def test_the_cool_down_holds_from_the_end_of_a_rebalance() -> None:
 def test_a_group_has_a_cool_down_of_its_own() -> None:
     harness = GroupHarness(rules=RULES)
     leader, follower = harness.stable(**LONG)
-    assert harness.answer(harness.cooldown(30_000)) == m.CooldownAnswer(
+    assert harness.answer(harness.cooldown(30_000)) == admin.CooldownAnswer(
         group_id="g", cooldown_ms=30_000, is_default=False
     )
     assert harness.answer(harness.describe()).cooldown_ms == 30_000
@@ -449,7 +450,7 @@ def test_a_group_has_a_cool_down_of_its_own() -> None:
     assert (held(harness), harness.state()) == (["member_left"], State.STABLE), (
         "the time of the last rebalance is stored"
     )
-    assert harness.answer(harness.cooldown(None)) == m.CooldownAnswer(group_id="g", cooldown_ms=0, is_default=True)
+    assert harness.answer(harness.cooldown(None)) == admin.CooldownAnswer(group_id="g", cooldown_ms=0, is_default=True)
     assert harness.state() is State.PREPARING_REBALANCE, "nothing holds any more"
     assert ("hold",) not in harness.log
     assert leader in harness.group.members

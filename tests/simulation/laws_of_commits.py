@@ -8,6 +8,7 @@ from rallypoint.coordinator.core.commands import DeleteGroupRequest
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.records import MemberRecord, OffsetRecord
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
@@ -60,11 +61,11 @@ class I3Commits(Checker):
                 for topic, partitions in offsets.items():
                     for partition, commit in partitions.items():
                         self._begin(asked, (asked.group_id, topic, partition), commit.offset)
-            case m.ResetOffsetsRequest(dry_run=False, topics=topics) as request:
+            case admin.ResetOffsetsRequest(dry_run=False, topics=topics) as request:
                 for topic, named in (topics or {}).items():
                     for partition in named or ():
                         self._begin(asked, (asked.group_id, topic, partition), request.offset or 0)
-            case m.DeleteOffsetsRequest() | DeleteGroupRequest():
+            case admin.DeleteOffsetsRequest() | DeleteGroupRequest():
                 self._deletions.append(asked)
                 for where in self._writings:
                     if _takes_away(asked, where):
@@ -247,13 +248,13 @@ def _outcome(answer: Answer, where: OfPartition, entry: _Writing) -> bool | None
     """Whether it was done; None where nobody can tell."""
     _, topic, partition = where
     match answer:
-        case m.CommitAnswer() | m.ResetOffsetsAnswer():
+        case m.CommitAnswer() | admin.ResetOffsetsAnswer():
             return answer.offsets[topic][partition].error_code == ErrorCode.NONE
-        case m.DeleteOffsetsAnswer():
+        case admin.DeleteOffsetsAnswer():
             # Where nothing was, nothing is.
             result = answer.offsets.get(topic, {}).get(partition)
             return result is None or result.error_code == ErrorCode.NONE
-        case m.DeletedGroup():
+        case admin.DeletedGroup():
             return True
         case Failure(code=code) if code in _SAYS_NO:
             return False

@@ -28,6 +28,7 @@ from rallypoint.coordinator.storage.contract import BatchLimits, Write
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.states import State
 from rallypoint.member.options import MemberOptions
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
 from rallypoint.protocol.errors import ErrorCode
@@ -48,7 +49,7 @@ TOPICS = {"t": 3, "u": 2}
 """The topics of a run, with the partitions they begin with."""
 
 
-_DONE_BY_OPERATORS = (m.DeletedGroup, m.DeleteOffsetsAnswer, m.ResetOffsetsAnswer)
+_DONE_BY_OPERATORS = (admin.DeletedGroup, admin.DeleteOffsetsAnswer, admin.ResetOffsetsAnswer)
 
 
 class World(HttpApi):

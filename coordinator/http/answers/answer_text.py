@@ -10,6 +10,7 @@ from json.encoder import encode_basestring
 from pydantic import BaseModel
 
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
@@ -32,7 +33,7 @@ def text_of(answer: BaseModel) -> bytes:
         return _join_text(answer).encode()
     if isinstance(answer, m.FetchAnswer):
         return answer.model_dump_json(exclude=NOT_FETCHED).encode()
-    if isinstance(answer, m.WaitingAnswer | m.DeleteOffsetsAnswer | m.HeartbeatsAnswer):
+    if isinstance(answer, m.WaitingAnswer | admin.DeleteOffsetsAnswer | m.HeartbeatsAnswer):
         # What belongs to an error, the limit of a partition or the owner of a group, stands only with one.
         return answer.model_dump_json(exclude_none=True).encode()
     return answer.model_dump_json().encode()

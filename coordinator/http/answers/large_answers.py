@@ -17,6 +17,7 @@ from rallypoint.coordinator.http.answers.json_response import JSON_HEADERS
 from rallypoint.coordinator.http.limits.deadline import time_limit
 from rallypoint.coordinator.http.limits.work_turns import WorkTurns, recent_work_of
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 
 PIECE_ENTRIES = 1_000
@@ -27,7 +28,7 @@ WRITE_TIMEOUT_MS = 30_000
 PIECE_CHARACTERS = 262_144
 """Of texts in a piece, after which it ends: members may say a quarter of a MiB each."""
 
-LargeAnswer = m.FetchAnswer | m.DescribeAnswer | m.DeleteOffsetsAnswer | m.ListTopicsAnswer | m.JoinAnswer
+LargeAnswer = m.FetchAnswer | admin.DescribeAnswer | admin.DeleteOffsetsAnswer | m.ListTopicsAnswer | m.JoinAnswer
 Ends = Callable[[str], Mapping[int, int]]
 """The ends of a topic's partitions, as far as they are known."""
 
@@ -36,7 +37,7 @@ _quote = encode_basestring
 
 def pieces_of(answer: LargeAnswer, ends: Ends) -> Iterator[bytes]:
     """The answer's body, piece by piece."""
-    if isinstance(answer, m.DescribeAnswer):
+    if isinstance(answer, admin.DescribeAnswer):
         yield answer.model_dump_json(exclude={"members", "offsets"}).encode()[:-1]
         yield b',"members":['
         yield from _listed(map(_member_text, answer.members))
@@ -50,7 +51,7 @@ def pieces_of(answer: LargeAnswer, ends: Ends) -> Iterator[bytes]:
     elif isinstance(answer, m.ListTopicsAnswer):
         yield from _joined(_topic_texts(answer.topics))
         yield answer.model_dump_json(exclude={"topics"}).replace("{", ",", 1).encode()[:-1]
-    elif isinstance(answer, m.DeleteOffsetsAnswer):
+    elif isinstance(answer, admin.DeleteOffsetsAnswer):
         yield b'{"offsets":{'
         for at, (topic, results) in enumerate(answer.offsets.items()):
             yield f"{',' if at else ''}{_quote(topic)}:{{".encode()
@@ -143,7 +144,7 @@ def _result_text(partition: int, result: m.PartitionResult) -> str:
     return f'"{partition}":{{"error_code":{result.error_code:d},"error_name":{_quote(result.error_name)}}}'
 
 
-def _member_text(member: m.DescribedMember) -> str:
+def _member_text(member: admin.DescribedMember) -> str:
     instance_id = "null" if member.group_instance_id is None else _quote(member.group_instance_id)
     return (
         f'{{"member_id":{_quote(member.member_id)},"group_instance_id":{instance_id},'

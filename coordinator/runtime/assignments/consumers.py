@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from rallypoint.assignors.contract import MemberSubscription, TopicPartition
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.group import CONSUMER
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import EMPTY
@@ -23,14 +24,14 @@ class Unreadable(Exception):  # noqa: N818 - a reason to refuse, on its way to t
         self.failure = failure
 
 
-def check_consumers(group: m.DescribeAnswer) -> None:
+def check_consumers(group: admin.DescribeAnswer) -> None:
     """Raise Unreadable unless it is a group of consumers, or one that never had members."""
     if group.protocol_type not in {"", CONSUMER}:
         detail = f"The group is of protocol type {group.protocol_type!r}; who has what is known of consumers alone."
         raise Unreadable(Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail))
 
 
-def assigned_to(member: m.DescribedMember) -> m.TopicPartitions:
+def assigned_to(member: admin.DescribedMember) -> admin.TopicPartitions:
     """The partitions that the member was given, as its leader wrote them: in any order, and perhaps one of them twice.
 
     Raises Unreadable where that is no consumer's assignment.
@@ -45,13 +46,13 @@ def assigned_to(member: m.DescribedMember) -> m.TopicPartitions:
         raise Unreadable(failure) from error
 
 
-def flat(partitions: m.TopicPartitions) -> tuple[TopicPartition, ...]:
+def flat(partitions: admin.TopicPartitions) -> tuple[TopicPartition, ...]:
     """One after the other, sorted, each once."""
     return tuple((topic, partition) for topic in sorted(partitions) for partition in sorted(set(partitions[topic])))
 
 
 def subscription_of(
-    member: m.DescribedMember, owned: tuple[TopicPartition, ...], generation_id: int
+    member: admin.DescribedMember, owned: tuple[TopicPartition, ...], generation_id: int
 ) -> MemberSubscription:
     """What the member would tell the leader now, with what it owns. No topics where that is unreadable."""
     try:
@@ -68,7 +69,7 @@ def subscription_of(
     )
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> m.TopicPartitions:
+def by_topic(partitions: Iterable[TopicPartition]) -> admin.TopicPartitions:
     """As answers have them: the topics sorted, each one's partitions as they come."""
     found: dict[str, list[int]] = {}
     for topic, partition in partitions:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.runtime.assignments.consumers import Unreadable, assigned_to, check_consumers
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 
 PARTITIONS_MAX = 2_000_000
 """Partitions in all indexes together. The group that was asked for least recently goes first."""
@@ -21,14 +21,14 @@ PARTITIONS_MAX = 2_000_000
 class OwnerIndex:
     """Owners by topic and partition. A partition that the leader gave to several is the longest-standing member's."""
 
-    def __init__(self, group: m.DescribeAnswer) -> None:
+    def __init__(self, group: admin.DescribeAnswer) -> None:
         """Raises Unreadable. Cost: reads each member's assignment; 5,000 members take some 20 ms."""
         check_consumers(group)
         self.state = group.state
         self.generation_id = group.generation_id
         self.size = 0
         self._owners = [
-            m.Owner(
+            admin.Owner(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
@@ -49,7 +49,7 @@ class OwnerIndex:
             partitions, places = zip(*pairs, strict=True)
             self._topics[topic] = array("i", partitions), array("i", places)
 
-    def find(self, topic: str, partition: int) -> m.Owner | None:
+    def find(self, topic: str, partition: int) -> admin.Owner | None:
         """The owner; None where nobody has it. Cost: a search in the topic's partitions."""
         of_topic = self._topics.get(topic)
         if of_topic is None:
@@ -113,7 +113,7 @@ def _size_of(task: "asyncio.Task[Made]") -> int | None:
     return None if isinstance(made, Failure) else made.size
 
 
-def index_of(group: m.DescribeAnswer) -> Made:
+def index_of(group: admin.DescribeAnswer) -> Made:
     """The group's index, or why there is none."""
     try:
         return OwnerIndex(group)

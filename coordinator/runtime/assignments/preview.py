@@ -23,8 +23,8 @@ from rallypoint.coordinator.runtime.assignments.consumers import (
     flat,
     subscription_of,
 )
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits
-from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
 COOPERATIVE_ROUNDS_MAX = 3
@@ -47,13 +47,13 @@ class _Supposed:
 
 
 def preview(
-    group: m.DescribeAnswer,
-    request: m.PreviewRequest,
+    group: admin.DescribeAnswer,
+    request: admin.PreviewRequest,
     registered: Mapping[str, int],
     replica_racks: Mapping[str, Racks],
     find: FindAssignor,
     size_max: int,
-) -> m.PreviewAnswer | Failure:
+) -> admin.PreviewAnswer | Failure:
     """The assignment that would follow, beside the present one. Changes nothing.
 
     `registered`: partitions of the registered topics; `replica_racks`: the racks of those of which they are known (of
@@ -82,7 +82,7 @@ def _refuse(detail: str, field_name: str | None, code: ErrorCode = ErrorCode.INV
 # --- what is supposed ------------------------------------------------------------------------------------------------
 
 
-def _suppose(group: m.DescribeAnswer, request: m.PreviewRequest, registered: Mapping[str, int]) -> _Supposed:
+def _suppose(group: admin.DescribeAnswer, request: admin.PreviewRequest, registered: Mapping[str, int]) -> _Supposed:
     check_consumers(group)
     supposed = _Supposed()
     for member in group.members:
@@ -95,7 +95,7 @@ def _suppose(group: m.DescribeAnswer, request: m.PreviewRequest, registered: Map
     return supposed
 
 
-def _let_leave(group: m.DescribeAnswer, request: m.PreviewRequest, supposed: _Supposed) -> None:
+def _let_leave(group: admin.DescribeAnswer, request: admin.PreviewRequest, supposed: _Supposed) -> None:
     seats = {x.group_instance_id: x.member_id for x in group.members if x.group_instance_id is not None}
     for place, name in enumerate(request.leave):
         member_id = name if name in supposed.said else seats.get(name)
@@ -108,7 +108,7 @@ def _let_leave(group: m.DescribeAnswer, request: m.PreviewRequest, supposed: _Su
         supposed.after.pop(member_id, None)
 
 
-def _let_join(request: m.PreviewRequest, supposed: _Supposed) -> None:
+def _let_join(request: admin.PreviewRequest, supposed: _Supposed) -> None:
     everything = tuple(sorted({topic for said in supposed.said.values() for topic in said.topics}))
     number = 0
     for place, wanted in enumerate(request.join):
@@ -135,7 +135,7 @@ def _check_seat(instance_id: str, count: int, place: int, supposed: _Supposed) -
         raise _refuse(detail, f"join.{place}.group_instance_id")
 
 
-def _count(request: m.PreviewRequest, registered: Mapping[str, int], supposed: _Supposed) -> None:
+def _count(request: admin.PreviewRequest, registered: Mapping[str, int], supposed: _Supposed) -> None:
     """Partitions of each topic. Of one that nobody registered, as many are taken to exist as are assigned."""
     counts = {**assigned_counts(supposed.before.values()), **registered}
     for topic, count in request.partitions.items():
@@ -157,7 +157,7 @@ def _check_size(supposed: _Supposed, size_max: int) -> None:
 # --- the assignor ----------------------------------------------------------------------------------------------------
 
 
-def _find(group: m.DescribeAnswer, request: m.PreviewRequest, find: FindAssignor) -> Assignor:
+def _find(group: admin.DescribeAnswer, request: admin.PreviewRequest, find: FindAssignor) -> Assignor:
     name = group.protocol_name if request.assignor is None else request.assignor
     if not name:
         raise _refuse("The group has no assignor yet: name one.", "assignor")
@@ -200,18 +200,18 @@ def _run(assignor: Assignor, spec: GroupSpec) -> Assignment:
 
 
 def _answer(
-    group: m.DescribeAnswer,
+    group: admin.DescribeAnswer,
     supposed: _Supposed,
     spec: GroupSpec,
     assignor: str,
     rebalance_count: int,
     assignment: Assignment,
-) -> m.PreviewAnswer:
+) -> admin.PreviewAnswer:
     names = {member.member_id: member for member in group.members}
     moved = _moved(supposed.before, assignment)
     unassigned = measure.unassigned(spec, assignment)
     spec_before = GroupSpec(supposed.counts_before, supposed.said)
-    return m.PreviewAnswer(
+    return admin.PreviewAnswer(
         group_id=group.group_id,
         state=group.state,
         generation_id=group.generation_id,
@@ -223,7 +223,7 @@ def _answer(
         ),
         partitions_moved_count=len(moved),
         partitions_moved=tuple(
-            m.MovedPartition(topic=topic, partition=partition, from_member_id=from_member_id, to_member_id=to)
+            admin.MovedPartition(topic=topic, partition=partition, from_member_id=from_member_id, to_member_id=to)
             for topic, partition, from_member_id, to in moved[: limits.PREVIEW_MOVES_LISTED_MAX]
         ),
         unassigned_count=len(unassigned),
@@ -247,12 +247,12 @@ def _moved(before: Assignment, after: Assignment) -> list[tuple[str, int, str, s
 
 
 def _member(
-    member_id: str, member: m.DescribedMember | None, supposed: _Supposed, assignment: Assignment
-) -> m.PreviewedMember:
+    member_id: str, member: admin.DescribedMember | None, supposed: _Supposed, assignment: Assignment
+) -> admin.PreviewedMember:
     before, after = supposed.before.get(member_id, ()), assignment.get(member_id, ())
     had, has = frozenset(before), frozenset(after)
     said = supposed.said.get(member_id) or supposed.after[member_id]
-    return m.PreviewedMember(
+    return admin.PreviewedMember(
         member_id=member_id,
         group_instance_id=said.group_instance_id,
         client_id=None if member is None else member.client_id,
@@ -266,9 +266,9 @@ def _member(
     )
 
 
-def _evenness(spec: GroupSpec, assignment: Assignment) -> m.Evenness:
+def _evenness(spec: GroupSpec, assignment: Assignment) -> admin.Evenness:
     counts = tuple(len(assignment.get(member_id, ())) for member_id in spec.subscriptions)
-    return m.Evenness(
+    return admin.Evenness(
         member_count=len(counts),
         least_count=min(counts, default=0),
         most_count=max(counts, default=0),

@@ -16,7 +16,7 @@ from rallypoint.coordinator.core.topics import Registry
 from rallypoint.coordinator.runtime.assignments.partition_owners import Made, OwnerIndexes, index_of
 from rallypoint.coordinator.runtime.assignments.preview import preview
 from rallypoint.coordinator.runtime.event_loop.worker_thread import WorkThread
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.errors import ErrorCode
 
 AskGroup = Callable[[str, AssignmentRequest], Awaitable[GroupAnswer | Failure]]
@@ -42,7 +42,7 @@ class Inquiries:
         self._reading.close()
         self._supposing.close()
 
-    async def find_owner(self, group_id: str, request: m.OwnerRequest) -> m.OwnerAnswer | Failure:
+    async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
         """Who owns the partition, by what is durable. Cheap but for the first look at a new generation."""
         partition = partition_of(request, self._registry().partition_counts)
         if isinstance(partition, Failure):
@@ -50,7 +50,7 @@ class Inquiries:
         index = await self._indexes.get(group_id, partial(self._make_index, group_id))
         if isinstance(index, Failure):
             return index
-        return m.OwnerAnswer(
+        return admin.OwnerAnswer(
             group_id=group_id,
             topic=request.topic,
             partition=partition,
@@ -61,15 +61,15 @@ class Inquiries:
 
     async def _make_index(self, group_id: str) -> Made:
         group = await self._ask(group_id, AssignmentRequest())
-        if not isinstance(group, m.DescribeAnswer):
+        if not isinstance(group, admin.DescribeAnswer):
             assert isinstance(group, Failure)
             return group
         return await self._reading.run(partial(index_of, group))
 
-    async def preview(self, group_id: str, request: m.PreviewRequest) -> m.PreviewAnswer | Failure:
+    async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         """What the assignment would be. Changes nothing."""
         group = await self._ask(group_id, AssignmentRequest())
-        if not isinstance(group, m.DescribeAnswer):
+        if not isinstance(group, admin.DescribeAnswer):
             assert isinstance(group, Failure)
             return group
         counts, racks = self._registry().partition_counts, self._registry().replica_racks
@@ -78,7 +78,7 @@ class Inquiries:
         )
 
 
-def partition_of(request: m.OwnerRequest, counts: Mapping[str, int]) -> int | Failure:
+def partition_of(request: admin.OwnerRequest, counts: Mapping[str, int]) -> int | Failure:
     """The partition that is asked about. `counts`: partitions of the registered topics.
 
     Errors: INVALID_REQUEST unless exactly one of partition and keys is given; UNKNOWN_TOPIC_OR_PARTITION for one beyond
@@ -101,7 +101,7 @@ def partition_of(request: m.OwnerRequest, counts: Mapping[str, int]) -> int | Fa
     return partition_for_key(key, count)
 
 
-def _key_of(request: m.OwnerRequest) -> bytes | Failure:
+def _key_of(request: admin.OwnerRequest) -> bytes | Failure:
     if request.key is not None:
         return request.key.encode()
     text = (request.key_base64 or "").translate(_URL_SAFE)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.storage.codec import header_key
 from rallypoint.coordinator.storage.contract import Write
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.errors import ErrorCode
 
 
@@ -30,10 +30,10 @@ class DamagedGroup:
         )
         return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
 
-    def listing(self) -> m.DamagedGroup:
+    def listing(self) -> admin.DamagedGroup:
         """How it stands in a list."""
         refusal = self.refusal()
-        return m.DamagedGroup(
+        return admin.DamagedGroup(
             group_id=self.group_id,
             error_code=refusal.code,
             error_name=refusal.code.name,
@@ -65,8 +65,8 @@ class PassedOver:
 
 
 def with_damaged(
-    page: m.ListGroupsAnswer, request: m.ListGroupsRequest, damaged: Iterable[DamagedGroup]
-) -> m.ListGroupsAnswer:
+    page: admin.ListGroupsAnswer, request: admin.ListGroupsRequest, damaged: Iterable[DamagedGroup]
+) -> admin.ListGroupsAnswer:
     """The page with the damaged groups that fall between its cursor and the next, as many as it may have groups."""
     upto = page.next_cursor
     found = sorted(

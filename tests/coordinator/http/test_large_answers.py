@@ -18,6 +18,7 @@ from rallypoint.coordinator.core.topics import LISTED_AT_ONCE_MAX, Registry, top
 from rallypoint.coordinator.http.answers.answer_text import text_of
 from rallypoint.coordinator.http.answers.large_answers import PIECE_CHARACTERS, PIECE_ENTRIES, PiecesResponse, pieces_of
 from rallypoint.coordinator.http.limits.work_turns import WorkTurns
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.coordinator.http.channel.test_channels import channel_of
@@ -42,7 +43,7 @@ OFFSETS = st.dictionaries(
 )
 MEMBERS = st.lists(
     st.builds(
-        m.DescribedMember,
+        admin.DescribedMember,
         member_id=TEXTS,
         group_instance_id=st.none() | TEXTS,
         client_id=TEXTS,
@@ -101,7 +102,7 @@ def test_a_piece_ends_with_what_is_long() -> None:
 
 @given(OFFSETS, MEMBERS, st.dictionaries(st.integers(0, 5), st.integers(0, 9), max_size=3))
 def test_a_large_description_says_the_same(
-    offsets: dict[str, dict[int, m.CommittedOffset]], members: list[m.DescribedMember], ends: dict[int, int]
+    offsets: dict[str, dict[int, m.CommittedOffset]], members: list[admin.DescribedMember], ends: dict[int, int]
 ) -> None:
     given: dict[str, Any] = {
         "group_id": "g", "state": "Stable", "protocol_type": "consumer", "protocol_name": "range", "generation_id": 3,
@@ -118,7 +119,7 @@ def test_a_large_description_says_the_same(
         }
         for topic, partitions in offsets.items()
     }
-    small = m.DescribeAnswer(offsets=shown, **given)
+    small = admin.DescribeAnswer(offsets=shown, **given)
     large = LargeDescription.model_construct(**{**dict(small), "offsets": offsets})
     assert json.loads(b"".join(pieces_of(large, lambda _: ends))) == json.loads(text_of(small))
 

@@ -7,6 +7,7 @@ import pytest
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.runtime.contract import NodeCapacity
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
@@ -128,7 +129,7 @@ async def test_a_call_that_may_not_wait_is_answered_once_though_its_answer_was_d
     assert all(task.done() for task in (writing, first, other, *joins))
     harness.assert_nothing_waits()
     described = await harness.now("g", DESCRIBE)
-    assert isinstance(described, m.DescribeAnswer), "the executor has not failed over it"
+    assert isinstance(described, admin.DescribeAnswer), "the executor has not failed over it"
     assert {member.member_id for member in described.members} > set(ids)
 
 

@@ -11,6 +11,7 @@ from rallypoint.coordinator.runtime.event_loop.ended_calls import ENDED_AT_ONCE_
 from rallypoint.coordinator.runtime.group_executor import RELEASED_AT_ONCE_MAX, Waiting
 from rallypoint.coordinator.storage.contract import StorageError, Write, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryStore
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
@@ -85,7 +86,7 @@ async def test_a_drain_answers_everyone_that_waits_some_at_a_time(group_ids: lis
 async def test_a_shard_that_is_lost_answers_everyone_that_waits_some_at_a_time() -> None:
     harness, answers = await crowd(["g"])
     harness.store.faults.append(Fault.NOT_STORED_UNSURE)
-    failing = harness.ask("g", m.CooldownRequest(cooldown_ms=500))
+    failing = harness.ask("g", admin.CooldownRequest(cooldown_ms=500))
     await answers.until(harness.begin(settle()))
     assert isinstance(failing.result(), Failure)
     assert [type(answer) for answer in answers.given] == [Failure] * COUNT
@@ -145,7 +146,7 @@ async def test_the_batches_of_one_append_are_settled_some_at_a_time() -> None:
 async def test_a_group_that_failed_takes_calls_again_while_the_old_ones_are_still_told() -> None:
     harness, answers = await crowd(["g"])
     harness.store.faults.append(Fault.NOT_STORED)
-    failing = harness.ask("g", m.CooldownRequest(cooldown_ms=500))
+    failing = harness.ask("g", admin.CooldownRequest(cooldown_ms=500))
     await answers.until(harness.begin(settle()))
     assert isinstance(failing.result(), Failure)
     assert all(isinstance(answer, Failure) and answer.code is not ErrorCode.NONE for answer in answers.given)

@@ -12,6 +12,7 @@ from rallypoint.coordinator.storage.codec import decode, group_prefix
 from rallypoint.coordinator.storage.contract import BatchLimits, Store, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.coordinator.storage.sqlite import SqliteStore
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
@@ -82,7 +83,7 @@ async def shares(harness: ServiceHarness) -> dict[str, str]:
         await harness.clock.run(100)
         await asyncio.sleep(0.001)
         answer = await harness.service.call("g", DESCRIBE, host="h")
-    assert isinstance(answer, m.DescribeAnswer), answer
+    assert isinstance(answer, admin.DescribeAnswer), answer
     assert answer.state == "Stable"
     return {x.member_id: str(x.assignment.value) for x in answer.members if x.assignment is not None}
 
