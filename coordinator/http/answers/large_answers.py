@@ -6,13 +6,13 @@ A model of 200,000 offsets would hold up everyone for half a second. The words a
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
+from pydantic import BaseModel
 
-from rallypoint.coordinator.http.answers.answer_text import joined_member_text
+from rallypoint.coordinator.http.answers.answer_text import encode
 from rallypoint.coordinator.http.answers.json_response import JSON_HEADERS
 from rallypoint.coordinator.http.limits.deadline import time_limit
 from rallypoint.coordinator.http.limits.work_turns import WorkTurns, recent_work_of
@@ -25,133 +25,125 @@ PIECE_ENTRIES = 1_000
 WRITE_TIMEOUT_MS = 30_000
 """How long a client may take nothing of its answer; then its connection is cut."""
 
-PIECE_CHARACTERS = 262_144
-"""Of texts in a piece, after which it ends: members may say a quarter of a MiB each."""
+PIECE_BYTES = 262_144
+"""Bytes in a piece, after which it ends: members may say a quarter of a MiB each."""
 
+TOPIC_ENTRIES = 3
+"""What a topic counts in a piece beside its ends and racks."""
+
+Batch = TypeVar("Batch", dict[Any, Any], list[Any])
 LargeAnswer = m.FetchAnswer | admin.DescribeAnswer | admin.DeleteOffsetsAnswer | m.ListTopicsAnswer | m.JoinAnswer
 Ends = Callable[[str], Mapping[int, int]]
 """The ends of a topic's partitions, as far as they are known."""
-
-_quote = encode_basestring
 
 
 def pieces_of(answer: LargeAnswer, ends: Ends) -> Iterator[bytes]:
     """The answer's body, piece by piece."""
     if isinstance(answer, admin.DescribeAnswer):
-        yield answer.model_dump_json(exclude={"members", "offsets"}).encode()[:-1]
+        yield _without(answer, "members", "offsets")[:-1]
         yield b',"members":['
-        yield from _listed(map(_member_text, answer.members))
-        yield b'],"offsets":'
-        yield from _offsets(answer.offsets, ends)
+        yield from _listed(map(encode, answer.members))
+        yield b'],"offsets":{'
+        yield from _by_topic((topic, _described(of, ends(topic))) for topic, of in answer.offsets.items())
+        yield b"}"
     elif isinstance(answer, m.JoinAnswer):
-        yield answer.model_dump_json(exclude={"members"}).encode()[:-1]
+        yield _without(answer, "members")[:-1]
         yield b',"members":['
-        yield from _listed(map(joined_member_text, answer.members))
+        yield from _listed(map(encode, answer.members))
         yield b"]"
     elif isinstance(answer, m.ListTopicsAnswer):
-        yield from _joined(_topic_texts(answer.topics))
-        yield answer.model_dump_json(exclude={"topics"}).replace("{", ",", 1).encode()[:-1]
-    elif isinstance(answer, admin.DeleteOffsetsAnswer):
+        yield b'{"topics":['
+        yield from _topics(answer.topics)
+        yield b"]," + _without(answer, "topics")[1:-1]
+    elif isinstance(answer, m.FetchAnswer):
         yield b'{"offsets":{'
-        for at, (topic, results) in enumerate(answer.offsets.items()):
-            yield f"{',' if at else ''}{_quote(topic)}:{{".encode()
-            yield from _listed(_result_text(*entry) for entry in results.items())
-            yield b"}"
+        yield from _by_topic((topic, _fetched(of)) for topic, of in answer.offsets.items())
         yield b"}"
     else:
-        yield b'{"offsets":'
-        yield from _offsets(answer.offsets, None)
-    yield b"}"
-
-
-def _offsets(offsets: Mapping[str, Mapping[int, Any]], ends: Ends | None) -> Iterator[bytes]:
-    """`ends`: of a description, which shows more of each offset."""
-    yield b"{"
-    for at, (topic, partitions) in enumerate(offsets.items()):
-        yield f"{',' if at else ''}{_quote(topic)}:{{".encode()
-        if ends is None:
-            yield from _listed(_fetched_text(*entry) for entry in partitions.items())
-        else:
-            known = ends(topic)
-            yield from _listed(_described_text(*entry, known) for entry in partitions.items())
+        yield b'{"offsets":{'
+        yield from _by_topic((topic, of.items()) for topic, of in answer.offsets.items())
         yield b"}"
     yield b"}"
 
 
-def _listed(texts: Iterator[str]) -> Iterator[bytes]:
-    """With commas between, so many at a time."""
-    is_first = True
-    while piece := ",".join(_some(texts)):
-        yield (piece if is_first else f",{piece}").encode()
-        is_first = False
+def _without(answer: BaseModel, *left_out: str) -> bytes:
+    """The answer's other fields, as an object."""
+    return encode({name: field for name, field in answer.__dict__.items() if name not in left_out})
 
 
-def _some(texts: Iterator[str]) -> Iterator[str]:
+def _fetched(offsets: Mapping[int, m.CommittedOffset]) -> Iterator[tuple[int, Any]]:
+    for partition, one in offsets.items():
+        yield partition, {"offset": one.offset, "leader_epoch": one.leader_epoch, "metadata": one.metadata}
+
+
+def _described(offsets: Mapping[int, m.CommittedOffset], ends: Mapping[int, int]) -> Iterator[tuple[int, Any]]:
+    for partition, fields in _fetched(offsets):
+        end = ends.get(partition)
+        lag = None if end is None else max(end - fields["offset"], 0)
+        yield partition, fields | {"commit_at_ms": offsets[partition].commit_at_ms, "end_offset": end, "lag": lag}
+
+
+def _by_topic(topics: Iterable[tuple[str, Iterable[tuple[int, Any]]]]) -> Iterator[bytes]:
+    """An object for each topic, its partitions some at a time."""
+    for at, (topic, partitions) in enumerate(topics):
+        yield b"%b%b:{" % (b"," if at else b"", encode(topic))
+        yield from _with_commas(encode(some)[1:-1] for some in _batches(partitions, dict))
+        yield b"}"
+
+
+def _listed(entries: Iterator[bytes]) -> Iterator[bytes]:
+    """Entries with commas between, as many at a time as go into a piece."""
+    return _with_commas(iter(lambda: b",".join(_some(entries)), b""))
+
+
+def _some(entries: Iterator[bytes]) -> Iterator[bytes]:
     """The next ones, as many as go into a piece."""
     size = 0
-    for text in islice(texts, PIECE_ENTRIES):
-        yield text
-        size += len(text)
-        if size >= PIECE_CHARACTERS:
+    for entry in islice(entries, PIECE_ENTRIES):
+        yield entry
+        size += len(entry)
+        if size >= PIECE_BYTES:
             return
 
 
-def _joined(texts: Iterator[str]) -> Iterator[bytes]:
-    """As they are, so many at a time."""
-    while piece := "".join(islice(texts, PIECE_ENTRIES)):
-        yield piece.encode()
+def _batches(entries: Iterable[Any], make: Callable[[Iterable[Any]], Batch]) -> Iterator[Batch]:
+    """What `make` makes of so many entries at a time."""
+    rest = iter(entries)
+    while batch := make(islice(rest, PIECE_ENTRIES)):
+        yield batch
 
 
-def _topic_texts(topics: Iterable[m.Topic]) -> Iterator[str]:
-    """A page up to the end of its list. One topic alone may have a million ends."""
-    yield '{"topics":['
+def _with_commas(parts: Iterable[bytes]) -> Iterator[bytes]:
+    for at, part in enumerate(parts):
+        yield b"," + part if at else part
+
+
+def _topics(topics: Iterable[m.Topic]) -> Iterator[bytes]:
+    """The entries of a page. Many are in one piece if they are small, and one of a million ends is in many."""
+    made, weight = [], 0
     for at, topic in enumerate(topics):
-        yield (
-            f'{"," if at else ""}{{"topic":{_quote(topic.topic)},"partitions":{topic.partitions},'
-            f'"version":{topic.version},"end_offsets":{{'
-        )
-        comma = ""
-        for partition, end in sorted(topic.end_offsets.items()):
-            yield f'{comma}"{partition}":{end}'
-            comma = ","
-        yield '},"replica_racks":['
-        comma = ""
-        for racks in topic.replica_racks:
-            yield f"{comma}[{','.join(map(_quote, racks))}]"
-            comma = ","
-        yield "]}"
-    yield "]"
+        made.append(b"," if at else b"")
+        for part, entries in _topic_parts(topic):
+            made.append(part)
+            weight += entries
+            if weight >= PIECE_ENTRIES:
+                yield b"".join(made)
+                made, weight = [], 0
+    yield b"".join(made)
 
 
-def _common(partition: int, committed: m.CommittedOffset) -> str:
-    epoch = "null" if committed.leader_epoch is None else committed.leader_epoch
-    return f'"{partition}":{{"offset":{committed.offset},"leader_epoch":{epoch},"metadata":{_quote(committed.metadata)}'
-
-
-def _fetched_text(partition: int, committed: m.CommittedOffset) -> str:
-    return f"{_common(partition, committed)}}}"
-
-
-def _described_text(partition: int, committed: m.CommittedOffset, ends: Mapping[int, int]) -> str:
-    end = ends.get(partition)
-    lag = "null" if end is None else max(end - committed.offset, 0)
-    at_ms = "null" if committed.commit_at_ms is None else committed.commit_at_ms
-    shown = f'"commit_at_ms":{at_ms},"end_offset":{"null" if end is None else end},"lag":{lag}'
-    return f"{_common(partition, committed)},{shown}}}"
-
-
-def _result_text(partition: int, result: m.PartitionResult) -> str:
-    return f'"{partition}":{{"error_code":{result.error_code:d},"error_name":{_quote(result.error_name)}}}'
-
-
-def _member_text(member: admin.DescribedMember) -> str:
-    instance_id = "null" if member.group_instance_id is None else _quote(member.group_instance_id)
-    return (
-        f'{{"member_id":{_quote(member.member_id)},"group_instance_id":{instance_id},'
-        f'"client_id":{_quote(member.client_id)},"host":{_quote(member.host)},'
-        f'"session_timeout_ms":{member.session_timeout_ms},"rebalance_timeout_ms":{member.rebalance_timeout_ms},'
-        f'"metadata":{member.metadata.text},"assignment":{member.assignment.text}}}'
-    )
+def _topic_parts(topic: m.Topic) -> Iterator[tuple[bytes, int]]:
+    """A topic in parts, each with the number of its entries; what every topic has counts as `TOPIC_ENTRIES`."""
+    head = encode({"topic": topic.topic, "partitions": topic.partitions, "version": topic.version})
+    yield head[:-1] + b',"end_offsets":{', TOPIC_ENTRIES
+    ends = list(_batches(sorted(topic.end_offsets.items()), dict))
+    for part, some in zip(_with_commas(encode(some)[1:-1] for some in ends), ends, strict=True):
+        yield part, len(some)
+    yield b'},"replica_racks":[', 0
+    racks = list(_batches(topic.replica_racks, list))
+    for part, those in zip(_with_commas(encode(those)[1:-1] for those in racks), racks, strict=True):
+        yield part, len(those)
+    yield b"]}", 0
 
 
 class PiecesResponse(web.StreamResponse):

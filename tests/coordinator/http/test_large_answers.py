@@ -16,7 +16,7 @@ from rallypoint.coordinator.core.offsets import ANSWERED_AT_ONCE_MAX
 from rallypoint.coordinator.core.records import TopicRecord
 from rallypoint.coordinator.core.topics import LISTED_AT_ONCE_MAX, Registry, topic_answer, topics_answer
 from rallypoint.coordinator.http.answers.answer_text import text_of
-from rallypoint.coordinator.http.answers.large_answers import PIECE_CHARACTERS, PIECE_ENTRIES, PiecesResponse, pieces_of
+from rallypoint.coordinator.http.answers.large_answers import PIECE_BYTES, PIECE_ENTRIES, PiecesResponse, pieces_of
 from rallypoint.coordinator.http.limits.work_turns import WorkTurns
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
@@ -89,14 +89,14 @@ def test_a_large_answer_to_a_leader_says_the_same(members: list[m.JoinedMember])
 
 
 def test_a_piece_ends_with_what_is_long() -> None:
-    said = OpaqueJson.of("x" * (PIECE_CHARACTERS // 2))
+    said = OpaqueJson.of("x" * (PIECE_BYTES // 2))
     members = tuple(m.JoinedMember(member_id=f"m{n}", group_instance_id=None, metadata=said) for n in range(9))
     large = LargeJoin(
         generation_id=3, protocol_type="", protocol_name="", leader="", member_id="", members=members,
         heartbeat_interval_ms=7,
     )  # fmt: skip
     pieces = list(pieces_of(large, no_ends))
-    assert max(map(len, pieces)) < 2 * PIECE_CHARACTERS
+    assert max(map(len, pieces)) < 2 * PIECE_BYTES
     assert json.loads(b"".join(pieces))["members"] == json.loads(text_of(m.JoinAnswer(**dict(large))))["members"]
 
 
