@@ -19,9 +19,6 @@ from rallypoint.coordinator.storage.contract import BatchLimits
 from rallypoint.protocol.limits import PREVIEW_SIZE_MAX
 from rallypoint.protocol.request_limits import RequestLimits
 
-FIXED_SINCE = "0.2"
-"""The release in which what is fixed now could no longer be set."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -67,7 +64,7 @@ RENAMED: Mapping[str, str] = {
         )
     },
 }
-"""Settings of earlier releases, with what they are called now."""
+"""Former names of limits, with what they are called now."""
 
 
 def limits_of(settings: Settings, given: Mapping[str, int] | None = None) -> Limits:
@@ -91,10 +88,11 @@ def _part(part: Any, values: Mapping[str, int]) -> Any:
 
 
 def words_of_fixed(name: str) -> str | None:
-    """The sentence, without its full stop, for who sets what is fixed, or is called otherwise now; None where the name
-    was of no setting.
+    """Answers an attempt to set what is fixed or has another name now, in a sentence without its full stop.
+
+    None if the name was never that of a setting.
     """
     now = RENAMED.get(name, name)
     if now in FIXED:
-        return f"{name} is fixed at {FIXED[now]} since {FIXED_SINCE}"
-    return None if now == name else f"{name} is called {now} since {FIXED_SINCE}"
+        return f"{name} is fixed at {FIXED[now]}"
+    return None if now == name else f"{name} is called {now}"

@@ -606,8 +606,9 @@ def variable_of(name: str) -> str:
 
 
 def words_of_fixed(name: str) -> str | None:
-    """The sentence, without its full stop, about a name that is of a setting no longer, for its value is fixed; None
-    about any other. The service's libraries are imported now: what asks for no such thing does without them.
+    """The sentence, without its full stop, about a name that cannot be set any more; None about any other.
+
+    It imports the service's libraries, which the settings alone do without.
     """
     from rallypoint.coordinator import limits as parts  # noqa: PLC0415 - see above
 
@@ -623,11 +624,15 @@ def _read_file(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"The settings file {path} is not TOML: {error}.") from error
     unknown = sorted(set(values) - set(Settings.model_fields))
-    fixed = [words for name in unknown if (words := words_of_fixed(name))]
+    fixed = {name: words for name in unknown if (words := words_of_fixed(name))}
+    misspelt = [name for name in unknown if name not in fixed]
+    sentences = []
     if fixed:
-        raise SettingsError(f"The settings file {path} names what cannot be set: {', '.join(fixed)}.")
-    if unknown:
-        raise SettingsError(f"The settings file {path} has no setting of the name {', '.join(unknown)}.")
+        sentences.append(f"The settings file {path} names what cannot be set: {', '.join(fixed.values())}.")
+    if misspelt:
+        sentences.append(f"The settings file {path} has no setting of the name {', '.join(misspelt)}.")
+    if sentences:
+        raise SettingsError(" ".join(sentences))
     return values
 
 
