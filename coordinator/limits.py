@@ -1,7 +1,7 @@
 """Every limit of a service: those that settings set, and those that are fixed.
 
-The parts hold them as frozen dataclasses, with what is fixed as the default of a field; here they are put together, so
-that a service can be built with any of them (tests do, with 0, 1 and 2). Nobody who runs one can change what is fixed.
+The parts hold them as frozen dataclasses, and a fixed limit is the default of a field. They are put together here, so
+that a service can be built with any limits (tests use 0, 1 and 2). Operators cannot change what is fixed.
 """
 
 from collections.abc import Mapping

@@ -43,7 +43,7 @@ from rallypoint.coordinator.runtime.event_loop.faults import each
 from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.settings import Settings
-from rallypoint.coordinator.storage.contract import AppendFigures, StorageError
+from rallypoint.coordinator.storage.contract import AppendMetrics, StorageError
 from rallypoint.coordinator.storage.engines import open_store
 
 try:
@@ -86,9 +86,9 @@ class Observers:
         """Something happened to a group."""
         each(self.members, lambda member: member.event(event))
 
-    def appended(self, figures: AppendFigures) -> None:
+    def appended(self, append_metrics: AppendMetrics) -> None:
         """The store wrote something."""
-        each(self.members, lambda member: member.appended(figures))
+        each(self.members, lambda member: member.appended(append_metrics))
 
     def parked(self, delta: int) -> None:
         """So many more calls wait."""

@@ -1,8 +1,8 @@
-"""What can be set, where it is read from, and what is refused.
+"""The settings: what they are, where they are read from, and what is refused.
 
 A setting is given as a flag (`--group-max-size 500`), in the environment (`RALLYPOINT_GROUP_MAX_SIZE=500`) or in a
 TOML file (`group_max_size = 500`) named by `--config` or `RALLYPOINT_CONFIG`. The first of these that names it counts;
-otherwise the default below does. An unknown key in the file is an error; an unknown `RALLYPOINT_…` variable is only
+otherwise the default below does. An unknown key in the file is an error. An unknown `RALLYPOINT_…` variable is only
 reported, since clients and deployments use the same prefix.
 
 Nothing here opens a socket, a store or a log: `main` joins the parts.

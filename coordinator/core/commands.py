@@ -1,7 +1,7 @@
-"""What a group can be told. Everything that happens to a group comes in as one of these, in order.
+"""The commands of a group. Everything that happens to a group comes in as one of these, in order.
 
-What is made for each call, here and in the other modules of this package, is a `NamedTuple`: it cannot be changed
-either, and takes a third of the time of a frozen dataclass to make.
+What is made for each call, here and in the other modules of this package, is a `NamedTuple`. It is immutable, too, and
+takes a third of the time of a frozen dataclass to make.
 """
 
 from collections.abc import Mapping, Sequence

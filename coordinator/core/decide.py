@@ -231,7 +231,7 @@ def _decide_call(group: Group, call: Call, context: DecisionContext, draft: Draf
         case DescribeRequest():
             description.describe(group, call, context, draft)
         case AssignmentRequest():
-            description.tell_assignment(group, call, draft)
+            description.present_assignment(group, call, draft)
         case DeleteGroupRequest():
             deletion.delete_group(group, call, context, draft)
         case ListRebalancesRequest():
@@ -301,7 +301,7 @@ def _decide_loaded(group: Group, context: DecisionContext, draft: Draft) -> None
     if group.header is not None or group.offsets:
         retention.arm_after_load(group, context, draft)
     if group.offsets:
-        offsets.tell_loaded(group, draft)
+        offsets.notify_loaded(group, draft)
     draft.then.append(TopicsChanged())
     if holding.frozen_until(group) is not None:
         draft.then.append(TimerFired(hold_timer()))

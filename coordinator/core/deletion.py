@@ -1,6 +1,7 @@
-"""What operators take away: a whole group, or the committed offsets of topics.
+"""Deletion by an operator: a whole group, or the committed offsets of topics.
 
-Only a group without members can go. Of a group of consumers, offsets can go that none of them can be using.
+Only a group without members can be deleted. In a group of consumers, offsets can be deleted only if no member can be
+using them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +36,7 @@ def delete_group(group: Group, call: Call, context: DecisionContext, draft: Draf
         )
         draft.again = call
         return
-    bury(group, Removal.DELETED, context, draft)
+    remove_group(group, Removal.DELETED, context, draft)
     draft.reply(call, admin.DeletedGroup(group_id=group.group_id))
 
 
@@ -45,7 +46,7 @@ def _offsets_of(group: Group, topics: Iterable[str]) -> Iterator[tuple[str, int]
             yield topic, partition
 
 
-def bury(group: Group, cause: Removal, context: DecisionContext, draft: Draft) -> None:
+def remove_group(group: Group, cause: Removal, context: DecisionContext, draft: Draft) -> None:
     """Take an Empty group away with all that is stored of it. Ids that it handed out are void.
 
     Cost: one record for each committed offset.

@@ -3,7 +3,7 @@
 from rallypoint.coordinator.core import holding, rebalance_history
 from rallypoint.coordinator.core.commands import Call, DecisionContext
 from rallypoint.coordinator.core.decision import Draft
-from rallypoint.coordinator.core.effects import TOLD_AT_ONCE_CHARACTERS, GroupSummary, LargeDescription
+from rallypoint.coordinator.core.effects import ENCODED_AT_ONCE_CHARACTERS, GroupSummary, LargeDescription
 from rallypoint.coordinator.core.group import Group, Member, State, check_exists
 from rallypoint.coordinator.core.offsets import as_they_stand, committed, is_many
 from rallypoint.protocol import admin_messages as admin
@@ -35,7 +35,7 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
     )
     is_large = (
         len(members) > MEMBERS_AT_ONCE_MAX
-        or sum([len(one.metadata.text) + len(one.assignment.text) for one in members]) > TOLD_AT_ONCE_CHARACTERS
+        or sum([len(one.metadata.text) + len(one.assignment.text) for one in members]) > ENCODED_AT_ONCE_CHARACTERS
         or is_many(group, group.offsets)
     )
     answer = admin.DescribeAnswer(
@@ -60,7 +60,7 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
     draft.reply(call, answer)
 
 
-def tell_assignment(group: Group, call: Call, draft: Draft) -> None:
+def present_assignment(group: Group, call: Call, draft: Draft) -> None:
     """Present members with what they subscribe to now and what the stored generation gave them, in any state.
 
     `generation_id` and `protocol_name` are those of that generation. Who is new in a rebalance has no assignment; what

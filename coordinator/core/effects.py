@@ -1,4 +1,4 @@
-"""What a decision asks of the world. Effects are released in order, after the records of their batch are durable."""
+"""The effects of a decision. They are released in order, after the records of their batch are durable."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ class LargeJoin(m.JoinAnswer):
 LARGE_ANSWERS = (LargeFetch, LargeDescription, LargeDeletion, LargeTopicList, LargeJoin)
 """Not to be put into words in one go."""
 
-TOLD_AT_ONCE_CHARACTERS = 1_048_576
+ENCODED_AT_ONCE_CHARACTERS = 1_048_576
 """What members say and have, in an answer that is put into words in one go: some 4 ms."""
 
 GroupAnswer = (
@@ -145,7 +145,7 @@ class GroupUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class MemberReplaced:
-    """A static member came back: `member_id` has the seat, and what was assigned to it, from now on."""
+    """A static member came back: `member_id` has the slot, and what was assigned to it, from now on."""
 
     group_id: str
     group_instance_id: str

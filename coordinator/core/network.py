@@ -1,4 +1,4 @@
-"""Whom a client's address stands for, where places are shared out by who asks."""
+"""The network that a client's address counts for, where limits are shared by address."""
 
 from ipaddress import IPv6Address, IPv6Network
 from typing import NewType

@@ -124,7 +124,7 @@ def _refused(code: ErrorCode, limit: int | None = None, setting: str | None = No
 TAKEN = m.PartitionResult(error_code=ErrorCode.NONE, error_name=ErrorCode.NONE.name)
 
 
-def tell_loaded(group: Group, draft: Draft) -> None:
+def notify_loaded(group: Group, draft: Draft) -> None:
     """Tell whoever watches with which offsets the group goes on, in parts. Cost here: a copy of their list."""
     records = [record for of_topic in group.offsets.values() for record in of_topic.values()]
     starts = range(0, len(records), LOADED_PART_MAX)

@@ -1,6 +1,6 @@
-"""Putting committed offsets elsewhere, at an operator's word. Only a group without members, whose work it cannot undo.
+"""Resets of committed offsets by an operator. Only a group without members can be reset, so no work is undone.
 
-A reset writes offsets without metadata: what a member remembered beside the old offset says nothing of the new one.
+A reset writes offsets without metadata: the old metadata belongs to the old offset.
 """
 
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ from itertools import islice
 
 from rallypoint.coordinator.core.commands import DecisionContext
 from rallypoint.coordinator.core.decision import Draft, retention_timer
-from rallypoint.coordinator.core.deletion import bury, forget_offsets, subscribes
+from rallypoint.coordinator.core.deletion import forget_offsets, remove_group, subscribes
 from rallypoint.coordinator.core.effects import OffsetsRemoved, Removal
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.running_time import ran_ms
@@ -51,7 +51,7 @@ def check(group: Group, context: DecisionContext, draft: Draft) -> None:
     if group.state is State.EMPTY and not left_count and not group.pending:
         if expired:
             draft.notify(OffsetsRemoved(group.group_id, tuple(expired), Removal.EXPIRED))
-        bury(group, Removal.EXPIRED, context, draft)
+        remove_group(group, Removal.EXPIRED, context, draft)
         return
     forget_offsets(group, expired, Removal.EXPIRED, draft)
     wait_ms = 0 if len(found) > len(expired) else context.rules.offsets_retention_check_interval_ms

@@ -1,4 +1,4 @@
-"""Facts that are not stored: who is a member, who has joined, who waits. A crash loses them, as in Kafka.
+"""Facts that are not stored: membership, joins, waiting calls. A crash loses them, as in Kafka.
 
 `apply` handles them like records, but they never reach the store. What a crash may not lose is a record.
 """
@@ -92,7 +92,7 @@ class MemberChanged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StaticMemberReplaced:
-    """A static member came back under a new id: the seat, its seniority, assignment and leadership, is the new one's.
+    """A static member came back under a new id: the slot, its seniority, assignment and leadership, is the new one's.
 
     `skip_assignment`: it led and leads, and is told that the assignment stands.
     """

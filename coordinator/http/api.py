@@ -15,7 +15,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
-from rallypoint.coordinator.http.answers.large_answers import PiecesResponse, pieces_of
+from rallypoint.coordinator.http.answers.large_answers import StreamedResponse, chunks_of
 from rallypoint.coordinator.http.channel.channel import ChannelContext, ChannelLimits
 from rallypoint.coordinator.http.channel.channels import Channels
 from rallypoint.coordinator.http.channel.handshake import asks_for_upgrade
@@ -202,7 +202,7 @@ class HttpApi:
 
     def _respond(self, answer: Answer) -> web.StreamResponse:
         if isinstance(answer, LARGE_ANSWERS):
-            return PiecesResponse(pieces_of(answer, self._ends), self.clock, self.turns)
+            return StreamedResponse(chunks_of(answer, self._ends), self.clock, self.turns)
         if isinstance(answer, BaseModel):
             return respond(answer)
         if isinstance(answer, Failure):

@@ -1,10 +1,10 @@
 """What is written within one turn of the event loop leaves together, at the turn's end.
 
 Each write to a connection wakes its other side, if that sleeps, and this costs more than the rest of the system call.
-Answers that leave one by one, each while the next is worked out, wake a client of many connections once for each; those
-that leave one after the other wake it once. On one connection they even are one write.
+Answers that leave one by one, each while the next is made, wake a client of many connections once for each. Answers
+that leave together wake it once. On one connection they are even one write.
 
-The order is kept, for all that is written to a connection goes through here, and so does its end.
+The order is kept, because everything that is written to a connection goes through here, and so does its end.
 """
 
 import asyncio

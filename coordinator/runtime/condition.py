@@ -1,10 +1,9 @@
-"""What the node can do now, in figures; and whether that is enough for it to be sent calls. Pure.
+"""The node's condition in numbers, and whether it is ready for calls. Pure.
 
-Readiness is for whoever sends calls to nodes, and takes a node that is not ready out. So a node is ready as long as it
-serves anything that is its own: nobody else can serve its shards, and one of fifty that cannot be loaded is no reason
-to keep callers from forty-nine. While nothing can be stored, it
-changes nothing for anybody, and is not ready. What it cannot serve stands in the same answer, and in metrics for an
-alert.
+Load balancers ask for readiness, and take out a node that is not ready. So a node is ready as long as it serves any of
+its shards: no other node can serve them, and one shard of fifty that cannot be loaded is no reason to refuse the calls
+for forty-nine. While nothing can be stored, the node changes nothing for anybody and is not ready. The same answer
+names what the node cannot serve, and so do metrics, for an alert.
 """
 
 from collections.abc import Mapping

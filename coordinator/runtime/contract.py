@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rallypoint.coordinator.core.effects import Event
-from rallypoint.coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.storage.contract import AppendMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Observer(Protocol):
     def event(self, event: Event) -> None:
         """Something happened to a group, and the records of it are durable."""
 
-    def appended(self, figures: AppendFigures) -> None:
+    def appended(self, append_metrics: AppendMetrics) -> None:
         """The store wrote something durably."""
 
     def parked(self, delta: int) -> None:

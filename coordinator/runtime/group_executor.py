@@ -1,20 +1,19 @@
-"""One group, one thing at a time: step what waits, append what it made, then let it be seen.
+"""One group, one thing at a time: step the waiting commands, append their records, then release their effects.
 
-What waits in the mailbox is stepped in one go, and the records of all those steps go out as one append. Nothing that
-can be seen from outside (answers, events) leaves before the records it rests on are durable, nor before what was
-decided earlier. While an append is under way, commands wait in the mailbox; an executor without records to store
-answers at once, within the call, without a task.
+The executor steps all commands of the mailbox in one go, and their records go out as one append. No answer and no event
+leaves before the records it rests on are durable, nor before what was decided earlier. While an append is under way,
+commands wait in the mailbox. An executor without records to store answers at once, within the call, without a task.
 
-A step of a large group may have ten thousand records and as many answers. Its records are encoded in slices, and
-stored in chunks where one append cannot hold them (`chunks.py`); its effects are released in slices. Between slices
-others have their turn; the group itself goes on when the last one is out.
+A step of a large group may have ten thousand records and as many answers. Its records are encoded in slices, and stored
+in chunks if one append cannot hold them (`chunks.py`); its effects are released in slices. Between slices others have
+their turn. The group itself goes on after the last one.
 
-Timers are set when they are decided, not when effects are released: nobody outside sees them, and one that fires
-while an append is under way waits in the mailbox like everything else. Those of a large step go with its effects, in
-slices: whatever fires late or for nothing meanwhile is known by the rules as such.
+Timers are set when they are decided, not when effects are released. Nobody outside sees them, and a timer that fires
+while an append is under way waits in the mailbox like any command. The timers of a large step are set with its effects,
+in slices. The rules recognise a timer that fires late or for nothing.
 
-An executor ends once, and its group with it: after a failure it is made anew from the store. Whatever happens, each
-call is answered exactly once; an answer to a call that is not waiting is a bug, and found here.
+An executor ends once, and its group with it. After a failure a new executor is made from the store. Whatever happens,
+each call is answered exactly once. An answer to a call that is not waiting is a bug, and is found here.
 """
 
 import asyncio

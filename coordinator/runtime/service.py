@@ -1,8 +1,7 @@
-"""The service as the API knows it: every call comes in here, and goes to the executor of its group or to no executor
-at all.
+"""The service as the API knows it. Every call comes in here, and goes to the executor of its group if it needs one.
 
-What is answered here is only what needs no group: that the node is starting or stopping, that the shard is another
-node's, that it is loading, and the lists. Everything else is the core's answer.
+The service itself answers only what needs no group: that the node is starting or stopping, that the shard belongs to
+another node or is loading, and the lists. Every other answer is the core's.
 """
 
 import asyncio
@@ -28,11 +27,11 @@ from rallypoint.coordinator.core.effects import Failure, GroupAnswer, LargeDescr
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, RunningTimeRecord
 from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topics_answer
-from rallypoint.coordinator.runtime.assignments.queries import Inquiries
+from rallypoint.coordinator.runtime.assignments.queries import AssignmentQueries
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
 from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity, Observer, ShardOwnership
 from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
-from rallypoint.coordinator.runtime.event_loop.ended_calls import Endings
+from rallypoint.coordinator.runtime.event_loop.ended_calls import EndedCalls
 from rallypoint.coordinator.runtime.event_loop.faults import begin, each
 from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
@@ -56,7 +55,7 @@ from rallypoint.protocol.limits import PREVIEW_SIZE_MAX
 
 logger = logging.getLogger(__name__)
 
-TELL_AGAIN_MS = 1_000
+NOTIFY_AGAIN_MS = 1_000
 """How long after a fault the groups are told anew of a change of the registry."""
 
 TOPICS_PER_GROUP = 200
@@ -127,12 +126,12 @@ class Service:
             lambda: self._is_store_newer,
             self._capacity.storage_append_timeout_ms,
         )
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self.connections = ConnectionRegistry()
         self._arrivals = Arrivals(clock)
         self._deletions = Deletions(self._registry, clock, self._deletions_seen)
         self.view = GroupView(lambda: self._registry.registry.topics)
-        self._inquiries = Inquiries(
+        self._assignment_queries = AssignmentQueries(
             partial(self.call, host=""),
             lambda: self._registry.registry,
             self.view.owners,
@@ -155,7 +154,7 @@ class Service:
             refuse_to_park=self._refuse_to_park,
             append_timeout_ms=self._capacity.storage_append_timeout_ms,
             metadata_grew=self._metadata_grew,
-            endings=Endings(),
+            ended_calls=EndedCalls(),
         )
         self._shards = [Shard(number, deps) for number in range(shards)]
 
@@ -197,11 +196,11 @@ class Service:
         if self.phase in (Phase.DRAINING, Phase.STOPPED):
             return
         self.phase = Phase.DRAINING
-        for task in self._telling:
+        for task in self._notifying:
             task.cancel()
         self._deletions.close()
         await asyncio.gather(self._registry.close(), *(shard.close(_stopping()) for shard in self._shards))
-        self._inquiries.close()
+        self._assignment_queries.close()
         self._timers.close()
         self.phase = Phase.STOPPED
 
@@ -267,13 +266,13 @@ class Service:
             return over_limit("channel_groups_max", connection.groups_max, detail)
         answer = self._ask_group(group_id, request, host)
         if isinstance(answer, Waiting):
-            answer.before_answer = partial(connections.answered, group_id, request, connection)
+            answer.before_answer = partial(connections.on_answer, group_id, request, connection)
             if connection is None:
                 # A turn later: who is made to leave hears first, on its channel, of the rebalance that begins with it.
                 answer.before_answer = partial(asyncio.get_running_loop().call_soon, answer.before_answer)
-            connections.asked(group_id, request, None, connection)
+            connections.on_call(group_id, request, None, connection)
         elif connection is not None or connections:
-            connections.asked(group_id, request, answer, connection)
+            connections.on_call(group_id, request, answer, connection)
         return answer
 
     def _ask_group(self, group_id: str, request: GroupRequest, host: str) -> GroupAnswer | Failure | Waiting:
@@ -424,11 +423,11 @@ class Service:
 
     async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
         """Who owns a partition, by what is durable."""
-        return self._registry_failure() or await self._inquiries.find_owner(group_id, request)
+        return self._registry_failure() or await self._assignment_queries.find_owner(group_id, request)
 
     async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         """What the assignment would be. Changes nothing."""
-        return self._registry_failure() or await self._inquiries.preview(group_id, request)
+        return self._registry_failure() or await self._assignment_queries.preview(group_id, request)
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
@@ -483,18 +482,18 @@ class Service:
 
     def _topics_changed(self, topics: frozenset[str], listed: frozenset[str]) -> None:
         if listed:
-            self.connections.tell_all(TopicsListed(tuple(sorted(listed))))
+            self.connections.notify_all(TopicsListed(tuple(sorted(listed))))
         self._deletions.wake()
-        self._begin_telling(topics)
+        self._begin_notifying(topics)
 
-    def _begin_telling(self, topics: frozenset[str], wait_ms: int = 0) -> None:
+    def _begin_notifying(self, topics: frozenset[str], wait_ms: int = 0) -> None:
         if self.phase in (Phase.DRAINING, Phase.STOPPED):
             return
-        task = begin(self._tell_subscribers(topics, wait_ms), lambda: self._begin_telling(topics, TELL_AGAIN_MS))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = begin(self._notify_subscribers(topics, wait_ms), lambda: self._begin_notifying(topics, NOTIFY_AGAIN_MS))
+        self._notifying.add(task)
+        task.add_done_callback(self._notifying.discard)
 
-    async def _tell_subscribers(self, topics: frozenset[str], wait_ms: int) -> None:
+    async def _notify_subscribers(self, topics: frozenset[str], wait_ms: int) -> None:
         """Only groups that are here: one that is being loaded, or will be, compares the counts when it begins.
 
         Of a deletion all are told: whoever does not subscribe to the topic may have committed to it, just now even.

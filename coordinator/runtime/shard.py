@@ -24,7 +24,7 @@ from rallypoint.coordinator.runtime.appends.writer import Writer
 from rallypoint.coordinator.runtime.condition import ShardState, UnavailableShard
 from rallypoint.coordinator.runtime.contract import Observer
 from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
-from rallypoint.coordinator.runtime.event_loop.ended_calls import Endings
+from rallypoint.coordinator.runtime.event_loop.ended_calls import EndedCalls
 from rallypoint.coordinator.runtime.event_loop.faults import begin, each
 from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import GroupExecutor
@@ -75,7 +75,7 @@ class ShardDependencies:
     refuse_to_park: Callable[[], Failure | None]
     append_timeout_ms: int
     metadata_grew: Callable[[int], None]
-    endings: Endings
+    ended_calls: EndedCalls
 
 
 class Shard:
@@ -134,7 +134,7 @@ class Shard:
         # What a step of thousands of members has made comes out in slices.
         for executor in list(self.executors.values()):
             await executor.finish()
-        await self._deps.endings.finish()
+        await self._deps.ended_calls.finish()
         self._forget_executors()
         await self._release()
 
@@ -202,7 +202,7 @@ class Shard:
         if self._lost:
             self._lost.get(group_id, {}).pop(member_id, None)
 
-    def _tell_losses(self, executor: GroupExecutor) -> None:
+    def _announce_losses(self, executor: GroupExecutor) -> None:
         for member_id in self._lost.pop(executor.group_id, ()):
             executor.put(ConnectionLost(member_id))
 
@@ -255,7 +255,7 @@ class Shard:
         ended = [executor for executor in self.executors.values() if not executor.takes_calls]
         self.state = ShardState.ACTIVE
         for executor in self.executors.values() if self._lost else ():
-            self._tell_losses(executor)
+            self._announce_losses(executor)
         self._lost.clear()
         for executor in ended:
             self.executor_failed(executor)
@@ -418,7 +418,7 @@ class Shard:
 
     def settle_ended(self, settle: Callable[[], None]) -> None:
         """Settle a call of a group that has ended, now or as soon as others had their turn."""
-        self._deps.endings.add(settle)
+        self._deps.ended_calls.add(settle)
 
     def executor_forgettable(self, executor: GroupExecutor) -> None:
         """Nothing is in the group: it is made anew if somebody asks for it."""
@@ -469,7 +469,7 @@ class Shard:
         # Not before the executors are there: a call would make one of which nothing is stored.
         del self._reloads[group_id]
         for executor in executors:
-            self._tell_losses(executor)
+            self._announce_losses(executor)
             executor.go_on()
         self._lost.pop(group_id, None)
 

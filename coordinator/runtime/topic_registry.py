@@ -1,9 +1,9 @@
-"""The topic registry on this node: its keyspace, one change at a time, and who is told of it.
+"""The topic registry on this node: its keyspace, one change at a time, and the notifications of a change.
 
-The store's layout stands in the same keyspace, so it is checked here, before any shard is looked into.
+The same keyspace holds the store's layout, so the layout is checked here, before any shard is loaded.
 
-A change is decided against what is durable, stored, and only then written into the registry; so a failed one leaves
-nothing to undo. While its keyspace is lost, groups go on with the counts that were known last.
+A change is decided against what is durable, then stored, and only then written into the registry. So a failed change
+leaves nothing to undo. While its keyspace is lost, groups go on with the partition counts that were known last.
 """
 
 import asyncio

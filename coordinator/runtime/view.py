@@ -1,6 +1,6 @@
-"""What may be seen of the groups from outside: only what has been released, so only what is durable.
+"""What is visible of the groups from outside: only what has been released, so only what is durable.
 
-Lists, gauges and lag are made from it, and never from a group itself, which may be ahead of the store.
+Lists, gauges and lag come from this view. A group itself may be ahead of the store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from rallypoint.coordinator.runtime.assignments.partition_owners import OwnerInd
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 
-_STANDING = (OffsetsCommitted, OffsetsReset)
+_OFFSET_EVENTS = (OffsetsCommitted, OffsetsReset)
 
 
 class GroupView:
@@ -39,7 +39,7 @@ class GroupView:
 
     def event(self, event: Event) -> None:
         """Take in what happened to a group."""
-        if isinstance(event, _STANDING):
+        if isinstance(event, _OFFSET_EVENTS):
             self._add(event.group_id, event.offsets)
         elif isinstance(event, MemberReplaced):
             self.owners.drop(event.group_id)

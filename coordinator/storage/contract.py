@@ -112,7 +112,7 @@ def size_of(writes: Iterable[Write]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class AppendFigures:
+class AppendMetrics:
     """Of one durable write of the engine: batches joined in it, their writes, and how long it took in seconds."""
 
     batches: int

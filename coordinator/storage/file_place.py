@@ -1,7 +1,7 @@
-"""Where a store's file is, seen from outside: whether it may be opened, and whether it is still what was opened.
+"""A store's file as seen from outside: whether it may be opened, and whether it is still the file that was opened.
 
-A file that is deleted, renamed or replaced can be written on through its handle, and everything looks well: only a
-look at the name shows that what is written will not be found again. The same holds for SQLite's two files beside it:
+A file that is deleted, renamed or replaced can be written on through its handle, and nothing fails. Only a look at its
+name shows that nobody will find what is written. The same holds for SQLite's two files beside it:
 
     <name>-wal   the write-ahead log: commits that are not in the file yet. Without it they are lost
     <name>-shm   an index of the log, shared by the programs that have the file open
@@ -72,7 +72,7 @@ class Remedy(Enum):
 
     WAIT = auto()
     """Until somebody has put the files back."""
-    MAKE_ANEW = auto()
+    RECREATE = auto()
     """The store's file is there, and SQLite can make the other one anew."""
     COUNT_PAGES = auto()
     """The file has become shorter: it may still hold all its pages, after another program's VACUUM."""
@@ -153,7 +153,7 @@ class FilePlace:
             try:
                 found = os.stat(name)
             except FileNotFoundError:
-                return Trouble(f"{name} was deleted while it was open", Remedy.MAKE_ANEW)
+                return Trouble(f"{name} was deleted while it was open", Remedy.RECREATE)
             except OSError as error:
                 return Trouble(f"{name} cannot be looked at: {error.strerror}")
             if (found.st_dev, found.st_ino) != identity:

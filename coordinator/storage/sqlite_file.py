@@ -148,7 +148,7 @@ class SqliteFile:
         try:
             is_copied = False
             trouble = self._place.trouble()
-            if trouble is not None and trouble.remedy is not Remedy.MAKE_ANEW:
+            if trouble is not None and trouble.remedy is not Remedy.RECREATE:
                 self._lock.keep_log()
             elif self._refusal is None:
                 is_copied = self._copy_log()
@@ -444,14 +444,14 @@ class SqliteFile:
     def _check_place(self) -> None:
         """Raise StorageUnavailable if the files are not where they were. A log that was deleted is made anew."""
         while (trouble := self._place.trouble()) is not None:
-            if trouble.remedy is Remedy.MAKE_ANEW:
-                self._make_anew(trouble.text)
+            if trouble.remedy is Remedy.RECREATE:
+                self._recreate(trouble.text)
             elif self._is_whole(trouble.remedy):
                 self._place.accept_length(trouble.remedy)
             else:
                 self._take_for_bad(trouble)
 
-    def _make_anew(self, trouble: str) -> None:
+    def _recreate(self, trouble: str) -> None:
         logger.error("%s; its commits are copied into the file from its handle", trouble)
         try:
             self._checkpoint()

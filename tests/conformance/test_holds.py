@@ -164,7 +164,7 @@ def test_a_new_member_that_does_not_ask_again_expires() -> None:
     assert held(harness) == ["member_joined", "member_expired"]
 
 
-def test_the_time_that_a_new_member_may_wait_counts_from_the_beginning_of_its_round() -> None:
+def test_the_time_that_a_new_member_may_wait_counts_from_the_beginning_of_its_rebalance() -> None:
     harness, leader, _ = frozen(RULES.rebalance_freeze_max_ms, rebalance_ms=400_000, session_ms=1_800_000)
     third, join = harness.join_new(session_ms=10_000)
     harness.advance(RULES.rebalance_freeze_max_ms - 1)
@@ -280,7 +280,7 @@ def test_when_everyone_has_gone_the_group_is_empty_frozen_or_not_and_may_form_an
 
 
 @pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE])
-def test_a_round_under_way_goes_on_to_its_end(state: State) -> None:
+def test_a_rebalance_under_way_goes_on_to_its_end(state: State) -> None:
     harness = GroupHarness(rules=RULES)
     leader, follower = harness.stable(session_ms=60_000)
     harness.join(leader)
@@ -334,13 +334,13 @@ def test_a_static_member_that_came_with_the_freeze_is_not_given_a_part_by_coming
     first = harness.join("", instance="i")
     second = harness.join("", instance="i")
     assert harness.code(first) is ErrorCode.FENCED_INSTANCE_ID
-    assert harness.waits(second), "its seat has no part in the generation"
-    seated = harness.group.static_members["i"]
-    assert harness.code(harness.commit(seated, 1, instance="i")) is ErrorCode.ILLEGAL_GENERATION
+    assert harness.waits(second), "its slot has no part in the generation"
+    holder_id = harness.group.static_members["i"]
+    assert harness.code(harness.commit(holder_id, 1, instance="i")) is ErrorCode.ILLEGAL_GENERATION
     assert still(harness)
 
 
-def test_a_static_member_with_another_subscription_waits_in_its_seat() -> None:
+def test_a_static_member_with_another_subscription_waits_in_its_slot() -> None:
     harness, leader, _ = frozen(instance="i")
     join = harness.join("", instance="i", protocols=(("range", consumer("u")),))
     assert harness.waits(join)
@@ -359,13 +359,13 @@ def test_a_vote_of_those_who_wait_does_not_count_for_the_present_protocol() -> N
     both = (("range", consumer("t")), ("roundrobin", consumer("t")))
     turned = (("roundrobin", consumer("t")), ("range", consumer("t")))
     first, join = harness.join_new(protocols=both, session_ms=600_000)
-    seat = harness.join("", instance="i", protocols=both)
-    harness.advance_until_answered(join, seat)
-    harness.settle_generation(first, harness.answer(seat).member_id)
+    slot = harness.join("", instance="i", protocols=both)
+    harness.advance_until_answered(join, slot)
+    harness.settle_generation(first, harness.answer(slot).member_id)
     harness.freeze(FREEZE_MS)
     for _ in range(3):
         harness.join_new(protocols=turned)
-    assert harness.code(harness.join("", instance="i", protocols=both)) is ErrorCode.NONE, "nothing moved for the seat"
+    assert harness.code(harness.join("", instance="i", protocols=both)) is ErrorCode.NONE, "nothing moved for the slot"
     assert harness.group.protocol_name == "range"
 
 

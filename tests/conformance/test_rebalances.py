@@ -301,7 +301,7 @@ def test_partitions_that_an_owner_lost_have_moved(
     assert rebalance(GroupHarness(rules=RULES), before, after) == moved
 
 
-def test_a_seat_that_came_back_under_a_new_id_is_the_same_owner() -> None:
+def test_a_slot_that_came_back_under_a_new_id_is_the_same_owner() -> None:
     harness = GroupHarness(rules=RULES)
     leader, old = harness.stable(instance="i")
     stood = harness.group.members[old].assignment
@@ -416,7 +416,7 @@ def test_an_operator_starts_one() -> None:
     harness.join(leader)
     harness.join(follower)
     assert harness.state() is State.COMPLETING_REBALANCE
-    assert harness.answer(harness.start_rebalance()) == again, "everyone is in a new round already"
+    assert harness.answer(harness.start_rebalance()) == again, "everyone is in a new rebalance already"
     assert harness.state() is State.COMPLETING_REBALANCE
 
 

@@ -1,7 +1,7 @@
 """An observer of the service for tests that look at something else."""
 
 from rallypoint.coordinator.core.effects import Event
-from rallypoint.coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.storage.contract import AppendMetrics
 
 
 class NullObserver:
@@ -10,7 +10,7 @@ class NullObserver:
     def event(self, event: Event) -> None:
         pass
 
-    def appended(self, figures: AppendFigures) -> None:
+    def appended(self, append_metrics: AppendMetrics) -> None:
         pass
 
     def parked(self, delta: int) -> None:

@@ -25,12 +25,12 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
 from tests.simulation.line import Line
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Answer, Asked, HttpApi, raise_its_fault
+from tests.simulation.network import Answer, ApiCall, HttpApi, raise_its_fault
 from tests.simulation.plan import Plan
 from tests.simulation.trace import short
 
 if TYPE_CHECKING:
-    from tests.simulation.node import AskedService
+    from tests.simulation.node import NodeService
 
 CHECKS = RequestChecks(RequestLimits())
 
@@ -60,7 +60,7 @@ class ChannelServer:
 
     def __init__(
         self,
-        service: "AskedService",
+        service: "NodeService",
         loop: VirtualLoop,
         plan: Plan,
         watch: HttpApi,
@@ -131,10 +131,10 @@ class ChannelServer:
             if channel._ending is None and not line.socket.is_gone and channel._socket is not None
         }
 
-    def tell_answer(self, asked: Asked, answer: Answer) -> None:
+    def tell_answer(self, asked: ApiCall, answer: Answer) -> None:
         """The service answers a call of a channel."""
         self.note(f"<- {asked.group_id} line {asked.line} #{asked.number} {short(answer)}")
-        self.watch.answered(asked, answer)
+        self.watch.on_answer(asked, answer)
 
     async def drain(self, drain_service: Callable[[], Any]) -> None:
         """In the order of `coordinator.main`."""
@@ -165,10 +165,10 @@ class WatchedService:
         self, group_id: str, request: GroupRequest, *, host: str, connection: MemberConnection | None
     ) -> "GroupAnswer | Failure | WatchedCall":
         api = self._api
-        asked = Asked(api.draw(), group_id, request, round(api.loop.time() * 1000))
+        asked = ApiCall(api.draw(), group_id, request, round(api.loop.time() * 1000))
         asked.line, asked.call_id = self._line.number, self._call_id
         api.note(f"-> {group_id} line {asked.line} #{asked.number} {short(cast(Any, request))}")
-        api.watch.asked(asked)
+        api.watch.on_call(asked)
         api.service.asking.append(asked)
         answer = api.service.ask(group_id, request, host=host, connection=connection)
         if isinstance(answer, Waiting):
@@ -230,7 +230,7 @@ class SeenChannel(Channel):
 class WatchedCall:
     """A call of a channel that waits. Once: it is answered, or hung up."""
 
-    def __init__(self, api: ChannelServer, asked: Asked, waiting: Waiting) -> None:
+    def __init__(self, api: ChannelServer, asked: ApiCall, waiting: Waiting) -> None:
         self.on_answer: Callable[[Any], None] | None = None
         self._api = api
         self._asked = asked

@@ -122,7 +122,7 @@ class Client:
         return slot.call_id is not None and slot.sent_at_ms < at_ms
 
     @property
-    def seat(self) -> str:
+    def slot(self) -> str:
         """Who owns, as the group sees it: the instance, or the member."""
         return self.options.group_instance_id or self.machine.member_id
 

@@ -29,7 +29,7 @@ from rallypoint.protocol.errors import ErrorCode
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.client import Client
 from tests.simulation.laws_of_rest import HEAD_START_MS
-from tests.simulation.network import Answer, Asked
+from tests.simulation.network import Answer, ApiCall
 from tests.simulation.node import Node, Seen
 
 MemberKey = tuple[str, str]
@@ -38,7 +38,7 @@ MemberKey = tuple[str, str]
 _NOBODY = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED}
 
 
-class I13Carriers(Checker):
+class I13Connections(Checker):
     """A member is carried by the channel on which it called last, and by none where that was over HTTP, where it has
     left or expired, and where that channel has ended. But one that had called on a newer channel too, which goes on, is
     that one's then: what it said on the old one came late. Nothing is left at the end.
@@ -70,11 +70,11 @@ class I13Carriers(Checker):
         self.carried.pop(key, None)
         self._newer.pop(key, None)
 
-    def waits(self, asked: Asked) -> None:
+    def waits(self, asked: ApiCall) -> None:
         if member_id := speaker_of(asked):
             self._count((asked.group_id, member_id), asked.line)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
         member_id = speaker_of(asked)
         key = (asked.group_id, member_id)
         if isinstance(answer, m.LeaveAnswer):
@@ -179,7 +179,7 @@ def _is_no_refusal(answer: Failure) -> bool:
     return answer.code is ErrorCode.REBALANCE_IN_PROGRESS and not answer.superseded
 
 
-def speaker_of(asked: Asked) -> str:
+def speaker_of(asked: ApiCall) -> str:
     """The member that calls, by what it says; "" where it says none."""
     return str(getattr(asked.request, "member_id", ""))
 
@@ -210,7 +210,7 @@ class I14Graces(Checker):
     loss is counted. So a connection that is lost and made again in time moves nothing.
     """
 
-    def __init__(self, sight: Sight, i13: I13Carriers) -> None:
+    def __init__(self, sight: Sight, i13: I13Connections) -> None:
         super().__init__(sight)
         self._i13 = i13
         self._lost: dict[MemberKey, Loss] = {}
@@ -247,7 +247,7 @@ class I14Graces(Checker):
         seen = None if self.sight.node is None else self.sight.node.group(group_id)
         return seen.group if seen is not None and seen.is_idle else None
 
-    def asked(self, asked: Asked) -> None:
+    def on_call(self, asked: ApiCall) -> None:
         member_id = speaker_of(asked)
         if member_id:
             lost = self._lost.pop((asked.group_id, member_id), None)
@@ -263,7 +263,7 @@ class I14Graces(Checker):
                     # Nobody can tell from here.
                     self._lost[key] = Loss(self.sight.now_ms, None)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
         if (
             isinstance(answer, Failure)
             and answer.limit_name == "group_mailbox_max"
@@ -272,7 +272,7 @@ class I14Graces(Checker):
             # The group was never asked, so that it may not count; and what it would have said nobody can tell.
             self._lost[asked.group_id, member_id] = Loss(self.sight.now_ms, None)
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
+    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
         if connection_lost:
             self._nameless[asked.group_id] = self.sight.now_ms
 
@@ -332,7 +332,7 @@ class I15Letters(Checker):
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self._open: dict[int, set[int | str]] = {}
-        self._asked: dict[int, dict[int | str, Asked]] = {}
+        self._asked: dict[int, dict[int | str, ApiCall]] = {}
         self._due: dict[tuple[int, int | str], tuple[int, bytes]] = {}
 
     def node_began(self) -> None:
@@ -343,14 +343,14 @@ class I15Letters(Checker):
     def framed(self, line: int, call_id: int | str) -> None:
         self._open.setdefault(line, set()).add(call_id)
 
-    def waits(self, asked: Asked) -> None:
+    def waits(self, asked: ApiCall) -> None:
         if asked.line is not None and asked.call_id is not None:
             self._asked.setdefault(asked.line, {})[asked.call_id] = asked
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
+    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
         self._forget(asked)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
         if asked.line is None or asked.call_id is None:
             return
         self._forget(asked)
@@ -361,7 +361,7 @@ class I15Letters(Checker):
             due = status_of(answer), text_of(answer)
         self._due[asked.line, asked.call_id] = due
 
-    def _forget(self, asked: Asked) -> None:
+    def _forget(self, asked: ApiCall) -> None:
         if asked.line is not None and asked.call_id is not None:
             self._asked.get(asked.line, {}).pop(asked.call_id, None)
 
@@ -396,7 +396,7 @@ class I16Pushes(Checker):
     Who hears of the end of the generation that it lives in joins again; of the end of an older one, it does nothing.
     """
 
-    def __init__(self, sight: Sight, i13: I13Carriers) -> None:
+    def __init__(self, sight: Sight, i13: I13Connections) -> None:
         super().__init__(sight)
         self._i13 = i13
         self._due: list[tuple[int, dict[str, Any]]] = []

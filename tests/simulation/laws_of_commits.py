@@ -14,7 +14,7 @@ from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.simulation.checker import Checker, Sight, TopicDeletion
 from tests.simulation.fold import FoldedGroup, OffsetKey
-from tests.simulation.network import Answer, Asked
+from tests.simulation.network import Answer, ApiCall
 
 OfPartition = tuple[str, str, int]
 """Group, topic, partition."""
@@ -44,8 +44,8 @@ class I3Commits(Checker):
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self._writings: dict[OfPartition, list[_Writing]] = {}
-        self._open: dict[Asked | TopicDeletion, list[tuple[OfPartition, _Writing]]] = {}
-        self._deletions: list[Asked] = []
+        self._open: dict[ApiCall | TopicDeletion, list[tuple[OfPartition, _Writing]]] = {}
+        self._deletions: list[ApiCall] = []
         self._of_topics: list[TopicDeletion] = []
         self._topics_gone: dict[str, int] = {}
         self._first_asked: dict[tuple[OfPartition, int], int] = {}
@@ -55,7 +55,7 @@ class I3Commits(Checker):
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
-    def asked(self, asked: Asked) -> None:
+    def on_call(self, asked: ApiCall) -> None:
         match asked.request:
             case m.CommitRequest(offsets=offsets):
                 for topic, partitions in offsets.items():
@@ -71,7 +71,7 @@ class I3Commits(Checker):
                     if _takes_away(asked, where):
                         self._add(asked, where, None)
 
-    def _begin(self, asked: Asked, where: OfPartition, offset: int) -> None:
+    def _begin(self, asked: ApiCall, where: OfPartition, offset: int) -> None:
         if where not in self._writings:
             self._writings[where] = []
             for deletion in self._deletions:
@@ -89,17 +89,17 @@ class I3Commits(Checker):
             if where[1] == deletion.topic:
                 self._add(deletion, where, None)
 
-    def _add(self, asked: Asked | TopicDeletion, where: OfPartition, offset: int | None) -> None:
+    def _add(self, asked: ApiCall | TopicDeletion, where: OfPartition, offset: int | None) -> None:
         entry = _Writing(offset, asked.number)
         self._writings[where].append(entry)
         self._open.setdefault(asked, []).append((where, entry))
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
+    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
         self._open.pop(asked, None)
 
     # --- what is answered --------------------------------------------------------------------------------------------
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
         if isinstance(answer, m.FetchAnswer):
             self._check(asked, answer)
             return
@@ -147,7 +147,7 @@ class I3Commits(Checker):
         if by and all(x.ended_at is not None and x.ended_at < entry.asked_at for x in by):
             self.fail(f"{group_id}: {topic}-{partition} was deleted, and {stands.offset} is stored still")
 
-    def _check(self, asked: Asked, answer: m.FetchAnswer) -> None:
+    def _check(self, asked: ApiCall, answer: m.FetchAnswer) -> None:
         for topic, partitions in answer.offsets.items():
             for partition in partitions:
                 if (asked.group_id, topic, partition) not in self._writings:
@@ -239,7 +239,7 @@ class I3Commits(Checker):
                     writings.remove(entry)
 
 
-def _takes_away(asked: Asked, where: OfPartition) -> bool:
+def _takes_away(asked: ApiCall, where: OfPartition) -> bool:
     topics = getattr(asked.request, "topics", None)
     return asked.group_id == where[0] and (topics is None or where[1] in topics)
 
@@ -289,18 +289,18 @@ class I4Fencing(Checker):
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
-        self._verdicts: dict[Asked, str] = {}
+        self._verdicts: dict[ApiCall, str] = {}
 
-    def asked(self, asked: Asked) -> None:
+    def on_call(self, asked: ApiCall) -> None:
         if isinstance(asked.request, m.CommitRequest | m.HeartbeatRequest | m.SyncRequest):
             seen = None if self.sight.node is None else self.sight.node.group(asked.group_id)
             if seen is not None and seen.is_idle and (why := _objection(seen.group, asked.request)):
                 self._verdicts[asked] = why
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
+    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
         self._verdicts.pop(asked, None)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
         why = self._verdicts.pop(asked, None)
         if why and isinstance(answer, m.CommitAnswer | m.HeartbeatAnswer | m.SyncAnswer):
             self.fail(f"{asked.group_id}: {asked.request!r} was taken although {why}")

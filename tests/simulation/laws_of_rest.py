@@ -12,7 +12,7 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.fold import Share
-from tests.simulation.network import Answer, Asked
+from tests.simulation.network import Answer, ApiCall
 from tests.simulation.node import Node, Seen
 
 HEAD_START_MS = 100
@@ -29,23 +29,23 @@ class I6Answers(Checker):
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
-        self._open: dict[Asked, int] = {}
+        self._open: dict[ApiCall, int] = {}
         self._ended: set[int] = set()
         self.slack_ms = HEAD_START_MS + BUCKET_MS
         self.store_ms = 0
         """What the drive makes anybody wait where it does not hang."""
 
-    def asked(self, asked: Asked) -> None:
+    def on_call(self, asked: ApiCall) -> None:
         plan = self.sight.plan
         wait_ms = _longest_wait_ms(asked.request, plan.rules.parked_call_max_wait_ms)
         self._open[asked] = wait_ms + min(
             self.store_ms, (3 if wait_ms else 1) * plan.capacity.storage_append_timeout_ms
         )
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
+    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
         self._open.pop(asked, None)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
         if asked.number in self._ended:
             self.fail(f"call #{asked.number} was answered twice")
         self._ended.add(asked.number)
@@ -61,7 +61,7 @@ class I6Answers(Checker):
             if self.sight.now_ms - asked.at_ms > limit_ms + self._slack_ms(asked):
                 self.fail(f"call #{asked.number} waits for {self.sight.now_ms - asked.at_ms} ms: {asked.request!r}")
 
-    def _slack_ms(self, asked: Asked) -> int:
+    def _slack_ms(self, asked: ApiCall) -> int:
         return self.slack_ms + self.sight.stalls.lost_ms(asked.at_ms, self.sight.now_ms)
 
     def all_answered(self) -> None:
@@ -85,7 +85,7 @@ def _longest_wait_ms(request: Any, limit_ms: int) -> int:
 
 class I7Liveness(Checker):
     """Once nothing fails and clients behave, the group is Stable soon: within three rebalance timeouts and a session,
-    and the longest that a freeze and the cool-downs of three rounds can hold.
+    and the longest that a freeze and the cool-downs of three rebalances can hold.
 
     Then every member that runs has its assignment, and each partition of the group's topics has one owner.
     """

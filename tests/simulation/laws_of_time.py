@@ -7,7 +7,7 @@ from rallypoint.coordinator.core.effects import Event, GroupUnloaded, SessionExp
 from rallypoint.coordinator.core.group import Member
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.laws_of_rest import HEAD_START_MS
-from tests.simulation.network import Asked
+from tests.simulation.network import ApiCall
 from tests.simulation.node import Node, Seen
 
 
@@ -40,7 +40,7 @@ class I20ServiceTime(Checker):
         self._undisturbed.clear()
         self._expired.clear()
 
-    def asked(self, asked: Asked) -> None:
+    def on_call(self, asked: ApiCall) -> None:
         self._undisturbed.discard(asked.group_id)
 
     def happened(self, event: Event) -> None:

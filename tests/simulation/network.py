@@ -37,7 +37,7 @@ Answer = GroupAnswer | Failure
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class ApiCall:
     """A request at the node's API. Its number orders it among all other things that are seen there.
 
     `line` and `call_id`: where it came on a channel. `waits`: it was not answered at once. `is_in_batch`: it came with
@@ -76,16 +76,16 @@ class Exchange:
 class HttpApi:
     """Who watches calls at the node's API."""
 
-    def asked(self, asked: Asked) -> None:
+    def on_call(self, asked: ApiCall) -> None:
         """A call reaches the service."""
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
         """The service answers it."""
 
-    def waits(self, asked: Asked) -> None:
+    def waits(self, asked: ApiCall) -> None:
         """The service did not answer it at once."""
 
-    def hung_up(self, asked: Asked, *, connection_lost: bool = False) -> None:
+    def hung_up(self, asked: ApiCall, *, connection_lost: bool = False) -> None:
         """Its client, or the node, is gone. `connection_lost`: with its channel, which the client's side ended."""
 
     def framed(self, line: int, call_id: int | str) -> None:
@@ -281,9 +281,9 @@ class Network:
 
     async def _serve(self, node: "Node", exchange: Exchange) -> None:
         request: Any = _WITHOUT_BODY.get(exchange.operation.name, exchange.body)
-        asked = Asked(self.next_number(), exchange.group_id, request, self.now_ms)
+        asked = ApiCall(self.next_number(), exchange.group_id, request, self.now_ms)
         self._trace.note(self.now_ms, f"-> {exchange.group_id} {exchange.who} #{asked.number} {short(request)}")
-        self._api.asked(asked)
+        self._api.on_call(asked)
         node.service.asking.append(asked)
         try:
             host = "198.51.100.7" if exchange.who == "stranger" else "192.0.2.1"
@@ -295,20 +295,20 @@ class Network:
         finally:
             self._being_served.pop(exchange, None)
         self._trace.note(self.now_ms, f"<- {exchange.group_id} {exchange.who} #{asked.number} {short(answer)}")
-        self._api.answered(asked, answer)
+        self._api.on_answer(asked, answer)
         self._answer(exchange, answer)
 
     async def _serve_batch(self, node: "Node", exchange: Exchange) -> None:
         """Heartbeats of many members; whoever sent them is told the result of the first, its own."""
         assert isinstance(exchange.body, m.HeartbeatsRequest)
         batch = [
-            Asked(self.next_number(), beat.group_id, beat_of(beat), self.now_ms, is_in_batch=True)
+            ApiCall(self.next_number(), beat.group_id, beat_of(beat), self.now_ms, is_in_batch=True)
             for beat in exchange.body.heartbeats
         ]
         for asked in batch:
             text = f"{exchange.who} #{asked.number} in a batch {short(asked.request)}"
             self._trace.note(self.now_ms, f"-> {asked.group_id} {text}")
-            self._api.asked(asked)
+            self._api.on_call(asked)
         node.service.asking.extend(batch)
         try:
             answer = await node.service.beat(exchange.body, host="192.0.2.1")

@@ -39,7 +39,7 @@ from tests.simulation.damage import damage, foreseen, is_damaged, is_foreseen
 from tests.simulation.disk import HANGS_MS, SLOW_MS, Disk
 from tests.simulation.link import Link
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Answer, Asked, Exchange, HttpApi, Network, raise_its_fault
+from tests.simulation.network import Answer, ApiCall, Exchange, HttpApi, Network, raise_its_fault
 from tests.simulation.node import EPOCH_MS, Node, member_ids
 from tests.simulation.plan import CLOCK_STEPS_MS, LINE_FAULTS, NETWORK_FAULTS, Plan
 from tests.simulation.trace import Trace, Violation
@@ -144,19 +144,19 @@ class World(HttpApi):
             self.away.extend([mate.options] if mate.runs else [])
             mate.vanish(cut_off=cut_off)
 
-    def asked(self, asked: Asked) -> None:
-        self._tell("asked", asked)
+    def on_call(self, asked: ApiCall) -> None:
+        self._tell("on_call", asked)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
         if isinstance(answer, _DONE_BY_OPERATORS):
             self.trace.happened(self.now_ms, type(answer).__name__.removesuffix("Answer"), asked.group_id)
         self.sight.number = self.network.next_number()
-        self._tell("answered", asked, answer)
+        self._tell("on_answer", asked, answer)
 
-    def waits(self, asked: Asked) -> None:
+    def waits(self, asked: ApiCall) -> None:
         self._tell("waits", asked)
 
-    def hung_up(self, asked: Asked, *, connection_lost: bool = False) -> None:
+    def hung_up(self, asked: ApiCall, *, connection_lost: bool = False) -> None:
         self._tell("hung_up", asked, connection_lost)
 
     def framed(self, line: int, call_id: int | str) -> None:

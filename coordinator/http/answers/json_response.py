@@ -1,9 +1,8 @@
 """Successful answers as bytes: one write, with a head that is put together here and not by aiohttp.
 
 aiohttp makes a head from a dictionary of headers, looks each one up and adds what is missing. That is right for any
-response, and costs a seventh of a heartbeat; the heads here differ only in their status, length and date. What is not
-the ordinary case (HEAD, HTTP/1.0, a connection that is to end, a header that was added) still goes aiohttp's way, with
-the same headers.
+response, and costs a seventh of a heartbeat. The heads here differ only in their status, length and date. Any other
+response (HEAD, HTTP/1.0, a connection that is to end, an added header) goes aiohttp's way, with the same headers.
 """
 
 from email.utils import formatdate

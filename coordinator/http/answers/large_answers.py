@@ -1,6 +1,6 @@
-"""Answers of many offsets, members or topics as JSON, in pieces: one is made before others have their turn.
+"""Answers of many offsets, members or topics as JSON, in chunks, with a turn for others between two chunks.
 
-A model of 200,000 offsets would hold up everyone for half a second. The words are those of `answer_text`.
+Encoding 200,000 offsets in one go would hold up everyone for half a second. A chunk is encoded as in `answer_text`.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 
-PIECE_ENTRIES = 1_000
-"""Offsets or members in a piece: some 2 ms."""
+CHUNK_ENTRIES = 1_000
+"""Offsets or members in a chunk: some 2 ms."""
 WRITE_TIMEOUT_MS = 30_000
 """How long a client may take nothing of its answer; then its connection is cut."""
 
-PIECE_BYTES = 262_144
-"""Bytes in a piece, after which it ends: members may say a quarter of a MiB each."""
+CHUNK_BYTES = 262_144
+"""Bytes in a chunk, after which it ends: members may say a quarter of a MiB each."""
 
 TOPIC_ENTRIES = 3
-"""What a topic counts in a piece beside its ends and racks."""
+"""What a topic counts in a chunk beside its ends and racks."""
 
 Batch = TypeVar("Batch", dict[Any, Any], list[Any])
 LargeAnswer = m.FetchAnswer | admin.DescribeAnswer | admin.DeleteOffsetsAnswer | m.ListTopicsAnswer | m.JoinAnswer
@@ -37,8 +37,8 @@ Ends = Callable[[str], Mapping[int, int]]
 """The ends of a topic's partitions, as far as they are known."""
 
 
-def pieces_of(answer: LargeAnswer, ends: Ends) -> Iterator[bytes]:
-    """The answer's body, piece by piece."""
+def chunks_of(answer: LargeAnswer, ends: Ends) -> Iterator[bytes]:
+    """The answer's body, chunk by chunk."""
     if isinstance(answer, admin.DescribeAnswer):
         yield _without(answer, "members", "offsets")[:-1]
         yield b',"members":['
@@ -92,24 +92,24 @@ def _by_topic(topics: Iterable[tuple[str, Iterable[tuple[int, Any]]]]) -> Iterat
 
 
 def _listed(entries: Iterator[bytes]) -> Iterator[bytes]:
-    """Entries with commas between, as many at a time as go into a piece."""
+    """Entries with commas between, as many at a time as go into a chunk."""
     return _with_commas(iter(lambda: b",".join(_some(entries)), b""))
 
 
 def _some(entries: Iterator[bytes]) -> Iterator[bytes]:
-    """The next ones, as many as go into a piece."""
+    """The next ones, as many as go into a chunk."""
     size = 0
-    for entry in islice(entries, PIECE_ENTRIES):
+    for entry in islice(entries, CHUNK_ENTRIES):
         yield entry
         size += len(entry)
-        if size >= PIECE_BYTES:
+        if size >= CHUNK_BYTES:
             return
 
 
 def _batches(entries: Iterable[Any], make: Callable[[Iterable[Any]], Batch]) -> Iterator[Batch]:
     """What `make` makes of so many entries at a time."""
     rest = iter(entries)
-    while batch := make(islice(rest, PIECE_ENTRIES)):
+    while batch := make(islice(rest, CHUNK_ENTRIES)):
         yield batch
 
 
@@ -119,14 +119,14 @@ def _with_commas(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _topics(topics: Iterable[m.Topic]) -> Iterator[bytes]:
-    """The entries of a page. Many are in one piece if they are small, and one of a million ends is in many."""
+    """The entries of a page. Many are in one chunk if they are small, and one of a million ends is in many."""
     made, weight = [], 0
     for at, topic in enumerate(topics):
         made.append(b"," if at else b"")
         for part, entries in _topic_parts(topic):
             made.append(part)
             weight += entries
-            if weight >= PIECE_ENTRIES:
+            if weight >= CHUNK_ENTRIES:
                 yield b"".join(made)
                 made, weight = [], 0
     yield b"".join(made)
@@ -146,17 +146,17 @@ def _topic_parts(topic: m.Topic) -> Iterator[tuple[bytes, int]]:
     yield b"]}", 0
 
 
-class PiecesResponse(web.StreamResponse):
+class StreamedResponse(web.StreamResponse):
     """An answer of status 200 that is made while it is written. aiohttp asks for its end, and that is when it is.
 
-    Between its pieces it waits for its turn.
+    Between its chunks it waits for its turn.
     """
 
-    def __init__(self, pieces: Iterator[bytes], clock: Clock, turns: WorkTurns) -> None:
+    def __init__(self, chunks: Iterator[bytes], clock: Clock, turns: WorkTurns) -> None:
         super().__init__(headers=JSON_HEADERS)
         self._turns = turns
         self._clock = clock
-        self._pieces = pieces
+        self._chunks = chunks
         self._request: web.BaseRequest | None = None
         self._writer: AbstractStreamWriter | None = None
 
@@ -175,13 +175,13 @@ class PiecesResponse(web.StreamResponse):
             while True:
                 await turns.enter(work)
                 began_s = turns.worked_s()
-                piece = next(self._pieces, None)
+                chunk = next(self._chunks, None)
                 turns.add(work, began_s)
-                if piece is None:
+                if chunk is None:
                     break
                 try:
                     async with time_limit(self._clock, WRITE_TIMEOUT_MS):
-                        await self.write(piece)
+                        await self.write(chunk)
                         await self._writer.drain()
                 except TimeoutError:
                     if self._request.transport is not None:
@@ -192,10 +192,10 @@ class PiecesResponse(web.StreamResponse):
         await super().write_eof(data)
 
 
-async def whole_text(pieces: Iterator[bytes]) -> bytes:
-    """All of it, where it must go as one message. Others have their turn between the pieces."""
+async def whole_text(chunks: Iterator[bytes]) -> bytes:
+    """All of it, where it must go as one message. Others have their turn between the chunks."""
     made: list[bytes] = []
-    for piece in pieces:
-        made.append(piece)
+    for chunk in chunks:
+        made.append(chunk)
         await asyncio.sleep(0)
     return b"".join(made)

@@ -28,7 +28,7 @@ from rallypoint.coordinator.http.requests.syncs import (
     too_much_else,
     with_assignments,
 )
-from rallypoint.coordinator.runtime.members.connection_registry import Told, TopicsListed
+from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent, TopicsListed
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import limits
 from rallypoint.protocol import messages as m
@@ -145,7 +145,7 @@ def problem_text(call_id: Id, problem: m.Problem) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def push_text(event: Told) -> bytes:
+def push_text(event: ConnectionEvent) -> bytes:
     """The text that connections push of an event: made once for all of them."""
     push: BaseModel
     if isinstance(event, RebalanceBegan):
@@ -157,7 +157,7 @@ def push_text(event: Told) -> bytes:
     return push.model_dump_json().encode()
 
 
-def push_name(event: Told) -> str:
+def push_name(event: ConnectionEvent) -> str:
     """The `event` of a push."""
     if isinstance(event, TopicsListed):
         return "topics"

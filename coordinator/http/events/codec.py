@@ -1,7 +1,7 @@
 """Events of groups as JSON, and as blocks of an event stream (WHATWG HTML, "server-sent events").
 
-An event's kind is the name of its class in snake_case, its fields are those of the class. So a new event of the rules
-is told here without a line; docs/events.md has to know it, and a test says so.
+An event's kind is the name of its class in snake_case, and its fields are those of the class. So a new event of the
+rules needs no line here. docs/events.md has to list it, and a test checks that.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""`GET /v1/events`: what a client asks to be told, from where on, and whether it may have a stream at all.
+"""`GET /v1/events`: which events a client wants, from which cursor on, and whether it may open a stream at all.
 
-How a stream is written is not decided here: `stream` does that.
+`stream` writes the stream itself.
 """
 
 import re

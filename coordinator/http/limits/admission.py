@@ -1,11 +1,11 @@
-"""Which connections there may be: those that have authenticated, and those that may still do so.
+"""How many connections there may be: those that have authenticated, and those that may still do so.
 
-The two have limits of their own, so whatever strangers do takes no place from who has a token. A connection counts as
-authenticated from its first request to a path that is not public, if that has a known token or none is asked for; and
-it does so to its end. One more that has not authenticated is always taken: where there are too many of them, that makes
-place which came first of the address that has most. So who comes and asks at once gets in, whatever the others do.
+The two have separate limits, so strangers take no place from clients with a token. A connection counts as authenticated
+from its first request to a path that is not public, if that has a known token or none is required. It does so until it
+ends. A new connection is always accepted. If too many have not authenticated, the oldest of the address that has most
+of them is closed. So a client that connects and sends its request at once gets in, whatever the others do.
 
-What is counted here decides; who cuts, answers and counts for metrics is elsewhere.
+This module only counts and chooses. Others close connections, answer, and count for metrics.
 """
 
 from dataclasses import dataclass, replace

@@ -1,8 +1,8 @@
 """The time that a client has for something, by the service's own clock.
 
 What a client sent while the service did not run lies in its socket. By the event loop's clock its time would be over
-before that is read. So whatever ends a call or a connection because time is over is counted here. A clock calls back
-early where the service stood still meanwhile; then the rest of the time is waited for.
+before that is read. So every timeout that ends a call or a connection counts here. A clock calls back early if the
+service stood still meanwhile; then the deadline waits for the rest of the time.
 """
 
 import asyncio

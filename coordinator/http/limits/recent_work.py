@@ -1,11 +1,11 @@
-"""How much processor time a connection's requests have taken lately, and so when its next one has its turn. Pure.
+"""The processor time that a connection's requests have taken lately, which orders its next request. Pure.
 
-What they took is forgotten by halves. So who calls seldom has little to its name, whatever one call costs, and who
-calls without a pause has as much as its calls take of the machine.
+The recorded time decays by halves. So a client that calls seldom has little on record, whatever one call costs, and a
+client that calls without a pause has as much as its calls take of the machine.
 
-Small requests and others have an account each. A member that commits much has its heartbeats through at once, and a
-proxy that carries many heartbeats has its commits through as anybody has. What is small is seen by its size, until it
-has taken much: then the next of its kind on the connection is taken for what that one was.
+Small requests and others have separate accounts. So the heartbeats of a member that commits much get through at once,
+and the commits of a proxy that carries many heartbeats get through as any other. A request counts as small by its size.
+If one took much time, the next of its kind on the connection counts as large.
 """
 
 from typing import Final, NamedTuple

@@ -1,14 +1,14 @@
 """Each connection's share of a turn of the event loop, so that none of them keeps the others waiting.
 
 A connection may bring hundreds of thousands of bytes at once, and ten thousand messages in them. It takes its share of
-them as they come; what is beyond that waits, unread by anybody, and the connection is not read on. Those who wait go on
-in the next turns, one after the other, each with a share, and all of them together with `TURN_UNITS` in a turn. Between
-two turns the event loop reads what has come from others. So what a bystander waits for is bounded, whoever floods.
+them as they come. The rest waits unread, and the connection's reading is paused. Waiting connections go on in the next
+turns, one after the other, each with a share, and all of them together with `TURN_UNITS` in a turn. Between two turns
+the event loop reads what others have sent. So the wait of a bystander is bounded, however many clients flood.
 
-Who has said no more than its members need goes first (`allowance`): a host of many members is not kept behind clients
-that flood, however many they are. Those behind still have `LAST_UNITS` of each turn.
+A connection that has sent no more than its members need goes first (`allowance`): a host of many members does not wait
+behind clients that flood, however many they are. The others still have `LAST_UNITS` of each turn.
 
-Work is counted in units, which the caller defines; a unit is about one small call.
+Work is counted in units, which the caller defines. A unit is about one small call.
 """
 
 import asyncio

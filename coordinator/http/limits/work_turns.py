@@ -1,20 +1,20 @@
-"""Which large request over HTTP is worked on next, so that no turn of the event loop is made of many.
+"""The order of large requests over HTTP, so that no turn of the event loop is made of many of them.
 
-A large request costs some tens of milliseconds, and as many of them as came together would be one turn, in which nobody
-else is read. So work stops where it may (`enter`: before a request is looked at, after its body has come, before its
-answer is put into words, and between the pieces of a large answer). What is small goes on at once, unless its
-connection has had many small ones lately (`recent_work`). All else goes on while the turn has time, and otherwise
-waits.
+A large request costs some tens of milliseconds. Several that came together would make one turn, in which no other
+client is read. So work pauses where it may (`enter`: before a request is parsed, after its body has come, before its
+answer is encoded, and between the chunks of a large answer). A small request goes on at once, unless its connection has
+had many small ones lately (`recent_work`). Any other request goes on while the turn has time, and otherwise waits.
 
-When a turn's time is over, some turns pass in which nothing large is begun: as many as a small request takes from the
-socket to its answer. So whoever sends one waits for what has begun, and not for one large request in each turn.
+When a turn's time is over, some turns pass in which nothing large begins: as many as a small request takes from the
+socket to its answer. So the sender of a small request waits for what has begun, and not for one large request in each
+turn.
 
-There are two lines of those that wait, of small requests and of others. Of each, the first goes on when its turn comes,
-whatever others work: small ones in every turn, before the others; the others in turns that do not pass. So how many
-large requests wait makes no difference to small ones, and neither keeps the other out.
+There are two queues, of small requests and of others. The first of each goes on when its turn comes, whatever others
+work: small ones in every turn, before the others; the others in turns that do not pass. So the number of large requests
+makes no difference to small ones, and neither queue starves the other.
 
-Time is the processor time of the event loop's thread. What has begun is not interrupted, so a turn lasts as long as
-the longest stretch of work and `TURN_S` together.
+Time is the processor time of the event loop's thread. Work that has begun is not interrupted, so a turn lasts as long
+as the longest stretch of work and `TURN_S` together.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""How deep a JSON text goes, and of how many parts it is, before anything is made of it.
+"""The depth of a JSON text and the number of its parts, before it is parsed.
 
-A parser makes some 400 bytes of each object and list, and an error of each key that it does not know: so both are
-counted first, at the cost of a few passes over the bytes. What is no JSON is for the parser to refuse.
+A parser makes some 400 bytes of each object and list, and an error for each unknown key. So both are counted first, at
+the cost of a few passes over the bytes. The parser refuses what is not JSON.
 """
 
 from enum import Enum

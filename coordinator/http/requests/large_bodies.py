@@ -1,7 +1,7 @@
-"""What the large bodies and messages that are being read take together, and the threads on which they are parsed.
+"""The memory of all large bodies and messages that are being read, and the threads that parse them.
 
-A small one comes with the head of its request and is gone within its turn. A large one is held until it is whole and
-parsed, which a client may draw out: so all of them together have a limit, over HTTP and on channels.
+A small body comes with the head of its request and is gone within its turn. A large one is held until it is complete
+and parsed, which a client may draw out. So all of them together have a limit, over HTTP and on channels.
 """
 
 import asyncio

@@ -1,14 +1,14 @@
-"""A long list within a JSON text, handed out in pieces, so that no more than a piece of it is ever a tree of values.
+"""A long list within a JSON text, read in chunks, so that only one chunk of it is parsed at a time.
 
-Only brackets are looked at; all between two of them is passed over in one match. What is no JSON is for the parser to
-refuse, which gets every byte in one piece or another.
+It looks only at brackets, and skips everything between two of them in one match. The parser gets every byte in one
+chunk or another, and refuses what is not JSON.
 """
 
 import re
 from collections.abc import Iterator
 
-PIECE_BYTES = 32_768
-"""A piece has at least so many bytes and ends with the entry that reaches them: some 2 ms of parsing."""
+CHUNK_BYTES = 32_768
+"""A chunk has at least so many bytes and ends with the entry that reaches them: some 2 ms of parsing."""
 
 _TO_BRACKET = re.compile(rb'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL)
 """Up to the next bracket that is in no text. Nothing is looked at twice."""
@@ -24,22 +24,22 @@ class LongList:
     `is_there` is False where there is no such list; then `rest` is the whole text.
     """
 
-    def __init__(self, text: bytes, key: str, depth: int, parts_max: int, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(self, text: bytes, key: str, depth: int, parts_max: int, chunk_bytes: int = CHUNK_BYTES) -> None:
         """`depth`: how many objects stand around the key. Before the list are at most `parts_max` brackets, each of
-        which costs a look; and as many in each of its entries, of which one with more comes as a piece that has them.
+        which costs a look; and as many in each of its entries, of which one with more comes as a chunk that has them.
         """
         self._text = text
         self._parts_max = parts_max
-        self._piece_bytes = piece_bytes
+        self._chunk_bytes = chunk_bytes
         self._start = self._end = _find(text, key, depth, parts_max)
         self.is_there = self._start >= 0
 
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Each piece as a list of its own, with how many entries are in those before it. To be read to its end."""
+    def chunks(self) -> Iterator[tuple[int, bytes]]:
+        """Each chunk as a list of its own, with how many entries are in those before it. To be read to its end."""
         if not self.is_there:
             return
         text, start, count = self._text, self._start, 0
-        at, in_piece, level, brackets = start, 0, 0, 0
+        at, in_chunk, level, brackets = start, 0, 0, 0
         while (match := _to_bracket(text, at)) is not None:
             at = match.end()
             brackets += 1
@@ -53,12 +53,12 @@ class LongList:
                 break
             if opens or level:
                 continue
-            in_piece += 1
+            in_chunk += 1
             brackets = 0
             after = _AFTER_ENTRY.match(text, at)
-            if at - start >= self._piece_bytes and after is not None and after[1] == b",":
+            if at - start >= self._chunk_bytes and after is not None and after[1] == b",":
                 yield count, b"[" + text[start:at] + b"]"
-                count, in_piece = count + in_piece, 0
+                count, in_chunk = count + in_chunk, 0
                 at = start = after.end()
                 if (blank := _AFTER_ENTRY.match(text, at)) is not None and blank[1] == b"]":
                     yield count, b"[,]"  # a comma before the end of a list is none of JSON's
@@ -67,7 +67,7 @@ class LongList:
 
     @property
     def rest(self) -> bytes:
-        """All but the entries. To be asked after the pieces were read."""
+        """All but the entries. To be asked after the chunks were read."""
         return self._text if not self.is_there else self._text[: self._start] + self._text[self._end :]
 
 

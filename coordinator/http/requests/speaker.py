@@ -1,8 +1,8 @@
-"""Whose a large request is, before it is read: a look for its `member_id` near both ends of its bytes. Pure.
+"""The sender of a large request, before it is parsed: finds its `member_id` near both ends of its bytes. Pure.
 
-It decides nothing but whether the member's session may end while the request waits. So it may find nobody where the
-member stands far from both ends. What it finds stands where a reader of the JSON finds it: texts and what is nested are
-skipped, in whatever order the keys come.
+The result only decides whether the member's session may end while the request waits. So it may find nobody if the id is
+far from both ends. What it finds is what a JSON parser would find: it skips texts and nested values, in whatever order
+the keys come.
 """
 
 import json

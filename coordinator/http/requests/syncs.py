@@ -1,7 +1,7 @@
-"""A leader's sync, which may be thirty times as large as any other request: its assignments are read in pieces.
+"""A leader's sync, which may be thirty times as large as any other request: its assignments are parsed in chunks.
 
 As a whole, ten thousand assignments would be a tree of ten times their bytes, made in one go that no other thread can
-interrupt. In pieces there is never more than one piece's tree, and others have their turn between any two.
+interrupt. With chunks there is never more than one chunk's tree, and others have their turn between any two.
 """
 
 from typing import Annotated
@@ -17,13 +17,13 @@ from rallypoint.coordinator.http.requests.inputs import (
     parse_body,
     refuse_fields,
 )
-from rallypoint.coordinator.http.requests.long_list import PIECE_BYTES, LongList
+from rallypoint.coordinator.http.requests.long_list import CHUNK_BYTES, LongList
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.request_limits import RequestChecks
 
 ASSIGNMENTS = "assignments"
-_PIECE: TypeAdapter[tuple[m.SyncAssignment, ...]] = TypeAdapter(
+_CHUNK: TypeAdapter[tuple[m.SyncAssignment, ...]] = TypeAdapter(
     Annotated[tuple[m.SyncAssignment, ...], Field(fail_fast=True)]
 )
 
@@ -47,14 +47,14 @@ def read_assignments(
     limits = checks.limits
     entry_bytes_max = max(sizes.max_body_bytes, 2 * limits.assignment_max_bytes)
     assignments: list[m.SyncAssignment] = []
-    for count, piece in listed.pieces():
-        if len(piece) > PIECE_BYTES + entry_bytes_max:
+    for count, chunk in listed.chunks():
+        if len(chunk) > CHUNK_BYTES + entry_bytes_max:
             field, name, limit = f"{ASSIGNMENTS}.{count}", "assignment_max_bytes", limits.assignment_max_bytes
             detail = f"{field} has more than {limit} bytes; {name} is fixed."
             raise refuse(ErrorCode.INVALID_REQUEST, detail, field=field, limit=limit, limit_name=name)
-        check_shape(piece, checks, -levels_around)
+        check_shape(chunk, checks, -levels_around)
         try:
-            assignments.extend(_PIECE.validate_json(piece))
+            assignments.extend(_CHUNK.validate_json(chunk))
         except ValidationError as error:
             raise refuse_fields(m.SyncRequest, error, {}, checks, within=(ASSIGNMENTS, count)) from error
         if len(assignments) > limits.sync_assignments_max:

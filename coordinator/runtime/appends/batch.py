@@ -1,6 +1,4 @@
-"""What an executor hands to its writer: the steps that become durable together, or one step that is too large for
-that.
-"""
+"""What an executor passes to its writer: the steps that become durable together, or one step that is too large."""
 
 import asyncio
 from collections.abc import Sequence

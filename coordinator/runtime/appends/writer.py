@@ -1,6 +1,6 @@
-"""One writer for each keyspace: what waits there, of however many executors, goes out as one append.
+"""One writer for each keyspace. It joins the batches of many executors into one append.
 
-One append is under way at a time, so that a doubtful one can never be overtaken by a newer one of the same keyspace.
+One append is under way at a time, so no newer append of the keyspace can overtake one that is in doubt.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""What the members of a group of consumers said and got, in words that assignors and look-ups understand. Pure.
+"""Subscriptions and assignments of consumers, as assignors and look-ups need them. Pure.
 
-To the rules both are opaque texts. They are read here, and only when somebody asks for what is in them.
+To the rules both are opaque JSON. This module parses them, and only when a query needs their content.
 """
 
 from collections.abc import Iterable

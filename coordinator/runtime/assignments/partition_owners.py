@@ -1,7 +1,7 @@
-"""Whose a partition is: an index of a group's stored assignment, made once and asked often.
+"""The owner of a partition: an index of a group's stored assignment, made once and queried often.
 
-An index is made when somebody asks and dropped when anything of the group changes, so it never says what is not so any
-more. It holds numbers in arrays: some 12 bytes for a partition, and nothing of the texts it was made from.
+A query makes the index, and any change of the group drops it, so it is never stale. It holds numbers in arrays: some 12
+bytes for a partition, and none of the texts it was made from.
 """
 
 import asyncio

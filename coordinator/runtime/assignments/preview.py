@@ -1,7 +1,7 @@
-"""What the next assignment would be, if. Pure: a group as it stands and a supposition in, an answer out.
+"""A preview of the next assignment: from a group and a supposition to an answer. Pure.
 
-The assignor is the one that members would run, under its name, with what each member has now told as its claim. So a
-sticky rule keeps here what it would keep there. A cooperative one is asked until it has nothing more to hand over.
+It runs the assignor that members would run, with the partitions that each member owns now. So a sticky assignor keeps
+here what it would keep there. A cooperative assignor runs again until no partition is left to revoke.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits
 from rallypoint.protocol.errors import ErrorCode
 
-COOPERATIVE_ROUNDS_MAX = 3
+COOPERATIVE_REBALANCES_MAX = 3
 """A cooperative rule is through in two; the third shows that nothing moves any more."""
 
 FindAssignor = Callable[[str], Assignor]
@@ -96,9 +96,9 @@ def _suppose(group: admin.DescribeAnswer, request: admin.PreviewRequest, registe
 
 
 def _let_leave(group: admin.DescribeAnswer, request: admin.PreviewRequest, supposed: _Supposed) -> None:
-    seats = {x.group_instance_id: x.member_id for x in group.members if x.group_instance_id is not None}
+    slots = {x.group_instance_id: x.member_id for x in group.members if x.group_instance_id is not None}
     for place, name in enumerate(request.leave):
-        member_id = name if name in supposed.said else seats.get(name)
+        member_id = name if name in supposed.said else slots.get(name)
         if member_id is None:
             raise _refuse(
                 f"No member of the group has {name!r} as its member id or its instance id.",
@@ -114,7 +114,7 @@ def _let_join(request: admin.PreviewRequest, supposed: _Supposed) -> None:
     for place, wanted in enumerate(request.join):
         instance_id = wanted.group_instance_id
         if instance_id is not None:
-            _check_seat(instance_id, wanted.count, place, supposed)
+            _check_instance_id(instance_id, wanted.count, place, supposed)
         topics = everything if wanted.topics is None else wanted.topics
         if wanted.topics is None and not everything:
             raise _refuse("Nobody in the group subscribes to a topic: name some for who joins.", f"join.{place}.topics")
@@ -126,7 +126,7 @@ def _let_join(request: admin.PreviewRequest, supposed: _Supposed) -> None:
             supposed.after[member_id] = said
 
 
-def _check_seat(instance_id: str, count: int, place: int, supposed: _Supposed) -> None:
+def _check_instance_id(instance_id: str, count: int, place: int, supposed: _Supposed) -> None:
     """An instance id belongs to one member."""
     if count > 1:
         raise _refuse("One member alone can have an instance id.", f"join.{place}.group_instance_id")
@@ -172,7 +172,7 @@ def _assign(assignor: Assignor, spec: GroupSpec) -> tuple[int, Assignment]:
     assignment = _run(assignor, spec)
     newest = max((said.generation_id for said in spec.subscriptions.values()), default=0)
     rebalance_count = 1
-    while assignor.protocol == "cooperative" and rebalance_count < COOPERATIVE_ROUNDS_MAX:
+    while assignor.protocol == "cooperative" and rebalance_count < COOPERATIVE_REBALANCES_MAX:
         generation_id = newest + rebalance_count
         claims = {
             member_id: replace(said, owned=assignment[member_id], generation_id=generation_id)

@@ -1,7 +1,7 @@
-"""Questions about assignments that cost more than a step of a group may take: answered beside the event loop.
+"""Queries about assignments that cost more than a step of a group may take: answered beside the event loop.
 
-The group is asked in its executor, as by any call; what follows is work on paper and runs on a thread, so that
-heartbeats are answered meanwhile.
+The group's executor describes the group, as for any call. The rest is pure computation and runs on a thread, so the
+event loop goes on answering heartbeats.
 """
 
 import base64
@@ -22,7 +22,7 @@ from rallypoint.protocol.errors import ErrorCode
 AskGroup = Callable[[str, AssignmentRequest], Awaitable[GroupAnswer | Failure]]
 
 
-class Inquiries:
+class AssignmentQueries:
     """Answers them. Belongs to one event loop; `close` it at the end."""
 
     def __init__(

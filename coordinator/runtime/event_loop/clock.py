@@ -1,4 +1,4 @@
-"""The only place that knows what time it is, and how long to wait before trying again."""
+"""The only source of time, and of the wait before another attempt."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ TICK_MS = 250
 """So often the loop proves that it turns."""
 LATE_MS = 250
 """So late a tick may be without a stall: the time counts."""
-ROUND_MS, ROUND_LATE_MS, ROUNDS = 50, 25, 3
+SETTLE_TURN_MS, SETTLE_TURN_LATE_MS, SETTLE_TURNS = 50, 25, 3
 """After a stall, the loop is to be on time in so many rounds one after the other; so late is on time."""
 TURN_MAX_MS = TICK_MS + LATE_MS
 """So much of a stall may be a loop that turns slowly; what is beyond it never counts."""
@@ -84,8 +84,8 @@ class SystemClock:
         self._last_ms = (real_ns() + self._ahead_ns) // NS_A_MS
         self._counts_until_ns = _FOREVER
         self._ticks_until_ms: int | None = None
-        self._round_due_ns = 0
-        self._rounds_on_time = 0
+        self._turn_due_ns = 0
+        self._turns_on_time = 0
         self._stood_until_ns = 0
         self._lost_ms = self._owed_ms = 0
         self._budget_ms, self._refilled_at_ms = BUDGET_MAX_MS, self._last_ms
@@ -129,25 +129,25 @@ class SystemClock:
     def _stalled(self) -> None:
         self._counts_until_ns = 0
         self._stood_until_ns = self._last_ms * NS_A_MS - self._ahead_ns
-        self._rounds_on_time = 0
+        self._turns_on_time = 0
         self._stand()
         self._settle_on()
 
     def _settle_on(self) -> None:
-        self._round_due_ns = self._real_ns() + ROUND_MS * NS_A_MS
-        self._call_later(ROUND_MS / 1000, self._settle)
+        self._turn_due_ns = self._real_ns() + SETTLE_TURN_MS * NS_A_MS
+        self._call_later(SETTLE_TURN_MS / 1000, self._settle)
 
     def _settle(self) -> None:
         """A round of settling is over. One on time: between two turns the loop has taken all that had come, and had
         nothing left to do.
         """
-        late_ms = (self._real_ns() - self._round_due_ns) // NS_A_MS
+        late_ms = (self._real_ns() - self._turn_due_ns) // NS_A_MS
         is_stall = late_ms >= LATE_MS
         if is_stall:
             self._tell()
         self._stand()
-        self._rounds_on_time = self._rounds_on_time + 1 if late_ms < ROUND_LATE_MS else 0
-        if self._rounds_on_time < ROUNDS and (is_stall or not self._owed_ms):
+        self._turns_on_time = self._turns_on_time + 1 if late_ms < SETTLE_TURN_LATE_MS else 0
+        if self._turns_on_time < SETTLE_TURNS and (is_stall or not self._owed_ms):
             self._settle_on()
         else:
             self._pay()

@@ -1,7 +1,7 @@
-"""The calls of groups that end, answered some at a time.
+"""Calls of groups that end. They are answered some at a time.
 
-Each answer is a request that goes on. Thousands may wait for one group, and a shard that is lost or given up ends all
-its groups at once; so they are counted over all groups together.
+Each answer lets a request go on. Thousands of calls may wait for one group, and a lost shard ends all its groups at
+once. So the calls are counted over all groups together.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ ENDED_AT_ONCE_MAX = 200
 """Calls that are answered before others have their turn."""
 
 
-class Endings:
+class EndedCalls:
     """What is left to be answered. Belongs to one event loop."""
 
     def __init__(self) -> None:

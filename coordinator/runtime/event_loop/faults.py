@@ -1,9 +1,9 @@
-"""What goes on though something of ours is broken: the others of a loop, and whoever relies on a task.
+"""Bounds a fault of ours: the rest of a loop goes on, and a task that somebody relies on is restarted.
 
-A fault is an exception that no rule provides for. It is logged in full, once, where it is caught; `FaultCounter` counts
-what is logged so. Then what it broke is treated, a group loaded anew or a channel ended, and everything else goes on.
+A fault is an exception that no rule provides for. It is logged once, in full, where it is caught, and `FaultCounter`
+counts it. Then the service repairs what the fault broke: it reloads a group or ends a channel. Everything else goes on.
 
-`asyncio.create_task` stands nowhere else in the coordinator, but where somebody awaits the task at once.
+The coordinator calls `asyncio.create_task` here, and otherwise only where the caller awaits the task at once.
 """
 
 import asyncio

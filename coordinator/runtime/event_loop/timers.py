@@ -1,8 +1,8 @@
-"""All timers of the process, by one wake-up of the clock. Setting and cancelling cost the same however many there are.
+"""All timers of the process, by one wake-up of the clock. Each costs the same however many there are.
 
-Timers lie in buckets of some milliseconds, by their deadline rounded up. The clock is asked to call at the earliest
-bucket that is not empty; so hundreds of sessions that end together cost one wake-up, and no timers cost none. A timer
-never fires early, and at most one bucket late, plus what the event loop is late.
+Timers lie in buckets of some milliseconds, by their deadline rounded up. The clock calls at the earliest bucket that is
+not empty. So hundreds of sessions that end together cost one wake-up, and no timers cost none. A timer never fires
+early. It fires at most one bucket late, plus the event loop's own delay.
 """
 
 import heapq

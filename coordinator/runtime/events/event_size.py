@@ -1,7 +1,7 @@
-"""How many bytes an event takes while it is kept: the event, and the text that is made of it for whoever reads it.
+"""How many bytes an event takes while the feed keeps it: the event itself, and its text for readers.
 
-The measure of a class is made from the types of its fields. A field of a type that has none is refused when the class
-is first measured, so no event can keep what nobody counts.
+The measure of a class follows from the types of its fields. A field of a type without a measure is refused when the
+class is first measured, so the feed counts every byte of every event.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,10 +1,11 @@
-"""The events of the last while, kept so that a reader that comes back goes on where it stopped.
+"""The latest events, kept so that a reader that comes back goes on where it stopped.
 
-Two rings: commits, which are many and which few ask for, and everything else, which they must not push out. Events of
-both are numbered together, from 1, and the number is a reader's cursor. A ring is bounded by the bytes that it has, so
-a reader that is slow, or away for too long, loses events; it is told so, and told how many.
+There are two rings: one for commits, which are many and of which few readers ask, and one for all other events, which
+commits must not push out. The events of both are numbered together, from 1, and a number is a reader's cursor. The
+bytes of a ring are bounded, so a reader that is slow or away for too long loses events. The feed says so, and says how
+many.
 
-Readers pull. The feed holds nothing for any of them but where it stands.
+Readers pull. The feed keeps nothing for a reader but its position.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.core.group import State
 from rallypoint.coordinator.runtime.events.event_size import size_of
-from rallypoint.coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.storage.contract import AppendMetrics
 
 WEIGHT_BYTES = 2_048
 """Bytes of an event that count as one. Most events have less, and count as one all the same."""
@@ -130,7 +131,7 @@ class EventFeed:
         ring = self.commits if isinstance(event, COMMITS) else self.changes
         ring.add(Kept(self.last_number, self._now_ms(), _kept_of(event)))
 
-    def appended(self, figures: AppendFigures) -> None:
+    def appended(self, append_metrics: AppendMetrics) -> None:
         """No event of a group."""
 
     def parked(self, delta: int) -> None:

@@ -1,7 +1,7 @@
-"""What is stored and cannot be used: groups that are shut off, and records of which nobody can say whose they are.
+"""Stored data that cannot be used: groups that are shut off, and records that belong to no known group.
 
-A group of which one record cannot be read, or whose records contradict each other, is not loaded: what is left of it
-would be taken for all of it, and written over the rest. The other groups of its shard are served.
+A group is not loaded if one of its records cannot be read, or if its records contradict each other. The readable part
+would be taken for the whole group, and later writes would replace the rest. The other groups of its shard are served.
 """
 
 from collections.abc import Iterable, Sequence

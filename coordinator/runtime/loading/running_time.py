@@ -1,8 +1,8 @@
 """Writes down when a shard is served, beside its groups, so that a load knows for how long it was not.
 
-The record is written ahead of the time that it speaks of, and before whatever is stored in that time. It is looked at
-with each step of a group. Each group has a step in each interval of the looks at what has expired, so it is in time
-where nothing happens, too; a shard without groups writes nothing.
+The record is written ahead of the time that it covers, and before whatever is stored in that time. Each step of a group
+checks whether it is due. Each group has a step in each interval of `offsets_retention_check_interval_ms`, so the record
+is written in time even if nothing else happens. A shard without groups writes nothing.
 """
 
 import logging

@@ -1,8 +1,8 @@
-"""The format of the store: looked at before anything else is read, and raised by the first release that adds to it.
+"""The format of the store: checked before anything else is read, and raised by the first release that adds to it.
 
-A store has a version MAJOR.MINOR, and one of before there were versions is 1.0. With a newer minor there may be fields
-and kinds of records that this release does not know: it reads past the ones and leaves the others as they are. Another
-major is refused. Nothing here migrates: there has been one major version only.
+A store has a version MAJOR.MINOR; a store without one is 1.0. A newer minor version may have fields and kinds of
+records that this release does not know. It skips the fields and leaves the records as they are. Another major version
+is refused. Nothing here migrates: there has been one major version only.
 """
 
 import logging

@@ -1,12 +1,12 @@
-"""From stored writes to groups: decode, put the records of each group together, leave out what no header names.
+"""From stored writes to groups: decode, collect the records of each group, drop those that no header names.
 
-A group of which a record cannot be read, or whose records cannot be those of one group, comes as a `DamagedGroup`, and
-nothing of it is swept. A record whose key names no group comes by itself, as a `StrayRecord`.
+A group becomes a `DamagedGroup` if one of its records cannot be read, or if they cannot be those of one group. Nothing
+of it is swept. A record whose key names no group becomes a `StrayRecord`.
 
 A change that is larger than a batch is written in chunks (`chunks.py`): members of the new generation first, then the
-header that names it, then the deletions of what the load would leave out anyway. So what no header names is part of a
-change that did not come to its end, or of one whose end was not tidied up; either way it counts for nothing. It must
-be swept before the group goes on, for the next header would name it.
+header that names it, then the deletions of what a load would drop anyway. So a record that no header names belongs to a
+change that was cut off, or whose deletions were. Either way it does not count. It must be swept before the group goes
+on, because the next header would name it.
 """
 
 import asyncio

@@ -1,15 +1,13 @@
-"""Which connection carries which member: the channel on which it called last.
+"""Which connection carries which member: the channel on which the member called last.
 
-The registry notifies the connections that carry members of a group of what happens to the group. A member that calls
-over HTTP, or on another
-channel, leaves its former connection. The service reports every call of a group here (`asked`,
-`answered`), at the one place through which all calls go, so that no kind of call is forgotten. The registry keeps
-nothing but a member's connection, and only after a call of the member has counted: ids that a client invents take no
-memory.
+The registry notifies connections of what happens to the groups of their members. A member that calls over HTTP, or on
+another channel, leaves its former connection. The service reports every call of a group here (`on_call`, `on_answer`),
+at the one place through which all calls go, so that no kind of call is forgotten. The registry keeps nothing but a
+member's connection, and only after a call of the member has counted: ids that a client invents take no memory.
 
 The service may read what a client sent on an abandoned connection long after what it sends on the next one, and only
-then see the end of the old one. So a member that an older channel carries again is remembered with the newer one, and
-returns to it when the older one ends.
+then see the end of the old one. So the registry also remembers the newer connection of a member that an older channel
+carries again. The member returns to the newer one when the older one ends.
 """
 
 import asyncio
@@ -32,7 +30,7 @@ from rallypoint.coordinator.runtime.event_loop.faults import each
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
-TOLD_AT_ONCE_MAX = 200
+NOTIFIED_AT_ONCE_MAX = 200
 """Connections that are told in one go, before others have their turn."""
 
 
@@ -42,9 +40,9 @@ class TopicsListed(NamedTuple):
     topics: tuple[str, ...]
 
 
-Told = RebalanceBegan | GroupUnloaded | TopicsListed
+ConnectionEvent = RebalanceBegan | GroupUnloaded | TopicsListed
 """Events of which connections are notified."""
-_TOLD = (RebalanceBegan, GroupUnloaded)
+_GROUP_EVENTS = (RebalanceBegan, GroupUnloaded)
 
 
 class MemberConnection(Protocol):
@@ -62,7 +60,7 @@ class MemberConnection(Protocol):
     def heard_at_ms(self) -> int | None:
         """When something came last on it, where that waits for what came before it; None where nothing waits."""
 
-    def told(self, event: Told) -> None:
+    def on_event(self, event: ConnectionEvent) -> None:
         """Something happened to a group of which it carries a member, or to the registry, and it is durable."""
 
     def end_by_fault(self) -> None:
@@ -135,7 +133,7 @@ class ConnectionRegistry:
         groups = self._carried.get(connection)
         return groups is None or group_id in groups or len(groups) < connection.groups_max or not _speaker(request)
 
-    def asked(
+    def on_call(
         self,
         group_id: str,
         request: GroupRequest,
@@ -151,9 +149,9 @@ class ConnectionRegistry:
         if member_id and not is_refusal(answer):
             self._count(group_id, member_id, connection)
         if answer is not None:
-            self.answered(group_id, request, connection, answer)
+            self.on_answer(group_id, request, connection, answer)
 
-    def answered(
+    def on_answer(
         self, group_id: str, request: GroupRequest, connection: MemberConnection | None, answer: GroupAnswer | Failure
     ) -> None:
         """A call has its answer. If it has waited, it counted when it came: the member may have called elsewhere since.
@@ -257,8 +255,8 @@ class ConnectionRegistry:
 
     def event(self, event: Event) -> None:
         """Something happened to a group, and is durable: tell who has to know, forget who has gone."""
-        if isinstance(event, _TOLD):
-            self._tell(event)
+        if isinstance(event, _GROUP_EVENTS):
+            self._notify(event)
         elif isinstance(event, SessionExpired):
             self.drop(event.group_id, event.member_id)
         elif isinstance(event, MemberReplaced):
@@ -267,18 +265,18 @@ class ConnectionRegistry:
             for member_id in tuple(self._groups.get(event.group_id, ())):
                 self.drop(event.group_id, member_id)
 
-    def tell_all(self, event: TopicsListed) -> None:
+    def notify_all(self, event: TopicsListed) -> None:
         """Tell every connection, each once. Cost: one call for each that carries a member."""
-        self._tell_slice(event, iter(tuple(self._carried)))
+        self._notify_slice(event, iter(tuple(self._carried)))
 
-    def _tell(self, event: RebalanceBegan | GroupUnloaded) -> None:
+    def _notify(self, event: RebalanceBegan | GroupUnloaded) -> None:
         members = self._groups.get(event.group_id)
         if members:
             # Each one once, in an order that is the same in every run.
-            self._tell_slice(event, iter(tuple(dict.fromkeys(members.values()))))
+            self._notify_slice(event, iter(tuple(dict.fromkeys(members.values()))))
 
-    def _tell_slice(self, event: Told, connections: Iterator[MemberConnection]) -> None:
-        told: Sequence[MemberConnection] = tuple(islice(connections, TOLD_AT_ONCE_MAX))
-        each(told, lambda connection: connection.told(event), lambda connection: connection.end_by_fault())
-        if len(told) == TOLD_AT_ONCE_MAX:
-            asyncio.get_running_loop().call_soon(self._tell_slice, event, connections)
+    def _notify_slice(self, event: ConnectionEvent, connections: Iterator[MemberConnection]) -> None:
+        notified: Sequence[MemberConnection] = tuple(islice(connections, NOTIFIED_AT_ONCE_MAX))
+        each(notified, lambda connection: connection.on_event(event), lambda connection: connection.end_by_fault())
+        if len(notified) == NOTIFIED_AT_ONCE_MAX:
+            asyncio.get_running_loop().call_soon(self._notify_slice, event, connections)

@@ -137,7 +137,7 @@ UNSOUND: dict[str, dict[str, dict[str, Any]]] = {
     "a number beyond all": {"g/h": {"state_at_ms": 10**400}},
     "a timeout before its beginning": {"g/m": {"session_timeout_ms": -1}},
     "two members in one place": {"g/m": {"seniority": 5}},
-    "two members on one seat": {"g/m": {"group_instance_id": "seat"}},
+    "two members on one slot": {"g/m": {"group_instance_id": "slot"}},
     "an assignment that is no JSON": {"g/m": {"assignment": '{"partitions":'}},
     "an assignment with something behind it": {"g/m": {"assignment": '1,"x":2'}},
     "metadata that are no number": {"g/m": {"metadata": "NaN"}},

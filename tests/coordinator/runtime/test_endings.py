@@ -7,7 +7,7 @@ import pytest
 
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
 from rallypoint.coordinator.runtime.appends.writer import SETTLED_AT_ONCE_MAX, Writer
-from rallypoint.coordinator.runtime.event_loop.ended_calls import ENDED_AT_ONCE_MAX, Endings
+from rallypoint.coordinator.runtime.event_loop.ended_calls import ENDED_AT_ONCE_MAX, EndedCalls
 from rallypoint.coordinator.runtime.group_executor import RELEASED_AT_ONCE_MAX, Waiting
 from rallypoint.coordinator.storage.contract import StorageError, Write, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryStore
@@ -60,10 +60,10 @@ async def crowd(group_ids: list[str]) -> tuple[ServiceHarness, Answers]:
 
 
 async def test_each_turn_settles_some_in_their_order_whatever_becomes_of_one() -> None:
-    endings, settled, most = Endings(), list[int](), 0
+    ended_calls, settled, most = EndedCalls(), list[int](), 0
     for number in range(COUNT):
-        endings.add(lambda number=number: settled.append(number // (number % 100)))  # type: ignore[misc]
-    finishing = asyncio.create_task(endings.finish())
+        ended_calls.add(lambda number=number: settled.append(number // (number % 100)))  # type: ignore[misc]
+    finishing = asyncio.create_task(ended_calls.finish())
     assert len(settled) == ENDED_AT_ONCE_MAX - 2, "two of them met a fault"
     while not finishing.done():
         before = len(settled)

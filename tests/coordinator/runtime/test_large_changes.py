@@ -38,7 +38,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await opened.close()
 
 
-async def round_of(
+async def rebalance_of(
     harness: ServiceHarness, ids: dict[str, str], names: Sequence[str], what: str
 ) -> m.SyncAnswer | Failure:
     """The members join, the first of them leads and gives each `what`; the leader's answer."""
@@ -64,7 +64,7 @@ async def formed(harness: ServiceHarness) -> dict[str, str]:
         assert isinstance(refused, Failure)
         assert refused.member_id
         ids[name] = refused.member_id
-    assert isinstance(await round_of(harness, ids, NAMES, "first"), m.SyncAnswer)
+    assert isinstance(await rebalance_of(harness, ids, NAMES, "first"), m.SyncAnswer)
     return ids
 
 
@@ -110,7 +110,7 @@ async def test_whichever_chunk_fails_the_group_is_the_old_one_or_the_new_and_goe
     before = len(harness.store.appends)
     # The number of the generation is used up first; that append is none of the change's.
     harness.store.faults.extend([Fault.NONE] * (1 + at) + [fault])
-    answer = await round_of(harness, ids, STAYING, "second")
+    answer = await rebalance_of(harness, ids, STAYING, "second")
     assert not harness.store.faults, "the fault was met"
     assert isinstance(answer, Failure), "nothing is answered before all of it is durable"
     assert answer.code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
@@ -123,7 +123,7 @@ async def test_whichever_chunk_fails_the_group_is_the_old_one_or_the_new_and_goe
     # It goes on: no chunk comes back when the next generation is named.
     if not is_new:
         await six_leave(harness, ids)
-    assert isinstance(await round_of(harness, ids, STAYING, "third"), m.SyncAnswer)
+    assert isinstance(await rebalance_of(harness, ids, STAYING, "third"), m.SyncAnswer)
     assert await shares(harness) == given(ids, STAYING, "third")
     after = await ServiceHarness(store=store, clock=harness.clock).start()
     assert await shares(after) == given(ids, STAYING, "third")
@@ -135,7 +135,7 @@ async def test_the_change_has_as_many_chunks_as_the_failures_are_tried_at(store:
     ids = await formed(harness)
     await six_leave(harness, ids)
     harness.store.appends.clear()
-    assert isinstance(await round_of(harness, ids, STAYING, "second"), m.SyncAnswer)
+    assert isinstance(await rebalance_of(harness, ids, STAYING, "second"), m.SyncAnswer)
     assert len(harness.store.appends) == 1 + CHUNKS
     assert await shares(harness) == given(ids, STAYING, "second")
 
@@ -145,7 +145,7 @@ async def test_an_error_while_sweeping_is_tried_again_before_the_group_serves(st
     ids = await formed(harness)
     await six_leave(harness, ids)
     harness.store.faults.extend([Fault.NONE] * 3 + [Fault.NOT_STORED] * 3)
-    assert isinstance(await round_of(harness, ids, STAYING, "second"), Failure)
+    assert isinstance(await rebalance_of(harness, ids, STAYING, "second"), Failure)
     assert await shares(harness) == given(ids, NAMES, "first")
     assert not harness.store.faults
     assert await stored_members(store) == sorted(ids.values())

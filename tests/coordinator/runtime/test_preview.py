@@ -48,7 +48,7 @@ def group_of(
         members=tuple(
             admin.DescribedMember(
                 member_id=name,
-                group_instance_id=f"seat-{name}" if static else None,
+                group_instance_id=f"slot-{name}" if static else None,
                 client_id=f"client-{name}",
                 host="h",
                 session_timeout_ms=1,
@@ -130,12 +130,12 @@ def test_nothing_supposed_moves_nothing() -> None:
     assert answer.evenness_before == answer.evenness_after == even
 
 
-@pytest.mark.parametrize("name", ["b", "seat-b"])
+@pytest.mark.parametrize("name", ["b", "slot-b"])
 def test_a_member_that_leaves_hands_everything_over(name: str) -> None:
     answer = answered(group_of(TWO, static=True), {"t": 4}, leave=[name])
     a, b = answer.members
     assert (a.change, b.change) == ("stays", "leaves")
-    assert (a.client_id, a.group_instance_id) == ("client-a", "seat-a")
+    assert (a.client_id, a.group_instance_id) == ("client-a", "slot-a")
     assert (a.gained, b.lost) == ({"t": (2, 3)}, {"t": (2, 3)})
     assert [(x.from_member_id, x.to_member_id) for x in answer.partitions_moved] == [("b", "a")] * 2
 
@@ -267,7 +267,7 @@ def test_members_tell_the_assignor_what_they_told_the_group() -> None:
         ({"leave": ["a", "nobody"]}, ErrorCode.UNKNOWN_MEMBER_ID, "leave.1", "'nobody'"),
         ({"assignor": "nonsense"}, ErrorCode.INVALID_REQUEST, "assignor", "range"),
         ({"partitions": {"t": 3}}, ErrorCode.INVALID_REQUEST, "partitions.t", "4 partitions"),
-        ({"join": [{}, {"group_instance_id": "seat-a"}]}, ErrorCode.INVALID_REQUEST, "join.1.group_instance_id", "a"),
+        ({"join": [{}, {"group_instance_id": "slot-a"}]}, ErrorCode.INVALID_REQUEST, "join.1.group_instance_id", "a"),
         (
             {"join": [{"group_instance_id": "x", "count": 2}]},
             ErrorCode.INVALID_REQUEST,
@@ -293,8 +293,8 @@ def test_a_wrong_supposition_is_refused_by_its_field(
     assert (failure.limit_name == word) == (word == "preview_size_max") == (failure.limit is not None)
 
 
-def test_a_seat_is_free_once_its_member_leaves() -> None:
-    join = [{"group_instance_id": "seat-a"}]
+def test_a_slot_is_free_once_its_member_leaves() -> None:
+    join = [{"group_instance_id": "slot-a"}]
     assert answered(group_of(TWO, static=True), {"t": 4}, leave=["a"], join=join)
 
 
@@ -333,7 +333,7 @@ METADATA = st.builds(
     st.lists(TOPICS, max_size=4),
     st.sampled_from([None, {"weight": 2}, "x", [1]]),
 ) | st.sampled_from([None, "text", {"topics": 1}])
-SEATS = st.none() | st.sampled_from(["s0", "s1", "s2"])
+SLOTS = st.none() | st.sampled_from(["s0", "s1", "s2"])
 JOINS = st.fixed_dictionaries(
     {},
     optional={
@@ -356,7 +356,7 @@ ASKED = st.fixed_dictionaries(
 
 @settings(max_examples=by_size(15, 300))
 @given(
-    st.lists(st.tuples(METADATA, ASSIGNMENTS, SEATS), max_size=4, unique_by=lambda member: member[2] or object()),
+    st.lists(st.tuples(METADATA, ASSIGNMENTS, SLOTS), max_size=4, unique_by=lambda member: member[2] or object()),
     ASKED,
     st.dictionaries(TOPICS, st.integers(1, 7)),
     st.sampled_from([*registry.names([]), "", "nonsense"]),
@@ -369,12 +369,12 @@ def test_whatever_members_said_the_answer_agrees_with_itself_or_is_a_coded_refus
         blank.model_copy(
             update={
                 "member_id": f"m{number}",
-                "group_instance_id": seat,
+                "group_instance_id": slot,
                 "metadata": OpaqueJson.of(metadata),
                 "assignment": OpaqueJson.of(assignment),
             }
         )
-        for number, (metadata, assignment, seat) in enumerate(members)
+        for number, (metadata, assignment, slot) in enumerate(members)
     )
     group = group_of({}, protocol_name=protocol_name).model_copy(update={"members": everyone})
     answer = ask(group, registered, **asked)

@@ -1,4 +1,4 @@
-"""The rounds of the plain group: everyone is asked to join, a generation is made, the parts are handed out."""
+"""The rebalances of the plain group: everyone is asked to join, a generation is made, the parts are handed out."""
 
 from copy import deepcopy
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tests.model.plain_state import COMPLETING, EMPTY, PREPARING, STABLE, Answer, Member, PlainState, Stored
 
 
-class PlainRounds(PlainState):
+class PlainRebalances(PlainState):
     """Begin, settle, complete, sync."""
 
     def vote(self) -> str:
@@ -137,7 +137,7 @@ class PlainRounds(PlainState):
     # --- what is stored ----------------------------------------------------------------------------------------------
 
     def store(self) -> None:
-        """The round as it stands. A member of which nothing new is to be said is not written for its request's sake."""
+        """The rebalance as it stands. A member that has changed in its request alone is not written."""
         before = self.stored
         assert before is not None
         now = [self.to_store(x) for x in self.members]
@@ -155,8 +155,8 @@ class PlainRounds(PlainState):
         copy.offers = ((self.protocol or "", str(member.topic_under(self.protocol))),)
         return copy
 
-    def pass_seat_on(self, instance: str | None, member: Member) -> None:
-        """What is stored of the instance's seat goes to the new id at once; what its process said stays to be compared.
+    def pass_instance_on(self, instance: str | None, member: Member) -> None:
+        """What is stored of the instance's slot goes to the new id at once; what its process said stays to be compared.
 
         Else a crash would bring the old id back, and it would fence the live process.
         """
