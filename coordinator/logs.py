@@ -154,10 +154,10 @@ class EventLog:
             log.info("group %s: %s %s, of %s", event.group_id, offsets, _REMOVED[event.cause], topics)
 
     def appended(self, append_metrics: AppendMetrics) -> None:
-        """Not told: metrics have it."""
+        """Not logged: metrics have it."""
 
     def parked(self, delta: int) -> None:
-        """Not told: metrics have it."""
+        """Not logged: metrics have it."""
 
 
 _REMOVED = {

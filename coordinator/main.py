@@ -222,7 +222,7 @@ async def drain(service: Service, timeout_ms: int) -> None:
 
 
 def policy_of(settings: Settings, url: str, token_hashes: tuple[str, ...]) -> SecurityPolicy:
-    """Whom to let in: by the advertised URL and the address listened on besides what the settings name."""
+    """Which callers to accept: by the advertised URL, the address listened on, and the settings."""
     names = {host_of_authority(url.partition("://")[2]), host_of_authority(bracketed(settings.host))}
     return SecurityPolicy(
         hosts=frozenset(name for name in names if name) | frozenset(settings.allowed_hosts),

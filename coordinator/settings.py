@@ -239,7 +239,7 @@ class Settings(BaseSettings):
         "never had members; in a group whose members have gone, after they went; in a group of consumers, after the "
         "last commit to a topic that none of them subscribes to. Kafka's default of 7 days, long enough for a group "
         "that is stopped over a holiday. Only time in which the service ran counts: one that was off for a month, or "
-        "starts with its clock years ahead, deletes nothing because of it. However often it starts anew, what it ran "
+        "starts with its clock years ahead, deletes nothing because of it. However often it starts again, what it ran "
         "adds up; pauses of up to forty minutes count as time in which it ran, and only the last 32 longer ones are "
         "remembered. The longest is a hundred years.",
         "Set it to how long a group may stand still and go on where it was; lower it where groups of one use each "

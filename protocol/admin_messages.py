@@ -36,7 +36,7 @@ def _not_a_time(value: Any) -> Any:
 
 
 class ResetOffsetsRequest(RequestModel):
-    """Where to put the committed offsets of a group without members; their metadata is cleared.
+    """The new committed offsets of a group without members; their metadata is cleared.
 
     `to`: "earliest" is 0; "latest" the end that was last reported to the registry; "offset" the number in `offset`;
     "shift" what is committed plus `shift`, which may be negative. `topics`: which partitions of each topic, null for
@@ -233,7 +233,7 @@ class DeletedGroup(AnswerModel):
 
 
 class AwaitedListing(AnswerModel):
-    """Whom a rebalance waits for: to `join`, to ask for its part (`sync`), or, the leader, to bring the `assignment`.
+    """A member that a rebalance waits for: to `join`, to `sync`, or, for the leader, to bring the `assignment`.
 
     `since_ms`: the beginning of the phase. `heard_at_ms`: when the member was last heard of; null for an id that was
     handed out and has not joined yet, of which nothing more is known.
@@ -336,7 +336,7 @@ class CooldownAnswer(AnswerModel):
 
 
 class OwnerRequest(RequestModel):
-    """Whose a partition is: its number, or the key of a record in it as text, or as the base64 of its bytes.
+    """Asks for the owner of a partition: by its number, or by the key of a record, as text or as base64 of its bytes.
 
     A key is placed as Kafka's producers do it, on as many partitions as the topic has in the registry.
     """
@@ -357,9 +357,9 @@ class Owner(AnswerModel):
 
 
 class OwnerAnswer(AnswerModel):
-    """Who owns the partition by the assignment of `generation_id`, the last one that is stored; null: nobody.
+    """The owner of the partition by the assignment of `generation_id`, the last one that is stored; null: nobody.
 
-    Unless `state` is Stable that assignment is about to be replaced; who has gone since owns nothing.
+    Unless `state` is Stable that assignment is about to be replaced; a member that has gone since owns nothing.
     """
 
     group_id: str
@@ -376,7 +376,7 @@ TopicPartitions = dict[str, tuple[int, ...]]
 
 
 class PreviewJoin(RequestModel):
-    """So many members that join. `topics`: null for those that the present members subscribe to, all together."""
+    """`count` members that join. `topics`: null for those that the present members subscribe to, all together."""
 
     count: Annotated[int, Field(ge=1, le=limits.PREVIEW_JOIN_MAX)] = 1
     topics: Annotated[tuple[NamedId, ...], Field(max_length=limits.COMMIT_TOPICS_MAX, fail_fast=True)] | None = None
@@ -386,9 +386,9 @@ class PreviewJoin(RequestModel):
 
 
 class PreviewRequest(RequestModel):
-    """What shall be supposed. `leave`: member ids or instance ids. `partitions`: topics that grow to so many.
+    """The supposed changes. `leave`: member ids or instance ids. `partitions`: topics that grow to so many.
 
-    `assignor`: by which rule to share out; null for the group's present one.
+    `assignor`: the assignor to use; null for the group's present one.
     """
 
     leave: Annotated[tuple[MemberId, ...], Field(max_length=limits.PREVIEW_ENTRIES_MAX, fail_fast=True)] = ()
@@ -400,7 +400,7 @@ class PreviewRequest(RequestModel):
 
 
 class PreviewedMember(AnswerModel):
-    """A member before and after. `change`: "stays", "leaves" or "joins"; who joins has a made-up `member_id`."""
+    """A member before and after. `change`: "stays", "leaves" or "joins"; one that joins has an invented `member_id`."""
 
     member_id: str
     group_instance_id: str | None

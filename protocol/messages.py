@@ -92,7 +92,7 @@ class CoordinatorRequest(RequestModel):
 
 
 class CoordinatorEntry(AnswerModel):
-    """Where one group lives, or its own error: then `node_id` and `url` are null."""
+    """The coordinator of one group, or the group's own error: then `node_id` and `url` are null."""
 
     group_id: str
     shard: int
@@ -143,7 +143,7 @@ class JoinRequest(RequestModel):
 
 
 class JoinedMember(AnswerModel):
-    """A member as the leader is told of it."""
+    """A member in the leader's answer."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -375,7 +375,7 @@ class FetchAnswer(AnswerModel):
 class PutTopicRequest(RequestModel):
     """Register a topic or change it. The number of partitions may grow, not shrink (delete the topic first).
 
-    `end_offsets` (partition to the offset after its last record) are kept until reported anew; lag is made from them.
+    `end_offsets` (partition to the offset after its last record) are kept until reported again; lag is made from them.
     `replica_racks`: by partition the racks of its replicas, the leader's first; as many entries as `partitions`, an
     empty one where they are not known. Without it, what is known stays; null or an empty list forgets it.
     """

@@ -124,7 +124,7 @@ DELETE_TOPIC = Operation(
 
 EVENTS = Operation(
     "events", "GET", "/v1/events", admin.EventsRequest, admin.GroupEvent, False,
-    "Be told what happens to groups, as server-sent events",
+    "Follow what happens to groups, as server-sent events",
 )  # fmt: skip
 """Not among `OPERATIONS`, whose answers end: this one is a stream of `answer`s, one in the data of each event."""
 

@@ -58,7 +58,7 @@ def creates_group(request: GroupRequest) -> bool:
 
 
 def joining_member_id(group: Group, request: m.JoinRequest) -> str:
-    """The member whom the join is about: of a static member that comes without its id, the one that has its slot."""
+    """The member id of the join. For a static member that joins without its id, it is the id in its slot."""
     if request.member_id or request.group_instance_id is None:
         return request.member_id
     return group.static_members.get(request.group_instance_id, "")

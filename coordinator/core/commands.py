@@ -285,7 +285,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 class DecisionContext(NamedTuple):
     """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now; `topics`:
-    the same with the ends that were reported. `deleted_topics`: topics that were deleted, perhaps registered anew,
+    the same with the ends that were reported. `deleted_topics`: topics that were deleted, perhaps registered again,
     with the registry's version in which they were, as long as some group may not have heard of it; `deletions` is the
     newest of these versions.
 

@@ -47,7 +47,7 @@ def _offsets_of(group: Group, topics: Iterable[str]) -> Iterator[tuple[str, int]
 
 
 def remove_group(group: Group, cause: Removal, context: DecisionContext, draft: Draft) -> None:
-    """Take an Empty group away with all that is stored of it. Ids that it handed out are void.
+    """Remove an Empty group with all of its records. Its pending member ids are void.
 
     Cost: one record for each committed offset.
     """
@@ -104,7 +104,7 @@ def go_on(command: OffsetsDeleted, group: Group, draft: Draft) -> None:
 def forget_deleted_topics(group: Group, context: DecisionContext, draft: Draft) -> None:
     """Take away what is committed of topics that were deleted since the group last heard of deletions.
 
-    Whoever reads them; of a topic that was registered anew, what was committed before. The group heard of deletions in
+    Whoever reads them; of a topic that was registered again, what was committed before. The group heard of deletions in
     every step, so all that stands now is from before. Cost: a look at each deleted topic.
     """
     topics = (topic for topic, version in context.deleted_topics.items() if version > group.deletions_seen)

@@ -63,8 +63,8 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
 def present_assignment(group: Group, call: Call, draft: Draft) -> None:
     """Present members with what they subscribe to now and what the stored generation gave them, in any state.
 
-    `generation_id` and `protocol_name` are those of that generation. Who is new in a rebalance has no assignment; what
-    somebody had who is gone is nobody's. No offsets.
+    `generation_id` and `protocol_name` are those of that generation. A member that is new in a rebalance has no
+    assignment; what somebody had who is gone is nobody's. No offsets.
     """
     failure = check_exists(group)
     if failure is not None:

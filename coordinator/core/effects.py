@@ -134,9 +134,9 @@ class GroupCreated:
 
 @dataclass(frozen=True, slots=True)
 class GroupUnloaded:
-    """The group is taken from the store anew, for a write failed or is in doubt; told by the runtime.
+    """The group is reloaded from the store, for a write failed or is in doubt. The runtime emits it.
 
-    What follows is said of the group as it is stored; what the write may have changed is told by no other event. A
+    What follows is said of the group as it is stored; no other event reports what the write may have changed. A
     group of which nothing follows is gone.
     """
 
@@ -181,7 +181,7 @@ class RebalanceHeld:
 
 @dataclass(frozen=True, slots=True)
 class GroupFrozen:
-    """An operator has frozen the group until then, or anew."""
+    """An operator has frozen the group until then, or again."""
 
     group_id: str
     until_ms: int

@@ -5,7 +5,7 @@ left, was not heard of, says something new; a topic changed) is remembered, and 
 starts for all of it. Until then
 
     a new member has joined and waits; it has no part in the generation, and may do nothing in it
-    a member that joins anew (the leader, one with another subscription) has joined and waits
+    a member that joins again (the leader, one with another subscription) has joined and waits
     one that leaves, or is not heard of, is out at once; its partitions have no owner
     all others go on as if nothing were
 
@@ -17,7 +17,7 @@ whoever waits forms a generation, or the group is Empty. A rebalance under way g
                     cool-down
 
 The causes are memory. After a crash the members whom the store has come back, and who of them had gone expires; who
-waited joins anew; and the topics are compared with those of the assignment: what was a reason becomes one again.
+waited joins again; and the topics are compared with those of the assignment: what was a reason becomes one again.
 """
 
 from collections.abc import Callable

@@ -175,7 +175,7 @@ def create(group: Group, context: DecisionContext, draft: Draft) -> None:
 
 _SUPERSEDED = Failure(
     ErrorCode.REBALANCE_IN_PROGRESS,
-    "The member has joined anew since; this join is dropped and the newer one stands.",
+    "The member has joined again since; this join is dropped and the newer one stands.",
     superseded=True,
 )
 
@@ -394,7 +394,7 @@ def _take_over(
     context: DecisionContext,
     draft: Draft,
 ) -> None:
-    """A static member comes back without its id: the slot gets a new one, and the old one is fenced.
+    """A static member comes back without its id: its slot gets a new member id, and the old one is fenced.
 
     In Stable nothing moves if the protocol in use and what the member says under it stay the same: the new id is
     stored with the old assignment. (Kafka compares the protocol alone, and misses a changed subscription.)
@@ -526,7 +526,7 @@ def drop_pending(member_id: str, draft: Draft) -> None:
 
 
 def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, context: DecisionContext, draft: Draft) -> None:
-    """A member lives. Its session starts anew; with `wait_ms` the call waits for the next rebalance."""
+    """A member lives. Its session starts again; with `wait_ms` the call waits for the next rebalance."""
     if not group.group_id:
         draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
         return
@@ -627,13 +627,13 @@ def pending_fired(group: Group, member_id: str, context: DecisionContext, draft:
 
 
 def _lapse(group: Group, member_id: str, draft: Draft) -> None:
-    """Nobody has joined with the id. Who does so later is told to forget it, and asks for another one."""
+    """Nobody has joined with the pending id. A later join with it is refused, and its sender asks for another id."""
     drop_pending(member_id, draft)
     draft.notify(SessionExpired(group.group_id, member_id, pending=True))
 
 
 def call_fired(group: Group, call_id: int, context: DecisionContext, draft: Draft) -> None:
-    """A waiting call has waited long enough: a heartbeat is fine, a join or sync is told to ask again."""
+    """A waiting call has waited long enough: a heartbeat succeeds, and a join or sync gets 202 and is sent again."""
     parked = group.parked.get(call_id)
     if parked is None:
         return
@@ -681,7 +681,7 @@ def come_back(group: Group, request: GroupRequest, draft: Draft) -> None:
 
 
 def grace_fired(group: Group, member_id: str, heard_at_ms: int | None, context: DecisionContext, draft: Draft) -> None:
-    """Who has not come back is dead; who waits on another connection was never away, nor who waits there to be told."""
+    """The member has not come back in its grace, so it is dead. It was never away if a call of it waits elsewhere."""
     member = group.members.get(member_id)
     if member is None or member.grace_deadline_ms is None or context.now_ms < member.grace_deadline_ms:
         return

@@ -8,7 +8,7 @@ Network = NewType("Network", str)
 
 
 def network_of(address: str) -> Network:
-    """Whom places are counted for. What is no address stands for itself."""
+    """The network of an address. A text that is no address is a network of its own."""
     if ":" not in address:
         return Network(address)
     try:

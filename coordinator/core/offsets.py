@@ -66,7 +66,7 @@ def commit(group: Group, call: Call, request: m.CommitRequest, context: Decision
 
 
 def _answer_of(results: dict[str, dict[int, m.PartitionResult]]) -> m.CommitAnswer:
-    """Most commits are of one partition, and taken: to make and check such an answer anew costs as much as the rule."""
+    """The answer to a commit. Most are of one partition, and taken; those answers are cached."""
     if len(results) == 1:
         ((topic, partitions),) = results.items()
         if len(partitions) == 1:

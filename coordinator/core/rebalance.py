@@ -115,7 +115,7 @@ def refuse_assignments(group: Group) -> Failure | None:
 
 
 def _call_back(group: Group, context: DecisionContext, draft: Draft) -> None:
-    """Every waiting sync and heartbeat learns of the rebalance now; their members' sessions start anew."""
+    """Every waiting sync and heartbeat learns of the rebalance now; their members' sessions start again."""
     answer = in_progress(group)
     for parked_id, parked in list(group.parked.items()):
         if parked.kind is CallKind.JOIN:
@@ -201,7 +201,7 @@ def join_fired(group: Group, phase: int, context: DecisionContext, draft: Draft)
 
 
 def complete(group: Group, context: DecisionContext, draft: Draft) -> None:
-    """End the join phase: who has not joined is out (static members stay), the rest is a new generation.
+    """End the join phase: dynamic members that have not joined are removed, and the others form a new generation.
 
     Where only static members are left and none of them has come back, the phase goes on and they are waited for again.
     """
@@ -246,7 +246,7 @@ def _empty(group: Group, generation_id: int, context: DecisionContext, draft: Dr
 
 
 class NextMember(NamedTuple):
-    """What the end of a phase has to know of a member. `deadline_ms`: its session's, where the timer is to be moved."""
+    """A member at the end of a phase. `deadline_ms` is that of its session, if the timer has to move."""
 
     member_id: str
     call_id: int | None
@@ -254,7 +254,7 @@ class NextMember(NamedTuple):
 
     @classmethod
     def of(cls, member: Member, call_id: int | None, context: DecisionContext) -> Self:
-        """The member whose session begins anew now."""
+        """The member, whose session restarts now."""
         deadline_ms = context.now_ms + member.terms.session_timeout_ms
         return cls(member.member_id, call_id, deadline_ms if deadline_ms < member.deadline_ms else None)
 
@@ -361,7 +361,7 @@ def _join_answer_of(members: tuple[m.JoinedMember, ...]) -> type[m.JoinAnswer]:
 
 
 def join_answer(group: Group, member: Member, context: DecisionContext) -> m.JoinAnswer:
-    """The answer to a member that joins a generation which stands: the leader is told of everyone."""
+    """The answer to a member that joins the present generation; the leader's lists every member."""
     leads = member.member_id == group.leader
     listing = _listing(group.of_generation(), group.protocol_name) if leads else ()
     return _join_answer_of(listing)(
@@ -618,7 +618,7 @@ def _sync_answer(group: Group, assignment: OpaqueJson) -> m.SyncAnswer:
 
 
 def sync_fired(group: Group, phase: int, draft: Draft) -> None:
-    """Who has not asked for its assignment in time is out, heartbeats or not."""
+    """Removes the members that have not synced in time, whether they send heartbeats or not."""
     if not group.is_active or phase != group.phase or not group.pending_sync:
         return
     gone = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member did not ask for its assignment in time.", member_id="")

@@ -192,7 +192,7 @@ def cause_listing(cause: r.Cause) -> admin.CauseListing:
 
 
 def _awaited(group: Group) -> list[tuple[str, Member | str]]:
-    """Whom the rebalance waits for and for what, the longest-standing first, then ids that were handed out."""
+    """The members that the rebalance waits for, and for what: by seniority, then pending member ids."""
     if group.state is State.PREPARING_REBALANCE:
         absent = [("join", member) for member in group.by_seniority() if not member.joined]
         return [*absent, *(("join", member_id) for member_id in group.pending)]

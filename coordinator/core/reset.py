@@ -108,7 +108,7 @@ def _reset_one(
 
 
 def _target(request: admin.ResetOffsetsRequest, before: int | None, end: int | None) -> int | None:
-    """Where the request wants the offset; None where that rests on something that nobody has said."""
+    """The offset that the request asks for; None if it depends on an end or a commit that is not known."""
     match request.to:
         case "earliest":
             return 0

@@ -9,7 +9,7 @@ expires `offsets_retention_ms` after
     anything else                     never: while a group rebalances its subscription may look empty (KAFKA-13636)
 
 Time in which the group's shard was not served does not count (`running_time`): a service that was off for a week, or
-began anew with its clock years ahead, forgets nothing because of it.
+began again with its clock years ahead, forgets nothing because of it.
 
 Kafka counts a typed Empty group's offsets from the moment alone, so that what is committed to a group that has been
 Empty for long, or reset by an operator, would be gone at the next look.

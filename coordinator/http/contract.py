@@ -78,7 +78,7 @@ class GroupService(Protocol):
         """One page of the groups."""
 
     async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
-        """Who owns a partition."""
+        """The owner of a partition."""
 
     async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         """What the assignment would be."""

@@ -222,7 +222,7 @@ class Handlers:
         return await self._service.beat(parsed, host=request.remote or "", give_way=give_way)
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """Where groups live."""
+        """The coordinators of groups."""
         refuse_body(request)
         return self._service.find_coordinators(parse_query(m.CoordinatorRequest, query, self._checks))
 
@@ -241,7 +241,7 @@ class Handlers:
         return self._service.list_topics(parse_query(m.ListTopicsRequest, query, self._checks))
 
     async def owner(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """Whose a partition is."""
+        """The owner of a partition."""
         refuse_body(request)
         return await self._service.find_owner(ids["group_id"], parse_query(admin.OwnerRequest, query, self._checks))
 

@@ -31,7 +31,7 @@ PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID",
     "Access-Control-Max-Age": "600",
 }
-"""What a browser is told that asks before it sends a page's request."""
+"""The answer to a preflight, with which a browser asks before it sends a page's request."""
 
 
 def hash_token(token: str) -> str:
@@ -41,7 +41,7 @@ def hash_token(token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SecurityPolicy:
-    """Whom to let in. `origins` and `hosts` come from the advertised URL and the settings, in lower case.
+    """Which callers to accept. `origins` and `hosts` come from the advertised URL and the settings, in lower case.
 
     `token_hashes` are those of `hash_token`; without any no token is asked for. `hosts` may hold `*`.
     """

@@ -162,7 +162,7 @@ class GatheringTransport(asyncio.Transport):
         self._inner.set_protocol(protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Whose it is."""
+        """The protocol of the connection."""
         return self._inner.get_protocol()
 
     def is_reading(self) -> bool:

@@ -44,7 +44,7 @@ class UnavailableShard:
 class Condition:
     """Of the node: the phase of its life, how many shards are in which state, and those of its own not served now.
 
-    `damaged_groups` are shut off, each by itself; `stray_records` belong to nothing that can be told;
+    `damaged_groups` are shut off, each by itself; `stray_records` belong to no group that can be identified;
     `records_passed_over` are of kinds that only a newer release knows. `append_age_ms`: for how long the oldest append
     has been under way, 0 where none is. `metadata_bytes`: what members' own words take in memory.
     """
@@ -86,4 +86,4 @@ def why_not_ready(condition: Condition) -> Failure | None:
     if failed:
         detail = f"No shard can be loaded; shard {failed[0].number}: {failed[0].kind}. The log says more."
         return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
-    return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "All shards are being loaded anew.")
+    return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "All shards are being reloaded.")

@@ -42,7 +42,7 @@ class NodeCapacity:
 
     groups_max: groups.
     parked_calls_max: calls that are held back, ten for each of ten thousand members. Beyond it a call counts, and its
-        sender is told to ask again.
+        sender gets 202 and asks again.
     group_mailbox_max: calls of one group that wait to be worked on, as they do while a write of the group is under way;
         two of each of five thousand members.
     node_metadata_max_bytes: the metadata of all members, in memory.

@@ -56,7 +56,7 @@ from rallypoint.protocol.limits import PREVIEW_SIZE_MAX
 logger = logging.getLogger(__name__)
 
 NOTIFY_AGAIN_MS = 1_000
-"""How long after a fault the groups are told anew of a change of the registry."""
+"""How long after a fault the groups are notified again of a change in the registry."""
 
 TOPICS_PER_GROUP = 200
 """Topics of a group that take as long to be compared as a small group does."""
@@ -422,7 +422,7 @@ class Service:
     # --- assignments -------------------------------------------------------------------------------------------------
 
     async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
-        """Who owns a partition, by what is durable."""
+        """The owner of a partition, by what is durable."""
         return self._registry_failure() or await self._assignment_queries.find_owner(group_id, request)
 
     async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
@@ -567,7 +567,7 @@ def _why_not_listed(shard: UnavailableShard) -> admin.UnavailableShard:
 def _unreadable(topic: str) -> Failure:
     detail = (
         f"The stored record of topic {topic!r} is damaged, and a list without it would say that the topic is gone. Put"
-        " the topic anew with its partitions, or delete it; groups go on with what they know."
+        " the topic again with its partitions, or delete it; groups go on with what they know."
     )
     return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
 

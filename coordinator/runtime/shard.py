@@ -4,7 +4,7 @@ Absent — not ours, or not yet taken. Calls: NOT_COORDINATOR or COORDINATOR_NOT
     Leaves by: `open` → Loading.
 Loading — the keyspace is being acquired and its groups read. Calls: COORDINATOR_LOAD_IN_PROGRESS, heartbeats NONE.
     Leaves by: all groups are there → Active; an error of the store → Failed.
-Active — groups are served. A group whose append failed is read anew on its own, and is Loading meanwhile.
+Active — groups are served. A group whose append failed is read again on its own, and is Loading meanwhile.
     Leaves by: the keyspace is lost, or in doubt → Failed; `close` → Absent.
 Failed — waits to try again, longer each time. Calls: COORDINATOR_NOT_AVAILABLE. Leaves by: → Loading.
 """
@@ -179,7 +179,7 @@ class Shard:
 
     @property
     def group_count(self) -> int:
-        """Groups that are here, being made, or being read anew. One that is shut off takes no room from others."""
+        """Groups that are here, being made, or being read again. One that is shut off takes no room from others."""
         return len(self.executors) + len(self._reloads)
 
     def knows(self, group_id: str) -> bool:
@@ -187,7 +187,7 @@ class Shard:
         return group_id in self.executors or group_id in self._reloads or group_id in self.damaged
 
     def lose_member(self, group_id: str, member_id: str) -> None:
-        """The member's connection is lost. A group that is being loaded is told so before anything else, unless the
+        """The member's connection is lost. A group that is being loaded hears of it before anything else, unless the
         member is heard of until then.
         """
         if self.state is ShardState.ACTIVE and group_id not in self._reloads:
@@ -312,10 +312,10 @@ class Shard:
     # --- losing it ---------------------------------------------------------------------------------------------------
 
     def _lose(self, error: StorageError) -> None:
-        """Nothing can be written any more under this epoch: drop everything, and take the shard anew."""
+        """Drop everything and acquire the shard again, because nothing can be written under this epoch any more."""
         logger.error("shard %d is dropped: %s (%s)", self.number, error, type(error).__name__)
         code = ErrorCode.NOT_COORDINATOR if isinstance(error, Fenced) else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        failure = Failure(code, "The shard was lost and is loaded anew; find the coordinator and try again.")
+        failure = Failure(code, "The shard was lost and is reloaded; find the coordinator and try again.")
         each(list(self.executors.values()), lambda executor: executor.end(failure))
         each((*self.executors, *self._reloads), lambda group_id: self.observe(GroupUnloaded(group_id)))
         self._forget_executors()
@@ -344,7 +344,7 @@ class Shard:
 
     @property
     def timers(self) -> Timers:
-        """Where executors set their timers."""
+        """The timers of the executors."""
         return self._deps.timers
 
     @property
@@ -421,13 +421,13 @@ class Shard:
         self._deps.ended_calls.add(settle)
 
     def executor_forgettable(self, executor: GroupExecutor) -> None:
-        """Nothing is in the group: it is made anew if somebody asks for it."""
+        """The group is empty of everything; the next call for it makes a new one."""
         if self.executors.get(executor.group_id) is executor:
             del self.executors[executor.group_id]
             self._deps.view.forget(executor.group_id)
 
     def executor_failed(self, executor: GroupExecutor) -> None:
-        """The group is ahead of the store, or in disorder: read it anew, whether somebody asks for it or not.
+        """Reload a group that is ahead of the store, or in disorder, whether a call comes for it or not.
 
         Its members must be able to expire, so this does not wait for a call. While the shard is Loading the executor
         stays until the load is through: no call can meet it, and without it a call after the load would find a group of
@@ -461,7 +461,7 @@ class Shard:
                 self._lose(error)
                 return
             except StorageError as error:
-                logger.error("group %r cannot be loaded anew: %s", group_id, error)
+                logger.error("group %r cannot be reloaded: %s", group_id, error)
                 wait_ms = self._reload_backoff.wait_ms(self._deps.clock.now_ms())
         self._deps.view.forget(group_id)
         self.observe(GroupUnloaded(group_id))

@@ -151,7 +151,7 @@ class RegistryFound:
 
 
 class RegistryKeeper:
-    """Owns the registry's keyspace. `on_changed` is told which topics have other partitions than before, and then which
+    """Owns the registry's keyspace. `on_changed` gets the topics that have other partitions than before, and then which
     of them came or went.
     """
 
@@ -315,7 +315,7 @@ class RegistryKeeper:
             self._on_changed(changed | listed, frozenset(listed))
 
     def _lose(self) -> None:
-        """Nobody knows what is stored now: read it anew."""
+        """Reload the registry, because it is not known what is stored now."""
         self._is_ours = False
         if not self._is_closed:
             self._opening = begin(self._open_again(), self._lose)

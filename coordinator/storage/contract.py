@@ -13,10 +13,10 @@ keyspace can never write to it.
 
 Errors (all are StorageError):
     StorageUnavailable   cannot be reached or opened now; nothing is known to have changed
-    KeyspaceHeld            another live owner has the keyspace
+    KeyspaceHeld         another live owner has the keyspace
     Fenced               another owner took the keyspace: drop it
     AppendFailed         definitely not stored: forget what it was to change, answer "retry"
-    AppendDoubtful       may or may not be stored, and the engine could not find out: drop the keyspace, acquire it anew
+    AppendDoubtful       may or may not be stored, and the engine could not find out: drop the keyspace, and acquire it
     BatchTooLarge        over `limits`; nothing was stored
     StoredDataInvalid    what is stored cannot be read: another version's, or damaged
 """

@@ -21,7 +21,7 @@ async def open_store(
 ) -> Store:
     """Open the store of the URL: `sqlite:///PATH`, where an absolute path makes four slashes, or `memory:`.
 
-    `limits` are what one append may hold, not above the engine's own; `on_append` is told of every durable write.
+    `limits` are what one append may hold, not above the engine's own; `on_append` is called after every durable write.
     Raises StorageUrlInvalid, KeyspaceHeld where another process has the file, StorageUnavailable, or StoredDataInvalid
     where the file is not one of ours or is newer than this program.
     """

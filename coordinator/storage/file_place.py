@@ -29,7 +29,7 @@ def is_there(path: Path, note: Note | None) -> bool:
     Raises StoredDataInvalid if a store was there that is lost or cut off, and StorageUnavailable.
     """
     lock, log = _beside(path, "lock"), _beside(path, "wal")
-    anew = f"remove {lock.name} and start again"
+    restart = f"remove {lock.name} and start again"
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -40,12 +40,12 @@ def is_there(path: Path, note: Note | None) -> bool:
         if log_bytes:
             raise StoredDataInvalid(
                 f"{path} is missing, but its log {log.name} is there, with {log_bytes} bytes; put the file back, or,"
-                f" to begin with an empty store, move {log.name} away, {anew}"
+                f" to begin with an empty store, move {log.name} away, {restart}"
             ) from None
         if note is not None:
             raise StoredDataInvalid(
                 f"{path} is missing; there was a store, at commit {note.sequence}; put the file back, or a backup"
-                f" of it and {anew}, or, to begin with an empty store, {anew}"
+                f" of it and {restart}, or, to begin with an empty store, {restart}"
             ) from None
         return False
     except OSError as error:
@@ -54,7 +54,8 @@ def is_there(path: Path, note: Note | None) -> bool:
         raise StorageUnavailable(f"cannot open {path}: it is no file")
     if found.st_size < FILE_BYTES_MIN:
         raise StoredDataInvalid(
-            f"{path} has {found.st_size} bytes and is no store, or was cut off; put a backup in its place and {anew},"
+            f"{path} has {found.st_size} bytes and is no store, or was cut off; put a backup in its place and"
+            f" {restart},"
             " or, to begin with an empty store, remove it, too"
         )
     if found.st_nlink > 1:
@@ -62,7 +63,7 @@ def is_there(path: Path, note: Note | None) -> bool:
     if note is not None and note.ruin:
         raise StoredDataInvalid(
             f"{path} is not whole: {note.ruin} while it was open; put a backup in its place without its log, or, to go"
-            f" on with what is left, keep the log; in either case {anew}"
+            f" on with what is left, keep the log; in either case {restart}"
         )
     return True
 
@@ -73,7 +74,7 @@ class Remedy(Enum):
     WAIT = auto()
     """Until somebody has put the files back."""
     RECREATE = auto()
-    """The store's file is there, and SQLite can make the other one anew."""
+    """The store's file is there, and SQLite can recreate the other one."""
     COUNT_PAGES = auto()
     """The file has become shorter: it may still hold all its pages, after another program's VACUUM."""
     READ_PAGES = auto()

@@ -77,7 +77,7 @@ class SqliteStore:
         look_interval_s: float = LOOK_INTERVAL_S,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> None:
-        """Takes the file over. `on_append` is told of every durable write, on the loop."""
+        """Takes the file over. `on_append` is called after every durable write, on the loop."""
         self.limits = limits
         self._look_interval_s = look_interval_s
         self._close_timeout_s = close_timeout_s

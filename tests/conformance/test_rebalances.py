@@ -166,7 +166,7 @@ def test_a_deleted_group_takes_its_history_and_its_freeze_along() -> None:
     assert harness.code(harness.delete_group()) is ErrorCode.NONE
     assert (harness.log, harness.timers, harness.group.rebalances, harness.group.hold) == ({}, {}, {}, None)
     harness.stable()
-    assert [x.rebalance_id for x in harness.rebalances()] == [1], "a group of the same id begins anew"
+    assert [x.rebalance_id for x in harness.rebalances()] == [1], "a group of the same id begins again"
 
 
 # --- while it lasts --------------------------------------------------------------------------------------------------

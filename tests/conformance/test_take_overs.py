@@ -82,7 +82,7 @@ def test_leadership_follows_the_slot_and_does_not_go_to_the_eldest(state: State)
 
 
 def test_in_stable_votes_that_would_choose_another_protocol_begin_a_rebalance() -> None:
-    """Source: `updateStaticMemberThenRebalanceOrCompleteJoin`, Stable: the protocol is chosen anew and compared."""
+    """Source: `updateStaticMemberThenRebalanceOrCompleteJoin`, Stable: the protocol is chosen again and compared."""
     harness = GroupHarness()
     leader, first = harness.join_new(protocols=offers("A", "B"))
     static = harness.join(instance="b", protocols=offers("A", "B"))

@@ -145,7 +145,7 @@ async def test_what_a_newer_minor_added_survives_all_that_an_older_one_does(
     assert {where: value for where, value in after.items() if is_unknown(where[1])} == unknown
     assert after[FORMAT_KEYSPACE, b"f"] == before[FORMAT_KEYSPACE, b"f"], "the newest that was at work there stands"
     assert not any(group_of(key) for _, key in after.keys() - unknown.keys())
-    # A group that is made anew is none of theirs.
+    # A group that is made again is none of theirs.
     again = await ServiceHarness(contents).start()
     assert isinstance(await again.now(GROUP, commit(1)), m.CommitAnswer)
     assert again.service.condition().damaged_groups == 0

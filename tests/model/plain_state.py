@@ -1,4 +1,4 @@
-"""One group, as plainly as can be: lists, and everything worked out anew each time. Slow, and meant to be obvious.
+"""One group, as plainly as can be: lists, and everything worked out again each time. Slow, and meant to be obvious.
 
 Here is what it holds, what can be asked of it, and its pending responses; beside it are rebalances, members,
 offsets and time.

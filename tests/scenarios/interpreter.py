@@ -219,7 +219,7 @@ class Teller:
         self._line(f"loaded: {group.state}, generation {group.generation_id}, members {members}")
 
     def _do_restart(self, plain: list[str], _: dict[str, str]) -> None:
-        """The client's process dies without a word and begins anew: it remembers nothing."""
+        """The client's process dies without a word and begins again: it remembers nothing."""
         for name in plain:
             client = self._client(name)
             for call, said in self._waiting():

@@ -131,10 +131,10 @@ class ChannelServer:
             if channel._ending is None and not line.socket.is_gone and channel._socket is not None
         }
 
-    def tell_answer(self, asked: ApiCall, answer: Answer) -> None:
+    def tell_answer(self, api_call: ApiCall, answer: Answer) -> None:
         """The service answers a call of a channel."""
-        self.note(f"<- {asked.group_id} line {asked.line} #{asked.number} {short(answer)}")
-        self.watch.on_answer(asked, answer)
+        self.note(f"<- {api_call.group_id} line {api_call.line} #{api_call.number} {short(answer)}")
+        self.watch.on_answer(api_call, answer)
 
     async def drain(self, drain_service: Callable[[], Any]) -> None:
         """In the order of `coordinator.main`."""
@@ -165,15 +165,15 @@ class WatchedService:
         self, group_id: str, request: GroupRequest, *, host: str, connection: MemberConnection | None
     ) -> "GroupAnswer | Failure | WatchedCall":
         api = self._api
-        asked = ApiCall(api.draw(), group_id, request, round(api.loop.time() * 1000))
-        asked.line, asked.call_id = self._line.number, self._call_id
-        api.note(f"-> {group_id} line {asked.line} #{asked.number} {short(cast(Any, request))}")
-        api.watch.on_call(asked)
-        api.service.asking.append(asked)
+        api_call = ApiCall(api.draw(), group_id, request, round(api.loop.time() * 1000))
+        api_call.line, api_call.call_id = self._line.number, self._call_id
+        api.note(f"-> {group_id} line {api_call.line} #{api_call.number} {short(cast(Any, request))}")
+        api.watch.on_call(api_call)
+        api.service.asking.append(api_call)
         answer = api.service.ask(group_id, request, host=host, connection=connection)
         if isinstance(answer, Waiting):
-            return WatchedCall(api, asked, answer)
-        self._api.tell_answer(asked, answer)
+            return WatchedCall(api, api_call, answer)
+        self._api.tell_answer(api_call, answer)
         return answer
 
     def carried_count(self, connection: MemberConnection) -> int:
@@ -230,10 +230,10 @@ class SeenChannel(Channel):
 class WatchedCall:
     """A call of a channel that waits. Once: it is answered, or hung up."""
 
-    def __init__(self, api: ChannelServer, asked: ApiCall, waiting: Waiting) -> None:
+    def __init__(self, api: ChannelServer, api_call: ApiCall, waiting: Waiting) -> None:
         self.on_answer: Callable[[Any], None] | None = None
         self._api = api
-        self._asked = asked
+        self._asked = api_call
         self._waiting = waiting
         waiting.on_answer = self._answered
 

@@ -95,10 +95,10 @@ class Checker:
     def stored(self, group_id: str, group: FoldedGroup) -> None:
         """An append that touched the group took effect."""
 
-    def on_call(self, asked: ApiCall) -> None:
+    def on_call(self, api_call: ApiCall) -> None:
         """A call is about to reach the service."""
 
-    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         """The service answered it."""
 
     def deleting(self, deletion: TopicDeletion) -> None:
@@ -107,10 +107,10 @@ class Checker:
     def deleted(self, deletion: TopicDeletion, is_done: bool | None, *, is_under_way: bool = False) -> None:
         """It answered: done, not done, or (None) nobody can tell. `is_under_way`: it may be done yet."""
 
-    def waits(self, asked: ApiCall) -> None:
+    def waits(self, api_call: ApiCall) -> None:
         """The service did not answer it at once."""
 
-    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
         """Nobody waits for it any more, or the node died. `connection_lost`: its client's side ended its channel."""
 
     def framed(self, line: int, call_id: int | str) -> None:

@@ -55,23 +55,23 @@ class I3Commits(Checker):
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
-    def on_call(self, asked: ApiCall) -> None:
-        match asked.request:
+    def on_call(self, api_call: ApiCall) -> None:
+        match api_call.request:
             case m.CommitRequest(offsets=offsets):
                 for topic, partitions in offsets.items():
                     for partition, commit in partitions.items():
-                        self._begin(asked, (asked.group_id, topic, partition), commit.offset)
+                        self._begin(api_call, (api_call.group_id, topic, partition), commit.offset)
             case admin.ResetOffsetsRequest(dry_run=False, topics=topics) as request:
                 for topic, named in (topics or {}).items():
                     for partition in named or ():
-                        self._begin(asked, (asked.group_id, topic, partition), request.offset or 0)
+                        self._begin(api_call, (api_call.group_id, topic, partition), request.offset or 0)
             case admin.DeleteOffsetsRequest() | DeleteGroupRequest():
-                self._deletions.append(asked)
+                self._deletions.append(api_call)
                 for where in self._writings:
-                    if _takes_away(asked, where):
-                        self._add(asked, where, None)
+                    if _takes_away(api_call, where):
+                        self._add(api_call, where, None)
 
-    def _begin(self, asked: ApiCall, where: OfPartition, offset: int) -> None:
+    def _begin(self, api_call: ApiCall, where: OfPartition, offset: int) -> None:
         if where not in self._writings:
             self._writings[where] = []
             for deletion in self._deletions:
@@ -80,8 +80,8 @@ class I3Commits(Checker):
             for of_topic in self._of_topics:
                 if of_topic.topic == where[1]:
                     self._add(of_topic, where, None)
-        self._first_asked.setdefault((where, offset), asked.number)
-        self._add(asked, where, offset)
+        self._first_asked.setdefault((where, offset), api_call.number)
+        self._add(api_call, where, offset)
 
     def deleting(self, deletion: TopicDeletion) -> None:
         self._of_topics.append(deletion)
@@ -89,23 +89,23 @@ class I3Commits(Checker):
             if where[1] == deletion.topic:
                 self._add(deletion, where, None)
 
-    def _add(self, asked: ApiCall | TopicDeletion, where: OfPartition, offset: int | None) -> None:
-        entry = _Writing(offset, asked.number)
+    def _add(self, api_call: ApiCall | TopicDeletion, where: OfPartition, offset: int | None) -> None:
+        entry = _Writing(offset, api_call.number)
         self._writings[where].append(entry)
-        self._open.setdefault(asked, []).append((where, entry))
+        self._open.setdefault(api_call, []).append((where, entry))
 
-    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
-        self._open.pop(asked, None)
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._open.pop(api_call, None)
 
     # --- what is answered --------------------------------------------------------------------------------------------
 
-    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         if isinstance(answer, m.FetchAnswer):
-            self._check(asked, answer)
+            self._check(api_call, answer)
             return
-        if asked in self._deletions:
-            self._deletions.remove(asked)
-        for where, entry in self._open.pop(asked, ()):
+        if api_call in self._deletions:
+            self._deletions.remove(api_call)
+        for where, entry in self._open.pop(api_call, ()):
             outcome = _outcome(answer, where, entry)
             if outcome is False:
                 self._writings[where].remove(entry)
@@ -147,15 +147,15 @@ class I3Commits(Checker):
         if by and all(x.ended_at is not None and x.ended_at < entry.asked_at for x in by):
             self.fail(f"{group_id}: {topic}-{partition} was deleted, and {stands.offset} is stored still")
 
-    def _check(self, asked: ApiCall, answer: m.FetchAnswer) -> None:
+    def _check(self, api_call: ApiCall, answer: m.FetchAnswer) -> None:
         for topic, partitions in answer.offsets.items():
             for partition in partitions:
-                if (asked.group_id, topic, partition) not in self._writings:
-                    self.fail(f"{asked.group_id}: {topic}-{partition} shows what nobody committed")
+                if (api_call.group_id, topic, partition) not in self._writings:
+                    self.fail(f"{api_call.group_id}: {topic}-{partition} shows what nobody committed")
         for (group_id, topic, partition), writings in self._writings.items():
-            if group_id != asked.group_id:
+            if group_id != api_call.group_id:
                 continue
-            done = [x.asked_at for x in writings if x.is_acknowledged and (x.ended_at or 0) < asked.number]
+            done = [x.asked_at for x in writings if x.is_acknowledged and (x.ended_at or 0) < api_call.number]
             last = max(done, default=0)
             allowed = {x.offset for x in writings if x.ended_at is None or x.ended_at >= last}
             if not done:
@@ -239,9 +239,9 @@ class I3Commits(Checker):
                     writings.remove(entry)
 
 
-def _takes_away(asked: ApiCall, where: OfPartition) -> bool:
-    topics = getattr(asked.request, "topics", None)
-    return asked.group_id == where[0] and (topics is None or where[1] in topics)
+def _takes_away(api_call: ApiCall, where: OfPartition) -> bool:
+    topics = getattr(api_call.request, "topics", None)
+    return api_call.group_id == where[0] and (topics is None or where[1] in topics)
 
 
 def _outcome(answer: Answer, where: OfPartition, entry: _Writing) -> bool | None:
@@ -291,19 +291,19 @@ class I4Fencing(Checker):
         super().__init__(sight)
         self._verdicts: dict[ApiCall, str] = {}
 
-    def on_call(self, asked: ApiCall) -> None:
-        if isinstance(asked.request, m.CommitRequest | m.HeartbeatRequest | m.SyncRequest):
-            seen = None if self.sight.node is None else self.sight.node.group(asked.group_id)
-            if seen is not None and seen.is_idle and (why := _objection(seen.group, asked.request)):
-                self._verdicts[asked] = why
+    def on_call(self, api_call: ApiCall) -> None:
+        if isinstance(api_call.request, m.CommitRequest | m.HeartbeatRequest | m.SyncRequest):
+            seen = None if self.sight.node is None else self.sight.node.group(api_call.group_id)
+            if seen is not None and seen.is_idle and (why := _objection(seen.group, api_call.request)):
+                self._verdicts[api_call] = why
 
-    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
-        self._verdicts.pop(asked, None)
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._verdicts.pop(api_call, None)
 
-    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
-        why = self._verdicts.pop(asked, None)
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        why = self._verdicts.pop(api_call, None)
         if why and isinstance(answer, m.CommitAnswer | m.HeartbeatAnswer | m.SyncAnswer):
-            self.fail(f"{asked.group_id}: {asked.request!r} was taken although {why}")
+            self.fail(f"{api_call.group_id}: {api_call.request!r} was taken although {why}")
 
 
 def _objection(group: Group, request: Any) -> str:

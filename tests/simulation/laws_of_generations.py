@@ -16,7 +16,7 @@ class I1Generations(Checker):
 
     What is stored as the assignment of a generation stays, except that a static member's new id takes its old one's
     slot. Nobody hears of a generation before its number is used up in the store. A group that is gone leaves no
-    offset, and begins anew.
+    offset, and begins again.
     """
 
     def __init__(self, sight: Sight) -> None:
@@ -71,12 +71,12 @@ class I1Generations(Checker):
                 self.fail(f"{event.group_id}: a rebalance ended as generation {event.generation_id} after {last}")
             self._rebalances[event.group_id] = event.generation_id
 
-    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         if isinstance(answer, m.JoinAnswer):
-            header = self.sight.fold.group(asked.group_id).header
+            header = self.sight.fold.group(api_call.group_id).header
             if header is not None and header.highest_generation_id < answer.generation_id:
                 self.fail(
-                    f"{asked.group_id}: generation {answer.generation_id} was told before it was used up: {header}"
+                    f"{api_call.group_id}: generation {answer.generation_id} was told before it was used up: {header}"
                 )
 
 
@@ -95,13 +95,13 @@ class I2SyncAnswers(Checker):
                 self.lives.setdefault(member_id, group.deaths)
             self.given.setdefault((group_id, group.header.generation_id), {}).update(group.shares)
 
-    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         if isinstance(answer, m.SyncAnswer):
-            request = asked.request
-            share = self.given.get((asked.group_id, request.generation_id), {}).get(request.member_id)
+            request = api_call.request
+            share = self.given.get((api_call.group_id, request.generation_id), {}).get(request.member_id)
             if share is None or share.assignment != answer.assignment:
                 self.fail(
-                    f"{asked.group_id}: {request.member_id} was given {answer.assignment} in generation"
+                    f"{api_call.group_id}: {request.member_id} was given {answer.assignment} in generation"
                     f" {request.generation_id}; stored is {share}"
                 )
 
@@ -121,29 +121,31 @@ class I5Instances(Checker):
         if len(instances) != len(set(instances)):
             self.fail(f"{group_id}: two members with one instance id are stored: {sorted(group.members)}")
 
-    def on_call(self, asked: ApiCall) -> None:
-        instance = getattr(asked.request, "group_instance_id", None)
-        member_id = getattr(asked.request, "member_id", "")
-        seen = None if self.sight.node is None else self.sight.node.group(asked.group_id)
+    def on_call(self, api_call: ApiCall) -> None:
+        instance = getattr(api_call.request, "group_instance_id", None)
+        member_id = getattr(api_call.request, "member_id", "")
+        seen = None if self.sight.node is None else self.sight.node.group(api_call.group_id)
         if instance and member_id and seen is not None and seen.is_idle:
             holder_id = seen.group.static_members.get(instance)
             if holder_id is not None and holder_id != member_id:
-                self._fenced[asked] = holder_id
+                self._fenced[api_call] = holder_id
 
-    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
-        self._fenced.pop(asked, None)
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._fenced.pop(api_call, None)
 
-    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
-        holder_id = self._fenced.pop(asked, None)
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        holder_id = self._fenced.pop(api_call, None)
         if holder_id is None:
             return
-        request = asked.request
+        request = api_call.request
         if isinstance(answer, Failure) and answer.code is ErrorCode.GROUP_MAX_SIZE_REACHED:
             return  # asked for before the slot
         if not isinstance(answer, Failure) or answer.code is not ErrorCode.FENCED_INSTANCE_ID:
-            self.fail(f"{asked.group_id}: {request.member_id} lost its slot to {holder_id} and was answered {answer}")
+            self.fail(
+                f"{api_call.group_id}: {request.member_id} lost its slot to {holder_id} and was answered {answer}"
+            )
         if _age(holder_id) < _age(request.member_id):
-            self.fail(f"{asked.group_id}: {request.member_id} is fenced by the older id {holder_id}")
+            self.fail(f"{api_call.group_id}: {request.member_id} is fenced by the older id {holder_id}")
 
 
 def _age(member_id: str) -> int:

@@ -35,39 +35,43 @@ class I6Answers(Checker):
         self.store_ms = 0
         """What the drive makes anybody wait where it does not hang."""
 
-    def on_call(self, asked: ApiCall) -> None:
+    def on_call(self, api_call: ApiCall) -> None:
         plan = self.sight.plan
-        wait_ms = _longest_wait_ms(asked.request, plan.rules.parked_call_max_wait_ms)
-        self._open[asked] = wait_ms + min(
+        wait_ms = _longest_wait_ms(api_call.request, plan.rules.parked_call_max_wait_ms)
+        self._open[api_call] = wait_ms + min(
             self.store_ms, (3 if wait_ms else 1) * plan.capacity.storage_append_timeout_ms
         )
 
-    def hung_up(self, asked: ApiCall, connection_lost: bool = False) -> None:
-        self._open.pop(asked, None)
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._open.pop(api_call, None)
 
-    def on_answer(self, asked: ApiCall, answer: Answer) -> None:
-        if asked.number in self._ended:
-            self.fail(f"call #{asked.number} was answered twice")
-        self._ended.add(asked.number)
-        limit_ms = self._open.pop(asked) + self._slack_ms(asked)
-        if self.sight.now_ms - asked.at_ms > limit_ms:
-            self.fail(f"call #{asked.number} was answered after {self.sight.now_ms - asked.at_ms} ms, not {limit_ms}")
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        if api_call.number in self._ended:
+            self.fail(f"call #{api_call.number} was answered twice")
+        self._ended.add(api_call.number)
+        limit_ms = self._open.pop(api_call) + self._slack_ms(api_call)
+        if self.sight.now_ms - api_call.at_ms > limit_ms:
+            self.fail(
+                f"call #{api_call.number} was answered after {self.sight.now_ms - api_call.at_ms} ms, not {limit_ms}"
+            )
         if isinstance(answer, Failure) and answer.code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            self.fail(f"call #{asked.number} met a fault of the service: {answer.detail}")
+            self.fail(f"call #{api_call.number} met a fault of the service: {answer.detail}")
 
     def overdue(self) -> None:
         """No call may wait longer than it may."""
-        for asked, limit_ms in self._open.items():
-            if self.sight.now_ms - asked.at_ms > limit_ms + self._slack_ms(asked):
-                self.fail(f"call #{asked.number} waits for {self.sight.now_ms - asked.at_ms} ms: {asked.request!r}")
+        for api_call, limit_ms in self._open.items():
+            if self.sight.now_ms - api_call.at_ms > limit_ms + self._slack_ms(api_call):
+                self.fail(
+                    f"call #{api_call.number} waits for {self.sight.now_ms - api_call.at_ms} ms: {api_call.request!r}"
+                )
 
-    def _slack_ms(self, asked: ApiCall) -> int:
-        return self.slack_ms + self.sight.stalls.lost_ms(asked.at_ms, self.sight.now_ms)
+    def _slack_ms(self, api_call: ApiCall) -> int:
+        return self.slack_ms + self.sight.stalls.lost_ms(api_call.at_ms, self.sight.now_ms)
 
     def all_answered(self) -> None:
         """The node has drained: nobody may still wait."""
-        for asked in self._open:
-            self.fail(f"call #{asked.number} was not answered when the node drained: {asked.request!r}")
+        for api_call in self._open:
+            self.fail(f"call #{api_call.number} was not answered when the node drained: {api_call.request!r}")
 
     def node_began(self) -> None:
         self._open.clear()

@@ -165,7 +165,7 @@ class Stages:
             self._check_owners(group_id)
 
     async def _see_growth_elsewhere(self) -> None:
-        """Where a leader is static its process begins anew meanwhile, and finds its assignment in place."""
+        """Where a leader is static its process begins again meanwhile, and finds its assignment in place."""
         self._world.trace.note(self._world.now_ms, "== growth elsewhere")
         away = [
             client

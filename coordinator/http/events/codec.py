@@ -16,7 +16,7 @@ from rallypoint.coordinator.runtime.events.feed import COMMITS, Kept
 OPENED = "opened"
 """Kind of the first event of a stream."""
 GAP = "gap"
-"""Kind of the event that tells of events which are not to be had any more."""
+"""Kind of the event which says that earlier events are gone."""
 
 
 def _kind(event_type: type) -> str:

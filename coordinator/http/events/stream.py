@@ -20,7 +20,7 @@ from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.events.feed import EventFeed, FeedReader
 
 RETRY_MS = 2_000
-"""How long a browser waits before it connects again. It is told at the start of each stream."""
+"""How long a browser waits before it connects again. The start of each stream says it."""
 SCAN_MAX = 1_000
 """Events that are looked at in one go, wanted or not."""
 CHUNK_BYTES = 32_768
@@ -66,7 +66,7 @@ class EventStream(web.StreamResponse):
         clock: Clock,
         on_ended: Callable[[], None],
     ) -> None:
-        """`gap`: why events before the reader's place are not told, if any are missing. `on_ended` is called once."""
+        """`gap`: why events before the reader's cursor are missing, if any are. `on_ended` is called once."""
         super().__init__(headers=HEADERS)
         self._feed = feed
         self._metrics = metrics

@@ -18,7 +18,7 @@ Held = TypeVar("Held")
 OTHER_FILES = 128
 """Open files that are no connections: the store's, listeners, and what a library opens for a moment."""
 UNAUTHENTICATED_SHARE = 4
-"""Where open files are short, one connection in so many may be one that has not authenticated."""
+"""If open files are short, one connection in so many may be one that has not authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class ConnectionLimits:
 
     @property
     def line_bytes(self) -> int:
-        """Where the parser gives up on a request's target. The API refuses what is above `max_url_bytes`; this is
-        higher, and never the same as the parser's other limit, for its errors differ by the number alone.
+        """The length at which the parser gives up on a request's target. The API refuses what is above `max_url_bytes`;
+        this is higher, and never the same as the parser's other limit, for its errors differ by the number alone.
         """
         return max(self.max_url_bytes, self.max_header_bytes) + 1
 

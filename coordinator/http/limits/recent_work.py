@@ -25,7 +25,7 @@ It is far below `group_min_session_timeout_ms`, for a member whose commit waits 
 
 
 class Place(NamedTuple):
-    """Where a request stands: small ones in a line of their own, the earliest first in each."""
+    """The place of a request in its queue: small ones have a queue of their own; in each, the earliest goes first."""
 
     is_small: bool
     due_s: float
@@ -53,7 +53,7 @@ class RecentWork:
         self._other_s = 0.0
         self._at_s = now_s
         self._costly_kinds: set[str] = set()
-        """Whose last request on this connection looked small, and took more. No more than there are operations."""
+        """Operations whose last request on this connection looked small and took more."""
         self._asked_s = now_s
         self._kind = ""
         self._request_s = 0.0
@@ -107,7 +107,7 @@ class RecentWork:
         return not (self._is_large or self._is_often or size_bytes > SMALL_BYTES or self._request_s > ALLOWED_S)
 
     def place(self, size_bytes: int) -> Place | None:
-        """Where its request stands among those that wait; None where it need not wait.
+        """The place of its request among those that wait; None if it need not wait.
 
         `size_bytes`: of what is known of the request. It is not small, too, once it has taken more than is allowed. The
         place of a request that goes on is before those that came later, so what has begun is finished first. A small

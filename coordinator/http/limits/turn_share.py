@@ -42,7 +42,7 @@ class Sharer(Protocol):
 
 
 class TurnShare:
-    """Who waits for the next turn. One for all connections of a server; belongs to one event loop."""
+    """The queue for the next turn: one for all connections of a server. Belongs to one event loop."""
 
     __slots__ = ("_arrived_units", "_first", "_is_due", "_last")
 

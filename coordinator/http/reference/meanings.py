@@ -68,7 +68,7 @@ MEANINGS: Mapping[str, Meaning] = {
     ),
     "unknown-member-id": Meaning(
         "The group has no such member: its session has expired, it left, it did not join or sync in time, or the group"
-        " was created anew. It owns no partitions.",
+        " was created again. It owns no partitions.",
         "The group has no member 'orders-4c1f'.", "member_id",
         "Beside an entry in the answer to a leave.",
     ),

@@ -81,7 +81,7 @@ class LargeBodies:
         """Parse a large text on a thread, and raise what it raises. Others have their turn meanwhile.
 
         The parser keeps the interpreter's lock for up to some 30 ms, for which the event loop waits wherever it has to
-        take it anew. So one is parsed at a time, and between two of them there are turns in which none is.
+        take it again. So one is parsed at a time, and between two of them there are turns in which none is.
         """
         async with self._parsing:
             try:

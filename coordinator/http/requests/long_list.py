@@ -76,7 +76,7 @@ def _to_bracket(text: bytes, at: int) -> re.Match[bytes] | None:
 
 
 def _find(text: bytes, key: str, depth: int, brackets_max: int) -> int:
-    """Where the list's first entry would begin; -1 where there is no such list."""
+    """The index at which the list's first entry would begin; -1 if there is no such list."""
     named = re.compile(rb'(?<!\\)"%b"[ \t\r\n]*:[ \t\r\n]*\[\Z' % re.escape(key.encode()))
     longest = len(key) + 4 + _KEY_SPACES_MAX
     level = at = brackets = 0

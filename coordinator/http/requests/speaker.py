@@ -50,7 +50,7 @@ def _found(text: bytes, path: tuple[str, ...]) -> str:
 
 
 def _from_start(text: bytes, path: tuple[str, ...]) -> int:
-    """Where the value under the path begins; -1 where none is seen from here."""
+    """The index at which the value under the path begins; -1 if none is found."""
     keys = [""] * len(path)
     depth = 0
     for start, end in _tokens(text):
@@ -90,7 +90,7 @@ def _from_end(text: bytes, path: tuple[str, ...]) -> int:
 
 
 def _tokens(text: bytes) -> Iterator[tuple[int, int]]:
-    """Where the first texts and brackets begin and end."""
+    """The bounds of the first texts and brackets."""
     at = 0
     for _ in range(TOKENS_MAX):
         token = _TOKEN.match(text, at, LOOK_BYTES)

@@ -122,7 +122,7 @@ def _place_leaving(
     order: _Order,
     limits: BatchLimits,
 ) -> None:
-    """Where the deletions of members' records go."""
+    """The batches that the deletions of members' records go into."""
     if isinstance(header, GroupForgotten) or header.leader is None:
         order.after.extend(write for _, write in leaving)
         return

@@ -66,7 +66,7 @@ class _Awaited:
             self.fate.set_result(error)
 
     def give_up(self) -> None:
-        """Nobody is told."""
+        """Does nothing."""
         self.fate.cancel()
 
 
@@ -112,7 +112,7 @@ class Writer:
             await asyncio.wait((self._task,))
 
     def abandon(self) -> None:
-        """Drop what waits; what is under way goes on, and nobody is told."""
+        """Drop what waits. The append under way goes on, and nobody hears of its end."""
         self._is_over = True
         self._waiting.clear()
 

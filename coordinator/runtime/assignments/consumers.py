@@ -17,7 +17,7 @@ from rallypoint.protocol.opaque import EMPTY
 
 
 class Unreadable(Exception):  # noqa: N818 - a reason to refuse, on its way to the answer
-    """The group is none whose partitions can be told. `failure` is the answer."""
+    """The partitions of the group cannot be read. `failure` is the answer."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.detail)

@@ -43,7 +43,7 @@ class AssignmentQueries:
         self._supposing.close()
 
     async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
-        """Who owns the partition, by what is durable. Cheap but for the first look at a new generation."""
+        """The owner of the partition, by what is durable. Only the first query of a new generation costs much."""
         partition = partition_of(request, self._registry().partition_counts)
         if isinstance(partition, Failure):
             return partition

@@ -73,7 +73,7 @@ class SystemClock:
         wall_ns: Callable[[], int] = time.time_ns,
         call_later: Callable[[float, Callable[[], None]], Handle] | None = None,
     ) -> None:
-        """`on_stall` is told how many milliseconds did not count: when a stall has settled, or another one follows it.
+        """`on_stall` gets how many milliseconds did not count: when a stall has settled, or another one follows it.
 
         The others are where time comes from, and who calls back after so many seconds: the running event loop.
         """
@@ -175,7 +175,7 @@ class SystemClock:
         self._budget_ms = min(self._budget_ms + gained_ms, BUDGET_MAX_MS)
 
     def _tell(self) -> None:
-        """Of what has not counted, and was not told yet."""
+        """What has not counted, and was not reported yet."""
         lost_ms, self._lost_ms = self._lost_ms, 0
         logger.warning("the service stood still for %.1f s, settling included; no session ends by it", lost_ms / 1000)
         self._on_stall(lost_ms)
@@ -201,7 +201,7 @@ async def sleep(clock: Clock, wait_ms: int) -> None:
 class Backoff:
     """How long to wait before the next try: at first not at all, then twice as long each time, up to a limit.
 
-    Failures that fall into one wait count as one. After twice the longest wait without a failure it begins anew.
+    Failures that fall into one wait count as one. After twice the longest wait without a failure it begins again.
     """
 
     def __init__(self, first_ms: int = 100, longest_ms: int = 5_000) -> None:

@@ -54,7 +54,7 @@ async def each_in_turns(
 def begin(work: Coroutine[Any, Any, Result], on_fault: Callable[[], object]) -> "asyncio.Task[Result]":
     """Begin a task that somebody relies on. Where it ends by a fault, that is logged, and `on_fault` makes good.
 
-    That loads anew what the task served, or begins it again, but never without a wait: a fault that stays would keep
+    That reloads what the task served, or begins it again, but never without a wait: a fault that stays would keep
     the event loop busy. A task that is cancelled has no fault.
     """
     task = asyncio.get_running_loop().create_task(work)

@@ -109,7 +109,7 @@ def _kept_of(event: Event) -> Event:
 
 
 class EventFeed:
-    """An observer that keeps what it is told. Belongs to one event loop.
+    """An observer that keeps the events. Belongs to one event loop.
 
     `life` names this life of the process: a number means nothing in another one.
     """
@@ -150,7 +150,7 @@ class EventFeed:
 
 
 class FeedReader:
-    """Where one reader stands: `number` is that of the last event it has had, or could have had."""
+    """The position of one reader: `number` is that of the last event it has had, or could have had."""
 
     def __init__(self, feed: EventFeed, rings: tuple[Ring, ...], after: int) -> None:
         self.number = after

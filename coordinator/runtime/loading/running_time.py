@@ -83,7 +83,7 @@ class _Batch:
 
 
 async def stored_running_time(keyspace: Keyspace, *, of_newer_minor: bool = False) -> RunningTimeRecord | None:
-    """What the keyspace says. One that cannot be read is as none, and written anew: no group hangs on it alone.
+    """What the keyspace says. One that cannot be read is as none, and written again: no group hangs on it alone.
 
     Raises whatever the scan raises.
     """
@@ -100,6 +100,6 @@ def _read(value: bytes, of_newer_minor: bool) -> RunningTimeRecord | None:
         if not isinstance(record, RunningTimeRecord) or not record.pauses:
             raise StoredDataInvalid(f"the stored record {RUNNING_TIME_KEY!r} does not say when counting began")
     except StoredDataInvalid as error:
-        logger.error("the running time of a shard is counted anew: %s", error)
+        logger.error("the running time of a shard is counted again: %s", error)
         return None
     return record

@@ -31,7 +31,7 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
 NOTIFIED_AT_ONCE_MAX = 200
-"""Connections that are told in one go, before others have their turn."""
+"""Connections that are notified in one go, before others have their turn."""
 
 
 class TopicsListed(NamedTuple):
@@ -116,7 +116,7 @@ class ConnectionRegistry:
         return frozenset(self._groups.get(group_id, ()))
 
     def connection_of(self, group_id: str, member_id: str) -> MemberConnection | None:
-        """Who carries the member now."""
+        """The connection that carries the member now; None if there is none."""
         members = self._groups.get(group_id)
         return None if members is None else members.get(member_id)
 
@@ -156,7 +156,7 @@ class ConnectionRegistry:
     ) -> None:
         """A call has its answer. If it has waited, it counted when it came: the member may have called elsewhere since.
 
-        Not to be told of a call that was hung up, for its connection may be gone.
+        Do not report a call that was hung up: its connection may be gone.
         """
         if isinstance(answer, m.LeaveAnswer):
             # Whoever asked for it, and over whichever way.
@@ -254,7 +254,7 @@ class ConnectionRegistry:
         return lost
 
     def event(self, event: Event) -> None:
-        """Something happened to a group, and is durable: tell who has to know, forget who has gone."""
+        """Something happened to a group, and is durable: notify its connections, forget members that have gone."""
         if isinstance(event, _GROUP_EVENTS):
             self._notify(event)
         elif isinstance(event, SessionExpired):
@@ -266,7 +266,7 @@ class ConnectionRegistry:
                 self.drop(event.group_id, member_id)
 
     def notify_all(self, event: TopicsListed) -> None:
-        """Tell every connection, each once. Cost: one call for each that carries a member."""
+        """Notify every connection, each once. Cost: one call for each that carries a member."""
         self._notify_slice(event, iter(tuple(self._carried)))
 
     def _notify(self, event: RebalanceBegan | GroupUnloaded) -> None:

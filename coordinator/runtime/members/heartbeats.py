@@ -94,7 +94,7 @@ class Arrivals:
 
     @contextmanager
     def waiting(self, group_id: str, member_id: str) -> Iterator[None]:
-        """A request of the member has just come, and waits until the block ends. Then the group is told at once."""
+        """A request of the member has just come, and waits until the block ends. Pass it to the group right after."""
         number = next(self._numbers)
         came = self._waiting.setdefault((group_id, member_id), {})
         came[number] = self._clock.now_ms()

@@ -30,7 +30,7 @@ class Topic(str):
 
 
 def said() -> frozenset[str]:
-    """The same topics, read anew."""
+    """The same topics, read again."""
     return frozenset(Topic(f"topic-{number}") for number in range(TOPICS))
 
 

@@ -1,4 +1,4 @@
-"""The system's clock goes forward; a back-off grows and begins anew."""
+"""The system's clock goes forward; a back-off grows and begins again."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Which events leave the runtime besides those of the rebalances: what is new, replaced, taken from the store anew."""
+"""Which events leave the runtime besides those of the rebalances: what is new, replaced, taken from the store again."""
 
 import random
 

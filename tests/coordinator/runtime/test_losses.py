@@ -15,7 +15,7 @@ GRACE_MS = 2_000
 
 
 async def unloaded_room(fault: Fault) -> tuple[ServiceHarness, str, MemberConnection]:
-    """A group of one carried member, that is being loaded anew and comes no further."""
+    """A group of one carried member, that is being reloaded and comes no further."""
     harness = await ServiceHarness().start()
     ids = await harness.form("g", "a")
     harness.store.scan_gate.shut()

@@ -90,7 +90,7 @@ async def test_whoever_goes_gives_the_room_back_and_a_load_counts_the_same() -> 
     harness.store.faults.append(Fault.NOT_STORED)
     await harness.now("g", admin.CooldownRequest(cooldown_ms=500))
     await settle()
-    assert harness.service.metadata_bytes == counted, "the group was loaded anew"
+    assert harness.service.metadata_bytes == counted, "the group was reloaded"
     leaver = m.LeaveMember(member_id=joined.member_id, group_instance_id="a")
     await harness.now("g", m.LeaveRequest(members=(leaver,)))
     assert harness.service.metadata_bytes == 0

@@ -148,7 +148,7 @@ def test_members_that_join_are_like_the_others_unless_it_is_said() -> None:
         ("new-3", "joins", None),
     ]
     assert [dict(x.after) for x in answer.members] == [{"t": (n,)} for n in range(4)] + [{"u": (0, 1)}]
-    assert answer.partitions_moved_count == 3, "range shares a topic out anew: 1, 2 and 3 move"
+    assert answer.partitions_moved_count == 3, "range shares a topic out again: 1, 2 and 3 move"
     static = answered(group_of(TWO), {"t": 4}, join=[{"group_instance_id": "0-first"}])
     assert static.members[2].after == {"t": (0, 1)}, "range orders static members before the others"
 
