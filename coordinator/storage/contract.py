@@ -86,7 +86,7 @@ class BatchLimits:
     """How much one append may hold. etcd's defaults are 128 operations (one is the fence's own) and 1.5 MiB."""
 
     writes_max: int = 200_000
-    """One write does not hold up all others. A larger change is stored in pieces, and counts with the last that it
+    """One write does not hold up all others. A larger change is stored in chunks, and counts with the last that it
     needs."""
     bytes_max: int = 64 * 1024 * 1024
     """Of keys and values. One record that is larger is refused: a member's subscription and assignment fit together."""

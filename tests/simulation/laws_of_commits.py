@@ -201,7 +201,7 @@ class I3Commits(Checker):
             self.fail(f"{record.group_id}: {record.topic}-{record.partition} is gone after {age_ms} ms, unasked")
 
     def _goes_with_topic(self, record: OffsetRecord) -> bool:
-        """Whether it was asked for before the last deletion of its topic had an answer; or is a piece of a commit that
+        """Whether it was asked for before the last deletion of its topic had an answer; or is a chunk of a commit that
         broke off before it was written down that the group has heard of the deletion, so that a load cannot tell.
         """
         where = (record.group_id, record.topic, record.partition)

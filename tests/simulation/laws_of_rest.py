@@ -191,7 +191,7 @@ class I9Quiet(Checker):
 class I10Store(Checker):
     """What is in memory of a group that stands idle is what its log comes to; so is what a load makes of it.
 
-    Nor is anything stored of its members then that counts for nothing: pieces of a change that failed would count one
+    Nor is anything stored of its members then that counts for nothing: chunks of a change that failed would count one
     day, when the header reaches their generation.
     """
 

@@ -156,7 +156,7 @@ class Plan:
         return self.capacity.group_mailbox_max >= 4 * self.members_max
 
 
-FOCI = ("clocks", "limits", "pieces", "channels")
+FOCI = ("clocks", "limits", "chunks", "channels")
 """What a plan may be full of, where a seed alone decides for some plans only."""
 
 
@@ -226,7 +226,7 @@ def plan_of(seed: int, focus: str | None = None) -> Plan:
     )
     plan = _narrowed(plan) if plan.limits is NARROWEST else plan
     plan = _with_channels(_with_hangs(plan, share), share, is_sure=focus == "channels")
-    if focus == "pieces":
+    if focus == "chunks":
         return _full_of_chunks(plan)
     plan = _with_tiny_limits(plan, is_sure=focus == "limits")
     return _with_clock_steps(plan, is_sure=focus == "clocks")
@@ -341,7 +341,7 @@ def _full_of_chunks(plan: Plan) -> Plan:
 def _narrowed(plan: Plan) -> Plan:
     """Over a store whose appends hold so little that the change of a few members is cut; no less than one needs.
 
-    Members are many then, and often go together; and a piece that is refused is no rarity.
+    Members are many then, and often go together; and a chunk that is refused is no rarity.
     """
     chance = random.Random(f"narrowed {plan.seed}")
     return replace(

@@ -11,7 +11,7 @@ TICK_MS = 250
 LATE_MS = 250
 """So late a tick may be without a stall: the time counts."""
 SETTLE_TURN_MS, SETTLE_TURN_LATE_MS, SETTLE_TURNS = 50, 25, 3
-"""After a stall, the loop is to be on time in so many rounds one after the other; so late is on time."""
+"""After a stall, the loop must be on time in so many turns of settling in a row; so late is still on time."""
 TURN_MAX_MS = TICK_MS + LATE_MS
 """So much of a stall may be a loop that turns slowly; what is beyond it never counts."""
 BUDGET_MAX_MS = 5_000
@@ -57,7 +57,7 @@ class SystemClock:
     A stall that comes while it settles is a stall as any other.
 
     A loop that is late again and again would keep the dead alive; so what is left out has a budget. It pays for the
-    settling, and for `TURN_MAX_MS` of each stall. What it cannot pay is owed: it counts from the next round on, for the
+    settling, and for `TURN_MAX_MS` of each stall. What it cannot pay is owed: it counts from the next turn on, for the
     loop shall have turned before. So after any `R` ms, with `TURN_MAX_MS` of each stall and all else in them,
 
         counted >= (R - BUDGET_MAX_MS - TURN_MAX_MS) * REFILLED_BY / (REFILLED_BY + 1)
@@ -138,7 +138,7 @@ class SystemClock:
         self._call_later(SETTLE_TURN_MS / 1000, self._settle)
 
     def _settle(self) -> None:
-        """A round of settling is over. One on time: between two turns the loop has taken all that had come, and had
+        """A turn of settling is over. One on time: between two turns the loop has taken all that had come, and had
         nothing left to do.
         """
         late_ms = (self._real_ns() - self._turn_due_ns) // NS_A_MS

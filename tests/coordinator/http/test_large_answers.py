@@ -184,8 +184,8 @@ async def test_others_have_their_turn_after_each_chunk_though_none_has_to_wait_f
             yield b"chunk"
 
     async def answer(name: str) -> None:
-        carrier = SimpleNamespace(recent_work=turns.new_connection(), ssl_context=None, peername=None, sockname=None)
-        request = make_mocked_request("GET", "/", protocol=cast(Any, carrier))
+        connection = SimpleNamespace(recent_work=turns.new_connection(), ssl_context=None, peername=None, sockname=None)
+        request = make_mocked_request("GET", "/", protocol=cast(Any, connection))
         response = StreamedResponse(chunks(name), clock, turns)
         await response.prepare(request)
         await response.write_eof()

@@ -16,7 +16,7 @@ from rallypoint.coordinator.storage.contract import BatchLimits, BatchTooLarge, 
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.group_harness import GroupHarness
-from tests.coordinator.core.test_random_lives import RULES, SCRIPTS, Clients, Word
+from tests.coordinator.core.test_random_groups import RULES, SCRIPTS, Clients, Word
 from tests.sizes import by_size
 
 NARROW = 5

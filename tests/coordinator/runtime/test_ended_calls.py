@@ -119,11 +119,11 @@ class CountedBatch:
         self.writes = (Write(b"g/%d" % number, b""),)
         self.size_bytes = 1
         self._number = number
-        self._settled = settled
+        self._answered = settled
 
     def settle(self, error: StorageError | None) -> None:
         assert error is None
-        self._settled.append(self._number)
+        self._answered.append(self._number)
 
     def give_up(self) -> None:
         raise AssertionError("it meets no fault")

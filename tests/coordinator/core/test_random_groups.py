@@ -1,4 +1,4 @@
-"""Groups that live at random: whatever is said, in whatever order, the invariants hold and no call is forgotten.
+"""Groups with random commands in any order: the invariants hold, and no call is forgotten.
 
 Each example is a script of clients' words, time, hang-ups and crashes. After each the group is checked, every call is
 answered or waits with a timer, and what a crash would bring back is what was stored.

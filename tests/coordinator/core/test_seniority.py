@@ -1,4 +1,4 @@
-"""Who is the longest-standing member, when members come and go by the hundred."""
+"""Seniority: the longest-standing member leads, when members come and go by the hundred."""
 
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.core.group import PLACES_MIN

@@ -1,4 +1,4 @@
-"""Who is told that a topic has changed, and how many groups at most in one turn of the loop."""
+"""Notifications of a topic's change: which groups get one, and how many at most in one turn of the loop."""
 
 import asyncio
 from collections.abc import Iterator
