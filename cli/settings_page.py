@@ -28,8 +28,8 @@ Lists are separated by commas in a flag and in the environment, and are lists in
 unknown variable that begins with `RALLYPOINT_` is reported and left alone. What is wrong is said in a sentence that
 names the place, and the command ends with status 2.
 
-What is not here is fixed: [HTTP](http.md#limits) has those limits with their values. A name that was a setting before
-0.2 is answered by the value at which it is fixed now.
+What is not here is fixed: [HTTP](http.md#limits) has those limits with their values. If you try to set
+one of them, the command names the value at which it is fixed.
 
 ```toml
 # rallypoint.toml

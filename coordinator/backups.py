@@ -1,4 +1,4 @@
-"""A store is backed up and restored, apart from any service: settings in, a word of what came of it out."""
+"""Backs up and restores a store without a service."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,18 +1,19 @@
-"""Garbage collection: Python's own is off, and this decides what is looked at and when.
+"""Garbage collection: Python's own is off, and this decides what is collected and when.
 
-Nearly everything is freed by itself, for normal work makes no cycles. What a collection costs is a look at each object
-that it does not free, and nothing is answered meanwhile: a group of 10,000 is over a million of them, half a second.
-Python's own collector looks at them again and again while such a group forms, and finds nothing. Here
+Nearly everything is freed by its reference count, because normal work makes no cycles. A collection costs a look at
+each object that it does not free, and the service answers nothing meanwhile: a group of 10,000 is over a million
+objects, half a second. Python's own collector looks at them again and again while such a group forms, and finds
+nothing. Here
 
-- what was made in the last second is looked at if it is little, and then set aside, never to be looked at again: so
-  the cycle of a call that went wrong goes soon;
-- if it is much, a large group is at work: it is set aside at once.
+- the objects of the last second are collected if they are few, and then frozen (`gc.freeze`), never to be looked at
+  again. So the cycle of a call that went wrong goes soon;
+- if they are many, a large group is at work: they are frozen at once.
 
-What is set aside is not looked at again, so nothing that lives longer than a second may end as a cycle. The most of
-such are connections and what is kept of them; they let go of what knows them, and of the frames of their errors, as
-they end (`tests/coordinator/http/test_ended_connections.py` counts what is left of each kind: nothing, on uvloop).
-asyncio's own event loop leaves a cycle of each connection itself, some 1 KiB. There, and there alone, all is looked at
-after every `ENDED_MAX` connections.
+Frozen objects are not looked at again, so nothing that lives longer than a second may end as a cycle. Most of such
+objects are connections and what is kept of them. As they end, they let go of what refers to them, and of the frames of
+their errors (`forget_frames`). `tests/coordinator/http/test_ended_connections.py` counts what is left of each kind:
+nothing, on uvloop. asyncio's own event loop leaves a cycle of each connection itself, some 1 KiB. There, and there
+alone, everything is collected after every `ENDED_MAX` connections.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol
 
-from rallypoint.coordinator.runtime.faults import begin
+from rallypoint.coordinator.runtime.event_loop.faults import begin
 
 LOOK_INTERVAL_S = 1.0
 YOUNG_MAX = 30_000
@@ -87,3 +88,15 @@ class Collector:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the frames of a caught exception that is kept, and of what it came of.
+
+    The frames know whoever keeps the exception, and so close a cycle. Call it once nobody needs the traceback.
+    """
+    forgotten: list[BaseException] = [error]
+    while forgotten:
+        one = forgotten.pop()
+        forgotten += [of for of in (one.__cause__, one.__context__) if of is not None]
+        one.__traceback__ = one.__cause__ = one.__context__ = None

@@ -1,7 +1,7 @@
 """Every limit of a service: those that settings set, and those that are fixed.
 
-The parts hold them as frozen dataclasses, with what is fixed as the default of a field; here they are put together, so
-that a service can be built with any of them (tests do, with 0, 1 and 2). Nobody who runs one can change what is fixed.
+The parts hold them as frozen dataclasses, and a fixed limit is the default of a field. They are put together here, so
+that a service can be built with any limits (tests use 0, 1 and 2). Operators cannot change what is fixed.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,13 @@ from typing import Any
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.http.channel.channel import ChannelLimits
 from rallypoint.coordinator.http.events.stream import StreamLimits
-from rallypoint.coordinator.http.inputs import BodyLimits, ConnectionLimits
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.http.limits.admission import ConnectionLimits
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
+from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.coordinator.settings import Settings
 from rallypoint.coordinator.storage.contract import BatchLimits
 from rallypoint.protocol.limits import PREVIEW_SIZE_MAX
 from rallypoint.protocol.request_limits import RequestLimits
-
-FIXED_SINCE = "0.2"
-"""The release in which what is fixed now could no longer be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ RENAMED: Mapping[str, str] = {
         )
     },
 }
-"""Settings of earlier releases, with what they are called now."""
+"""Former names of limits, with what they are called now."""
 
 
 def limits_of(settings: Settings, given: Mapping[str, int] | None = None) -> Limits:
@@ -90,10 +88,11 @@ def _part(part: Any, values: Mapping[str, int]) -> Any:
 
 
 def words_of_fixed(name: str) -> str | None:
-    """The sentence, without its full stop, for who sets what is fixed, or is called otherwise now; None where the name
-    was of no setting.
+    """Answers an attempt to set what is fixed or has another name now, in a sentence without its full stop.
+
+    None if the name was never that of a setting.
     """
     now = RENAMED.get(name, name)
     if now in FIXED:
-        return f"{name} is fixed at {FIXED[now]} since {FIXED_SINCE}"
-    return None if now == name else f"{name} is called {now} since {FIXED_SINCE}"
+        return f"{name} is fixed at {FIXED[now]}"
+    return None if now == name else f"{name} is called {now}"

@@ -1,6 +1,6 @@
-"""The service's log: its two forms, and which events of groups it tells.
+"""The service's log: its two forms, and the events of groups in it.
 
-Lines go to standard error. What clients send (ids, reasons) can stand in them, so control characters are escaped: one
+Lines go to standard error. They can contain what clients send (ids, reasons), so control characters are escaped: one
 event is one line.
 """
 
@@ -27,7 +27,7 @@ from rallypoint.coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
-from rallypoint.coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.storage.contract import AppendMetrics
 
 log = logging.getLogger("rallypoint.groups")
 
@@ -153,11 +153,11 @@ class EventLog:
             offsets = "1 offset was" if count == 1 else f"{count} offsets were"
             log.info("group %s: %s %s, of %s", event.group_id, offsets, _REMOVED[event.cause], topics)
 
-    def appended(self, figures: AppendFigures) -> None:
-        """Not told: metrics have it."""
+    def appended(self, append_metrics: AppendMetrics) -> None:
+        """Not logged: metrics have it."""
 
     def parked(self, delta: int) -> None:
-        """Not told: metrics have it."""
+        """Not logged: metrics have it."""
 
 
 _REMOVED = {

@@ -29,23 +29,21 @@ from aiohttp import web
 
 from rallypoint.coordinator.collector import Collector
 from rallypoint.coordinator.core.effects import Event
-from rallypoint.coordinator.http.admission import limits_within
 from rallypoint.coordinator.http.api import HttpApi
 from rallypoint.coordinator.http.connections import HttpServer
 from rallypoint.coordinator.http.hosts import host_of_authority
-from rallypoint.coordinator.http.inputs import ConnectionLimits
+from rallypoint.coordinator.http.limits.admission import ConnectionLimits, limits_within
 from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.limits import limits_of
 from rallypoint.coordinator.logs import EventLog, FaultCounter, write_log
 from rallypoint.coordinator.metrics import Metrics
-from rallypoint.coordinator.runtime.clock import SystemClock
-from rallypoint.coordinator.runtime.faults import each
-from rallypoint.coordinator.runtime.feed import EventFeed
-from rallypoint.coordinator.runtime.node import NodeAddress, SoleOwner
-from rallypoint.coordinator.runtime.observer import Observer
+from rallypoint.coordinator.runtime.contract import NodeAddress, Observer, SoleOwner
+from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
+from rallypoint.coordinator.runtime.event_loop.faults import each
+from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.settings import Settings
-from rallypoint.coordinator.storage.contract import AppendFigures, StorageError
+from rallypoint.coordinator.storage.contract import AppendMetrics, StorageError
 from rallypoint.coordinator.storage.engines import open_store
 
 try:
@@ -88,9 +86,9 @@ class Observers:
         """Something happened to a group."""
         each(self.members, lambda member: member.event(event))
 
-    def appended(self, figures: AppendFigures) -> None:
+    def appended(self, append_metrics: AppendMetrics) -> None:
         """The store wrote something."""
-        each(self.members, lambda member: member.appended(figures))
+        each(self.members, lambda member: member.appended(append_metrics))
 
     def parked(self, delta: int) -> None:
         """So many more calls wait."""
@@ -224,7 +222,7 @@ async def drain(service: Service, timeout_ms: int) -> None:
 
 
 def policy_of(settings: Settings, url: str, token_hashes: tuple[str, ...]) -> SecurityPolicy:
-    """Whom to let in: by the advertised URL and the address listened on besides what the settings name."""
+    """Which callers to accept: by the advertised URL, the address listened on, and the settings."""
     names = {host_of_authority(url.partition("://")[2]), host_of_authority(bracketed(settings.host))}
     return SecurityPolicy(
         hosts=frozenset(name for name in names if name) | frozenset(settings.allowed_hosts),

@@ -1,8 +1,8 @@
-"""What is counted, and how Prometheus sees it. No metric decides anything.
+"""The metrics, as Prometheus sees them. No metric decides anything.
 
 `Metrics` has two callers: the runtime reports events (it is an `Observer`), and the HTTP server reports requests and
-renders the page. Counters and histograms are fed as things happen; what belongs to a group is read at the scrape from
-the service's view, so that a group that is gone leaves no series behind.
+renders the page. Counters and histograms are updated as things happen. The series of a group are read from the
+service's view at each scrape, so a group that is gone leaves no series behind.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from rallypoint.coordinator.core.effects import (
     SyncPhaseEnded,
 )
 from rallypoint.coordinator.runtime.condition import Condition, why_not_ready
-from rallypoint.coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.storage.contract import AppendMetrics
 
 GROUP_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
 
@@ -79,7 +79,7 @@ class Watched(Protocol):
 
 
 class Connections(Protocol):
-    """The connections of the API, as a scrape sees them; `coordinator.http.admission` has the real ones."""
+    """The connections of the API, as a scrape sees them; `coordinator.http.limits.admission` has the real ones."""
 
     @property
     def authenticated_max(self) -> int:
@@ -99,7 +99,7 @@ class Connections(Protocol):
 
 
 class Metrics:
-    """All figures of one service, in a registry of its own. Not for use from several threads."""
+    """All append_metrics of one service, in a registry of its own. Not for use from several threads."""
 
     def __init__(self, version: str, groups_max: int) -> None:
         """`groups_max`: how many groups get series of their own."""
@@ -272,11 +272,11 @@ class Metrics:
         elif isinstance(event, OffsetsRemoved) and event.cause is Removal.EXPIRED:
             self._offsets_expired.inc(len(event.partitions))
 
-    def appended(self, figures: AppendFigures) -> None:
+    def appended(self, append_metrics: AppendMetrics) -> None:
         """The store wrote something durably."""
-        self._append_seconds.observe(figures.seconds)
-        self._append_batches.observe(figures.batches)
-        self._append_writes.observe(figures.writes)
+        self._append_seconds.observe(append_metrics.seconds)
+        self._append_batches.observe(append_metrics.batches)
+        self._append_writes.observe(append_metrics.writes)
 
     def parked(self, delta: int) -> None:
         """So many more calls are held back, or fewer."""

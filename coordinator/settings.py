@@ -1,8 +1,8 @@
-"""What can be set, where it is read from, and what is refused.
+"""The settings: what they are, where they are read from, and what is refused.
 
 A setting is given as a flag (`--group-max-size 500`), in the environment (`RALLYPOINT_GROUP_MAX_SIZE=500`) or in a
 TOML file (`group_max_size = 500`) named by `--config` or `RALLYPOINT_CONFIG`. The first of these that names it counts;
-otherwise the default below does. An unknown key in the file is an error; an unknown `RALLYPOINT_…` variable is only
+otherwise the default below does. An unknown key in the file is an error. An unknown `RALLYPOINT_…` variable is only
 reported, since clients and deployments use the same prefix.
 
 Nothing here opens a socket, a store or a log: `main` joins the parts.
@@ -239,7 +239,7 @@ class Settings(BaseSettings):
         "never had members; in a group whose members have gone, after they went; in a group of consumers, after the "
         "last commit to a topic that none of them subscribes to. Kafka's default of 7 days, long enough for a group "
         "that is stopped over a holiday. Only time in which the service ran counts: one that was off for a month, or "
-        "starts with its clock years ahead, deletes nothing because of it. However often it starts anew, what it ran "
+        "starts with its clock years ahead, deletes nothing because of it. However often it starts again, what it ran "
         "adds up; pauses of up to forty minutes count as time in which it ran, and only the last 32 longer ones are "
         "remembered. The longest is a hundred years.",
         "Set it to how long a group may stand still and go on where it was; lower it where groups of one use each "
@@ -606,8 +606,9 @@ def variable_of(name: str) -> str:
 
 
 def words_of_fixed(name: str) -> str | None:
-    """The sentence, without its full stop, about a name that is of a setting no longer, for its value is fixed; None
-    about any other. The service's libraries are imported now: what asks for no such thing does without them.
+    """The sentence, without its full stop, about a name that cannot be set any more; None about any other.
+
+    It imports the service's libraries, which the settings alone do without.
     """
     from rallypoint.coordinator import limits as parts  # noqa: PLC0415 - see above
 
@@ -623,11 +624,15 @@ def _read_file(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"The settings file {path} is not TOML: {error}.") from error
     unknown = sorted(set(values) - set(Settings.model_fields))
-    fixed = [words for name in unknown if (words := words_of_fixed(name))]
+    fixed = {name: words for name in unknown if (words := words_of_fixed(name))}
+    misspelt = [name for name in unknown if name not in fixed]
+    sentences = []
     if fixed:
-        raise SettingsError(f"The settings file {path} names what cannot be set: {', '.join(fixed)}.")
-    if unknown:
-        raise SettingsError(f"The settings file {path} has no setting of the name {', '.join(unknown)}.")
+        sentences.append(f"The settings file {path} names what cannot be set: {', '.join(fixed.values())}.")
+    if misspelt:
+        sentences.append(f"The settings file {path} has no setting of the name {', '.join(misspelt)}.")
+    if sentences:
+        raise SettingsError(" ".join(sentences))
     return values
 
 

@@ -137,7 +137,7 @@ class RebalancePush(m.AnswerModel):
 
 
 class UnloadedPush(m.AnswerModel):
-    """The node has let go of the group, to load it anew or for good: find its coordinator, and go on there."""
+    """The node has let go of the group, to load it again or for good: find its coordinator, and go on there."""
 
     event: Literal["unloaded"] = "unloaded"
     group_id: str

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from rallypoint.protocol.text import SHOWN_CHARACTERS_MAX, check_utf8
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-"""Made once: `json.dumps` would make its encoder anew for each value."""
+"""Made once: `json.dumps` would make its encoder again for each value."""
 _decode = json.JSONDecoder().raw_decode
 """What `json.loads` does, without looking for spaces before and behind the value: a canonical text has none."""
 _json_value: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
@@ -45,7 +45,7 @@ class OpaqueJson:
 
     @property
     def value(self) -> JsonValue:
-        """The parsed value; parsed anew at each call, so the caller may change what it gets."""
+        """The parsed value; parsed again at each call, so the caller may change what it gets."""
         parsed: JsonValue = _decode(self.text)[0]
         return parsed
 

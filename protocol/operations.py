@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 
 
@@ -58,51 +59,54 @@ FETCH = Operation(
     "Fetch committed offsets",
 )  # fmt: skip
 RESET_OFFSETS = Operation(
-    "reset_offsets", "POST", "/v1/groups/{group_id}/offsets/reset", m.ResetOffsetsRequest, m.ResetOffsetsAnswer, False,
+    "reset_offsets", "POST", "/v1/groups/{group_id}/offsets/reset",
+    admin.ResetOffsetsRequest, admin.ResetOffsetsAnswer, False,
     "Put the committed offsets of a group without members elsewhere, or see where they would go",
 )  # fmt: skip
 DELETE_OFFSETS = Operation(
-    "delete_offsets", "DELETE", "/v1/groups/{group_id}/offsets", m.DeleteOffsetsRequest, m.DeleteOffsetsAnswer, False,
+    "delete_offsets", "DELETE", "/v1/groups/{group_id}/offsets",
+    admin.DeleteOffsetsRequest, admin.DeleteOffsetsAnswer, False,
     "Delete the committed offsets of topics that no member subscribes to",
 )  # fmt: skip
 LIST_GROUPS = Operation(
-    "list_groups", "GET", "/v1/groups", m.ListGroupsRequest, m.ListGroupsAnswer, False,
+    "list_groups", "GET", "/v1/groups", admin.ListGroupsRequest, admin.ListGroupsAnswer, False,
     "List the groups, page by page",
 )  # fmt: skip
 DESCRIBE = Operation(
-    "describe", "GET", "/v1/groups/{group_id}", None, m.DescribeAnswer, False,
+    "describe", "GET", "/v1/groups/{group_id}", None, admin.DescribeAnswer, False,
     "Describe a group: members, assignment, offsets and lag",
 )  # fmt: skip
 DELETE_GROUP = Operation(
-    "delete_group", "DELETE", "/v1/groups/{group_id}", None, m.DeletedGroup, False,
+    "delete_group", "DELETE", "/v1/groups/{group_id}", None, admin.DeletedGroup, False,
     "Delete a group without members, with its offsets",
 )  # fmt: skip
 LIST_REBALANCES = Operation(
-    "list_rebalances", "GET", "/v1/groups/{group_id}/rebalances", None, m.ListRebalancesAnswer, False,
+    "list_rebalances", "GET", "/v1/groups/{group_id}/rebalances", None, admin.ListRebalancesAnswer, False,
     "List the group's last rebalances: why each began, how long it took, who is awaited",
 )  # fmt: skip
 START_REBALANCE = Operation(
-    "start_rebalance", "POST", "/v1/groups/{group_id}/rebalance", m.StartRebalanceRequest, m.StartedRebalance, False,
+    "start_rebalance", "POST", "/v1/groups/{group_id}/rebalance",
+    admin.StartRebalanceRequest, admin.StartedRebalance, False,
     "Start a rebalance of the group",
 )  # fmt: skip
 FREEZE = Operation(
-    "freeze", "PUT", "/v1/groups/{group_id}/freeze", m.FreezeRequest, m.FreezeAnswer, False,
+    "freeze", "PUT", "/v1/groups/{group_id}/freeze", admin.FreezeRequest, admin.FreezeAnswer, False,
     "Hold the group's rebalances for a while; one follows when it is over, if there is reason for it",
 )  # fmt: skip
 THAW = Operation(
-    "thaw", "DELETE", "/v1/groups/{group_id}/freeze", None, m.FreezeAnswer, False,
+    "thaw", "DELETE", "/v1/groups/{group_id}/freeze", None, admin.FreezeAnswer, False,
     "End the group's freeze",
 )  # fmt: skip
 COOLDOWN = Operation(
-    "cooldown", "PUT", "/v1/groups/{group_id}/cooldown", m.CooldownRequest, m.CooldownAnswer, False,
+    "cooldown", "PUT", "/v1/groups/{group_id}/cooldown", admin.CooldownRequest, admin.CooldownAnswer, False,
     "Set how long after a rebalance of the group the next one is held",
 )  # fmt: skip
 OWNER = Operation(
-    "owner", "GET", "/v1/groups/{group_id}/owner", m.OwnerRequest, m.OwnerAnswer, False,
+    "owner", "GET", "/v1/groups/{group_id}/owner", admin.OwnerRequest, admin.OwnerAnswer, False,
     "Find the member that owns a partition, or the partition of a key",
 )  # fmt: skip
 PREVIEW = Operation(
-    "preview", "POST", "/v1/groups/{group_id}/preview", m.PreviewRequest, m.PreviewAnswer, False,
+    "preview", "POST", "/v1/groups/{group_id}/preview", admin.PreviewRequest, admin.PreviewAnswer, False,
     "See what the assignment would be if members left or joined or topics grew; changes nothing",
 )  # fmt: skip
 LIST_TOPICS = Operation(
@@ -119,8 +123,8 @@ DELETE_TOPIC = Operation(
 )  # fmt: skip
 
 EVENTS = Operation(
-    "events", "GET", "/v1/events", m.EventsRequest, m.GroupEvent, False,
-    "Be told what happens to groups, as server-sent events",
+    "events", "GET", "/v1/events", admin.EventsRequest, admin.GroupEvent, False,
+    "Follow what happens to groups, as server-sent events",
 )  # fmt: skip
 """Not among `OPERATIONS`, whose answers end: this one is a stream of `answer`s, one in the data of each event."""
 

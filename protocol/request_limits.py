@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -292,35 +293,35 @@ TABLE: tuple[LimitRow, ...] = (
     *_partitions(m.CommitRequest, "offsets", _TOO_MUCH),
     _count(m.FetchRequest, "topics", "request_topics_max", "topics"),
     _text(m.FetchRequest, "topics.*", "topic_length_max"),
-    _count(m.ResetOffsetsRequest, "topics", "request_topics_max", "topics"),
-    _text(m.ResetOffsetsRequest, "topics.*.[key]", "topic_length_max"),
-    *_partitions(m.ResetOffsetsRequest, "topics"),
-    _count(m.DeleteOffsetsRequest, "topics", "request_topics_max", "topics"),
-    _text(m.DeleteOffsetsRequest, "topics.*", "topic_length_max"),
-    *(_text(m.ListGroupsRequest, name) for name in ("state", "prefix", "cursor")),
+    _count(admin.ResetOffsetsRequest, "topics", "request_topics_max", "topics"),
+    _text(admin.ResetOffsetsRequest, "topics.*.[key]", "topic_length_max"),
+    *_partitions(admin.ResetOffsetsRequest, "topics"),
+    _count(admin.DeleteOffsetsRequest, "topics", "request_topics_max", "topics"),
+    _text(admin.DeleteOffsetsRequest, "topics.*", "topic_length_max"),
+    *(_text(admin.ListGroupsRequest, name) for name in ("state", "prefix", "cursor")),
     LimitRow(
-        m.ListGroupsRequest, "limit", "list_limit_max", "", _said("limit"), _number, ceiling=limits.LIST_LIMIT_MAX
+        admin.ListGroupsRequest, "limit", "list_limit_max", "", _said("limit"), _number, ceiling=limits.LIST_LIMIT_MAX
     ),
     LimitRow(
         m.ListTopicsRequest, "limit", "list_limit_max", "", _field("limit"), _number, ceiling=limits.LIST_LIMIT_MAX
     ),
     *(_text(m.ListTopicsRequest, name) for name in ("prefix", "cursor")),
-    _text(m.OwnerRequest, "topic", "topic_length_max"),
-    *(_text(m.OwnerRequest, name, "key_length_max") for name in ("key", "key_base64")),
-    *(_count(m.PreviewRequest, name, "preview_entries_max", "entries") for name in ("leave", "join", "partitions")),
-    _member_id(m.PreviewRequest, "leave.*"),
+    _text(admin.OwnerRequest, "topic", "topic_length_max"),
+    *(_text(admin.OwnerRequest, name, "key_length_max") for name in ("key", "key_base64")),
+    *(_count(admin.PreviewRequest, name, "preview_entries_max", "entries") for name in ("leave", "join", "partitions")),
+    _member_id(admin.PreviewRequest, "leave.*"),
     LimitRow(
-        m.PreviewRequest, "join.*.topics", "request_topics_max", " topics", _leaves("join", "topics"),
+        admin.PreviewRequest, "join.*.topics", "request_topics_max", " topics", _leaves("join", "topics"),
         ceiling=limits.COMMIT_TOPICS_MAX,
     ),
     LimitRow(
-        m.PreviewRequest, "join.*.topics.*", "topic_length_max", _CHARACTERS, _entries_of_leaves("join", "topics"),
+        admin.PreviewRequest, "join.*.topics.*", "topic_length_max", _CHARACTERS, _entries_of_leaves("join", "topics"),
         ceiling=limits.ID_LENGTH_MAX,
     ),
-    *(_text(m.PreviewRequest, name) for name in ("join.*.group_instance_id", "join.*.rack_id", "assignor")),
-    _text(m.PreviewRequest, "partitions.*.[key]", "topic_length_max"),
-    _count(m.EventsRequest, "group_ids", "lookup_groups_max", "groups"),
-    *(_text(m.EventsRequest, name) for name in ("group_ids.*", "prefix", "cursor")),
+    *(_text(admin.PreviewRequest, name) for name in ("join.*.group_instance_id", "join.*.rack_id", "assignor")),
+    _text(admin.PreviewRequest, "partitions.*.[key]", "topic_length_max"),
+    _count(admin.EventsRequest, "group_ids", "lookup_groups_max", "groups"),
+    *(_text(admin.EventsRequest, name) for name in ("group_ids.*", "prefix", "cursor")),
     *(
         _count(m.PutTopicRequest, x, "request_partitions_max", "partitions")
         for x in ("end_offsets", "replica_racks")
@@ -340,11 +341,11 @@ EXEMPT: Mapping[tuple[type[m.RequestModel], str], str] = {
     (m.JoinRequest, "reason"): "cut to 255 characters, as Kafka does",
     (m.LeaveRequest, "members.*.reason"): "cut to 255 characters, as Kafka does",
     (m.CommitRequest, "offsets.*.*.metadata"): "refused for its partition alone, by offset_metadata_max_bytes",
-    (m.StartRebalanceRequest, "reason"): "cut to 255 characters, as that of a join",
-    (m.FreezeRequest, "reason"): "cut to 255 characters, as that of a join",
-    (m.PreviewRequest, "join.*.user_data"): "not kept; the body's size and depth bound it",
-    (m.ResetOffsetsRequest, "to"): "one of a few words",
-    (m.EventsRequest, "kinds"): "several of a few words",
+    (admin.StartRebalanceRequest, "reason"): "cut to 255 characters, as that of a join",
+    (admin.FreezeRequest, "reason"): "cut to 255 characters, as that of a join",
+    (admin.PreviewRequest, "join.*.user_data"): "not kept; the body's size and depth bound it",
+    (admin.ResetOffsetsRequest, "to"): "one of a few words",
+    (admin.EventsRequest, "kinds"): "several of a few words",
 }
 """Texts of requests that have no row above, and why."""
 
@@ -384,7 +385,7 @@ class RequestChecks:
 
 
 _CEILINGS = {(row.model, row.path): row for row in TABLE if row.ceiling is not None}
-_WITH_OPAQUE = frozenset({m.PreviewRequest, *(row.model for row in TABLE if row.measure is size_bytes)})
+_WITH_OPAQUE = frozenset({admin.PreviewRequest, *(row.model for row in TABLE if row.measure is size_bytes)})
 _MAPS = frozenset({"offsets", "topics", "end_offsets", "partitions"})
 
 

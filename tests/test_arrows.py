@@ -29,6 +29,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "rallypoint.coordinator": frozenset(),
     "rallypoint.coordinator.http": frozenset({"aiohttp", "multidict", "yarl"}),
     "rallypoint.coordinator.http.channel": frozenset({"aiohttp", "multidict", "websockets", "yarl"}),
+    "rallypoint.coordinator.http.answers.answer_text": frozenset({"msgspec"}),
     "rallypoint.coordinator.metrics": frozenset({"prometheus_client"}),
     "rallypoint.coordinator.storage.codec": frozenset({"msgspec"}),
     "rallypoint.coordinator.settings": frozenset({"pydantic_settings"}),
@@ -76,20 +77,22 @@ class Plant(NamedTuple):
 PLANTS: dict[str, Plant] = {
     "house": Plant("rallypoint.assignors.planted", "rallypoint.member"),
     "clients-apart": Plant("rallypoint.spark_bridge.planted", "rallypoint.coordinator"),
-    "server-apart": Plant("rallypoint.coordinator.runtime.planted", "rallypoint.cli"),
+    "server-apart": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.cli"),
     "rules-are-pure": Plant("rallypoint.coordinator.core.planted", "time"),
     "member-and-consumer": Plant("rallypoint.member.topic_watch", "rallypoint.member.consumer"),
-    "server-rooms": Plant("rallypoint.coordinator.runtime.planted", "rallypoint.coordinator.settings"),
+    "server-rooms": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.settings"),
+    "runtime-packages": Plant("rallypoint.coordinator.runtime.appends.writer", "rallypoint.coordinator.runtime.shard"),
+    "http-packages": Plant("rallypoint.coordinator.http.requests.routes", "rallypoint.coordinator.http.handlers"),
     "rules-and-assignors": Plant("rallypoint.coordinator.core.planted", "rallypoint.assignors.range"),
     "memory-and-rules": Plant("rallypoint.coordinator.storage.codec", "rallypoint.coordinator.core.commands"),
     "engines-and-records": Plant("rallypoint.coordinator.storage.memory", "rallypoint.coordinator.core.records"),
     "memory-rooms": Plant("rallypoint.coordinator.storage.sqlite", "rallypoint.coordinator.storage.memory"),
-    "engines-are-chosen": Plant("rallypoint.coordinator.runtime.planted", "rallypoint.coordinator.storage.sqlite"),
-    "main-chooses": Plant("rallypoint.coordinator.runtime.planted", "rallypoint.coordinator.storage.engines"),
+    "engines-are-chosen": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.storage.sqlite"),
+    "main-chooses": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.storage.engines"),
     "sqlite-behind-its-engine": Plant("rallypoint.coordinator.storage.memory", "sqlite3"),
-    "http-and-rules": Plant("rallypoint.coordinator.http.planted", "rallypoint.coordinator.core.apply"),
-    "http-and-memory": Plant("rallypoint.coordinator.http.planted", "rallypoint.coordinator.storage.contract"),
-    "main-is-last": Plant("rallypoint.coordinator.http.planted", "rallypoint.coordinator.main"),
+    "http-and-rules": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.core.apply"),
+    "http-and-memory": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.storage.contract"),
+    "main-is-last": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.main"),
     "faces": Plant("rallypoint.member.planted", "rallypoint.sources"),
     "spark-behind-its-door": Plant("rallypoint.spark_bridge.planted", "pyspark"),
 }
@@ -212,7 +215,11 @@ def test_every_folder_with_modules_is_a_package(package: str) -> None:
     assert sorted(str(folder) for folder in folders if not (folder / "__init__.py").exists()) == []
 
 
-AWAITED_AT_ONCE = {"coordinator/main.py", "coordinator/runtime/owners.py", "coordinator/storage/sqlite.py"}
+AWAITED_AT_ONCE = {
+    "coordinator/main.py",
+    "coordinator/runtime/assignments/partition_owners.py",
+    "coordinator/storage/sqlite.py",
+}
 """Where tasks begin of which nothing is lost if they fail: whoever asked for one awaits it, and hears of it."""
 
 
@@ -225,7 +232,7 @@ def bare_tasks(text: str) -> bool:
 def test_a_task_that_somebody_relies_on_is_begun_where_its_faults_are_seen() -> None:
     files = (ROOT / "coordinator").rglob("*.py")
     found = {str(path.relative_to(ROOT)) for path in files if bare_tasks(path.read_text())}
-    assert found == {"coordinator/runtime/faults.py", *AWAITED_AT_ONCE}
+    assert found == {"coordinator/runtime/event_loop/faults.py", *AWAITED_AT_ONCE}
     assert bare_tasks("import asyncio\nasyncio.get_running_loop().create_task(x())")
 
 
@@ -274,12 +281,12 @@ def test_there_is_one_http_client(package: str) -> None:
 
 
 BY_THE_LOOP_S_CLOCK = {
-    "deadline.py": {"call_at", "time", "timeout"},  # what all that ends something goes by
+    "limits/deadline.py": {"call_at", "time", "timeout"},  # what all that ends something goes by
     "connections.py": {"time"},  # how often the log is warned
     "channel/channel.py": {"time"},  # in which second a frame came that carries no call
     "channel/pings.py": {"call_at"},  # when a ping is due; what its answer may take is a deadline
     "channel/websocket.py": {"call_at", "time", "timeout"},  # the same, and a close that was said already
-    "json_response.py": {"time"},  # the date that an answer bears
+    "answers/json_response.py": {"time"},  # the date that an answer bears
 }
 """Where the API looks at other time than the service's, which does not count a stall. Nothing may end by it: what a
 client sent in the stall has not been read yet.

@@ -1,6 +1,7 @@
 """The only writer of a group's state, live and at load: one fact at a time, no decision.
 
-A fact says what happened, `apply` makes it so. It never refuses: whether something may happen was decided before.
+A fact says what happened, and `apply` writes it into the group. It never refuses a fact: the rules decided before
+whether it may happen.
 """
 
 from functools import singledispatch
@@ -90,7 +91,7 @@ def _member_forgotten(fact: r.MemberForgotten, group: Group) -> None:
     if stored is not None and stored.generation_id == fact.generation_id:
         del group.stored_members[fact.member_id]
         instance = stored.group_instance_id
-        # The seat may be another's already.
+        # The slot may be another's already.
         if instance is not None and group.stored_instances.get(instance) == fact.member_id:
             del group.stored_instances[instance]
 
@@ -179,7 +180,7 @@ def _group_restored(fact: t.GroupRestored, group: Group) -> None:
     group.partition_counts = dict(header.partition_counts)
     for stored in sorted(group.stored_members.values(), key=lambda record: record.seniority):
         topics = _read(group, header.protocol_type, stored.metadata)
-        _seat(group, _member_of(stored, group.protocol_name or "", topics))
+        _add_member(group, _member_of(stored, group.protocol_name or "", topics))
     _forget_read_ahead(group)
     group.next_seniority = 1 + max((member.seniority for member in group.members.values()), default=-1)
     _move(group, State.STABLE if group.members else State.EMPTY, fact.at_ms)
@@ -360,7 +361,7 @@ def _subscription(group: Group, topics: frozenset[str]) -> Subscription:
     return found
 
 
-def _seat(group: Group, member: Member) -> None:
+def _add_member(group: Group, member: Member) -> None:
     group.members[member.member_id] = member
     group.take_place(member)
     if member.group_instance_id is not None:
@@ -372,7 +373,7 @@ def _seat(group: Group, member: Member) -> None:
     group.metadata_bytes += words_bytes(offered.metadata for offered in member.terms.protocols)
 
 
-def _unseat(group: Group, member: Member) -> None:
+def _remove_member(group: Group, member: Member) -> None:
     del group.members[member.member_id]
     if member.group_instance_id is not None:
         group.static_members.pop(member.group_instance_id, None)
@@ -421,7 +422,7 @@ def _member_added(fact: t.MemberAdded, group: Group) -> None:
         group.came_at_ms = fact.at_ms
     if not group.members:
         group.protocol_type = fact.protocol_type
-    _seat(
+    _add_member(
         group,
         Member(
             member_id=fact.member_id,
@@ -467,8 +468,8 @@ def _member_changed(fact: t.MemberChanged, group: Group) -> None:
 def _member_replaced(fact: t.StaticMemberReplaced, group: Group) -> None:
     old = group.members[fact.old_member_id]
     awaited_sync = old.member_id in group.pending_sync
-    _unseat(group, old)
-    _seat(
+    _remove_member(group, old)
+    _add_member(
         group,
         Member(
             member_id=fact.new_member_id,
@@ -494,7 +495,7 @@ def _member_replaced(fact: t.StaticMemberReplaced, group: Group) -> None:
 
 @_apply.register
 def _member_removed(fact: t.MemberRemoved, group: Group) -> None:
-    _unseat(group, group.members[fact.member_id])
+    _remove_member(group, group.members[fact.member_id])
     if group.leader == fact.member_id:
         group.leader = group.eldest()
 

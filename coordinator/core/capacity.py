@@ -1,7 +1,6 @@
-"""How much a group may keep: members, ids handed out, committed partitions, topics of subscriptions.
+"""How much a group may keep: members, pending member ids, committed partitions, subscribed topics.
 
-Each count is held against its limit in `Rules`, and a refusal names the limit. What a single request
-may hold is no matter of a group: the API refuses it.
+Each count has a limit in `Rules`, and a refusal names that limit. The API checks the limits of a single request.
 """
 
 from rallypoint.coordinator.core import transient_facts as t
@@ -58,8 +57,8 @@ def creates_group(request: GroupRequest) -> bool:
 # --- members ---------------------------------------------------------------------------------------------------------
 
 
-def seat_of(group: Group, request: m.JoinRequest) -> str:
-    """The member whom the join is about: of a static member that comes without its id, the one that has its seat."""
+def joining_member_id(group: Group, request: m.JoinRequest) -> str:
+    """The member id of the join. For a static member that joins without its id, it is the id in its slot."""
     if request.member_id or request.group_instance_id is None:
         return request.member_id
     return group.static_members.get(request.group_instance_id, "")
@@ -77,11 +76,11 @@ def check_members(group: Group, request: m.JoinRequest, rules: Rules) -> Failure
 
 
 def _fits(group: Group, request: m.JoinRequest, limit: int) -> bool:
-    member_id = seat_of(group, request)
+    member_id = joining_member_id(group, request)
     if member_id in group.surplus:
         return _has_free_place(group, limit)
     if member_id and not request.member_id:
-        # A static member that takes over its own seat makes the group no larger.
+        # A static member that takes over its own slot makes the group no larger.
         return True
     member = group.members.get(member_id)
     if group.state is State.PREPARING_REBALANCE:
@@ -125,7 +124,7 @@ def refuse_metadata(group: Group, request: m.JoinRequest, used_bytes: int, limit
     if used_bytes + _KEPT_PER_SAID * words_bytes(offered.metadata for offered in request.protocols) <= limit:
         return None
     room_bytes = limit - used_bytes
-    if seat_of(group, request) in group.members:
+    if joining_member_id(group, request) in group.members:
         room_bytes = max(0, room_bytes + limit // KNOWN_METADATA_SHARE)
     if added_metadata_bytes(group, request) <= room_bytes:
         return None
@@ -140,7 +139,7 @@ def added_metadata_bytes(group: Group, request: m.JoinRequest) -> int:
     """
     topics = topics_of(request.protocol_type, request.protocols[0].metadata) if request.protocols else None
     added = words_bytes(offered.metadata for offered in request.protocols) + topics_bytes(topics)
-    member = group.members.get(seat_of(group, request))
+    member = group.members.get(joining_member_id(group, request))
     if member is None:
         return added
     said = words_bytes(offered.metadata for offered in member.terms.protocols)
@@ -210,7 +209,7 @@ def check_group_topics(group: Group, request: m.JoinRequest, rules: Rules) -> Fa
     topics = topics_of(CONSUMER, request.protocols[0].metadata)
     if topics is None or topics in group.subscriptions:
         return None
-    member = group.members.get(seat_of(group, request))
+    member = group.members.get(joining_member_id(group, request))
     if member is not None and member.topics is not None:
         freed = len(member.topics)
         if len(topics) <= freed or group.named_count - freed + len(topics) <= limit:

@@ -1,7 +1,7 @@
-"""What a group can be told. Everything that happens to a group comes in as one of these, in order.
+"""The commands of a group. Everything that happens to a group comes in as one of these, in order.
 
-What is made for each call, here and in the other modules of this package, is a `NamedTuple`: it cannot be changed
-either, and takes a third of the time of a frozen dataclass to make.
+What is made for each call, here and in the other modules of this package, is a `NamedTuple`. It is immutable, too, and
+takes a third of the time of a frozen dataclass to make.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rallypoint.coordinator.core.records import NEVER_PAUSED, RunningTimeRecord, TopicRecord
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.limits import REQUEST_PARTITIONS_MAX
 
@@ -52,16 +53,16 @@ GroupRequest = (
     | m.LeaveRequest
     | m.CommitRequest
     | m.FetchRequest
-    | m.DeleteOffsetsRequest
-    | m.ResetOffsetsRequest
+    | admin.DeleteOffsetsRequest
+    | admin.ResetOffsetsRequest
     | DescribeRequest
     | AssignmentRequest
     | DeleteGroupRequest
     | ListRebalancesRequest
-    | m.StartRebalanceRequest
-    | m.FreezeRequest
+    | admin.StartRebalanceRequest
+    | admin.FreezeRequest
     | ThawRequest
-    | m.CooldownRequest
+    | admin.CooldownRequest
 )
 """All that can be asked of a group."""
 
@@ -199,7 +200,7 @@ class OffsetsDeleted:
     call: Call
     partitions: Sequence[tuple[str, int]]
     at: int
-    answer: m.DeleteOffsetsAnswer
+    answer: admin.DeleteOffsetsAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 class DecisionContext(NamedTuple):
     """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now; `topics`:
-    the same with the ends that were reported. `deleted_topics`: topics that were deleted, perhaps registered anew,
+    the same with the ends that were reported. `deleted_topics`: topics that were deleted, perhaps registered again,
     with the registry's version in which they were, as long as some group may not have heard of it; `deletions` is the
     newest of these versions.
 

@@ -54,6 +54,7 @@ from rallypoint.coordinator.core.effects import Effect, GroupChanged, GroupSumma
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.records import GroupFact
 from rallypoint.coordinator.core.running_time import ran_ms
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
@@ -223,25 +224,25 @@ def _decide_call(group: Group, call: Call, context: DecisionContext, draft: Draf
             membership.leave(group, call, request, context, draft)
         case m.FetchRequest() as request:
             offsets.fetch(group, call, request, draft)
-        case m.DeleteOffsetsRequest() as request:
+        case admin.DeleteOffsetsRequest() as request:
             deletion.delete_offsets(group, call, request, draft)
-        case m.ResetOffsetsRequest() as request:
+        case admin.ResetOffsetsRequest() as request:
             reset.reset(group, call, request, context, draft)
         case DescribeRequest():
             description.describe(group, call, context, draft)
         case AssignmentRequest():
-            description.tell_assignment(group, call, draft)
+            description.present_assignment(group, call, draft)
         case DeleteGroupRequest():
             deletion.delete_group(group, call, context, draft)
         case ListRebalancesRequest():
             rebalance_history.list_rebalances(group, call, context, draft)
-        case m.StartRebalanceRequest() as request:
+        case admin.StartRebalanceRequest() as request:
             holding.start_rebalance(group, call, request, context, draft)
-        case m.FreezeRequest() as request:
+        case admin.FreezeRequest() as request:
             holding.freeze(group, call, request, context, draft)
         case ThawRequest():
             holding.thaw(group, call, context, draft)
-        case m.CooldownRequest() as request:
+        case admin.CooldownRequest() as request:
             holding.set_cooldown(group, call, request, context, draft)
 
 
@@ -300,7 +301,7 @@ def _decide_loaded(group: Group, context: DecisionContext, draft: Draft) -> None
     if group.header is not None or group.offsets:
         retention.arm_after_load(group, context, draft)
     if group.offsets:
-        offsets.tell_loaded(group, draft)
+        offsets.notify_loaded(group, draft)
     draft.then.append(TopicsChanged())
     if holding.frozen_until(group) is not None:
         draft.then.append(TimerFired(hold_timer()))

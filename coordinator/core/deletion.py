@@ -1,6 +1,7 @@
-"""What operators take away: a whole group, or the committed offsets of topics.
+"""Deletion by an operator: a whole group, or the committed offsets of topics.
 
-Only a group without members can go. Of a group of consumers, offsets can go that none of them can be using.
+Only a group without members can be deleted. In a group of consumers, offsets can be deleted only if no member can be
+using them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from rallypoint.coordinator.core.decision import Draft, retention_timer
 from rallypoint.coordinator.core.effects import GroupRemoved, LargeDeletion, OffsetsRemoved, Removal
 from rallypoint.coordinator.core.group import CONSUMER, Group, check_empty, check_exists
 from rallypoint.coordinator.core.membership import drop_pending
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
@@ -34,8 +36,8 @@ def delete_group(group: Group, call: Call, context: DecisionContext, draft: Draf
         )
         draft.again = call
         return
-    bury(group, Removal.DELETED, context, draft)
-    draft.reply(call, m.DeletedGroup(group_id=group.group_id))
+    remove_group(group, Removal.DELETED, context, draft)
+    draft.reply(call, admin.DeletedGroup(group_id=group.group_id))
 
 
 def _offsets_of(group: Group, topics: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -44,8 +46,8 @@ def _offsets_of(group: Group, topics: Iterable[str]) -> Iterator[tuple[str, int]
             yield topic, partition
 
 
-def bury(group: Group, cause: Removal, context: DecisionContext, draft: Draft) -> None:
-    """Take an Empty group away with all that is stored of it. Ids that it handed out are void.
+def remove_group(group: Group, cause: Removal, context: DecisionContext, draft: Draft) -> None:
+    """Remove an Empty group with all of its records. Its pending member ids are void.
 
     Cost: one record for each committed offset.
     """
@@ -66,7 +68,7 @@ def bury(group: Group, cause: Removal, context: DecisionContext, draft: Draft) -
     draft.notify(GroupRemoved(group.group_id, cause))
 
 
-def delete_offsets(group: Group, call: Call, request: m.DeleteOffsetsRequest, draft: Draft) -> None:
+def delete_offsets(group: Group, call: Call, request: admin.DeleteOffsetsRequest, draft: Draft) -> None:
     """Delete what is committed of the topics. Each partition with a commit has a result.
 
     A group of consumers that has members keeps the offsets of topics that they subscribe to, or may subscribe to.
@@ -85,7 +87,7 @@ def delete_offsets(group: Group, call: Call, request: m.DeleteOffsetsRequest, dr
         if result is _DELETED:
             deleted.extend((topic, partition) for partition in partitions)
     is_large = sum(map(len, results.values())) > DELETED_AT_ONCE_MAX
-    answer = (LargeDeletion.model_construct if is_large else m.DeleteOffsetsAnswer)(offsets=results)
+    answer = (LargeDeletion.model_construct if is_large else admin.DeleteOffsetsAnswer)(offsets=results)
     go_on(OffsetsDeleted(call, deleted, 0, answer), group, draft)
 
 
@@ -102,7 +104,7 @@ def go_on(command: OffsetsDeleted, group: Group, draft: Draft) -> None:
 def forget_deleted_topics(group: Group, context: DecisionContext, draft: Draft) -> None:
     """Take away what is committed of topics that were deleted since the group last heard of deletions.
 
-    Whoever reads them; of a topic that was registered anew, what was committed before. The group heard of deletions in
+    Whoever reads them; of a topic that was registered again, what was committed before. The group heard of deletions in
     every step, so all that stands now is from before. Cost: a look at each deleted topic.
     """
     topics = (topic for topic, version in context.deleted_topics.items() if version > group.deletions_seen)

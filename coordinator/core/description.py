@@ -3,10 +3,10 @@
 from rallypoint.coordinator.core import holding, rebalance_history
 from rallypoint.coordinator.core.commands import Call, DecisionContext
 from rallypoint.coordinator.core.decision import Draft
-from rallypoint.coordinator.core.effects import TOLD_AT_ONCE_CHARACTERS, GroupSummary, LargeDescription
+from rallypoint.coordinator.core.effects import ENCODED_AT_ONCE_CHARACTERS, GroupSummary, LargeDescription
 from rallypoint.coordinator.core.group import Group, Member, State, check_exists
 from rallypoint.coordinator.core.offsets import as_they_stand, committed, is_many
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.opaque import EMPTY
 
 MEMBERS_AT_ONCE_MAX = 1_000
@@ -21,7 +21,7 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
         return
     stable = group.state is State.STABLE
     members = tuple(
-        m.DescribedMember.model_construct(
+        admin.DescribedMember.model_construct(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             client_id=member.client_id,
@@ -35,10 +35,10 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
     )
     is_large = (
         len(members) > MEMBERS_AT_ONCE_MAX
-        or sum([len(one.metadata.text) + len(one.assignment.text) for one in members]) > TOLD_AT_ONCE_CHARACTERS
+        or sum([len(one.metadata.text) + len(one.assignment.text) for one in members]) > ENCODED_AT_ONCE_CHARACTERS
         or is_many(group, group.offsets)
     )
-    answer = m.DescribeAnswer(
+    answer = admin.DescribeAnswer(
         group_id=group.group_id,
         state=group.state,
         protocol_type=group.protocol_type or "",
@@ -60,11 +60,11 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
     draft.reply(call, answer)
 
 
-def tell_assignment(group: Group, call: Call, draft: Draft) -> None:
+def present_assignment(group: Group, call: Call, draft: Draft) -> None:
     """Present members with what they subscribe to now and what the stored generation gave them, in any state.
 
-    `generation_id` and `protocol_name` are those of that generation. Who is new in a rebalance has no assignment; what
-    somebody had who is gone is nobody's. No offsets.
+    `generation_id` and `protocol_name` are those of that generation. A member that is new in a rebalance has no
+    assignment; what somebody had who is gone is nobody's. No offsets.
     """
     failure = check_exists(group)
     if failure is not None:
@@ -74,7 +74,7 @@ def tell_assignment(group: Group, call: Call, draft: Draft) -> None:
     protocol_name = (header.protocol_name if header is not None else None) or ""
     draft.reply(
         call,
-        m.DescribeAnswer(
+        admin.DescribeAnswer(
             group_id=group.group_id,
             state=group.state,
             protocol_type=group.protocol_type or "",
@@ -87,11 +87,11 @@ def tell_assignment(group: Group, call: Call, draft: Draft) -> None:
     )
 
 
-def _assigned(group: Group, member: Member, protocol_name: str) -> m.DescribedMember:
+def _assigned(group: Group, member: Member, protocol_name: str) -> admin.DescribedMember:
     metadata = member.terms.metadata_of(protocol_name)
     if metadata == EMPTY and member.terms.protocols:
         metadata = member.terms.protocols[0].metadata
-    return m.DescribedMember(
+    return admin.DescribedMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,

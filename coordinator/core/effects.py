@@ -1,4 +1,4 @@
-"""What a decision asks of the world. Effects are released in order, after the records of their batch are durable."""
+"""The effects of a decision. They are released in order, after the records of their batch are durable."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rallypoint.coordinator.core.commands import TimerKey, Trigger
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
@@ -16,11 +17,11 @@ class LargeFetch(m.FetchAnswer):
     """One that is put into words slice by slice: its offsets are the records themselves, copied and not checked."""
 
 
-class LargeDescription(m.DescribeAnswer):
+class LargeDescription(admin.DescribeAnswer):
     """The same of a description."""
 
 
-class LargeDeletion(m.DeleteOffsetsAnswer):
+class LargeDeletion(admin.DeleteOffsetsAnswer):
     """The same of a deletion."""
 
 
@@ -35,7 +36,7 @@ class LargeJoin(m.JoinAnswer):
 LARGE_ANSWERS = (LargeFetch, LargeDescription, LargeDeletion, LargeTopicList, LargeJoin)
 """Not to be put into words in one go."""
 
-TOLD_AT_ONCE_CHARACTERS = 1_048_576
+ENCODED_AT_ONCE_CHARACTERS = 1_048_576
 """What members say and have, in an answer that is put into words in one go: some 4 ms."""
 
 GroupAnswer = (
@@ -45,14 +46,14 @@ GroupAnswer = (
     | m.LeaveAnswer
     | m.CommitAnswer
     | m.FetchAnswer
-    | m.DescribeAnswer
-    | m.DeletedGroup
-    | m.DeleteOffsetsAnswer
-    | m.ResetOffsetsAnswer
-    | m.ListRebalancesAnswer
-    | m.StartedRebalance
-    | m.FreezeAnswer
-    | m.CooldownAnswer
+    | admin.DescribeAnswer
+    | admin.DeletedGroup
+    | admin.DeleteOffsetsAnswer
+    | admin.ResetOffsetsAnswer
+    | admin.ListRebalancesAnswer
+    | admin.StartedRebalance
+    | admin.FreezeAnswer
+    | admin.CooldownAnswer
     | m.WaitingAnswer
 )
 
@@ -133,9 +134,9 @@ class GroupCreated:
 
 @dataclass(frozen=True, slots=True)
 class GroupUnloaded:
-    """The group is taken from the store anew, for a write failed or is in doubt; told by the runtime.
+    """The group is reloaded from the store, for a write failed or is in doubt. The runtime emits it.
 
-    What follows is said of the group as it is stored; what the write may have changed is told by no other event. A
+    What follows is said of the group as it is stored; no other event reports what the write may have changed. A
     group of which nothing follows is gone.
     """
 
@@ -144,7 +145,7 @@ class GroupUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class MemberReplaced:
-    """A static member came back: `member_id` has the seat, and what was assigned to it, from now on."""
+    """A static member came back: `member_id` has the slot, and what was assigned to it, from now on."""
 
     group_id: str
     group_instance_id: str
@@ -180,7 +181,7 @@ class RebalanceHeld:
 
 @dataclass(frozen=True, slots=True)
 class GroupFrozen:
-    """An operator has frozen the group until then, or anew."""
+    """An operator has frozen the group until then, or again."""
 
     group_id: str
     until_ms: int

@@ -302,7 +302,7 @@ class Group:
 
     @property
     def topics(self) -> frozenset[str]:
-        """What its members subscribe to together, as far as it can be read. Put together anew where a subscription has
+        """What its members subscribe to together, as far as it can be read. Computed again after a subscription has
         come or gone: O(`named_count`).
         """
         if self.together is None:

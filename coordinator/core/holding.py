@@ -5,7 +5,7 @@ left, was not heard of, says something new; a topic changed) is remembered, and 
 starts for all of it. Until then
 
     a new member has joined and waits; it has no part in the generation, and may do nothing in it
-    a member that joins anew (the leader, one with another subscription) has joined and waits
+    a member that joins again (the leader, one with another subscription) has joined and waits
     one that leaves, or is not heard of, is out at once; its partitions have no owner
     all others go on as if nothing were
 
@@ -17,7 +17,7 @@ whoever waits forms a generation, or the group is Empty. A rebalance under way g
                     cool-down
 
 The causes are memory. After a crash the members whom the store has come back, and who of them had gone expires; who
-waited joins anew; and the topics are compared with those of the assignment: what was a reason becomes one again.
+waited joins again; and the topics are compared with those of the assignment: what was a reason becomes one again.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from rallypoint.coordinator.core.commands import Call, DecisionContext, Rebalanc
 from rallypoint.coordinator.core.decision import Draft, hold_timer
 from rallypoint.coordinator.core.effects import Failure, GroupFrozen, GroupThawed, RebalanceHeld
 from rallypoint.coordinator.core.group import Group, State, check_exists
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.limits import REASON_LENGTH_MAX
 
@@ -129,7 +129,7 @@ def bound_freeze(group: Group, context: DecisionContext, draft: Draft) -> None:
 # --- what operators ask ----------------------------------------------------------------------------------------------
 
 
-def freeze(group: Group, call: Call, request: m.FreezeRequest, context: DecisionContext, draft: Draft) -> None:
+def freeze(group: Group, call: Call, request: admin.FreezeRequest, context: DecisionContext, draft: Draft) -> None:
     """Hold the group's rebalances from now on; a duration of 0 thaws. Errors: INVALID_REQUEST for one that is too long,
     GROUP_ID_NOT_FOUND.
     """
@@ -148,7 +148,7 @@ def freeze(group: Group, call: Call, request: m.FreezeRequest, context: Decision
     draft.notify(GroupFrozen(group.group_id, until_ms, reason or "not provided"))
     draft.reply(
         call,
-        m.FreezeAnswer(
+        admin.FreezeAnswer(
             group_id=group.group_id, frozen_until_ms=until_ms, reason=reason, held_count=group.held_count
         ),
     )  # fmt: skip
@@ -170,11 +170,13 @@ def thaw(group: Group, call: Call, context: DecisionContext, draft: Draft) -> No
     still_held = group.held_count if cooling_until(group, context) is not None else 0
     draft.reply(
         call,
-        m.FreezeAnswer(group_id=group.group_id, frozen_until_ms=None, reason=None, held_count=still_held),
+        admin.FreezeAnswer(group_id=group.group_id, frozen_until_ms=None, reason=None, held_count=still_held),
     )
 
 
-def set_cooldown(group: Group, call: Call, request: m.CooldownRequest, context: DecisionContext, draft: Draft) -> None:
+def set_cooldown(
+    group: Group, call: Call, request: admin.CooldownRequest, context: DecisionContext, draft: Draft
+) -> None:
     """Set the group's own cool-down, or leave it to the settings. Counts for the time after the last rebalance too.
 
     Errors: INVALID_REQUEST for one that is too long, GROUP_ID_NOT_FOUND.
@@ -188,12 +190,12 @@ def set_cooldown(group: Group, call: Call, request: m.CooldownRequest, context: 
     _store(group, lambda stands: replace(stands, cooldown_ms=request.cooldown_ms), draft)
     is_default = request.cooldown_ms is None
     cooldown_ms = context.rules.rebalance_cooldown_ms if request.cooldown_ms is None else request.cooldown_ms
-    draft.reply(call, m.CooldownAnswer(group_id=group.group_id, cooldown_ms=cooldown_ms, is_default=is_default))
+    draft.reply(call, admin.CooldownAnswer(group_id=group.group_id, cooldown_ms=cooldown_ms, is_default=is_default))
     draft.then.append(TimerFired(hold_timer()))
 
 
 def start_rebalance(
-    group: Group, call: Call, request: m.StartRebalanceRequest, context: DecisionContext, draft: Draft
+    group: Group, call: Call, request: admin.StartRebalanceRequest, context: DecisionContext, draft: Draft
 ) -> None:  # fmt: skip
     """Start a rebalance at an operator's word, whatever holds; one that is under way is answered instead.
 
@@ -208,7 +210,7 @@ def start_rebalance(
         reason = "not provided" if not request.reason else request.reason[:REASON_LENGTH_MAX]
         draft.then.append(Rebalance(Trigger.OPERATOR, f"an operator asked for it: {reason}", host=call.host))
         rebalance_id, started = rebalance_history.last_id(group) + 1, True
-    draft.reply(call, m.StartedRebalance(group_id=group.group_id, rebalance_id=rebalance_id, started=started))
+    draft.reply(call, admin.StartedRebalance(group_id=group.group_id, rebalance_id=rebalance_id, started=started))
 
 
 def _check_bound(field: str, value: int, limit_name: str, most: int) -> Failure | None:

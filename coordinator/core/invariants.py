@@ -1,6 +1,6 @@
-"""What holds of a group between any two steps. Tests and simulations ask; the service does not.
+"""Invariants of a group between any two steps. Tests and simulations check them; the service does not.
 
-Each check raises AssertionError with the group's id and what is wrong. Costs a look at everything in the group.
+Each check raises AssertionError with the group's id and the violation. It looks at everything in the group.
 """
 
 from collections import Counter
@@ -102,8 +102,8 @@ def _check_state(group: Group) -> None:
 
 
 def _check_identities(group: Group) -> None:
-    seats = {x.group_instance_id: x.member_id for x in group.members.values() if x.group_instance_id is not None}
-    assert group.static_members == seats, group.group_id
+    slots = {x.group_instance_id: x.member_id for x in group.members.values() if x.group_instance_id is not None}
+    assert group.static_members == slots, group.group_id
     stored = {
         x.group_instance_id: x.member_id for x in group.stored_members.values() if x.group_instance_id is not None
     }

@@ -1,6 +1,6 @@
-"""Who is in the group: joining, leaving, the sessions of members, ids handed out, static members who come back.
+"""Membership of a group: joins, leaves, sessions, pending member ids, static members that come back.
 
-What a change of membership means for the others is `rebalance`'s business; here it is only asked for.
+`rebalance` decides what a change of membership means for the other members.
 """
 
 from rallypoint.coordinator.core import capacity, rebalance
@@ -30,14 +30,14 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
     An instance id that is given must be known, and be this member's; then the member must be.
     """
     if group_instance_id is not None:
-        seated = group.static_members.get(group_instance_id)
-        if seated is None:
+        holder_id = group.static_members.get(group_instance_id)
+        if holder_id is None:
             return Failure(
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 f"No member with group_instance_id {group_instance_id!r} is in the group.",
                 field="group_instance_id",
             )
-        if seated != member_id:
+        if holder_id != member_id:
             return Failure(
                 ErrorCode.FENCED_INSTANCE_ID,
                 f"Another member has taken over group_instance_id {group_instance_id!r}.",
@@ -71,8 +71,8 @@ def join(group: Group, call: Call, request: m.JoinRequest, context: DecisionCont
     if failure is not None:
         draft.reply(call, failure)
         return
-    if _is_overtaken(group, request):
-        draft.reply(call, _OVERTAKEN)
+    if _is_superseded(group, request):
+        draft.reply(call, _SUPERSEDED)
         return
     if request.request_id is not None and _repeat(group, call, request, context, draft):
         return
@@ -144,7 +144,7 @@ def _refuse_for_capacity(
     if failure is None:
         return False
     draft.reply(call, failure)
-    member_id = capacity.seat_of(group, request)
+    member_id = capacity.joining_member_id(group, request)
     if member_id in group.members:
         member = group.members[member_id]
         draft.remove_member(member, failure)
@@ -173,30 +173,30 @@ def create(group: Group, context: DecisionContext, draft: Draft) -> None:
     draft.set_timer(retention_timer(), context.now_ms + context.rules.offsets_retention_check_interval_ms)
 
 
-_OVERTAKEN = Failure(
+_SUPERSEDED = Failure(
     ErrorCode.REBALANCE_IN_PROGRESS,
-    "The member has joined anew since; this join is dropped and the newer one stands.",
+    "The member has joined again since; this join is dropped and the newer one stands.",
     superseded=True,
 )
 
 
-def _is_overtaken(group: Group, request: m.JoinRequest) -> bool:
+def _is_superseded(group: Group, request: m.JoinRequest) -> bool:
     """A join that was held up on its way, and comes after a later one of its member: what it says, its claims above
     all, is of the past, and its session goes on as it was.
 
     Told by `attempt`; of the join without an id that gave a static member its id, by its `request_id`: taken for a new
-    one it would take the seat over, and fence its own sender.
+    one it would take the slot over, and fence its own sender.
     """
     if request.member_id:
         member = group.members.get(request.member_id)
         last = None if member is None else member.terms.attempt
         return request.attempt is not None and last is not None and request.attempt < last
-    seated = group.static_members.get(request.group_instance_id or "")
+    holder_id = group.static_members.get(request.group_instance_id or "")
     return (
-        seated is not None
+        holder_id is not None
         and request.request_id is not None
-        and request.request_id == group.members[seated].first_request_id
-        and request.request_id != group.members[seated].terms.request_id
+        and request.request_id == group.members[holder_id].first_request_id
+        and request.request_id != group.members[holder_id].terms.request_id
     )
 
 
@@ -252,11 +252,11 @@ def _join_without_id(group: Group, call: Call, request: m.JoinRequest, context: 
         draft.set_timer(pending_timer(member_id), deadline_ms)
         draft.reply(call, _member_id_required(member_id))
         return
-    seated = group.static_members.get(request.group_instance_id)
-    if seated is None:
+    holder_id = group.static_members.get(request.group_instance_id)
+    if holder_id is None:
         _add(group, call, request, member_id, context, draft)
     else:
-        _take_over(group, call, request, group.members[seated], member_id, context, draft)
+        _take_over(group, call, request, group.members[holder_id], member_id, context, draft)
 
 
 def _terms(request: m.JoinRequest) -> MemberTerms:
@@ -290,7 +290,7 @@ def _add(
     group: Group, call: Call, request: m.JoinRequest, member_id: str, context: DecisionContext, draft: Draft
 ) -> None:
     join_deadline_ms = context.now_ms + context.rules.new_member_join_timeout_ms
-    _store_seat(group, call, request, member_id, draft)
+    _store_replacement(group, call, request, member_id, draft)
     draft.fact(
         t.MemberAdded(
             member_id=member_id,
@@ -394,7 +394,7 @@ def _take_over(
     context: DecisionContext,
     draft: Draft,
 ) -> None:
-    """A static member comes back without its id: the seat gets a new one, and the old one is fenced.
+    """A static member comes back without its id: its slot gets a new member id, and the old one is fenced.
 
     In Stable nothing moves if the protocol in use and what the member says under it stay the same: the new id is
     stored with the old assignment. (Kafka compares the protocol alone, and misses a changed subscription.)
@@ -436,7 +436,7 @@ def _take_over(
         _start_session_of(member_id, request, context, draft)
         draft.reply(call, rebalance.replacement_answer(group, replaced, context))
         return
-    _store_seat(group, call, request, member_id, draft)
+    _store_replacement(group, call, request, member_id, draft)
     draft.fact(replaced)
     draft.fact(t.MemberJoined(member_id))
     draft.park(call, member_id, CallKind.JOIN, _wait_until(request.max_wait_ms, context))
@@ -447,9 +447,9 @@ def _take_over(
     )
 
 
-def _store_seat(group: Group, call: Call, request: m.JoinRequest, member_id: str, draft: Draft) -> None:
+def _store_replacement(group: Group, call: Call, request: m.JoinRequest, member_id: str, draft: Draft) -> None:
     if request.group_instance_id is not None:
-        rebalance.store_seat(
+        rebalance.store_static_member(
             group,
             request.group_instance_id,
             member_id=member_id,
@@ -486,15 +486,15 @@ def leave(group: Group, call: Call, request: m.LeaveRequest, context: DecisionCo
 
 def _leave_one(group: Group, entry: m.LeaveMember, gone: set[str], reasons: list[str], draft: Draft) -> m.LeftMember:
     member_id = entry.member_id
-    seated = None if entry.group_instance_id is None else group.static_members.get(entry.group_instance_id)
-    if not member_id and seated is not None:
+    holder_id = None if entry.group_instance_id is None else group.static_members.get(entry.group_instance_id)
+    if not member_id and holder_id is not None:
         # An administrator removes a static member by its instance id alone.
-        member_id = seated
+        member_id = holder_id
     code = ErrorCode.NONE
     if member_id in group.pending and member_id not in gone:
         drop_pending(member_id, draft)
         gone.add(member_id)
-    elif seated in gone:
+    elif holder_id in gone:
         # Who had this instance id was named before, and is as good as gone.
         code = ErrorCode.UNKNOWN_MEMBER_ID
     else:
@@ -526,7 +526,7 @@ def drop_pending(member_id: str, draft: Draft) -> None:
 
 
 def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, context: DecisionContext, draft: Draft) -> None:
-    """A member lives. Its session starts anew; with `wait_ms` the call waits for the next rebalance."""
+    """A member lives. Its session starts again; with `wait_ms` the call waits for the next rebalance."""
     if not group.group_id:
         draft.refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.", field="group_id")
         return
@@ -627,13 +627,13 @@ def pending_fired(group: Group, member_id: str, context: DecisionContext, draft:
 
 
 def _lapse(group: Group, member_id: str, draft: Draft) -> None:
-    """Nobody has joined with the id. Who does so later is told to forget it, and asks for another one."""
+    """Nobody has joined with the pending id. A later join with it is refused, and its sender asks for another id."""
     drop_pending(member_id, draft)
     draft.notify(SessionExpired(group.group_id, member_id, pending=True))
 
 
 def call_fired(group: Group, call_id: int, context: DecisionContext, draft: Draft) -> None:
-    """A waiting call has waited long enough: a heartbeat is fine, a join or sync is told to ask again."""
+    """A waiting call has waited long enough: a heartbeat succeeds, and a join or sync gets 202 and is sent again."""
     parked = group.parked.get(call_id)
     if parked is None:
         return
@@ -681,7 +681,7 @@ def come_back(group: Group, request: GroupRequest, draft: Draft) -> None:
 
 
 def grace_fired(group: Group, member_id: str, heard_at_ms: int | None, context: DecisionContext, draft: Draft) -> None:
-    """Who has not come back is dead; who waits on another connection was never away, nor who waits there to be told."""
+    """The member has not come back in its grace, so it is dead. It was never away if a call of it waits elsewhere."""
     member = group.members.get(member_id)
     if member is None or member.grace_deadline_ms is None or context.now_ms < member.grace_deadline_ms:
         return

@@ -16,7 +16,7 @@ def count_moved(group: Group, given: Mapping[str, OpaqueJson]) -> int | None:
     """Partitions that some owner of the stored assignment has no longer under the given one (member id to its part).
 
     A partition that nobody had is not moved by being given to somebody. A static member is the same owner under a new
-    id, for what is stored of a seat passes to its new id at once. None where the group is none of consumers, or where
+    id, for what is stored of a slot passes to its new id at once. None where the group is none of consumers, or where
     a part that changed cannot be read.
     Cost: parses the parts of members whose text changed, and no others.
     """

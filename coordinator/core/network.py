@@ -1,4 +1,4 @@
-"""Whom a client's address stands for, where places are shared out by who asks."""
+"""The network that a client's address counts for, where limits are shared by address."""
 
 from ipaddress import IPv6Address, IPv6Network
 from typing import NewType
@@ -8,7 +8,7 @@ Network = NewType("Network", str)
 
 
 def network_of(address: str) -> Network:
-    """Whom places are counted for. What is no address stands for itself."""
+    """The network of an address. A text that is no address is a network of its own."""
     if ":" not in address:
         return Network(address)
     try:

@@ -66,7 +66,7 @@ def commit(group: Group, call: Call, request: m.CommitRequest, context: Decision
 
 
 def _answer_of(results: dict[str, dict[int, m.PartitionResult]]) -> m.CommitAnswer:
-    """Most commits are of one partition, and taken: to make and check such an answer anew costs as much as the rule."""
+    """The answer to a commit. Most are of one partition, and taken; those answers are cached."""
     if len(results) == 1:
         ((topic, partitions),) = results.items()
         if len(partitions) == 1:
@@ -124,7 +124,7 @@ def _refused(code: ErrorCode, limit: int | None = None, setting: str | None = No
 TAKEN = m.PartitionResult(error_code=ErrorCode.NONE, error_name=ErrorCode.NONE.name)
 
 
-def tell_loaded(group: Group, draft: Draft) -> None:
+def notify_loaded(group: Group, draft: Draft) -> None:
     """Tell whoever watches with which offsets the group goes on, in parts. Cost here: a copy of their list."""
     records = [record for of_topic in group.offsets.values() for record in of_topic.values()]
     starts = range(0, len(records), LOADED_PART_MAX)

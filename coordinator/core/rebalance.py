@@ -26,7 +26,7 @@ from rallypoint.coordinator.core.commands import (
 )
 from rallypoint.coordinator.core.decision import Draft, call_timer, join_timer, session_timer, sync_timer
 from rallypoint.coordinator.core.effects import (
-    TOLD_AT_ONCE_CHARACTERS,
+    ENCODED_AT_ONCE_CHARACTERS,
     CancelTimer,
     Failure,
     JoinPhaseEnded,
@@ -115,7 +115,7 @@ def refuse_assignments(group: Group) -> Failure | None:
 
 
 def _call_back(group: Group, context: DecisionContext, draft: Draft) -> None:
-    """Every waiting sync and heartbeat learns of the rebalance now; their members' sessions start anew."""
+    """Every waiting sync and heartbeat learns of the rebalance now; their members' sessions start again."""
     answer = in_progress(group)
     for parked_id, parked in list(group.parked.items()):
         if parked.kind is CallKind.JOIN:
@@ -201,7 +201,7 @@ def join_fired(group: Group, phase: int, context: DecisionContext, draft: Draft)
 
 
 def complete(group: Group, context: DecisionContext, draft: Draft) -> None:
-    """End the join phase: who has not joined is out (static members stay), the rest is a new generation.
+    """End the join phase: dynamic members that have not joined are removed, and the others form a new generation.
 
     Where only static members are left and none of them has come back, the phase goes on and they are waited for again.
     """
@@ -245,8 +245,8 @@ def _empty(group: Group, generation_id: int, context: DecisionContext, draft: Dr
     draft.fact(t.Emptied(context.now_ms, generation_id))
 
 
-class _Seat(NamedTuple):
-    """What the end of a phase has to know of a member. `deadline_ms`: its session's, where the timer is to be moved."""
+class NextMember(NamedTuple):
+    """A member at the end of a phase. `deadline_ms` is that of its session, if the timer has to move."""
 
     member_id: str
     call_id: int | None
@@ -254,7 +254,7 @@ class _Seat(NamedTuple):
 
     @classmethod
     def of(cls, member: Member, call_id: int | None, context: DecisionContext) -> Self:
-        """The member whose session begins anew now."""
+        """The member, whose session restarts now."""
         deadline_ms = context.now_ms + member.terms.session_timeout_ms
         return cls(member.member_id, call_id, deadline_ms if deadline_ms < member.deadline_ms else None)
 
@@ -275,25 +275,25 @@ def _begin_generation(
     everyone = _listing(staying, protocol_name)
     protocol_type = group.protocol_type or ""
 
-    def effects_of(seat: _Seat) -> Iterator[OneEffect]:
-        if seat.deadline_ms is not None:
-            yield SetTimer(session_timer(seat.member_id), seat.deadline_ms)
-        if seat.call_id is not None:
-            yield CancelTimer(call_timer(seat.call_id))
-            members = everyone if seat.member_id == leader_id else ()
+    def effects_of(member: NextMember) -> Iterator[OneEffect]:
+        if member.deadline_ms is not None:
+            yield SetTimer(session_timer(member.member_id), member.deadline_ms)
+        if member.call_id is not None:
+            yield CancelTimer(call_timer(member.call_id))
+            members = everyone if member.member_id == leader_id else ()
             answer = _join_answer_of(members)(
                 generation_id=generation_id,
                 protocol_type=protocol_type,
                 protocol_name=protocol_name,
                 leader=leader_id,
-                member_id=seat.member_id,
+                member_id=member.member_id,
                 members=members,
                 heartbeat_interval_ms=context.rules.heartbeat_interval_ms,
             )
-            yield Reply(seat.call_id, answer)
+            yield Reply(member.call_id, answer)
 
     leader_id = leader.member_id
-    draft.each([_Seat.of(member, member.join_call, context) for member in staying], effects_of)
+    draft.each([NextMember.of(member, member.join_call, context) for member in staying], effects_of)
     deadline_ms = context.now_ms + max(member.terms.rebalance_timeout_ms for member in staying)
     draft.set_timer(_next_phase(TimerKind.SYNC, group), deadline_ms)
 
@@ -357,11 +357,11 @@ def _listing(members: Iterable[Member], protocol_name: str | None) -> tuple[m.Jo
 def _join_answer_of(members: tuple[m.JoinedMember, ...]) -> type[m.JoinAnswer]:
     """The kind of an answer with these. Cost: a look at the lengths of what they say."""
     size = sum([len(member.metadata.text) for member in members])
-    return m.JoinAnswer if size <= TOLD_AT_ONCE_CHARACTERS else LargeJoin
+    return m.JoinAnswer if size <= ENCODED_AT_ONCE_CHARACTERS else LargeJoin
 
 
 def join_answer(group: Group, member: Member, context: DecisionContext) -> m.JoinAnswer:
-    """The answer to a member that joins a generation which stands: the leader is told of everyone."""
+    """The answer to a member that joins the present generation; the leader's lists every member."""
     leads = member.member_id == group.leader
     listing = _listing(group.of_generation(), group.protocol_name) if leads else ()
     return _join_answer_of(listing)(
@@ -380,7 +380,7 @@ def join_answer(group: Group, member: Member, context: DecisionContext) -> m.Joi
 
 
 def store_replacement(group: Group, old: Member, replaced: t.StaticMemberReplaced, draft: Draft) -> None:
-    """Store the seat under its new id, so that the new one is still the right one after a crash."""
+    """Store the slot under its new id, so that the new one is still the right one after a crash."""
     assert group.header is not None
     stored = group.stored_members.get(old.member_id)
     if stored is not None:
@@ -400,10 +400,10 @@ def store_replacement(group: Group, old: Member, replaced: t.StaticMemberReplace
     draft.fact(_stable_header(group, group.header.state_at_ms, leader))
 
 
-def store_seat(
+def store_static_member(
     group: Group, instance: str, *, member_id: str, client_id: str, host: str, terms: MemberTerms, draft: Draft
 ) -> None:
-    """The seat is a new id's in a rebalance that is not stored yet: what is stored of the seat goes to it as it stands.
+    """The slot is a new id's in a rebalance that is not stored yet: what is stored of the slot goes to it as it stands.
 
     Else an old id, replaced or gone since, would come back with a crash, or with an append that fails, and fence the
     live process for good. The old metadata stays with the old assignment, so that what the new process says is held
@@ -516,19 +516,19 @@ def store_counted(group: Group, moves: MovesCounted, context: DecisionContext, d
     leader = group.members[request.member_id]
     protocol_type, protocol_name = group.protocol_type or "", group.protocol_name or ""
 
-    def effects_of(seat: _Seat) -> Iterator[OneEffect]:
-        if seat.deadline_ms is not None:
-            yield SetTimer(session_timer(seat.member_id), seat.deadline_ms)
-        if seat.call_id is not None:
-            yield CancelTimer(call_timer(seat.call_id))
-            assignment = given.get(seat.member_id, EMPTY)
+    def effects_of(member: NextMember) -> Iterator[OneEffect]:
+        if member.deadline_ms is not None:
+            yield SetTimer(session_timer(member.member_id), member.deadline_ms)
+        if member.call_id is not None:
+            yield CancelTimer(call_timer(member.call_id))
+            assignment = given.get(member.member_id, EMPTY)
             answer = m.SyncAnswer(protocol_type=protocol_type, protocol_name=protocol_name, assignment=assignment)
-            yield Reply(seat.call_id, answer)
+            yield Reply(member.call_id, answer)
 
     draft.reply(call, _sync_answer(group, given.get(request.member_id, EMPTY)))
     draft.extend_session(leader, context)
     waiting = [x for x in members if x.sync_call is not None and x is not leader]
-    draft.each([_Seat.of(member, member.sync_call, context) for member in waiting], effects_of)
+    draft.each([NextMember.of(member, member.sync_call, context) for member in waiting], effects_of)
     draft.fact(_stable_header(group, context.now_ms, group.leader))
     rebalance_history.end(group, partitions_moved, context, draft)
     draft.fact(t.Stabilised(context.now_ms))
@@ -618,7 +618,7 @@ def _sync_answer(group: Group, assignment: OpaqueJson) -> m.SyncAnswer:
 
 
 def sync_fired(group: Group, phase: int, draft: Draft) -> None:
-    """Who has not asked for its assignment in time is out, heartbeats or not."""
+    """Removes the members that have not synced in time, whether they send heartbeats or not."""
     if not group.is_active or phase != group.phase or not group.pending_sync:
         return
     gone = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member did not ask for its assignment in time.", member_id="")

@@ -17,8 +17,8 @@ from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import Call, DecisionContext, Rebalance
 from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.group import Group, Member, State, check_exists
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits
-from rallypoint.protocol import messages as m
 
 FORGOTTEN_AT_ONCE_MAX = 16
 """Old rebalances that one step takes away."""
@@ -143,15 +143,15 @@ def list_rebalances(group: Group, call: Call, context: DecisionContext, draft: D
         draft.reply(call, failure)
         return
     newest = islice(reversed(group.rebalances.values()), context.rules.rebalance_history_max)
-    draft.reply(call, m.ListRebalancesAnswer(rebalances=tuple(_listing(group, record) for record in newest)))
+    draft.reply(call, admin.ListRebalancesAnswer(rebalances=tuple(_listing(group, record) for record in newest)))
 
 
-def _listing(group: Group, record: r.RebalanceRecord) -> m.RebalanceListing:
+def _listing(group: Group, record: r.RebalanceRecord) -> admin.RebalanceListing:
     is_present = record.rebalance_id == group.rebalance_id
     awaited = _awaited(group) if is_present else []
     further = group.further if is_present else record.further
     cause = record.cause
-    return m.RebalanceListing(
+    return admin.RebalanceListing(
         rebalance_id=record.rebalance_id,
         previous_generation_id=record.previous_generation_id,
         generation_id=record.generation_id,
@@ -179,9 +179,9 @@ def _outcome(group: Group, record: r.RebalanceRecord) -> str:
     return record.outcome
 
 
-def cause_listing(cause: r.Cause) -> m.CauseListing:
+def cause_listing(cause: r.Cause) -> admin.CauseListing:
     """A cause as operators see it."""
-    return m.CauseListing(
+    return admin.CauseListing(
         trigger=cause.trigger,
         reason=cause.reason,
         member_id=cause.member_id,
@@ -192,7 +192,7 @@ def cause_listing(cause: r.Cause) -> m.CauseListing:
 
 
 def _awaited(group: Group) -> list[tuple[str, Member | str]]:
-    """Whom the rebalance waits for and for what, the longest-standing first, then ids that were handed out."""
+    """The members that the rebalance waits for, and for what: by seniority, then pending member ids."""
     if group.state is State.PREPARING_REBALANCE:
         absent = [("join", member) for member in group.by_seniority() if not member.joined]
         return [*absent, *(("join", member_id) for member_id in group.pending)]
@@ -200,10 +200,10 @@ def _awaited(group: Group) -> list[tuple[str, Member | str]]:
     return [("assignment" if member.member_id == group.leader else "sync", member) for member in late]
 
 
-def _awaited_listing(group: Group, what: str, who: Member | str) -> m.AwaitedListing:
+def _awaited_listing(group: Group, what: str, who: Member | str) -> admin.AwaitedListing:
     if isinstance(who, str):
-        return m.AwaitedListing(awaited_for=what, member_id=who, since_ms=group.phase_began_ms)
-    return m.AwaitedListing(
+        return admin.AwaitedListing(awaited_for=what, member_id=who, since_ms=group.phase_began_ms)
+    return admin.AwaitedListing(
         awaited_for=what,
         member_id=who.member_id,
         group_instance_id=who.group_instance_id,

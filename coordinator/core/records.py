@@ -170,7 +170,7 @@ class RebalanceForgotten:
 class HoldRecord:
     """What an operator has set for the group's rebalances. None: not frozen; the cool-down of the settings.
 
-    Apart from the header, which is written anew with each rebalance and knows nothing of operators.
+    Apart from the header, which is written again with each rebalance and knows nothing of operators.
     """
 
     group_id: str
@@ -230,7 +230,7 @@ class TopicForgotten:
 class DeletedTopicRecord:
     """The topic was deleted in that version of the registry, and perhaps not every group has heard of it yet.
 
-    Stands beside a `TopicRecord` where the topic was registered anew.
+    Stands beside a `TopicRecord` where the topic was registered again.
     """
 
     topic: str
@@ -273,7 +273,7 @@ class RunningTimeRecord:
 
 
 NEVER_PAUSED = RunningTimeRecord(0, ())
-"""Where nothing is known of pauses."""
+"""If nothing is known of pauses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Putting committed offsets elsewhere, at an operator's word. Only a group without members, whose work it cannot undo.
+"""Resets of committed offsets by an operator. Only a group without members can be reset, so no work is undone.
 
-A reset writes offsets without metadata: what a member remembered beside the old offset says nothing of the new one.
+A reset writes offsets without metadata: the old metadata belongs to the old offset.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.deletion import keep_apart
 from rallypoint.coordinator.core.effects import Failure, OffsetsReset
 from rallypoint.coordinator.core.group import Group, check_empty
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits
-from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
 
-def reset(group: Group, call: Call, request: m.ResetOffsetsRequest, context: DecisionContext, draft: Draft) -> None:
+def reset(group: Group, call: Call, request: admin.ResetOffsetsRequest, context: DecisionContext, draft: Draft) -> None:
     """Put the offsets of the partitions asked for where the request says. Each partition has a result.
 
     Errors of the whole: INVALID_REQUEST, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. A partition that has an error keeps what
@@ -39,12 +39,12 @@ def reset(group: Group, call: Call, request: m.ResetOffsetsRequest, context: Dec
     if failure is not None:
         draft.reply(call, failure)
         return
-    draft.reply(call, m.ResetOffsetsAnswer(dry_run=request.dry_run, offsets=results))
+    draft.reply(call, admin.ResetOffsetsAnswer(dry_run=request.dry_run, offsets=results))
     if not request.dry_run:
         _write(group, request, results, context, draft)
 
 
-def _check_values(request: m.ResetOffsetsRequest) -> Failure | None:
+def _check_values(request: admin.ResetOffsetsRequest) -> Failure | None:
     """`offset` and `shift` stand where `to` names them, and nowhere else."""
     for name, value in (("offset", request.offset), ("shift", request.shift)):
         if request.to == name and value is None:
@@ -56,7 +56,7 @@ def _check_values(request: m.ResetOffsetsRequest) -> Failure | None:
 
 
 def _partitions(
-    group: Group, request: m.ResetOffsetsRequest, context: DecisionContext
+    group: Group, request: admin.ResetOffsetsRequest, context: DecisionContext
 ) -> dict[str, list[int]] | Failure:
     """What is to be reset. Of a whole topic: its registered partitions, and those that the group has committed."""
     topics = dict.fromkeys(sorted(group.offsets)) if request.topics is None else request.topics
@@ -75,7 +75,7 @@ def _partitions(
 
 
 def _check_room(
-    group: Group, results: Mapping[str, Mapping[int, m.PartitionReset]], context: DecisionContext
+    group: Group, results: Mapping[str, Mapping[int, admin.PartitionReset]], context: DecisionContext
 ) -> Failure | None:
     """A reset also writes offsets of partitions that had none; there may be no room for them."""
     added = sum(result.before is None and result.after is not None for of in results.values() for result in of.values())
@@ -86,8 +86,8 @@ def _check_room(
 
 
 def _reset_one(
-    group: Group, topic: str, partition: int, request: m.ResetOffsetsRequest, context: DecisionContext
-) -> m.PartitionReset:
+    group: Group, topic: str, partition: int, request: admin.ResetOffsetsRequest, context: DecisionContext
+) -> admin.PartitionReset:
     held = group.offsets.get(topic, {}).get(partition)
     before = None if held is None else held.offset
     registered = context.topics.get(topic)
@@ -98,7 +98,7 @@ def _reset_one(
     if target is None:
         return _refused(before, ErrorCode.OFFSET_NOT_AVAILABLE)
     after = max(0, min(target, limits.OFFSET_MAX if end is None else end))
-    return m.PartitionReset(
+    return admin.PartitionReset(
         before=before,
         after=after,
         clamped=after != target,
@@ -107,8 +107,8 @@ def _reset_one(
     )
 
 
-def _target(request: m.ResetOffsetsRequest, before: int | None, end: int | None) -> int | None:
-    """Where the request wants the offset; None where that rests on something that nobody has said."""
+def _target(request: admin.ResetOffsetsRequest, before: int | None, end: int | None) -> int | None:
+    """The offset that the request asks for; None if it depends on an end or a commit that is not known."""
     match request.to:
         case "earliest":
             return 0
@@ -120,14 +120,14 @@ def _target(request: m.ResetOffsetsRequest, before: int | None, end: int | None)
             return None if before is None or request.shift is None else before + request.shift
 
 
-def _refused(before: int | None, code: ErrorCode) -> m.PartitionReset:
-    return m.PartitionReset(before=before, after=before, error_code=code, error_name=code.name)
+def _refused(before: int | None, code: ErrorCode) -> admin.PartitionReset:
+    return admin.PartitionReset(before=before, after=before, error_code=code, error_name=code.name)
 
 
 def _write(
     group: Group,
-    request: m.ResetOffsetsRequest,
-    results: dict[str, dict[int, m.PartitionReset]],
+    request: admin.ResetOffsetsRequest,
+    results: dict[str, dict[int, admin.PartitionReset]],
     context: DecisionContext,
     draft: Draft,
 ) -> None:

@@ -9,7 +9,7 @@ expires `offsets_retention_ms` after
     anything else                     never: while a group rebalances its subscription may look empty (KAFKA-13636)
 
 Time in which the group's shard was not served does not count (`running_time`): a service that was off for a week, or
-began anew with its clock years ahead, forgets nothing because of it.
+began again with its clock years ahead, forgets nothing because of it.
 
 Kafka counts a typed Empty group's offsets from the moment alone, so that what is committed to a group that has been
 Empty for long, or reset by an operator, would be gone at the next look.
@@ -20,7 +20,7 @@ from itertools import islice
 
 from rallypoint.coordinator.core.commands import DecisionContext
 from rallypoint.coordinator.core.decision import Draft, retention_timer
-from rallypoint.coordinator.core.deletion import bury, forget_offsets, subscribes
+from rallypoint.coordinator.core.deletion import forget_offsets, remove_group, subscribes
 from rallypoint.coordinator.core.effects import OffsetsRemoved, Removal
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.running_time import ran_ms
@@ -51,7 +51,7 @@ def check(group: Group, context: DecisionContext, draft: Draft) -> None:
     if group.state is State.EMPTY and not left_count and not group.pending:
         if expired:
             draft.notify(OffsetsRemoved(group.group_id, tuple(expired), Removal.EXPIRED))
-        bury(group, Removal.EXPIRED, context, draft)
+        remove_group(group, Removal.EXPIRED, context, draft)
         return
     forget_offsets(group, expired, Removal.EXPIRED, draft)
     wait_ms = 0 if len(found) > len(expired) else context.rules.offsets_retention_check_interval_ms

@@ -1,7 +1,7 @@
-"""Whether the stored records of a group can be those of a group at all, and that of a topic one of a topic.
+"""Checks whether the stored records of a group, or of a topic, can belong together.
 
-Each record was read by itself; here they are held against each other. What is refused here would break a rule later,
-in the middle of somebody's call: a leader who is no member, two members on one seat.
+Each record is readable by itself; these checks compare them with each other. What they refuse would break a rule later,
+in the middle of a call: a leader that is no member, or two members in one static member slot.
 """
 
 from collections.abc import Iterable
@@ -54,7 +54,7 @@ def _of_header(header: GroupRecord | None, members: list[MemberRecord]) -> Unsou
 
 def _of_members(members: list[MemberRecord]) -> Unsound | None:
     places: dict[int, MemberRecord] = {}
-    seats: dict[str, MemberRecord] = {}
+    slots: dict[str, MemberRecord] = {}
     for member in members:
         timeouts = (member.session_timeout_ms, member.rebalance_timeout_ms, member.disconnect_grace_ms or 0)
         if not all(0 <= timeout_ms <= INT32_MAX for timeout_ms in timeouts):
@@ -63,7 +63,7 @@ def _of_members(members: list[MemberRecord]) -> Unsound | None:
         if other is not member:
             return Unsound(f"two members have the place {member.seniority}", (other, member))
         if member.group_instance_id is not None:
-            other = seats.setdefault(member.group_instance_id, member)
+            other = slots.setdefault(member.group_instance_id, member)
             if other is not member:
                 return Unsound(f"two members have the instance id {member.group_instance_id!r}", (other, member))
     return None

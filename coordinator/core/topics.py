@@ -1,7 +1,7 @@
 """The rules of the topic registry. It spans groups, so it has a keyspace and a version of its own.
 
-A change of a topic's partitions is what starts a rebalance of the groups that subscribe; the runtime tells them. A
-change of racks alone starts none: they count at the next one.
+A change in a topic's number of partitions starts a rebalance of the groups that subscribe to it; the runtime notifies
+them. A change of racks starts none: it counts at the next rebalance.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Facts that are not stored: who is a member, who has joined, who waits. A crash loses them, as in Kafka.
+"""Facts that are not stored: membership, joins, waiting calls. A crash loses them, as in Kafka.
 
 `apply` handles them like records, but they never reach the store. What a crash may not lose is a record.
 """
@@ -45,7 +45,7 @@ class Overfilled:
 @dataclass(frozen=True, slots=True)
 class GroupDied:
     """Nothing of the group is left, in memory or in the store: its records are forgotten beside. A group that is made
-    under the same id begins anew.
+    under the same id begins again.
     """
 
     at_ms: int
@@ -92,9 +92,9 @@ class MemberChanged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StaticMemberReplaced:
-    """A static member came back under a new id: the seat, its seniority, assignment and leadership, is the new one's.
+    """A static member came back under a new id: the slot, its seniority, assignment and leadership, is the new one's.
 
-    `skip_assignment`: it led and leads, and is told that the assignment stands.
+    `skip_assignment`: it is still the leader, and its answer says that the assignment stands.
     """
 
     old_member_id: str
@@ -198,7 +198,7 @@ class LingerSet:
 class PhaseCompleted:
     """The join phase ended in a generation with a leader; `partition_counts` are those the leader can see.
 
-    Every member's session begins anew, and every join that waits has its answer: one fact, for those of a large group
+    Every member's session begins again, and every join that waits has its answer: one fact, for those of a large group
     take long.
     """
 
@@ -227,7 +227,7 @@ class SyncSeen(NamedTuple):
 class Stabilised:
     """The leader's assignment stands; the members' records hold it.
 
-    Every sync that waits has its answer, and the session of its member begins anew.
+    Every sync that waits has its answer, and the session of its member begins again.
     """
 
     at_ms: int

@@ -15,7 +15,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
-from rallypoint.coordinator.http.admission import Admission
+from rallypoint.coordinator.http.answers.large_answers import StreamedResponse, chunks_of
 from rallypoint.coordinator.http.channel.channel import ChannelContext, ChannelLimits
 from rallypoint.coordinator.http.channel.channels import Channels
 from rallypoint.coordinator.http.channel.handshake import asks_for_upgrade
@@ -24,16 +24,16 @@ from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, resp
 from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.events.streams import EventStreams
 from rallypoint.coordinator.http.handlers import LARGE_OPERATIONS, SMALL_BYTES, Handlers, outcome_of, respond
-from rallypoint.coordinator.http.inputs import BodyLimits, ConnectionLimits
-from rallypoint.coordinator.http.large_answers import PiecesResponse, pieces_of
-from rallypoint.coordinator.http.large_bodies import LargeBodies
+from rallypoint.coordinator.http.limits.admission import Admission, ConnectionLimits
+from rallypoint.coordinator.http.limits.recent_work import RecentWork
+from rallypoint.coordinator.http.limits.work_turns import LARGE, WorkTurns, recent_work_of
 from rallypoint.coordinator.http.pages import Pages
-from rallypoint.coordinator.http.recent_work import RecentWork
-from rallypoint.coordinator.http.routes import Answer, Route, Routes
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
+from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
+from rallypoint.coordinator.http.requests.routes import Answer, Route, Routes
 from rallypoint.coordinator.http.security import PREFLIGHT_HEADERS, Guard, SecurityPolicy, is_preflight, show_to_origin
-from rallypoint.coordinator.http.work_turns import LARGE, WorkTurns, recent_work_of
-from rallypoint.coordinator.runtime.clock import Clock
-from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.operations import CHANNEL, COMMIT, EVENTS, JOIN, OPERATIONS, SYNC
 from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
@@ -202,7 +202,7 @@ class HttpApi:
 
     def _respond(self, answer: Answer) -> web.StreamResponse:
         if isinstance(answer, LARGE_ANSWERS):
-            return PiecesResponse(pieces_of(answer, self._ends), self.clock, self.turns)
+            return StreamedResponse(chunks_of(answer, self._ends), self.clock, self.turns)
         if isinstance(answer, BaseModel):
             return respond(answer)
         if isinstance(answer, Failure):

@@ -17,16 +17,15 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
+from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.http.admission import last_file
 from rallypoint.coordinator.http.api import FAULT, HttpApi
 from rallypoint.coordinator.http.channel.allowance import Allowance
 from rallypoint.coordinator.http.channel.contract import Receiver
-from rallypoint.coordinator.http.deadline import Deadline
 from rallypoint.coordinator.http.errors import problem_of, respond_problem
-from rallypoint.coordinator.http.frames import forget_frames
-from rallypoint.coordinator.http.inputs import ConnectionLimits
-from rallypoint.coordinator.http.turn_share import TurnShare
+from rallypoint.coordinator.http.limits.admission import ConnectionLimits, last_file
+from rallypoint.coordinator.http.limits.deadline import Deadline
+from rallypoint.coordinator.http.limits.turn_share import TurnShare
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport, WriteCoalescer
 from rallypoint.protocol.errors import ErrorCode
 

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
-from rallypoint.coordinator.runtime.clock import Clock
 from rallypoint.coordinator.runtime.condition import Condition
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 
 
@@ -73,13 +74,13 @@ class GroupService(Protocol):
     def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
         """One entry for each group asked for."""
 
-    def list_groups(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer | Failure:
+    def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
         """One page of the groups."""
 
-    async def find_owner(self, group_id: str, request: m.OwnerRequest) -> m.OwnerAnswer | Failure:
-        """Who owns a partition."""
+    async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
+        """The owner of a partition."""
 
-    async def preview(self, group_id: str, request: m.PreviewRequest) -> m.PreviewAnswer | Failure:
+    async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         """What the assignment would be."""
 
     def list_topics(self, request: m.ListTopicsRequest) -> m.ListTopicsAnswer | Failure:

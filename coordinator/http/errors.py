@@ -1,7 +1,7 @@
-"""Problem documents: how a refusal looks on the wire. The words come from the table in `protocol.errors`.
+"""Problem documents: the form of a refusal on the wire. The words come from the table in `protocol.errors`.
 
-Two kinds become one shape: a `Failure`, with which the service answers a call, and a `Refused`, which the API raises
-about a request that never reaches the service. `Refused` is raised anywhere in the API and caught in one place.
+Two kinds of refusal get one form: a `Failure`, which the service answers to a call, and a `Refused`, which the API
+raises for a request that never reaches the service. Any part of the API raises `Refused`; one place catches it.
 """
 
 from collections.abc import Mapping

@@ -15,10 +15,13 @@ from rallypoint.coordinator.core.commands import (
     ThawRequest,
 )
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.http.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.json_response import JsonResponse
 from rallypoint.coordinator.http.contract import GroupService
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse
-from rallypoint.coordinator.http.inputs import (
+from rallypoint.coordinator.http.limits.recent_work import RecentWork
+from rallypoint.coordinator.http.limits.work_turns import WorkTurns, recent_work_of
+from rallypoint.coordinator.http.requests.inputs import (
     BodyLimits,
     MoreBytes,
     parse_body,
@@ -27,14 +30,12 @@ from rallypoint.coordinator.http.inputs import (
     refuse_body,
     refuse_query,
 )
-from rallypoint.coordinator.http.json_response import JsonResponse
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES, LargeBodies
-from rallypoint.coordinator.http.recent_work import RecentWork
-from rallypoint.coordinator.http.routes import Answer, Handler
-from rallypoint.coordinator.http.speaker import member_of
-from rallypoint.coordinator.http.syncs import parse_sync
-from rallypoint.coordinator.http.work_turns import WorkTurns, recent_work_of
-from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, LargeBodies
+from rallypoint.coordinator.http.requests.routes import Answer, Handler
+from rallypoint.coordinator.http.requests.speaker import member_of
+from rallypoint.coordinator.http.requests.syncs import parse_sync
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits, operations
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -210,7 +211,7 @@ class Handlers:
     async def delete_offsets(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Take committed offsets away."""
         refuse_body(request)
-        parsed = parse_query(m.DeleteOffsetsRequest, query, self._checks)
+        parsed = parse_query(admin.DeleteOffsetsRequest, query, self._checks)
         return await self._service.call(ids["group_id"], parsed, host=request.remote or "")
 
     async def heartbeats(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
@@ -221,14 +222,14 @@ class Handlers:
         return await self._service.beat(parsed, host=request.remote or "", give_way=give_way)
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """Where groups live."""
+        """The coordinators of groups."""
         refuse_body(request)
         return self._service.find_coordinators(parse_query(m.CoordinatorRequest, query, self._checks))
 
     async def list_groups(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the groups."""
         refuse_body(request)
-        parsed = parse_query(m.ListGroupsRequest, query, self._checks)
+        parsed = parse_query(admin.ListGroupsRequest, query, self._checks)
         if "limit" not in parsed.model_fields_set:
             # Who names no limit is not refused for the default of the contract, but gets what is allowed.
             parsed = parsed.model_copy(update={"limit": min(parsed.limit, self._checks.limits.list_limit_max)})
@@ -240,14 +241,14 @@ class Handlers:
         return self._service.list_topics(parse_query(m.ListTopicsRequest, query, self._checks))
 
     async def owner(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """Whose a partition is."""
+        """The owner of a partition."""
         refuse_body(request)
-        return await self._service.find_owner(ids["group_id"], parse_query(m.OwnerRequest, query, self._checks))
+        return await self._service.find_owner(ids["group_id"], parse_query(admin.OwnerRequest, query, self._checks))
 
     async def preview(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """What would be."""
         refuse_query(query)
-        return await self._service.preview(ids["group_id"], await self._read(request, m.PreviewRequest))
+        return await self._service.preview(ids["group_id"], await self._read(request, admin.PreviewRequest))
 
     async def put_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Register or change a topic."""

@@ -1,4 +1,7 @@
-"""Host names and addresses as text. No name is ever looked up."""
+"""Host names and addresses as text. No name is ever looked up.
+
+The settings check theirs with it, so nothing of HTTP is imported here.
+"""
 
 import ipaddress
 import re

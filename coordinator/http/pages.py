@@ -8,14 +8,14 @@ from typing import Any
 
 from aiohttp import web
 
+from rallypoint.coordinator.http.answers.json_response import JSON_HEADERS
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
 from rallypoint.coordinator.http.errors import ERROR_PAGES, Refused, problem_of, refuse_http
-from rallypoint.coordinator.http.json_response import JSON_HEADERS
 from rallypoint.coordinator.http.reference import html
 from rallypoint.coordinator.http.reference.openapi import openapi_document
-from rallypoint.coordinator.http.routes import Answer, Handler
+from rallypoint.coordinator.http.requests.routes import Answer, Handler
 from rallypoint.coordinator.runtime.condition import Condition, why_not_ready
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,15 @@ class Pages:
 
     async def health(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """The process answers; that is all a liveness probe may ask."""
-        return m.HealthAnswer(status="ok")
+        return admin.HealthAnswer(status="ok")
 
     async def readiness(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Whether the node should be sent calls; and, either way, which shards it does not serve."""
         condition = self._service.condition()
         failure = why_not_ready(condition)
         if failure is not None:
-            raise Refused(m.NotReady(**problem_of(failure).model_dump(), **_shards_of(condition)))
-        return m.ReadinessAnswer(status="ok", **_shards_of(condition))
+            raise Refused(admin.NotReady(**problem_of(failure).model_dump(), **_shards_of(condition)))
+        return admin.ReadinessAnswer(status="ok", **_shards_of(condition))
 
     async def metrics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Everything that is counted."""
@@ -90,7 +90,7 @@ class Pages:
 def _shards_of(condition: Condition) -> dict[str, Any]:
     """What anybody may know of the shards: no text of an error, for it may name files or groups."""
     unavailable = (
-        m.ShardCondition(shard=shard.number, state=shard.state, error=shard.kind) for shard in condition.unavailable
+        admin.ShardCondition(shard=shard.number, state=shard.state, error=shard.kind) for shard in condition.unavailable
     )
     return {
         "shards": dict(condition.shards),

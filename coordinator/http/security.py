@@ -1,9 +1,9 @@
-"""Who may call: the `Host` and `Origin` of a request, and its bearer token.
+"""Access control: the `Host` and `Origin` of a request, and its bearer token.
 
 Without tokens a service on loopback is open to the programs of its machine, but not to the pages of its browsers. A
 page of another site can reach a port of this machine in two ways. It can send a cross-origin request: the browser then
-names the page in `Origin`, and `inputs.check_media_type` takes care of what it may send without. Or it can point a
-name of its own at 127.0.0.1 and be of the same origin: then the `Host` is that name.
+names the page in `Origin`, and `inputs.check_media_type` checks what a page may send without it. Or it can point a name
+of its own at 127.0.0.1 and be of the same origin: then the `Host` is that name.
 
 A token is kept as its SHA-256: tokens are drawn with 256 random bits, so a slow hash would add nothing.
 """
@@ -31,7 +31,7 @@ PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID",
     "Access-Control-Max-Age": "600",
 }
-"""What a browser is told that asks before it sends a page's request."""
+"""The answer to a preflight, with which a browser asks before it sends a page's request."""
 
 
 def hash_token(token: str) -> str:
@@ -41,7 +41,7 @@ def hash_token(token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SecurityPolicy:
-    """Whom to let in. `origins` and `hosts` come from the advertised URL and the settings, in lower case.
+    """Which callers to accept. `origins` and `hosts` come from the advertised URL and the settings, in lower case.
 
     `token_hashes` are those of `hash_token`; without any no token is asked for. `hosts` may hold `*`.
     """

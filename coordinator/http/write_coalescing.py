@@ -1,10 +1,10 @@
 """What is written within one turn of the event loop leaves together, at the turn's end.
 
 Each write to a connection wakes its other side, if that sleeps, and this costs more than the rest of the system call.
-Answers that leave one by one, each while the next is worked out, wake a client of many connections once for each; those
-that leave one after the other wake it once. On one connection they even are one write.
+Answers that leave one by one, each while the next is made, wake a client of many connections once for each. Answers
+that leave together wake it once. On one connection they are even one write.
 
-The order is kept, for all that is written to a connection goes through here, and so does its end.
+The order is kept, because everything that is written to a connection goes through here, and so does its end.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, cast
 FLUSHED_TOGETHER_MAX = 64
 """Connections that are written to in one go. With more than that the first ones need not wait for the turn's end."""
 JOINED_BYTES_MAX = 16_384
-"""Up to so many bytes are copied into one piece to be written; more are handed over as they are."""
+"""Up to so many bytes are copied into one chunk; more are handed over as they are."""
 GATHERED_BYTES_MAX = 65_536
 """Bytes of one connection that are gathered; with more it is written to at once, so that it can say that it is full."""
 
@@ -54,7 +54,7 @@ class WriteCoalescer:
 class GatheringTransport(asyncio.Transport):
     """A connection's transport, which hands on what is written to it at the end of the turn. All else it hands on."""
 
-    __slots__ = ("_coalescer", "_inner", "_is_held", "_is_paused", "_pieces", "_size_bytes")
+    __slots__ = ("_chunks", "_coalescer", "_inner", "_is_held", "_is_paused", "_size_bytes")
 
     def __init__(self, inner: asyncio.Transport, coalescer: WriteCoalescer) -> None:
         super().__init__()
@@ -62,14 +62,14 @@ class GatheringTransport(asyncio.Transport):
         self._coalescer = coalescer
         self._is_paused = False
         self._is_held = False
-        self._pieces: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._size_bytes = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write it at the end of this turn. What is not bytes may change meanwhile, and is copied."""
-        pieces = self._pieces
-        is_first = not pieces
-        pieces.append(data if isinstance(data, bytes) else bytes(data))
+        chunks = self._chunks
+        is_first = not chunks
+        chunks.append(data if isinstance(data, bytes) else bytes(data))
         self._size_bytes += len(data)
         if self._size_bytes > GATHERED_BYTES_MAX:
             self.flush()
@@ -83,16 +83,16 @@ class GatheringTransport(asyncio.Transport):
 
     def flush(self) -> None:
         """Hand on now what was written. If the other side has gone, it is dropped."""
-        pieces, size_bytes = self._pieces, self._size_bytes
-        if not pieces:
+        chunks, size_bytes = self._chunks, self._size_bytes
+        if not chunks:
             return
-        self._pieces, self._size_bytes = [], 0
+        self._chunks, self._size_bytes = [], 0
         if self._inner.is_closing():
             return
         if size_bytes <= JOINED_BYTES_MAX:
-            self._inner.write(b"".join(pieces))
+            self._inner.write(b"".join(chunks))
         else:
-            self._inner.writelines(pieces)
+            self._inner.writelines(chunks)
 
     def get_write_buffer_size(self) -> int:
         """Bytes that the system has not taken yet."""
@@ -107,7 +107,7 @@ class GatheringTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """Close at once; what was written may be lost."""
-        self._pieces, self._size_bytes = [], 0
+        self._chunks, self._size_bytes = [], 0
         self._inner.abort()
 
     def write_eof(self) -> None:
@@ -162,7 +162,7 @@ class GatheringTransport(asyncio.Transport):
         self._inner.set_protocol(protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Whose it is."""
+        """The protocol of the connection."""
         return self._inner.get_protocol()
 
     def is_reading(self) -> bool:

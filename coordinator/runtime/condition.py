@@ -1,10 +1,9 @@
-"""What the node can do now, in figures; and whether that is enough for it to be sent calls. Pure.
+"""The node's condition in numbers, and whether it is ready for calls. Pure.
 
-Readiness is for whoever sends calls to nodes, and takes a node that is not ready out. So a node is ready as long as it
-serves anything that is its own: nobody else can serve its shards, and one of fifty that cannot be loaded is no reason
-to keep callers from forty-nine. While nothing can be stored, it
-changes nothing for anybody, and is not ready. What it cannot serve stands in the same answer, and in metrics for an
-alert.
+Load balancers ask for readiness, and take out a node that is not ready. So a node is ready as long as it serves any of
+its shards: no other node can serve them, and one shard of fifty that cannot be loaded is no reason to refuse the calls
+for forty-nine. While nothing can be stored, the node changes nothing for anybody and is not ready. The same answer
+names what the node cannot serve, and so do metrics, for an alert.
 """
 
 from collections.abc import Mapping
@@ -45,7 +44,7 @@ class UnavailableShard:
 class Condition:
     """Of the node: the phase of its life, how many shards are in which state, and those of its own not served now.
 
-    `damaged_groups` are shut off, each by itself; `stray_records` belong to nothing that can be told;
+    `damaged_groups` are shut off, each by itself; `stray_records` belong to no group that can be identified;
     `records_passed_over` are of kinds that only a newer release knows. `append_age_ms`: for how long the oldest append
     has been under way, 0 where none is. `metadata_bytes`: what members' own words take in memory.
     """
@@ -87,4 +86,4 @@ def why_not_ready(condition: Condition) -> Failure | None:
     if failed:
         detail = f"No shard can be loaded; shard {failed[0].number}: {failed[0].kind}. The log says more."
         return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
-    return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "All shards are being loaded anew.")
+    return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "All shards are being reloaded.")

@@ -1,20 +1,19 @@
-"""One group, one thing at a time: step what waits, append what it made, then let it be seen.
+"""One group, one thing at a time: step the waiting commands, append their records, then release their effects.
 
-What waits in the mailbox is stepped in one go, and the records of all those steps go out as one append. Nothing that
-can be seen from outside (answers, events) leaves before the records it rests on are durable, nor before what was
-decided earlier. While an append is under way, commands wait in the mailbox; an executor without records to store
-answers at once, within the call, without a task.
+The executor steps all commands of the mailbox in one go, and their records go out as one append. No answer and no event
+leaves before the records it rests on are durable, nor before what was decided earlier. While an append is under way,
+commands wait in the mailbox. An executor without records to store answers at once, within the call, without a task.
 
-A step of a large group may have ten thousand records and as many answers. Its records are encoded in slices, and
-stored in chunks where one append cannot hold them (`chunks.py`); its effects are released in slices. Between slices
-others have their turn; the group itself goes on when the last one is out.
+A step of a large group may have ten thousand records and as many answers. Its records are encoded in slices, and stored
+in chunks if one append cannot hold them (`chunks.py`); its effects are released in slices. Between slices others have
+their turn. The group itself goes on after the last one.
 
-Timers are set when they are decided, not when effects are released: nobody outside sees them, and one that fires
-while an append is under way waits in the mailbox like everything else. Those of a large step go with its effects, in
-slices: whatever fires late or for nothing meanwhile is known by the rules as such.
+Timers are set when they are decided, not when effects are released. Nobody outside sees them, and a timer that fires
+while an append is under way waits in the mailbox like any command. The timers of a large step are set with its effects,
+in slices. The rules recognise a timer that fires late or for nothing.
 
-An executor ends once, and its group with it: after a failure it is made anew from the store. Whatever happens, each
-call is answered exactly once; an answer to a call that is not waiting is a bug, and found here.
+An executor ends once, and its group with it. After a failure a new executor is made from the store. Whatever happens,
+each call is answered exactly once. An answer to a call that is not waiting is a bug, and is found here.
 """
 
 import asyncio
@@ -56,9 +55,9 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.core.group import CallKind, Group, State
 from rallypoint.coordinator.core.records import GroupFact, GroupRecord
-from rallypoint.coordinator.runtime.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
-from rallypoint.coordinator.runtime.faults import survives
-from rallypoint.coordinator.runtime.timers import Timer, Timers
+from rallypoint.coordinator.runtime.appends.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
+from rallypoint.coordinator.runtime.event_loop.faults import survives
+from rallypoint.coordinator.runtime.event_loop.timers import Timer, Timers
 from rallypoint.coordinator.storage.codec import encode
 from rallypoint.coordinator.storage.contract import BatchLimits, BatchTooLarge, StorageError, size_of
 from rallypoint.protocol import messages as m
@@ -92,7 +91,7 @@ class ExecutorHost(Protocol):
 
     @property
     def timers(self) -> Timers:
-        """Where its timers are set."""
+        """The timers of the group."""
 
     @property
     def append_timeout_ms(self) -> int:
@@ -126,7 +125,7 @@ class ExecutorHost(Protocol):
         """Settle a call of a group that has ended, now or as soon as others had their turn."""
 
     def executor_failed(self, executor: "GroupExecutor") -> None:
-        """The executor has ended by a failure: the group is to be loaded anew."""
+        """The executor has ended by a failure: the group is to be reloaded."""
 
     def executor_forgettable(self, executor: "GroupExecutor") -> None:
         """The executor is idle, and there is nothing in its group."""
@@ -189,7 +188,7 @@ class GroupExecutor:
     """A loaded group with its mailbox, its timers and its waiting calls."""
 
     def __init__(self, group: Group, host: ExecutorHost, *, first: Command | None = None) -> None:
-        """`first` is stepped before anything else, as soon as something is told or asked."""
+        """`first` are stepped before anything else, with the first command."""
         self.group_id = group.group_id
         self._group = group
         self._host = host
@@ -362,7 +361,7 @@ class GroupExecutor:
 
     def give_up(self) -> None:
         """A fault of ours, which is logged, has made the group what it should not be."""
-        logger.error("group %r is loaded anew", self.group_id)
+        logger.error("group %r is reloaded", self.group_id)
         self._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service failed; see its log."))
 
     def _run(self) -> None:
@@ -489,7 +488,7 @@ class GroupExecutor:
             self._durable_deletions = batch.deletions_seen
             self._turn(batch)
             return
-        logger.warning("group %r: %s (%s); it is loaded anew", self.group_id, error, type(error).__name__)
+        logger.warning("group %r: %s (%s); it is reloaded", self.group_id, error, type(error).__name__)
         instead = _too_large(batch) if isinstance(error, BatchTooLarge) else {}
         self._fail(Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The change could not be stored; try again."), instead)
 
@@ -530,17 +529,17 @@ class GroupExecutor:
         self._look_for_late_at(min((at_ms for at_ms in due.values() if at_ms > now_ms), default=now_ms + timeout_ms))
         late = deque(call_id for call_id, at_ms in due.items() if at_ms <= now_ms)
         if late:
-            logger.warning("group %r: an append hangs, and %d calls that wait are told so", self.group_id, len(late))
-            self._tell_late(late)
+            logger.warning("group %r: an append hangs, and %d calls that wait are refused", self.group_id, len(late))
+            self._refuse_late(late)
 
     def _waits_by_right(self, call_id: int, waiting: Waiting) -> bool:
-        """The group holds its answer back, and will be told when that is over; or it has been answered."""
+        """Whether the call is answered, or the group has parked it and set a timer that will answer it."""
         if waiting.answer is not None:
             return True
         # Of a long step whose append is under way the timers are still set, and no response is pending.
         return waiting.is_parked and call_id in self._group.parked and call_timer(call_id) in self._timers
 
-    def _tell_late(self, late: deque[int]) -> None:
+    def _refuse_late(self, late: deque[int]) -> None:
         timeout_ms = self._host.append_timeout_ms
         for _ in range(min(len(late), RELEASED_AT_ONCE_MAX)):
             call_id = late.popleft()
@@ -548,7 +547,7 @@ class GroupExecutor:
             if waiting is not None and not self._waits_by_right(call_id, waiting):
                 self._give_early(call_id, waiting, append_is_late(timeout_ms))
         if late:
-            asyncio.get_running_loop().call_soon(self._tell_late, late)
+            asyncio.get_running_loop().call_soon(self._refuse_late, late)
 
     # --- release -----------------------------------------------------------------------------------------------------
 
@@ -716,7 +715,7 @@ def _is_long(effects: Sequence[Effect]) -> bool:
 
 
 def _too_large(batch: GroupBatch) -> dict[int, Failure]:
-    """Who asked for more than the store takes in one write is told so; to send it again would be of no use."""
+    """The refusal of a change that is larger than one write of the store; to send it again would not help."""
     return {
         stepped.command.call_id: Failure(
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE

@@ -1,8 +1,7 @@
-"""The service as the API knows it: every call comes in here, and goes to the executor of its group or to no executor
-at all.
+"""The service as the API knows it. Every call comes in here, and goes to the executor of its group if it needs one.
 
-What is answered here is only what needs no group: that the node is starting or stopping, that the shard is another
-node's, that it is loading, and the lists. Everything else is the core's answer.
+The service itself answers only what needs no group: that the node is starting or stopping, that the shard belongs to
+another node or is loading, and the lists. Every other answer is the core's.
 """
 
 import asyncio
@@ -28,25 +27,27 @@ from rallypoint.coordinator.core.effects import Failure, GroupAnswer, LargeDescr
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, RunningTimeRecord
 from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topics_answer
-from rallypoint.coordinator.runtime.arrivals import Arrivals
-from rallypoint.coordinator.runtime.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.assignments.queries import AssignmentQueries
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
-from rallypoint.coordinator.runtime.connection_registry import ConnectionRegistry, MemberConnection, TopicsListed
-from rallypoint.coordinator.runtime.damage import with_damaged
-from rallypoint.coordinator.runtime.deletions import Deletions
-from rallypoint.coordinator.runtime.endings import Endings
-from rallypoint.coordinator.runtime.faults import begin, each
+from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity, Observer, ShardOwnership
+from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.event_loop.ended_calls import EndedCalls
+from rallypoint.coordinator.runtime.event_loop.faults import begin, each
+from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
-from rallypoint.coordinator.runtime.heartbeats import beat_all
-from rallypoint.coordinator.runtime.inquiries import Inquiries
-from rallypoint.coordinator.runtime.node import NodeAddress, NodeCapacity, ShardOwnership
-from rallypoint.coordinator.runtime.observer import Observer
-from rallypoint.coordinator.runtime.registry import RegistryKeeper
+from rallypoint.coordinator.runtime.loading.damage import with_damaged
+from rallypoint.coordinator.runtime.loading.store_format import follow_format, format_of
+from rallypoint.coordinator.runtime.members.connection_registry import (
+    ConnectionRegistry,
+    MemberConnection,
+    TopicsListed,
+)
+from rallypoint.coordinator.runtime.members.heartbeats import Arrivals, beat_all
 from rallypoint.coordinator.runtime.shard import SLICE, Shard, ShardDependencies
-from rallypoint.coordinator.runtime.store_format import follow_format, format_of
-from rallypoint.coordinator.runtime.timers import Timers
+from rallypoint.coordinator.runtime.topic_registry import Deletions, RegistryKeeper
 from rallypoint.coordinator.runtime.view import GroupView
 from rallypoint.coordinator.storage.contract import StorageError, Store, StoredDataInvalid
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
@@ -54,8 +55,8 @@ from rallypoint.protocol.limits import PREVIEW_SIZE_MAX
 
 logger = logging.getLogger(__name__)
 
-TELL_AGAIN_MS = 1_000
-"""How long after a fault the groups are told anew of a change of the registry."""
+NOTIFY_AGAIN_MS = 1_000
+"""How long after a fault the groups are notified again of a change in the registry."""
 
 TOPICS_PER_GROUP = 200
 """Topics of a group that take as long to be compared as a small group does."""
@@ -125,12 +126,12 @@ class Service:
             lambda: self._is_store_newer,
             self._capacity.storage_append_timeout_ms,
         )
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self.connections = ConnectionRegistry()
         self._arrivals = Arrivals(clock)
         self._deletions = Deletions(self._registry, clock, self._deletions_seen)
         self.view = GroupView(lambda: self._registry.registry.topics)
-        self._inquiries = Inquiries(
+        self._assignment_queries = AssignmentQueries(
             partial(self.call, host=""),
             lambda: self._registry.registry,
             self.view.owners,
@@ -153,7 +154,7 @@ class Service:
             refuse_to_park=self._refuse_to_park,
             append_timeout_ms=self._capacity.storage_append_timeout_ms,
             metadata_grew=self._metadata_grew,
-            endings=Endings(),
+            ended_calls=EndedCalls(),
         )
         self._shards = [Shard(number, deps) for number in range(shards)]
 
@@ -195,11 +196,11 @@ class Service:
         if self.phase in (Phase.DRAINING, Phase.STOPPED):
             return
         self.phase = Phase.DRAINING
-        for task in self._telling:
+        for task in self._notifying:
             task.cancel()
         self._deletions.close()
         await asyncio.gather(self._registry.close(), *(shard.close(_stopping()) for shard in self._shards))
-        self._inquiries.close()
+        self._assignment_queries.close()
         self._timers.close()
         self.phase = Phase.STOPPED
 
@@ -246,7 +247,7 @@ class Service:
             except asyncio.CancelledError:
                 waiting.hang_up()
                 raise
-        if isinstance(answer, m.DescribeAnswer) and not isinstance(answer, LargeDescription):
+        if isinstance(answer, admin.DescribeAnswer) and not isinstance(answer, LargeDescription):
             return self.view.with_lag(answer)
         return answer
 
@@ -265,13 +266,13 @@ class Service:
             return over_limit("channel_groups_max", connection.groups_max, detail)
         answer = self._ask_group(group_id, request, host)
         if isinstance(answer, Waiting):
-            answer.before_answer = partial(connections.answered, group_id, request, connection)
+            answer.before_answer = partial(connections.on_answer, group_id, request, connection)
             if connection is None:
                 # A turn later: who is made to leave hears first, on its channel, of the rebalance that begins with it.
                 answer.before_answer = partial(asyncio.get_running_loop().call_soon, answer.before_answer)
-            connections.asked(group_id, request, None, connection)
+            connections.on_call(group_id, request, None, connection)
         elif connection is not None or connections:
-            connections.asked(group_id, request, answer, connection)
+            connections.on_call(group_id, request, answer, connection)
         return answer
 
     def _ask_group(self, group_id: str, request: GroupRequest, host: str) -> GroupAnswer | Failure | Waiting:
@@ -398,7 +399,7 @@ class Service:
             error_name=code.name,
         )
 
-    def list_groups(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer | Failure:
+    def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
         """One page of the groups of this node, which of them are shut off, and which shards it knows nothing of.
 
         Refused while the node starts, and where no shard is served: an empty list would be taken for no groups.
@@ -420,13 +421,13 @@ class Service:
 
     # --- assignments -------------------------------------------------------------------------------------------------
 
-    async def find_owner(self, group_id: str, request: m.OwnerRequest) -> m.OwnerAnswer | Failure:
-        """Who owns a partition, by what is durable."""
-        return self._registry_failure() or await self._inquiries.find_owner(group_id, request)
+    async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
+        """The owner of a partition, by what is durable."""
+        return self._registry_failure() or await self._assignment_queries.find_owner(group_id, request)
 
-    async def preview(self, group_id: str, request: m.PreviewRequest) -> m.PreviewAnswer | Failure:
+    async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         """What the assignment would be. Changes nothing."""
-        return self._registry_failure() or await self._inquiries.preview(group_id, request)
+        return self._registry_failure() or await self._assignment_queries.preview(group_id, request)
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
@@ -481,18 +482,18 @@ class Service:
 
     def _topics_changed(self, topics: frozenset[str], listed: frozenset[str]) -> None:
         if listed:
-            self.connections.tell_all(TopicsListed(tuple(sorted(listed))))
+            self.connections.notify_all(TopicsListed(tuple(sorted(listed))))
         self._deletions.wake()
-        self._begin_telling(topics)
+        self._begin_notifying(topics)
 
-    def _begin_telling(self, topics: frozenset[str], wait_ms: int = 0) -> None:
+    def _begin_notifying(self, topics: frozenset[str], wait_ms: int = 0) -> None:
         if self.phase in (Phase.DRAINING, Phase.STOPPED):
             return
-        task = begin(self._tell_subscribers(topics, wait_ms), lambda: self._begin_telling(topics, TELL_AGAIN_MS))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = begin(self._notify_subscribers(topics, wait_ms), lambda: self._begin_notifying(topics, NOTIFY_AGAIN_MS))
+        self._notifying.add(task)
+        task.add_done_callback(self._notifying.discard)
 
-    async def _tell_subscribers(self, topics: frozenset[str], wait_ms: int) -> None:
+    async def _notify_subscribers(self, topics: frozenset[str], wait_ms: int) -> None:
         """Only groups that are here: one that is being loaded, or will be, compares the counts when it begins.
 
         Of a deletion all are told: whoever does not subscribe to the topic may have committed to it, just now even.
@@ -555,18 +556,18 @@ def _not_serving(phase: Phase) -> Failure:
     return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The node is {phase}.")
 
 
-def _why_not_listed(shard: UnavailableShard) -> m.UnavailableShard:
+def _why_not_listed(shard: UnavailableShard) -> admin.UnavailableShard:
     if shard.state is ShardState.FAILED:
         code, detail = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Shard {shard.number} cannot be loaded: {shard.error}."
     else:
         code, detail = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"Shard {shard.number} is being loaded; try again."
-    return m.UnavailableShard(shard=shard.number, error_code=code, error_name=code.name, detail=detail)
+    return admin.UnavailableShard(shard=shard.number, error_code=code, error_name=code.name, detail=detail)
 
 
 def _unreadable(topic: str) -> Failure:
     detail = (
         f"The stored record of topic {topic!r} is damaged, and a list without it would say that the topic is gone. Put"
-        " the topic anew with its partitions, or delete it; groups go on with what they know."
+        " the topic again with its partitions, or delete it; groups go on with what they know."
     )
     return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
 

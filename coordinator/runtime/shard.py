@@ -4,7 +4,7 @@ Absent — not ours, or not yet taken. Calls: NOT_COORDINATOR or COORDINATOR_NOT
     Leaves by: `open` → Loading.
 Loading — the keyspace is being acquired and its groups read. Calls: COORDINATOR_LOAD_IN_PROGRESS, heartbeats NONE.
     Leaves by: all groups are there → Active; an error of the store → Failed.
-Active — groups are served. A group whose append failed is read anew on its own, and is Loading meanwhile.
+Active — groups are served. A group whose append failed is read again on its own, and is Loading meanwhile.
     Leaves by: the keyspace is lost, or in doubt → Failed; `close` → Absent.
 Failed — waits to try again, longer each time. Calls: COORDINATOR_NOT_AVAILABLE. Leaves by: → Loading.
 """
@@ -18,22 +18,22 @@ from rallypoint.coordinator.core.commands import ConnectionLost, DecisionContext
 from rallypoint.coordinator.core.effects import Event, Failure, GroupUnloaded
 from rallypoint.coordinator.core.group import Group
 from rallypoint.coordinator.core.records import RunningTimeRecord
-from rallypoint.coordinator.runtime.arrivals import Arrivals
-from rallypoint.coordinator.runtime.batch import GroupBatch
-from rallypoint.coordinator.runtime.chunks import cut_anywhere
-from rallypoint.coordinator.runtime.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.appends.batch import GroupBatch
+from rallypoint.coordinator.runtime.appends.chunks import cut_anywhere
+from rallypoint.coordinator.runtime.appends.writer import Writer
 from rallypoint.coordinator.runtime.condition import ShardState, UnavailableShard
-from rallypoint.coordinator.runtime.connection_registry import ConnectionRegistry
-from rallypoint.coordinator.runtime.damage import DamagedGroup, StrayRecord
-from rallypoint.coordinator.runtime.endings import Endings
-from rallypoint.coordinator.runtime.faults import begin, each
+from rallypoint.coordinator.runtime.contract import Observer
+from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
+from rallypoint.coordinator.runtime.event_loop.ended_calls import EndedCalls
+from rallypoint.coordinator.runtime.event_loop.faults import begin, each
+from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import GroupExecutor
-from rallypoint.coordinator.runtime.loading import Found, StoredGroup, stored_groups
-from rallypoint.coordinator.runtime.observer import Observer
-from rallypoint.coordinator.runtime.running_time import RunningTime, stored_running_time
-from rallypoint.coordinator.runtime.timers import Timers
+from rallypoint.coordinator.runtime.loading.damage import DamagedGroup, StrayRecord
+from rallypoint.coordinator.runtime.loading.running_time import RunningTime, stored_running_time
+from rallypoint.coordinator.runtime.loading.stored_groups import Found, StoredGroup, stored_groups
+from rallypoint.coordinator.runtime.members.connection_registry import ConnectionRegistry
+from rallypoint.coordinator.runtime.members.heartbeats import Arrivals
 from rallypoint.coordinator.runtime.view import GroupView
-from rallypoint.coordinator.runtime.writer import Writer
 from rallypoint.coordinator.storage.codec import encode, group_prefix
 from rallypoint.coordinator.storage.contract import (
     BatchLimits,
@@ -45,7 +45,7 @@ from rallypoint.coordinator.storage.contract import (
     Write,
     shard_keyspace,
 )
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.errors import ErrorCode
 
 SLICE = 50
@@ -75,7 +75,7 @@ class ShardDependencies:
     refuse_to_park: Callable[[], Failure | None]
     append_timeout_ms: int
     metadata_grew: Callable[[int], None]
-    endings: Endings
+    ended_calls: EndedCalls
 
 
 class Shard:
@@ -102,7 +102,7 @@ class Shard:
         self._reload_backoff = Backoff()
         self._large: set[asyncio.Task[None]] = set()
         self._lost: dict[str, dict[str, None]] = {}
-        self._deleting: dict[str, asyncio.Task[m.DeletedGroup | Failure]] = {}
+        self._deleting: dict[str, asyncio.Task[admin.DeletedGroup | Failure]] = {}
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Shard:
         # What a step of thousands of members has made comes out in slices.
         for executor in list(self.executors.values()):
             await executor.finish()
-        await self._deps.endings.finish()
+        await self._deps.ended_calls.finish()
         self._forget_executors()
         await self._release()
 
@@ -179,7 +179,7 @@ class Shard:
 
     @property
     def group_count(self) -> int:
-        """Groups that are here, being made, or being read anew. One that is shut off takes no room from others."""
+        """Groups that are here, being made, or being read again. One that is shut off takes no room from others."""
         return len(self.executors) + len(self._reloads)
 
     def knows(self, group_id: str) -> bool:
@@ -187,7 +187,7 @@ class Shard:
         return group_id in self.executors or group_id in self._reloads or group_id in self.damaged
 
     def lose_member(self, group_id: str, member_id: str) -> None:
-        """The member's connection is lost. A group that is being loaded is told so before anything else, unless the
+        """The member's connection is lost. A group that is being loaded hears of it before anything else, unless the
         member is heard of until then.
         """
         if self.state is ShardState.ACTIVE and group_id not in self._reloads:
@@ -202,7 +202,7 @@ class Shard:
         if self._lost:
             self._lost.get(group_id, {}).pop(member_id, None)
 
-    def _tell_losses(self, executor: GroupExecutor) -> None:
+    def _announce_losses(self, executor: GroupExecutor) -> None:
         for member_id in self._lost.pop(executor.group_id, ()):
             executor.put(ConnectionLost(member_id))
 
@@ -255,7 +255,7 @@ class Shard:
         ended = [executor for executor in self.executors.values() if not executor.takes_calls]
         self.state = ShardState.ACTIVE
         for executor in self.executors.values() if self._lost else ():
-            self._tell_losses(executor)
+            self._announce_losses(executor)
         self._lost.clear()
         for executor in ended:
             self.executor_failed(executor)
@@ -312,10 +312,10 @@ class Shard:
     # --- losing it ---------------------------------------------------------------------------------------------------
 
     def _lose(self, error: StorageError) -> None:
-        """Nothing can be written any more under this epoch: drop everything, and take the shard anew."""
+        """Drop everything and acquire the shard again, because nothing can be written under this epoch any more."""
         logger.error("shard %d is dropped: %s (%s)", self.number, error, type(error).__name__)
         code = ErrorCode.NOT_COORDINATOR if isinstance(error, Fenced) else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        failure = Failure(code, "The shard was lost and is loaded anew; find the coordinator and try again.")
+        failure = Failure(code, "The shard was lost and is reloaded; find the coordinator and try again.")
         each(list(self.executors.values()), lambda executor: executor.end(failure))
         each((*self.executors, *self._reloads), lambda group_id: self.observe(GroupUnloaded(group_id)))
         self._forget_executors()
@@ -344,7 +344,7 @@ class Shard:
 
     @property
     def timers(self) -> Timers:
-        """Where executors set their timers."""
+        """The timers of the executors."""
         return self._deps.timers
 
     @property
@@ -418,16 +418,16 @@ class Shard:
 
     def settle_ended(self, settle: Callable[[], None]) -> None:
         """Settle a call of a group that has ended, now or as soon as others had their turn."""
-        self._deps.endings.add(settle)
+        self._deps.ended_calls.add(settle)
 
     def executor_forgettable(self, executor: GroupExecutor) -> None:
-        """Nothing is in the group: it is made anew if somebody asks for it."""
+        """The group is empty of everything; the next call for it makes a new one."""
         if self.executors.get(executor.group_id) is executor:
             del self.executors[executor.group_id]
             self._deps.view.forget(executor.group_id)
 
     def executor_failed(self, executor: GroupExecutor) -> None:
-        """The group is ahead of the store, or in disorder: read it anew, whether somebody asks for it or not.
+        """Reload a group that is ahead of the store, or in disorder, whether a call comes for it or not.
 
         Its members must be able to expire, so this does not wait for a call. While the shard is Loading the executor
         stays until the load is through: no call can meet it, and without it a call after the load would find a group of
@@ -461,7 +461,7 @@ class Shard:
                 self._lose(error)
                 return
             except StorageError as error:
-                logger.error("group %r cannot be loaded anew: %s", group_id, error)
+                logger.error("group %r cannot be reloaded: %s", group_id, error)
                 wait_ms = self._reload_backoff.wait_ms(self._deps.clock.now_ms())
         self._deps.view.forget(group_id)
         self.observe(GroupUnloaded(group_id))
@@ -469,7 +469,7 @@ class Shard:
         # Not before the executors are there: a call would make one of which nothing is stored.
         del self._reloads[group_id]
         for executor in executors:
-            self._tell_losses(executor)
+            self._announce_losses(executor)
             executor.go_on()
         self._lost.pop(group_id, None)
 
@@ -487,7 +487,7 @@ class Shard:
 
     # --- groups that are shut off ------------------------------------------------------------------------------------
 
-    async def delete_damaged(self, group_id: str) -> m.DeletedGroup | Failure:
+    async def delete_damaged(self, group_id: str) -> admin.DeletedGroup | Failure:
         """Take all that is stored of a group that is shut off away, and let its id be used again.
 
         Its members are not known, so none is asked for. Not to wait for it does not stop it.
@@ -502,7 +502,7 @@ class Shard:
             return task.result()
         return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The shard was lost; the group may not have been deleted.")
 
-    async def _delete_damaged(self, group_id: str) -> m.DeletedGroup | Failure:
+    async def _delete_damaged(self, group_id: str) -> admin.DeletedGroup | Failure:
         assert self._keyspace is not None
         assert self._writer is not None
         damaged, writer = self.damaged[group_id], self._writer
@@ -517,4 +517,4 @@ class Shard:
         del self.damaged[group_id]
         self.passed_over.difference_update(stored)
         logger.warning("group %r, which was shut off, is deleted with %d records", group_id, len(stored))
-        return m.DeletedGroup(group_id=group_id)
+        return admin.DeletedGroup(group_id=group_id)

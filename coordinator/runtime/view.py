@@ -1,6 +1,6 @@
-"""What may be seen of the groups from outside: only what has been released, so only what is durable.
+"""What is visible of the groups from outside: only what has been released, so only what is durable.
 
-Lists, gauges and lag are made from it, and never from a group itself, which may be ahead of the store.
+Lists, gauges and lag come from this view. A group itself may be ahead of the store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,10 +18,11 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.core.group import State
 from rallypoint.coordinator.core.records import TopicRecord
-from rallypoint.coordinator.runtime.owners import OwnerIndexes
+from rallypoint.coordinator.runtime.assignments.partition_owners import OwnerIndexes
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 
-_STANDING = (OffsetsCommitted, OffsetsReset)
+_OFFSET_EVENTS = (OffsetsCommitted, OffsetsReset)
 
 
 class GroupView:
@@ -38,7 +39,7 @@ class GroupView:
 
     def event(self, event: Event) -> None:
         """Take in what happened to a group."""
-        if isinstance(event, _STANDING):
+        if isinstance(event, _OFFSET_EVENTS):
             self._add(event.group_id, event.offsets)
         elif isinstance(event, MemberReplaced):
             self.owners.drop(event.group_id)
@@ -96,7 +97,7 @@ class GroupView:
         record = self._topics().get(topic)
         return {} if record is None else record.end_offsets
 
-    def with_lag(self, answer: m.DescribeAnswer) -> m.DescribeAnswer:
+    def with_lag(self, answer: admin.DescribeAnswer) -> admin.DescribeAnswer:
         """The description with the end and the lag of each partition whose end is known."""
         return answer.model_copy(
             update={
@@ -122,13 +123,13 @@ class GroupView:
             for partition, committed in partitions.items()
         }
 
-    def page(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer:
+    def page(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer:
         """One page of the list, in the order of group ids. Costs a look at each group."""
         found = nsmallest(request.limit + 1, self._matching(request))
         shown = [self.summaries[group_id] for group_id in found[: request.limit]]
-        return m.ListGroupsAnswer(
+        return admin.ListGroupsAnswer(
             groups=tuple(
-                m.GroupListing(
+                admin.GroupListing(
                     group_id=summary.group_id,
                     state=summary.state,
                     protocol_type=summary.protocol_type,
@@ -142,12 +143,12 @@ class GroupView:
             next_cursor=shown[-1].group_id if len(found) > len(shown) else None,
         )
 
-    def _matching(self, request: m.ListGroupsRequest) -> Iterable[str]:
+    def _matching(self, request: admin.ListGroupsRequest) -> Iterable[str]:
         if not request.prefix and request.cursor is None and request.state is None:
             return self.summaries
         return self._matching_some(request)
 
-    def _matching_some(self, request: m.ListGroupsRequest) -> Iterator[str]:
+    def _matching_some(self, request: admin.ListGroupsRequest) -> Iterator[str]:
         state = None if request.state is None else request.state.casefold()
         for group_id, summary in self.summaries.items():
             if (

@@ -64,7 +64,7 @@ def header_key(group_id: str) -> bytes:
 
 
 def group_of(key: bytes) -> str | None:
-    """The group whose key this is, whatever is wrong with the rest of it; None where no group can be told."""
+    """The group whose key this is, whatever is wrong with the rest of it; None if the key names none."""
     parts = key.split(b"/", 2)
     if len(parts) < 3 or parts[0] != b"g":
         return None

@@ -13,10 +13,10 @@ keyspace can never write to it.
 
 Errors (all are StorageError):
     StorageUnavailable   cannot be reached or opened now; nothing is known to have changed
-    KeyspaceHeld            another live owner has the keyspace
+    KeyspaceHeld         another live owner has the keyspace
     Fenced               another owner took the keyspace: drop it
     AppendFailed         definitely not stored: forget what it was to change, answer "retry"
-    AppendDoubtful       may or may not be stored, and the engine could not find out: drop the keyspace, acquire it anew
+    AppendDoubtful       may or may not be stored, and the engine could not find out: drop the keyspace, and acquire it
     BatchTooLarge        over `limits`; nothing was stored
     StoredDataInvalid    what is stored cannot be read: another version's, or damaged
 """
@@ -86,7 +86,7 @@ class BatchLimits:
     """How much one append may hold. etcd's defaults are 128 operations (one is the fence's own) and 1.5 MiB."""
 
     writes_max: int = 200_000
-    """One write does not hold up all others. A larger change is stored in pieces, and counts with the last that it
+    """One write does not hold up all others. A larger change is stored in chunks, and counts with the last that it
     needs."""
     bytes_max: int = 64 * 1024 * 1024
     """Of keys and values. One record that is larger is refused: a member's subscription and assignment fit together."""
@@ -112,7 +112,7 @@ def size_of(writes: Iterable[Write]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class AppendFigures:
+class AppendMetrics:
     """Of one durable write of the engine: batches joined in it, their writes, and how long it took in seconds."""
 
     batches: int

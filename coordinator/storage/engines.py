@@ -1,10 +1,10 @@
-"""Which engine a storage URL means. The only place that knows them all."""
+"""The engine of a storage URL. Only this module knows them all."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from rallypoint.coordinator.storage import sqlite_copy
-from rallypoint.coordinator.storage.contract import AppendFigures, BatchLimits, StorageError, Store
+from rallypoint.coordinator.storage.contract import AppendMetrics, BatchLimits, StorageError, Store
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.coordinator.storage.sqlite import SQLITE_LIMITS, SqliteStore
 
@@ -17,11 +17,11 @@ class StorageUrlInvalid(StorageError):  # noqa: N818 - named as users meet it
 
 
 async def open_store(
-    url: str, limits: BatchLimits = SQLITE_LIMITS, on_append: Callable[[AppendFigures], None] | None = None
+    url: str, limits: BatchLimits = SQLITE_LIMITS, on_append: Callable[[AppendMetrics], None] | None = None
 ) -> Store:
     """Open the store of the URL: `sqlite:///PATH`, where an absolute path makes four slashes, or `memory:`.
 
-    `limits` are what one append may hold, not above the engine's own; `on_append` is told of every durable write.
+    `limits` are what one append may hold, not above the engine's own; `on_append` is called after every durable write.
     Raises StorageUrlInvalid, KeyspaceHeld where another process has the file, StorageUnavailable, or StoredDataInvalid
     where the file is not one of ours or is newer than this program.
     """

@@ -1,8 +1,8 @@
-"""Whether a store's file, its log and the note beside them belong together: of one store, and the newest there was.
+"""Whether a store's file, its log and the note beside them belong together: to one store, in its newest state.
 
-Whoever opens a store asks here: a service, a backup, and a restore of what it replaces. Three sequences tell: that of
-the file without its log, the one that both come to together, and those in the note (`file_lock.py`). Each only ever
-grows, so read them in this order where a service may be running: the note, the file alone, both together.
+A service, a backup, and a restore (of what it replaces) check this before they open a store. Three sequences decide:
+that of the file without its log, that of both together, and those in the note (`file_lock.py`). Each only ever grows,
+so read them in this order if a service may be running: the note, the file alone, both together.
 """
 
 from pathlib import Path

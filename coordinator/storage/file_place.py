@@ -1,7 +1,7 @@
-"""Where a store's file is, seen from outside: whether it may be opened, and whether it is still what was opened.
+"""A store's file as seen from outside: whether it may be opened, and whether it is still the file that was opened.
 
-A file that is deleted, renamed or replaced can be written on through its handle, and everything looks well: only a
-look at the name shows that what is written will not be found again. The same holds for SQLite's two files beside it:
+A file that is deleted, renamed or replaced can be written on through its handle, and nothing fails. Only a look at its
+name shows that nobody will find what is written. The same holds for SQLite's two files beside it:
 
     <name>-wal   the write-ahead log: commits that are not in the file yet. Without it they are lost
     <name>-shm   an index of the log, shared by the programs that have the file open
@@ -29,7 +29,7 @@ def is_there(path: Path, note: Note | None) -> bool:
     Raises StoredDataInvalid if a store was there that is lost or cut off, and StorageUnavailable.
     """
     lock, log = _beside(path, "lock"), _beside(path, "wal")
-    anew = f"remove {lock.name} and start again"
+    restart = f"remove {lock.name} and start again"
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -40,12 +40,12 @@ def is_there(path: Path, note: Note | None) -> bool:
         if log_bytes:
             raise StoredDataInvalid(
                 f"{path} is missing, but its log {log.name} is there, with {log_bytes} bytes; put the file back, or,"
-                f" to begin with an empty store, move {log.name} away, {anew}"
+                f" to begin with an empty store, move {log.name} away, {restart}"
             ) from None
         if note is not None:
             raise StoredDataInvalid(
                 f"{path} is missing; there was a store, at commit {note.sequence}; put the file back, or a backup"
-                f" of it and {anew}, or, to begin with an empty store, {anew}"
+                f" of it and {restart}, or, to begin with an empty store, {restart}"
             ) from None
         return False
     except OSError as error:
@@ -54,7 +54,8 @@ def is_there(path: Path, note: Note | None) -> bool:
         raise StorageUnavailable(f"cannot open {path}: it is no file")
     if found.st_size < FILE_BYTES_MIN:
         raise StoredDataInvalid(
-            f"{path} has {found.st_size} bytes and is no store, or was cut off; put a backup in its place and {anew},"
+            f"{path} has {found.st_size} bytes and is no store, or was cut off; put a backup in its place and"
+            f" {restart},"
             " or, to begin with an empty store, remove it, too"
         )
     if found.st_nlink > 1:
@@ -62,7 +63,7 @@ def is_there(path: Path, note: Note | None) -> bool:
     if note is not None and note.ruin:
         raise StoredDataInvalid(
             f"{path} is not whole: {note.ruin} while it was open; put a backup in its place without its log, or, to go"
-            f" on with what is left, keep the log; in either case {anew}"
+            f" on with what is left, keep the log; in either case {restart}"
         )
     return True
 
@@ -72,8 +73,8 @@ class Remedy(Enum):
 
     WAIT = auto()
     """Until somebody has put the files back."""
-    MAKE_ANEW = auto()
-    """The store's file is there, and SQLite can make the other one anew."""
+    RECREATE = auto()
+    """The store's file is there, and SQLite can recreate the other one."""
     COUNT_PAGES = auto()
     """The file has become shorter: it may still hold all its pages, after another program's VACUUM."""
     READ_PAGES = auto()
@@ -153,7 +154,7 @@ class FilePlace:
             try:
                 found = os.stat(name)
             except FileNotFoundError:
-                return Trouble(f"{name} was deleted while it was open", Remedy.MAKE_ANEW)
+                return Trouble(f"{name} was deleted while it was open", Remedy.RECREATE)
             except OSError as error:
                 return Trouble(f"{name} cannot be looked at: {error.strerror}")
             if (found.st_dev, found.st_ino) != identity:

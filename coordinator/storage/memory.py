@@ -1,5 +1,5 @@
-"""`memory:` — a store that lives as long as the process: for try-outs, and for tests, to which it is the plainest
-reading of the contract. Nothing is written anywhere.
+"""`memory:` — a store that lives as long as the process: for trials and tests, as the plainest reading of the contract.
+Nothing is written anywhere.
 """
 
 import time
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from rallypoint.coordinator.storage.contract import (
-    AppendFigures,
+    AppendMetrics,
     BatchLimits,
     Fenced,
     StorageUnavailable,
@@ -46,7 +46,7 @@ class MemoryStore:
         contents: MemoryContents | None = None,
         *,
         limits: BatchLimits = MEMORY_LIMITS,
-        on_append: Callable[[AppendFigures], None] | None = None,
+        on_append: Callable[[AppendMetrics], None] | None = None,
     ) -> None:
         self.contents = MemoryContents() if contents is None else contents
         self.limits = limits
@@ -111,7 +111,7 @@ class MemoryKeyspace:
             else:
                 self._contents.values[key] = value
         if self._store.on_append is not None:
-            self._store.on_append(AppendFigures(1, len(writes), time.perf_counter() - began))
+            self._store.on_append(AppendMetrics(1, len(writes), time.perf_counter() - began))
 
     async def release(self) -> None:
         """Give the keyspace up."""

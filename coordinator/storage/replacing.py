@@ -82,7 +82,7 @@ def give_name(new: Path, name: Path, link: Callable[[Path, Path], None] = os.lin
 
 
 def aside_of(path: Path) -> tuple[Path, Path]:
-    """Where the file and its log lie while they are replaced."""
+    """The paths of the file and its log while they are replaced."""
     return path.with_name(f"{path.name}-replaced"), path.with_name(f"{path.name}-replaced-wal")
 
 

@@ -1,8 +1,8 @@
-"""What a store is told when it goes back to a backup: which generations may have been handed out since.
+"""The generation floor of a store that goes back to a backup: above all generations that may be used up since.
 
-They are in the store that is replaced, where that can be read: the floor is above all of them. Where it cannot, nobody
-knows. Then the floor is the clock's alone: seconds since 2020. They grow faster than groups make generations as a rule,
-and with each restore of the same backup. Groups go on above the floor, and so do those that the backup does not know.
+If the store that is replaced can be read, the floor is above all of its generations. If it cannot, the floor is the
+seconds since 2020. They grow faster than groups make generations as a rule, and with each restore of the same backup.
+Groups continue above the floor, also those that the backup does not know.
 """
 
 from collections.abc import Iterable, Sequence

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rallypoint.coordinator.storage.contract import (
     AppendDoubtful,
-    AppendFigures,
+    AppendMetrics,
     BatchLimits,
     Fenced,
     StorageUnavailable,
@@ -73,11 +73,11 @@ class SqliteStore:
         file: SqliteFile,
         *,
         limits: BatchLimits = SQLITE_LIMITS,
-        on_append: Callable[[AppendFigures], None] | None = None,
+        on_append: Callable[[AppendMetrics], None] | None = None,
         look_interval_s: float = LOOK_INTERVAL_S,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> None:
-        """Takes the file over. `on_append` is told of every durable write, on the loop."""
+        """Takes the file over. `on_append` is called after every durable write, on the loop."""
         self.limits = limits
         self._look_interval_s = look_interval_s
         self._close_timeout_s = close_timeout_s
@@ -96,7 +96,7 @@ class SqliteStore:
         path: Path,
         *,
         limits: BatchLimits = SQLITE_LIMITS,
-        on_append: Callable[[AppendFigures], None] | None = None,
+        on_append: Callable[[AppendMetrics], None] | None = None,
         connect: Connect = connect,
         look_interval_s: float = LOOK_INTERVAL_S,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
@@ -231,11 +231,13 @@ class SqliteStore:
             errors.extend([AppendDoubtful(f"the engine failed: {error!r}")] * len(appends))
         fates = [_Fate(append.future, None, error) for append, error in zip(appends, errors, strict=True)]
         stored = [append.batch for append, error in zip(appends, errors, strict=True) if error is None]
-        figures = AppendFigures(len(stored), sum(len(batch.writes) for batch in stored), time.perf_counter() - began)
-        self._deliver(fates, figures if stored else None)
+        append_metrics = AppendMetrics(
+            len(stored), sum(len(batch.writes) for batch in stored), time.perf_counter() - began
+        )
+        self._deliver(fates, append_metrics if stored else None)
 
-    def _deliver(self, fates: list[_Fate], figures: AppendFigures | None = None) -> None:
-        self._call(self._receive, fates, figures)
+    def _deliver(self, fates: list[_Fate], append_metrics: AppendMetrics | None = None) -> None:
+        self._call(self._receive, fates, append_metrics)
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         try:
@@ -243,7 +245,7 @@ class SqliteStore:
         except RuntimeError:
             logger.warning("%s: the event loop closed before the store did; nobody is left to be told", self._file.path)
 
-    def _receive(self, fates: list[_Fate], figures: AppendFigures | None) -> None:
+    def _receive(self, fates: list[_Fate], append_metrics: AppendMetrics | None) -> None:
         for future, result, error in fates:
             if future.done():  # whoever asked has gone; what was stored stays stored
                 continue
@@ -251,8 +253,8 @@ class SqliteStore:
                 future.set_result(result)
             else:
                 future.set_exception(error)
-        if figures is not None and self._on_append is not None:
-            self._on_append(figures)
+        if append_metrics is not None and self._on_append is not None:
+            self._on_append(append_metrics)
 
 
 def _joined(first: _Append, waiting: deque[_Append | _Job | None]) -> list[_Append]:

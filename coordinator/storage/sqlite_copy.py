@@ -1,8 +1,8 @@
-"""A store's file to a backup, while a service may have it open, and back to its place, while none has.
+"""Copies a store's file to a backup, while a service may have it open, and back to its place, while none has.
 
-A backup is one file with no log beside it. It is made by SQLite's own backup, which reads what is in the log, too, and
-all of it as of one instant. Both ways the new file is made whole, checked and synced under another name, and renamed;
-a store that is replaced lies aside meanwhile (`replacing.py`).
+A backup is one file with no log beside it. SQLite's own backup makes it, which reads what is in the log, too, and all
+of it as of one instant. Both ways the new file is completed, checked and synced under another name, and then renamed. A
+store that is replaced lies aside meanwhile (`replacing.py`).
 """
 
 import logging

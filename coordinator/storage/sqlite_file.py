@@ -3,7 +3,7 @@
 The tables are in `sqlite_schema.py`. The sequence in `last_commit` settles four questions:
 
 - *Is the transaction in the file whose COMMIT failed?* SQLite may have written all of it and failed to sync, and the
-  next to open the file would find it. So the connection is closed, the file opened anew and checkpointed, which copies
+  next to open the file would find it. So the connection is closed, the file reopened and checkpointed, which copies
   whatever is valid and syncs it; then the sequence tells.
 - *Has the file gone back?* A log that was deleted, or an older file in its place, has a lower sequence than the one
   that was last known here, or, at a start, than the note beside the file (`file_lock.py`).
@@ -148,7 +148,7 @@ class SqliteFile:
         try:
             is_copied = False
             trouble = self._place.trouble()
-            if trouble is not None and trouble.remedy is not Remedy.MAKE_ANEW:
+            if trouble is not None and trouble.remedy is not Remedy.RECREATE:
                 self._lock.keep_log()
             elif self._refusal is None:
                 is_copied = self._copy_log()
@@ -319,7 +319,7 @@ class SqliteFile:
             # The frame that ends a transaction is the last to be written, so it is not there.
             self._note_trouble(error)
             return [fate or failure for fate in fates]
-        logger.error("COMMIT failed in %s (%s); opening it anew to see whether it went in", self.path, error)
+        logger.error("COMMIT failed in %s (%s); reopening it to see whether it went in", self.path, error)
         wanted = self._sequence + 1
         self._note_trouble(error)
         self._abandon_connection(repr(error))
@@ -338,7 +338,7 @@ class SqliteFile:
     def _doubt(
         self, batches: Sequence[Batch], fates: list[StorageError | None], reason: str
     ) -> list[StorageError | None]:
-        """Nobody knows: the keyspaces are fenced until they are acquired anew."""
+        """Fence the keyspaces until they are acquired again, because the outcome is not known."""
         doubt = AppendDoubtful(f"{self.path}: {reason}")
         for batch, fate in zip(batches, fates, strict=True):
             if fate is None:
@@ -427,7 +427,7 @@ class SqliteFile:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     def _connected(self) -> sqlite3.Connection:
-        """The connection; opened anew if it had to be given up. Raises StorageError if the files are not in place."""
+        """The connection; opened again if it had to be given up. Raises StorageError if the files are not in place."""
         try:
             if self._refusal is not None:
                 raise StorageUnavailable(self._refusal)
@@ -442,21 +442,21 @@ class SqliteFile:
         return self._connection
 
     def _check_place(self) -> None:
-        """Raise StorageUnavailable if the files are not where they were. A log that was deleted is made anew."""
+        """Raise StorageUnavailable if the files are not where they were. A log that was deleted is made again."""
         while (trouble := self._place.trouble()) is not None:
-            if trouble.remedy is Remedy.MAKE_ANEW:
-                self._make_anew(trouble.text)
+            if trouble.remedy is Remedy.RECREATE:
+                self._recreate(trouble.text)
             elif self._is_whole(trouble.remedy):
                 self._place.accept_length(trouble.remedy)
             else:
                 self._take_for_bad(trouble)
 
-    def _make_anew(self, trouble: str) -> None:
+    def _recreate(self, trouble: str) -> None:
         logger.error("%s; its commits are copied into the file from its handle", trouble)
         try:
             self._checkpoint()
         except sqlite3.Error as error:
-            raise StorageUnavailable(f"{trouble}, and cannot be made anew: {error}") from error
+            raise StorageUnavailable(f"{trouble}, and cannot be made again: {error}") from error
         self._abandon_connection(trouble)
         self._open()
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from rallypoint.protocol.messages import ConsumerAssignment, DescribeAnswer
+from rallypoint.protocol.admin_messages import DescribeAnswer
+from rallypoint.protocol.messages import ConsumerAssignment
 from rallypoint.spark import Range
 
 

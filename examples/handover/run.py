@@ -23,7 +23,7 @@ from examples.handover.screen import LiveScreen, PlainScreen, make_screen
 from examples.handover.service import describe_group, url_in
 from examples.handover.story import KillWhen, Scene, Step
 from examples.handover.terminal import View
-from rallypoint.protocol.messages import DescribeAnswer
+from rallypoint.protocol.admin_messages import DescribeAnswer
 
 DRIVERS = ("A", "B")
 LOOK_SECONDS = 0.02

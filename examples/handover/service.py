@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from rallypoint.protocol.messages import DescribeAnswer
+from rallypoint.protocol.admin_messages import DescribeAnswer
 from rallypoint.protocol.operations import DESCRIBE, path_of
 
 TIMEOUT_SECONDS = 5.0

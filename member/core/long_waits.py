@@ -6,7 +6,7 @@ from rallypoint.member.core.context import MemberContext
 from rallypoint.member.core.dispatch import Intent
 from rallypoint.member.core.outcomes import Answered, Outcome
 from rallypoint.member.core.states import State
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import operations as ops
 
 LONG_WAIT = "long_wait"
@@ -52,13 +52,13 @@ class LongWaits:
         """Say it, if it is known."""
         if self._since_ms is None or not isinstance(outcome, Answered):
             return
-        assert isinstance(outcome.answer, m.ListRebalancesAnswer)
+        assert isinstance(outcome.answer, admin.ListRebalancesAnswer)
         why = _why(outcome.answer, self._context.member_id)
         if why is not None:
             self._context.warn(f"no partitions for {(now_ms - self._since_ms) // 1000} s: {why}")
 
 
-def _why(answer: m.ListRebalancesAnswer, own_id: str) -> str | None:
+def _why(answer: admin.ListRebalancesAnswer, own_id: str) -> str | None:
     if not answer.rebalances:
         return None
     newest = answer.rebalances[0]
@@ -75,7 +75,7 @@ def _why(answer: m.ListRebalancesAnswer, own_id: str) -> str | None:
     return f"the group waits for {', '.join(names)}{f', and {more} more' if more > 0 else ''}"
 
 
-def _name(one: m.AwaitedListing, own_id: str) -> str:
+def _name(one: admin.AwaitedListing, own_id: str) -> str:
     if one.member_id == own_id:
         return "this member"
     place = " at ".join(part for part in (one.client_id, one.host) if part)

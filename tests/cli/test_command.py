@@ -105,7 +105,7 @@ def test_a_drawn_token_fits_the_line_that_is_printed_for_it(tmp_path: Path, caps
         ("RALLYPOINT_PROT", "RALLYPOINT_PROT in the environment is no setting; is it misspelt?"),
         (
             "RALLYPOINT_MAX_BODY_BYTES",
-            "RALLYPOINT_MAX_BODY_BYTES in the environment is no setting: max_body_bytes is fixed at 1048576 since 0.2.",
+            "RALLYPOINT_MAX_BODY_BYTES in the environment is no setting: max_body_bytes is fixed at 1048576.",
         ),
         ("RALLYPOINT_GROUP_ID", ""),
         ("RALLYPOINT_COORDINATOR", ""),
@@ -133,7 +133,7 @@ def test_a_flag_that_was_a_setting_is_answered_by_its_fixed_value(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", *words]) == 2
-    assert capsys.readouterr().err == "rallypoint: json_depth_max is fixed at 32 since 0.2.\n"
+    assert capsys.readouterr().err == "rallypoint: json_depth_max is fixed at 32.\n"
 
 
 def test_a_flag_that_never_was_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,7 @@ from rallypoint.coordinator.core.records import (
     RunningTimeRecord,
     TopicRecord,
 )
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
@@ -328,31 +329,31 @@ class GroupHarness:
         return self.call(DescribeRequest())
 
     def reset(self, to: str, **more: Any) -> int:
-        return self.call(m.ResetOffsetsRequest.model_validate_json(json.dumps({"to": to, **more})))
+        return self.call(admin.ResetOffsetsRequest.model_validate_json(json.dumps({"to": to, **more})))
 
     def delete_offsets(self, *topics: str) -> int:
-        return self.call(m.DeleteOffsetsRequest(topics=topics))
+        return self.call(admin.DeleteOffsetsRequest(topics=topics))
 
     def delete_group(self) -> int:
         return self.call(DeleteGroupRequest())
 
-    def rebalances(self) -> tuple[m.RebalanceListing, ...]:
+    def rebalances(self) -> tuple[admin.RebalanceListing, ...]:
         """The group's rebalances as they would be answered now, the newest first."""
         answer = self.answer(self.call(ListRebalancesRequest()))
-        assert isinstance(answer, m.ListRebalancesAnswer), answer
+        assert isinstance(answer, admin.ListRebalancesAnswer), answer
         return answer.rebalances
 
     def start_rebalance(self, reason: str | None = None) -> int:
-        return self.call(m.StartRebalanceRequest(reason=reason))
+        return self.call(admin.StartRebalanceRequest(reason=reason))
 
     def freeze(self, duration_ms: int, reason: str | None = None) -> int:
-        return self.call(m.FreezeRequest(duration_ms=duration_ms, reason=reason))
+        return self.call(admin.FreezeRequest(duration_ms=duration_ms, reason=reason))
 
     def thaw(self) -> int:
         return self.call(ThawRequest())
 
     def cooldown(self, cooldown_ms: int | None) -> int:
-        return self.call(m.CooldownRequest(cooldown_ms=cooldown_ms))
+        return self.call(admin.CooldownRequest(cooldown_ms=cooldown_ms))
 
     # --- a beginning ---------------------------------------------------------------------------------------------
 

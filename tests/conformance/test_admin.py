@@ -13,6 +13,7 @@ from rallypoint.coordinator.core.commands import GroupLoaded
 from rallypoint.coordinator.core.effects import GroupChanged, GroupRemoved, OffsetsRemoved, OffsetsReset, Removal
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.records import GroupForgotten, MemberForgotten, OffsetForgotten
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
@@ -54,7 +55,7 @@ def test_an_empty_group_is_deleted_with_all_that_is_stored_of_it() -> None:
     harness.leave(leader, follower)
     assert (harness.state(), len(harness.log)) == (State.EMPTY, 5)
     harness.events.clear()
-    assert harness.answer(harness.delete_group()) == m.DeletedGroup(group_id="g")
+    assert harness.answer(harness.delete_group()) == admin.DeletedGroup(group_id="g")
     assert (harness.state(), harness.log, harness.timers) == (State.DEAD, {}, {})
     assert harness.group.forgettable
     invariants.check(harness.group)
@@ -128,7 +129,7 @@ def test_tombstones_of_what_was_never_there_do_no_harm() -> None:
 
 def codes(harness: GroupHarness, *topics: str) -> dict[str, dict[int, int]]:
     answer = harness.answer(harness.delete_offsets(*topics))
-    assert isinstance(answer, m.DeleteOffsetsAnswer), answer
+    assert isinstance(answer, admin.DeleteOffsetsAnswer), answer
     return {topic: {p: result.error_code for p, result in of.items()} for topic, of in answer.offsets.items()}
 
 
@@ -226,7 +227,7 @@ def moved(
     harness: GroupHarness, to: str, **more: Any
 ) -> dict[str, dict[int, tuple[int | None, int | None, bool, int]]]:
     answer = harness.answer(harness.reset(to, **more))
-    assert isinstance(answer, m.ResetOffsetsAnswer), answer
+    assert isinstance(answer, admin.ResetOffsetsAnswer), answer
     assert answer.dry_run is more.get("dry_run", False)
     return {
         topic: {p: (x.before, x.after, x.clamped, x.error_code) for p, x in of.items()}

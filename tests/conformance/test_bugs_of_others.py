@@ -26,7 +26,7 @@ here, in `test_bugs_of_other_clients.py`, or as `file::test` under tests/; `✗`
    → member/core/test_machine.py::test_a_static_leader_whose_assignment_stands_makes_none
  9 KAFKA-14009: a take-over kept the timeouts of the old process
    → test_bug_09_kafka_14009_a_take_over_takes_the_new_timeouts
-10 KAFKA-12759: a static member came back with other topics, and nothing was assigned anew
+10 KAFKA-12759: a static member came back with other topics, and nothing was assigned again
    → conformance/test_static_members.py::test_a_static_member_that_comes_back_with_other_topics_rebalances
 11 KAFKA-13636: offsets expired during a rebalance, since the subscription looked empty
    → test_bug_11_kafka_13636_offsets_of_a_group_that_rebalances_stay

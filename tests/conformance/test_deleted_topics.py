@@ -64,7 +64,7 @@ def test_a_group_that_is_loaded_later_compares_then() -> None:
 
 
 def test_what_is_committed_after_the_deletion_stays_also_after_a_load() -> None:
-    """The topic is registered anew, or nobody minds; the registry still remembers the deletion."""
+    """The topic is registered again, or nobody minds; the registry still remembers the deletion."""
     harness = simple("t")
     deleted(harness, "t", 3)
     harness.topics(t=8)

@@ -9,6 +9,7 @@ from rallypoint.coordinator.core import invariants
 from rallypoint.coordinator.core.commands import Rules, TimerKind
 from rallypoint.coordinator.core.effects import GroupFrozen, GroupThawed, RebalanceBegan, RebalanceHeld
 from rallypoint.coordinator.core.group import State
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.group_harness import GroupHarness, consumer
@@ -45,7 +46,7 @@ def still(harness: GroupHarness) -> bool:
 
 def test_a_freeze_is_bounded_named_and_seen() -> None:
     harness, *_ = frozen()
-    assert harness.answer(harness.calls) == m.FreezeAnswer(
+    assert harness.answer(harness.calls) == admin.FreezeAnswer(
         group_id="g", frozen_until_ms=harness.now_ms + FREEZE_MS, reason=None, held_count=0
     )
     refused = harness.answer(harness.freeze(RULES.rebalance_freeze_max_ms + 1))
@@ -100,7 +101,7 @@ def test_an_operator_lifts_the_freeze_and_what_was_held_starts_at_once(how: str)
     harness, _, follower = frozen()
     harness.leave(follower)
     answer = harness.answer(harness.thaw() if how == "delete" else harness.freeze(0))
-    assert answer == m.FreezeAnswer(group_id="g", frozen_until_ms=None, reason=None, held_count=0)
+    assert answer == admin.FreezeAnswer(group_id="g", frozen_until_ms=None, reason=None, held_count=0)
     assert (harness.state(), begun(harness)) == (State.PREPARING_REBALANCE, 2)
     assert GroupThawed("g", lifted=True) in harness.events
     assert not [key for key in harness.timers if key.kind is TimerKind.HOLD]
@@ -163,7 +164,7 @@ def test_a_new_member_that_does_not_ask_again_expires() -> None:
     assert held(harness) == ["member_joined", "member_expired"]
 
 
-def test_the_time_that_a_new_member_may_wait_counts_from_the_beginning_of_its_round() -> None:
+def test_the_time_that_a_new_member_may_wait_counts_from_the_beginning_of_its_rebalance() -> None:
     harness, leader, _ = frozen(RULES.rebalance_freeze_max_ms, rebalance_ms=400_000, session_ms=1_800_000)
     third, join = harness.join_new(session_ms=10_000)
     harness.advance(RULES.rebalance_freeze_max_ms - 1)
@@ -279,7 +280,7 @@ def test_when_everyone_has_gone_the_group_is_empty_frozen_or_not_and_may_form_an
 
 
 @pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE])
-def test_a_round_under_way_goes_on_to_its_end(state: State) -> None:
+def test_a_rebalance_under_way_goes_on_to_its_end(state: State) -> None:
     harness = GroupHarness(rules=RULES)
     leader, follower = harness.stable(session_ms=60_000)
     harness.join(leader)
@@ -333,13 +334,13 @@ def test_a_static_member_that_came_with_the_freeze_is_not_given_a_part_by_coming
     first = harness.join("", instance="i")
     second = harness.join("", instance="i")
     assert harness.code(first) is ErrorCode.FENCED_INSTANCE_ID
-    assert harness.waits(second), "its seat has no part in the generation"
-    seated = harness.group.static_members["i"]
-    assert harness.code(harness.commit(seated, 1, instance="i")) is ErrorCode.ILLEGAL_GENERATION
+    assert harness.waits(second), "its slot has no part in the generation"
+    holder_id = harness.group.static_members["i"]
+    assert harness.code(harness.commit(holder_id, 1, instance="i")) is ErrorCode.ILLEGAL_GENERATION
     assert still(harness)
 
 
-def test_a_static_member_with_another_subscription_waits_in_its_seat() -> None:
+def test_a_static_member_with_another_subscription_waits_in_its_slot() -> None:
     harness, leader, _ = frozen(instance="i")
     join = harness.join("", instance="i", protocols=(("range", consumer("u")),))
     assert harness.waits(join)
@@ -358,13 +359,13 @@ def test_a_vote_of_those_who_wait_does_not_count_for_the_present_protocol() -> N
     both = (("range", consumer("t")), ("roundrobin", consumer("t")))
     turned = (("roundrobin", consumer("t")), ("range", consumer("t")))
     first, join = harness.join_new(protocols=both, session_ms=600_000)
-    seat = harness.join("", instance="i", protocols=both)
-    harness.advance_until_answered(join, seat)
-    harness.settle_generation(first, harness.answer(seat).member_id)
+    slot = harness.join("", instance="i", protocols=both)
+    harness.advance_until_answered(join, slot)
+    harness.settle_generation(first, harness.answer(slot).member_id)
     harness.freeze(FREEZE_MS)
     for _ in range(3):
         harness.join_new(protocols=turned)
-    assert harness.code(harness.join("", instance="i", protocols=both)) is ErrorCode.NONE, "nothing moved for the seat"
+    assert harness.code(harness.join("", instance="i", protocols=both)) is ErrorCode.NONE, "nothing moved for the slot"
     assert harness.group.protocol_name == "range"
 
 
@@ -437,7 +438,7 @@ def test_the_cool_down_holds_from_the_end_of_a_rebalance() -> None:
 def test_a_group_has_a_cool_down_of_its_own() -> None:
     harness = GroupHarness(rules=RULES)
     leader, follower = harness.stable(**LONG)
-    assert harness.answer(harness.cooldown(30_000)) == m.CooldownAnswer(
+    assert harness.answer(harness.cooldown(30_000)) == admin.CooldownAnswer(
         group_id="g", cooldown_ms=30_000, is_default=False
     )
     assert harness.answer(harness.describe()).cooldown_ms == 30_000
@@ -449,7 +450,7 @@ def test_a_group_has_a_cool_down_of_its_own() -> None:
     assert (held(harness), harness.state()) == (["member_left"], State.STABLE), (
         "the time of the last rebalance is stored"
     )
-    assert harness.answer(harness.cooldown(None)) == m.CooldownAnswer(group_id="g", cooldown_ms=0, is_default=True)
+    assert harness.answer(harness.cooldown(None)) == admin.CooldownAnswer(group_id="g", cooldown_ms=0, is_default=True)
     assert harness.state() is State.PREPARING_REBALANCE, "nothing holds any more"
     assert ("hold",) not in harness.log
     assert leader in harness.group.members

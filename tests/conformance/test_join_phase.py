@@ -48,7 +48,7 @@ def test_whoever_joins_later_does_not_lengthen_the_phase(who: str) -> None:
     assert harness.code(harness.heartbeat(follower)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_timeout_of_the_newcomer_that_begins_a_round_counts_for_it() -> None:
+def test_the_timeout_of_the_newcomer_that_begins_a_rebalance_counts_for_it() -> None:
     """Source: `addMemberThenRebalanceOrCompleteJoin` adds the member first, and prepares the rebalance then."""
     harness = group_harness()
     harness.stable(rebalance_ms=2_000, session_ms=LONG_MS)

@@ -89,7 +89,7 @@ def test_however_many_come_a_phase_that_everyone_has_joined_ends_in_its_time() -
     assert harness.rebalances()[0].join_phase_ms == LINGER_MS
 
 
-def test_a_round_of_a_stable_group_lingers_where_a_member_is_new() -> None:
+def test_a_rebalance_of_a_stable_group_lingers_where_a_member_is_new() -> None:
     harness = group_harness()
     leader, follower = harness.stable()
     _, new = harness.join_new()
@@ -99,7 +99,7 @@ def test_a_round_of_a_stable_group_lingers_where_a_member_is_new() -> None:
     assert {harness.answer(call).generation_id for call in [new, *calls]} == {harness.group.generation_id}
 
 
-def test_a_round_to_which_nobody_new_has_come_ends_at_once() -> None:
+def test_a_rebalance_to_which_nobody_new_has_come_ends_at_once() -> None:
     harness = group_harness()
     leader, follower = harness.stable()
     harness.advance(QUIET_MS)
@@ -108,7 +108,7 @@ def test_a_round_to_which_nobody_new_has_come_ends_at_once() -> None:
     assert [harness.answer(call).generation_id for call in calls] == [generation_id + 1] * 2
 
 
-def test_members_who_come_late_to_a_round_do_not_lengthen_it() -> None:
+def test_members_who_come_late_to_a_rebalance_do_not_lengthen_it() -> None:
     harness = group_harness()
     leader, follower = harness.stable()
     harness.join_new()

@@ -37,7 +37,7 @@ def began(harness: GroupHarness) -> list[Trigger]:
     return [event.trigger for event in harness.events if isinstance(event, RebalanceBegan)]
 
 
-def test_a_round_begins_at_once_and_says_why() -> None:
+def test_a_rebalance_begins_at_once_and_says_why() -> None:
     harness, ids = settled(3)
     reload(harness, 2)
     assert harness.state() is State.PREPARING_REBALANCE
@@ -75,7 +75,7 @@ def test_leader_and_eldest_stay_in_whatever_order_they_come(order: tuple[int, ..
 
 def test_a_leader_that_is_not_the_eldest_stays() -> None:
     harness, ids = settled(3)
-    # The first goes silent in a round, so the second leads; then the first two seats are older than the leader's.
+    # The first goes silent in a rebalance, so the second leads; then the first two slots are older than the leader's.
     harness.leave(ids[0])
     calls = [harness.join(member_id) for member_id in ids[1:]]
     assert harness.answer(calls[0]).leader == ids[1]
@@ -106,7 +106,7 @@ def test_a_place_that_became_free_is_for_whoever_joins_first() -> None:
     assert harness.group.surplus == set()
 
 
-def test_a_silent_surplus_is_out_at_the_end_of_the_round() -> None:
+def test_a_silent_surplus_is_out_at_the_end_of_the_rebalance() -> None:
     harness, ids = settled(3)
     reload(harness, 2)
     calls = [harness.join(member_id) for member_id in ids[:2]]
@@ -117,14 +117,14 @@ def test_a_silent_surplus_is_out_at_the_end_of_the_round() -> None:
 
 @pytest.mark.parametrize("with_id", [True, False])
 def test_a_static_member_of_the_surplus_is_refused_whenever_it_comes_back(with_id: bool) -> None:
-    harness, ids = settled(2, m1="seat")
+    harness, ids = settled(2, m1="slot")
     reload(harness, 1)
     call = harness.join(ids[0])
     harness.advance_until_answered(call)
-    assert set(harness.group.members) == set(ids), "a static member that is away keeps its seat"
+    assert set(harness.group.members) == set(ids), "a static member that is away keeps its slot"
     assert harness.group.surplus == {ids[1]}
     harness.settle_generation(ids[0], ids[1])
-    back = harness.join(ids[1] if with_id else "", instance="seat", session_ms=60_000)
+    back = harness.join(ids[1] if with_id else "", instance="slot", session_ms=60_000)
     assert harness.code(back) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert set(harness.group.members) == {ids[0]}
     assert harness.state() is State.PREPARING_REBALANCE, "what it had is to be given to somebody"

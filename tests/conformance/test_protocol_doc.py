@@ -1,6 +1,6 @@
 """`docs/protocol.md` says what the code has: the diagram is the table of legal moves, the names and files are there.
 
-REWRITE=1 draws the diagram anew.
+REWRITE=1 draws the diagram again.
 """
 
 import os

@@ -13,6 +13,7 @@ from rallypoint.coordinator.core.commands import Rules, Trigger
 from rallypoint.coordinator.core.effects import JoinPhaseEnded, RebalanceBegan, SyncPhaseEnded
 from rallypoint.coordinator.core.group import State
 from rallypoint.coordinator.core.records import GroupRecord, RebalanceRecord
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
@@ -50,7 +51,7 @@ def test_a_rebalance_says_who_and_why_and_how_long() -> None:
     harness.advance(20)
     harness.sync(leader, assignments={leader: partitions(0, 1)})
     newest = harness.rebalances()[0]
-    assert newest == m.RebalanceListing(
+    assert newest == admin.RebalanceListing(
         rebalance_id=newest.rebalance_id,
         previous_generation_id=1,
         generation_id=2,
@@ -165,7 +166,7 @@ def test_a_deleted_group_takes_its_history_and_its_freeze_along() -> None:
     assert harness.code(harness.delete_group()) is ErrorCode.NONE
     assert (harness.log, harness.timers, harness.group.rebalances, harness.group.hold) == ({}, {}, {}, None)
     harness.stable()
-    assert [x.rebalance_id for x in harness.rebalances()] == [1], "a group of the same id begins anew"
+    assert [x.rebalance_id for x in harness.rebalances()] == [1], "a group of the same id begins again"
 
 
 # --- while it lasts --------------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def test_who_has_not_joined_is_awaited_and_ids_handed_out_are_too() -> None:
     newest = harness.rebalances()[0]
     assert (newest.outcome, newest.generation_id, newest.join_phase_ms) == ("in_progress", None, None)
     assert newest.awaited == (
-        m.AwaitedListing(
+        admin.AwaitedListing(
             awaited_for="join",
             member_id=follower,
             client_id="c",
@@ -191,7 +192,7 @@ def test_who_has_not_joined_is_awaited_and_ids_handed_out_are_too() -> None:
             since_ms=began_ms,
             heard_at_ms=began_ms - 100,
         ),
-        m.AwaitedListing(awaited_for="join", member_id=pending, since_ms=began_ms),
+        admin.AwaitedListing(awaited_for="join", member_id=pending, since_ms=began_ms),
     )
     assert newest.awaited_count == 2
     assert all(not x.awaited for x in harness.rebalances()[1:])
@@ -300,7 +301,7 @@ def test_partitions_that_an_owner_lost_have_moved(
     assert rebalance(GroupHarness(rules=RULES), before, after) == moved
 
 
-def test_a_seat_that_came_back_under_a_new_id_is_the_same_owner() -> None:
+def test_a_slot_that_came_back_under_a_new_id_is_the_same_owner() -> None:
     harness = GroupHarness(rules=RULES)
     leader, old = harness.stable(instance="i")
     stood = harness.group.members[old].assignment
@@ -402,7 +403,7 @@ def test_offsets_that_were_loaded_without_a_header_do_not_keep_members_out() -> 
 def test_an_operator_starts_one() -> None:
     harness = GroupHarness(rules=RULES)
     leader, follower = harness.stable()
-    assert harness.answer(harness.start_rebalance("new rack")) == m.StartedRebalance(
+    assert harness.answer(harness.start_rebalance("new rack")) == admin.StartedRebalance(
         group_id="g", rebalance_id=2, started=True
     )
     assert harness.state() is State.PREPARING_REBALANCE
@@ -410,12 +411,12 @@ def test_an_operator_starts_one() -> None:
     assert (newest.trigger, newest.member_id, newest.host) == ("operator", None, "127.0.0.1")
     assert newest.reason == "an operator asked for it: new rack"
     assert any(isinstance(e, RebalanceBegan) and e.trigger is Trigger.OPERATOR for e in harness.events)
-    again = m.StartedRebalance(group_id="g", rebalance_id=2, started=False)
+    again = admin.StartedRebalance(group_id="g", rebalance_id=2, started=False)
     assert harness.answer(harness.start_rebalance()) == again
     harness.join(leader)
     harness.join(follower)
     assert harness.state() is State.COMPLETING_REBALANCE
-    assert harness.answer(harness.start_rebalance()) == again, "everyone is in a new round already"
+    assert harness.answer(harness.start_rebalance()) == again, "everyone is in a new rebalance already"
     assert harness.state() is State.COMPLETING_REBALANCE
 
 
@@ -423,7 +424,7 @@ def test_a_group_without_members_has_nothing_to_rebalance() -> None:
     harness = GroupHarness(rules=RULES)
     harness.leave(*harness.stable())
     before = dict(harness.log)
-    assert harness.answer(harness.start_rebalance()) == m.StartedRebalance(
+    assert harness.answer(harness.start_rebalance()) == admin.StartedRebalance(
         group_id="g", rebalance_id=None, started=False
     )
     assert (harness.state(), harness.log) == (State.EMPTY, before)

@@ -104,7 +104,7 @@ def test_another_order_of_the_same_protocols_is_another_list() -> None:
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
-def test_a_changed_list_while_the_leader_assigns_begins_another_round(who: str) -> None:
+def test_a_changed_list_while_the_leader_assigns_begins_another_rebalance(who: str) -> None:
     """Source: `classicGroupJoinExistingMember`, CompletingRebalance: who does not match updates and rebalances."""
     harness = GroupHarness()
     leader, first = harness.join_new()
@@ -135,7 +135,7 @@ def test_what_a_client_says_of_its_reason_is_cut() -> None:
 # --- repeats ---------------------------------------------------------------------------------------------------------
 
 
-def round_of_two() -> tuple[GroupHarness, str, int]:
+def rebalance_of_two() -> tuple[GroupHarness, str, int]:
     """A leader whose join has a request id and waits, and a follower."""
     harness = GroupHarness()
     leader = harness.answer(harness.join()).member_id
@@ -149,7 +149,7 @@ def again(harness: GroupHarness, leader: str) -> int:
 
 
 def test_a_repeat_while_others_are_awaited_takes_the_letter_kind_and_moves_nothing() -> None:
-    harness, leader, call = round_of_two()
+    harness, leader, call = rebalance_of_two()
     repeat = again(harness, leader)
     assert (harness.answer(call).superseded, harness.answer(call).code) == (True, ErrorCode.REBALANCE_IN_PROGRESS)
     assert (len(harness.group.members), harness.waits(repeat)) == (2, True)
@@ -159,8 +159,8 @@ def test_a_repeat_while_others_are_awaited_takes_the_letter_kind_and_moves_nothi
 
 @pytest.mark.parametrize("state", [State.COMPLETING_REBALANCE, State.STABLE])
 def test_a_repeat_in_the_generation_has_the_answer_of_the_first_and_keeps_the_session(state: State) -> None:
-    """The leader's own join would begin another round in Stable; its repeat does not. Who repeats is there."""
-    harness, leader, call = round_of_two()
+    """The leader's own join would begin another rebalance in Stable; its repeat does not. Who repeats is there."""
+    harness, leader, call = rebalance_of_two()
     harness.advance_until_answered(call)
     if state is State.STABLE:
         harness.sync(leader, assignments={})
@@ -172,7 +172,7 @@ def test_a_repeat_in_the_generation_has_the_answer_of_the_first_and_keeps_the_se
 
 
 def test_a_repeat_after_a_crash_has_the_same_answer() -> None:
-    harness, leader, call = round_of_two()
+    harness, leader, call = rebalance_of_two()
     harness.advance_until_answered(call)
     harness.sync(leader, assignments={})
     harness.crash()
@@ -180,8 +180,8 @@ def test_a_repeat_after_a_crash_has_the_same_answer() -> None:
     assert harness.state() is State.STABLE
 
 
-def test_a_repeat_when_a_newer_round_has_begun_counts_for_that_one() -> None:
-    harness, leader, call = round_of_two()
+def test_a_repeat_when_a_newer_rebalance_has_begun_counts_for_that_one() -> None:
+    harness, leader, call = rebalance_of_two()
     harness.advance_until_answered(call)
     harness.sync(leader, assignments={})
     harness.join_new()
@@ -212,7 +212,7 @@ def test_a_repeat_of_a_join_whose_id_has_lapsed_is_a_new_join() -> None:
 
 
 def test_of_a_members_requests_the_last_one_is_remembered() -> None:
-    harness, leader, call = round_of_two()
+    harness, leader, call = rebalance_of_two()
     harness.advance_until_answered(call)
     harness.join(leader, request_id="b", session_ms=9_000, rebalance_ms=30_000)
     harness.sync(leader, assignments={})
@@ -300,24 +300,24 @@ def test_after_a_crash_a_join_counts_whatever_its_number() -> None:
     assert harness.waits(harness.join(follower, request_id="one", attempt=1, protocols=owning(1)))
 
 
-def test_the_late_first_join_of_a_static_member_does_not_take_its_own_seat_over() -> None:
+def test_the_late_first_join_of_a_static_member_does_not_take_its_own_slot_over() -> None:
     harness = GroupHarness()
-    first = harness.join(instance="seat", request_id="first")
+    first = harness.join(instance="slot", request_id="first")
     harness.advance_until_answered(first)
     member_id = harness.answer(first).member_id
-    repeat = harness.join(instance="seat", request_id="first")
+    repeat = harness.join(instance="slot", request_id="first")
     assert harness.answer(repeat) == harness.answer(first), "it is a repeat as long as it is the last"
     harness.settle_generation(member_id)
-    again = harness.join(member_id, instance="seat", request_id="second")
+    again = harness.join(member_id, instance="slot", request_id="second")
     harness.advance_until_answered(again)
 
-    late = harness.answer(harness.join(instance="seat", request_id="first"))
+    late = harness.answer(harness.join(instance="slot", request_id="first"))
 
     assert (late.code, late.superseded) == (ErrorCode.REBALANCE_IN_PROGRESS, True)
-    assert harness.group.static_members == {"seat": member_id}
-    other = harness.join(instance="seat", request_id="of another process")
+    assert harness.group.static_members == {"slot": member_id}
+    other = harness.join(instance="slot", request_id="of another process")
     harness.advance_until_answered(other)
-    assert harness.group.static_members["seat"] != member_id, "whoever says something new takes it over"
-    replaced = harness.group.static_members["seat"]
-    harness.join(replaced, instance="seat", request_id="and again")
-    assert harness.answer(harness.join(instance="seat", request_id="of another process")).superseded
+    assert harness.group.static_members["slot"] != member_id, "whoever says something new takes it over"
+    replaced = harness.group.static_members["slot"]
+    harness.join(replaced, instance="slot", request_id="and again")
+    assert harness.answer(harness.join(instance="slot", request_id="of another process")).superseded

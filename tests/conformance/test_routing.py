@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.node import NodeAddress
+from rallypoint.coordinator.runtime.contract import NodeAddress
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
@@ -82,7 +83,7 @@ async def test_c04_a_shard_that_is_loading(name: str, request_: Any, gate: str) 
     else:
         assert code(answer) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert harness.phase == "loading"
-    assert code(harness.service.list_groups(m.ListGroupsRequest())) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(harness.service.list_groups(admin.ListGroupsRequest())) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code(harness.service.list_topics()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     gates[gate].let_go()
     await settle()

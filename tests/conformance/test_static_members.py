@@ -84,7 +84,7 @@ def test_the_new_id_is_the_right_one_after_a_crash() -> None:
 
 
 def test_the_new_id_is_the_right_one_after_a_crash_in_the_middle_of_a_rebalance() -> None:
-    """The same failure in a rebalance whose assignment was never stored: the seat is the new id's all the same."""
+    """The same failure in a rebalance whose assignment was never stored: the slot is the new id's all the same."""
     harness = GroupHarness()
     leader, old = harness.stable(instance="b")
     held = harness.answer(harness.sync(old, instance="b")).assignment
@@ -117,7 +117,7 @@ def test_a_static_leader_replaced_in_the_middle_of_a_rebalance_leads_after_a_cra
 
 
 def test_a_static_member_that_joins_anew_after_its_old_id_left_is_not_fenced_by_it_after_a_crash() -> None:
-    """That a member left is stored with the next assignment; until then its stored seat must not come back."""
+    """That a member left is stored with the next assignment; until then its stored slot must not come back."""
     harness = GroupHarness()
     leader, old = harness.stable(instance="b")
     harness.leave(old)
@@ -130,7 +130,7 @@ def test_a_static_member_that_joins_anew_after_its_old_id_left_is_not_fenced_by_
     assert harness.code(harness.join(new, instance="b")) is ErrorCode.NONE
 
 
-def test_an_absent_static_member_keeps_its_seat_and_the_eldest_present_leads() -> None:
+def test_an_absent_static_member_keeps_its_slot_and_the_eldest_present_leads() -> None:
     harness = GroupHarness()
     first = harness.join(instance="a", rebalance_ms=5_000, session_ms=60_000)
     other, second = harness.join_new(rebalance_ms=5_000, session_ms=60_000)

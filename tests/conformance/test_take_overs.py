@@ -43,8 +43,8 @@ def test_in_preparing_the_new_join_may_be_the_one_that_was_awaited() -> None:
     assert [harness.answer(call).generation_id for call in (waiting, new)] == [2, 2]
 
 
-def test_leadership_follows_the_seat_while_the_leader_assigns() -> None:
-    """Source: `ClassicGroup.replaceStaticMember`; in CompletingRebalance another round begins, whatever was said."""
+def test_leadership_follows_the_slot_while_the_leader_assigns() -> None:
+    """Source: `ClassicGroup.replaceStaticMember`; in CompletingRebalance another one begins, whatever was said."""
     harness = GroupHarness()
     eldest, first = harness.join_new(session_ms=LONG_MS)
     static = harness.join(instance="b", session_ms=LONG_MS)
@@ -65,7 +65,7 @@ def test_leadership_follows_the_seat_while_the_leader_assigns() -> None:
 
 
 @pytest.mark.parametrize("state", [State.COMPLETING_REBALANCE, State.STABLE])
-def test_leadership_follows_the_seat_and_does_not_go_to_the_eldest(state: State) -> None:
+def test_leadership_follows_the_slot_and_does_not_go_to_the_eldest(state: State) -> None:
     """Source: `ClassicGroup.replaceStaticMember`: who led under the old id leads under the new one."""
     harness = GroupHarness()
     first, second = harness.join(instance="a", session_ms=LONG_MS), harness.join(instance="b", session_ms=LONG_MS)
@@ -81,8 +81,8 @@ def test_leadership_follows_the_seat_and_does_not_go_to_the_eldest(state: State)
     assert harness.group.leader == harness.group.static_members["b"] != old
 
 
-def test_in_stable_votes_that_would_choose_another_protocol_begin_a_round() -> None:
-    """Source: `updateStaticMemberThenRebalanceOrCompleteJoin`, Stable: the protocol is chosen anew and compared."""
+def test_in_stable_votes_that_would_choose_another_protocol_begin_a_rebalance() -> None:
+    """Source: `updateStaticMemberThenRebalanceOrCompleteJoin`, Stable: the protocol is chosen again and compared."""
     harness = GroupHarness()
     leader, first = harness.join_new(protocols=offers("A", "B"))
     static = harness.join(instance="b", protocols=offers("A", "B"))
@@ -98,8 +98,8 @@ def test_in_stable_votes_that_would_choose_another_protocol_begin_a_round() -> N
     assert (harness.waits(other), harness.state()) == (True, State.PREPARING_REBALANCE)
 
 
-def test_a_full_group_lets_a_static_member_take_its_own_seat() -> None:
-    """Source: `ClassicGroup.acceptJoiningMember`. Ours: the seat is its own, so that the group grows by nobody."""
+def test_a_full_group_lets_a_static_member_take_its_own_slot() -> None:
+    """Source: `ClassicGroup.acceptJoiningMember`. Ours: the slot is its own, so that the group grows by nobody."""
     harness = GroupHarness()
     harness.stable(instance="b")
     harness.rules = replace(harness.rules, group_max_size=2)
@@ -107,8 +107,8 @@ def test_a_full_group_lets_a_static_member_take_its_own_seat() -> None:
     assert harness.code(harness.join(instance="c")) is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_seat_is_taken_over_although_newcomers_took_every_place_of_the_round() -> None:
-    """Ours: an absent static member stays in the group in any case, so that its own seat is no place too many."""
+def test_a_slot_is_taken_over_although_newcomers_took_every_place_of_the_rebalance() -> None:
+    """Ours: an absent static member stays in the group in any case, so that its own slot is no place too many."""
     harness = GroupHarness()
     leader, _ = harness.stable(instance="b", session_ms=LONG_MS)
     harness.rules = replace(harness.rules, group_max_size=2)

@@ -41,7 +41,7 @@ class Groups:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_generation_is_handed_out_twice_however_quick_the_rounds_and_wherever_the_clock(
+def test_no_generation_is_handed_out_twice_however_quick_the_rebalances_and_wherever_the_clock(
     seed: int, tmp_path: Path
 ) -> None:
     chance = Random(seed)
@@ -49,8 +49,8 @@ def test_no_generation_is_handed_out_twice_however_quick_the_rounds_and_wherever
     groups.make_generations("a", 3)
     made: list[Path] = []
     for turn in range(12):
-        match chance.choice(("rounds", "rounds", "backup", "restore")) if made else "backup":
-            case "rounds":
+        match chance.choice(("rebalances", "rebalances", "backup", "restore")) if made else "backup":
+            case "rebalances":
                 groups.make_generations(chance.choice("ab"), chance.randrange(1, 100))
             case "backup":
                 made.append(tmp_path / f"backup-{turn}.db")

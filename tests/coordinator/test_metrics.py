@@ -21,7 +21,7 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.metrics import GROUP_STATES, LAGS_AT_ONCE_MAX, Metrics
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
-from rallypoint.coordinator.storage.contract import AppendFigures, StoreStatus
+from rallypoint.coordinator.storage.contract import AppendMetrics, StoreStatus
 from tests.real.prometheus import promtool_check_metrics
 
 
@@ -105,7 +105,7 @@ def test_requests_appends_and_parked_calls_are_counted() -> None:
     metrics.request_answered("join", "NONE", 0.002)
     metrics.request_answered("join", "NONE", 0.002)
     metrics.request_answered("commit", "NONE", 0.002)
-    metrics.appended(AppendFigures(batches=3, writes=40, seconds=0.003))
+    metrics.appended(AppendMetrics(batches=3, writes=40, seconds=0.003))
     metrics.parked(3)
     metrics.parked(-1)
     metrics.streams_open(+2)

@@ -14,7 +14,8 @@ from examples.handover.ownership import (
     span_at,
     spans_of,
 )
-from rallypoint.protocol.messages import CommittedOffset, DescribeAnswer, DescribedMember
+from rallypoint.protocol.admin_messages import DescribeAnswer, DescribedMember
+from rallypoint.protocol.messages import CommittedOffset
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 from rallypoint.spark_bridge.offsets import Range
 

@@ -16,10 +16,11 @@ from rallypoint.coordinator.http.channel.channel import ChannelLimits
 from rallypoint.coordinator.http.connections import HttpServer
 from rallypoint.coordinator.http.contract import GroupService
 from rallypoint.coordinator.http.events.stream import StreamLimits
-from rallypoint.coordinator.http.inputs import BodyLimits, ConnectionLimits
+from rallypoint.coordinator.http.limits.admission import ConnectionLimits
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.security import SecurityPolicy
-from rallypoint.coordinator.runtime.clock import Clock
-from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.protocol.request_limits import RequestLimits
 from tests.fakes.fake_service import FakeMetrics
 

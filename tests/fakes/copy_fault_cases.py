@@ -87,7 +87,7 @@ def content(path: Path) -> dict[bytes, bytes]:
 
 
 class Parts:
-    """What is run under each fault. The store is made anew for each run, as a crash leaves it: with a log."""
+    """What is run under each fault. The store is made again for each run, as a crash leaves it: with a log."""
 
     def __init__(self, folder: Path, disk: FaultyDisk) -> None:
         self.disk = disk

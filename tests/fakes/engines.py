@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from rallypoint.coordinator.storage.contract import AppendFigures, BatchLimits, Store
+from rallypoint.coordinator.storage.contract import AppendMetrics, BatchLimits, Store
 from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from rallypoint.coordinator.storage.sqlite import SqliteStore
 
@@ -19,7 +19,7 @@ class Engine(Protocol):
 
 
 class MemoryEngine:
-    def __init__(self, on_append: Callable[[AppendFigures], None]) -> None:
+    def __init__(self, on_append: Callable[[AppendMetrics], None]) -> None:
         self._contents = MemoryContents()
         self._on_append = on_append
 
@@ -28,7 +28,7 @@ class MemoryEngine:
 
 
 class SqliteEngine:
-    def __init__(self, path: Path, on_append: Callable[[AppendFigures], None]) -> None:
+    def __init__(self, path: Path, on_append: Callable[[AppendMetrics], None]) -> None:
         self._path = path
         self._on_append = on_append
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
-from rallypoint.coordinator.runtime.clock import Clock, SystemClock
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.coordinator.runtime.event_loop.clock import Clock, SystemClock
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.coordinator.storage.contract import StoreStatus
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
@@ -47,8 +48,8 @@ class FakeService:
     topics_answer: m.ListTopicsAnswer | Failure = field(
         default_factory=lambda: m.ListTopicsAnswer(topics=(), version=0)
     )
-    owner_answer: m.OwnerAnswer | Failure = NO_GROUP
-    preview_answer: m.PreviewAnswer | Failure = NO_GROUP
+    owner_answer: admin.OwnerAnswer | Failure = NO_GROUP
+    preview_answer: admin.PreviewAnswer | Failure = NO_GROUP
     calls: list[tuple[str, object, str]] = field(default_factory=list)
     parked_calls: list[FakeWaiting] = field(default_factory=list)
     waited: list[tuple[str, str]] = field(default_factory=list)
@@ -127,15 +128,15 @@ class FakeService:
         )
         return m.CoordinatorAnswer(coordinators=tuple(entries))
 
-    def list_groups(self, request: m.ListGroupsRequest) -> m.ListGroupsAnswer | Failure:
+    def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
         self.calls.append(("", request, ""))
-        return m.ListGroupsAnswer(groups=())
+        return admin.ListGroupsAnswer(groups=())
 
-    async def find_owner(self, group_id: str, request: m.OwnerRequest) -> m.OwnerAnswer | Failure:
+    async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
         self.calls.append((group_id, request, ""))
         return self.owner_answer
 
-    async def preview(self, group_id: str, request: m.PreviewRequest) -> m.PreviewAnswer | Failure:
+    async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         self.calls.append((group_id, request, ""))
         return self.preview_answer
 

@@ -16,14 +16,14 @@ from itertools import count
 from typing import Any, Protocol
 
 from rallypoint.coordinator.core.commands import Rules
-from rallypoint.coordinator.http.inputs import BodyLimits
-from rallypoint.coordinator.runtime.clock import SystemClock
-from rallypoint.coordinator.runtime.node import NodeAddress, SoleOwner
-from rallypoint.coordinator.runtime.observer import NullObserver
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
+from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from tests.fakes.api_server import Answer, open_api, parse_answer
+from tests.fakes.null_observer import NullObserver
 
 SHARDS = 4
 ADDRESS = NodeAddress("node-1", "http://127.0.0.1:1")

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from rallypoint.coordinator.core.commands import DescribeRequest, Rules
 from rallypoint.coordinator.core.effects import Event, Failure, GroupAnswer
-from rallypoint.coordinator.runtime.node import NodeAddress, NodeCapacity, ShardOwnership, SoleOwner
+from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity, ShardOwnership, SoleOwner
 from rallypoint.coordinator.runtime.service import Service
-from rallypoint.coordinator.storage.contract import AppendFigures, Store
+from rallypoint.coordinator.storage.contract import AppendMetrics, Store
 from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -39,7 +39,7 @@ class Watcher:
             raise ZeroDivisionError("planted")
         self.events.append(event)
 
-    def appended(self, metrics: AppendFigures) -> None:
+    def appended(self, metrics: AppendMetrics) -> None:
         raise AssertionError("stores are wired to observers elsewhere")
 
     def parked(self, delta: int) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.limits import NAMES, limits_of
-from rallypoint.coordinator.runtime.clock import Clock, SystemClock
-from rallypoint.coordinator.runtime.node import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.event_loop.clock import Clock, SystemClock
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.settings import load_settings
 from rallypoint.coordinator.storage.memory import MemoryStore

@@ -13,7 +13,7 @@ import pytest
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core.commands import DeleteGroupRequest
 from rallypoint.coordinator.runtime.condition import why_not_ready
-from rallypoint.coordinator.runtime.store_format import check_major, follow_format, format_of
+from rallypoint.coordinator.runtime.loading.store_format import check_major, follow_format, format_of
 from rallypoint.coordinator.storage.codec import MINOR_VERSION, VERSION, UnknownKind, decode, encode, group_of
 from rallypoint.coordinator.storage.contract import (
     FORMAT_KEYSPACE,
@@ -24,6 +24,7 @@ from rallypoint.coordinator.storage.contract import (
 )
 from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from rallypoint.coordinator.storage.sqlite import SqliteStore
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
@@ -63,7 +64,7 @@ async def check_served(harness: ServiceHarness) -> None:
     condition = harness.service.condition()
     assert (condition.damaged_groups, condition.stray_records, why_not_ready(condition)) == (0, 0, None)
     described = await harness.service.call(GROUP, DESCRIBE, host="h")
-    assert isinstance(described, m.DescribeAnswer)
+    assert isinstance(described, admin.DescribeAnswer)
     assert (described.state, described.generation_id, described.rebalance_id) == ("Stable", 4, 7)
     assert [member.member_id for member in described.members] == [LEADER, "seat%2-9a1b"][: len(described.members)]
     assert isinstance(await harness.service.call(GROUP, heartbeat(LEADER, 4), host="h"), m.HeartbeatAnswer)
@@ -94,7 +95,7 @@ async def test_a_restored_store_has_no_members_and_goes_on_above_its_floor(tmp_p
         condition = harness.service.condition()
         assert (condition.damaged_groups, condition.stray_records, why_not_ready(condition)) == (0, 0, None)
         described = await harness.service.call(GROUP, DESCRIBE, host="h")
-        assert isinstance(described, m.DescribeAnswer)
+        assert isinstance(described, admin.DescribeAnswer)
         assert (described.state, described.generation_id, described.members) == ("Empty", 217_500_001, ())
         assert code(await harness.service.call(GROUP, heartbeat(LEADER, 4), host="h")) is ErrorCode.UNKNOWN_MEMBER_ID
         assert await committed(harness, GROUP)
@@ -138,13 +139,13 @@ async def test_what_a_newer_minor_added_survives_all_that_an_older_one_does(
     # Everything goes: the members expire, the groups are deleted.
     await harness.clock.run(400_000)
     for group_id in (GROUP, "simple"):
-        assert isinstance(await harness.now(group_id, DeleteGroupRequest()), m.DeletedGroup)
+        assert isinstance(await harness.now(group_id, DeleteGroupRequest()), admin.DeletedGroup)
     await harness.service.drain()
     after = {(keyspace, key): value for keyspace, key, value in stored(contents)}
     assert {where: value for where, value in after.items() if is_unknown(where[1])} == unknown
     assert after[FORMAT_KEYSPACE, b"f"] == before[FORMAT_KEYSPACE, b"f"], "the newest that was at work there stands"
     assert not any(group_of(key) for _, key in after.keys() - unknown.keys())
-    # A group that is made anew is none of theirs.
+    # A group that is made again is none of theirs.
     again = await ServiceHarness(contents).start()
     assert isinstance(await again.now(GROUP, commit(1)), m.CommitAnswer)
     assert again.service.condition().damaged_groups == 0
@@ -165,7 +166,7 @@ async def test_a_record_that_is_passed_over_counts_once_and_goes_with_a_damaged_
     again = await ServiceHarness(contents).start()
     assert again.service.condition().damaged_groups == 1
     assert again.service.condition().records_passed_over == passed_over
-    assert isinstance(await again.now("simple", DeleteGroupRequest()), m.DeletedGroup)
+    assert isinstance(await again.now("simple", DeleteGroupRequest()), admin.DeletedGroup)
     assert again.service.condition().records_passed_over == passed_over - 1
 
 

@@ -2,11 +2,11 @@
 
 from copy import deepcopy
 
-from tests.model.plain_rounds import PlainRounds
+from tests.model.plain_rebalances import PlainRebalances
 from tests.model.plain_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, HandedOut, Join, Member
 
 
-class PlainMembers(PlainRounds):
+class PlainMembers(PlainRebalances):
     """Join, heartbeat, leave."""
 
     def join(self, call: int, wish: Join) -> None:
@@ -15,8 +15,8 @@ class PlainMembers(PlainRounds):
             return None
         if self.state == DEAD and wish.member_id:
             return self.answer(call, "UNKNOWN_MEMBER_ID")
-        member, seat = self.find(wish.member_id), self.seat(wish.instance)
-        takes_over = not wish.member_id and seat is not None
+        member, slot = self.find(wish.member_id), self.slot(wish.instance)
+        takes_over = not wish.member_id and slot is not None
         if self.is_full(member) and not takes_over:
             if member is not None:
                 self.remove(member, "GROUP_MAX_SIZE_REACHED")
@@ -34,8 +34,8 @@ class PlainMembers(PlainRounds):
             until = self.now + min(wish.session_ms, self.limits.unused_ms)
             self.handed_out[wish.new_id] = HandedOut(until, wish.request, wish.network)
             return self.answer(call, "MEMBER_ID_REQUIRED", wish.new_id)
-        if not wish.member_id and seat is not None:
-            return self.take_over(call, seat, wish)
+        if not wish.member_id and slot is not None:
+            return self.take_over(call, slot, wish)
         if not wish.member_id or (wish.member_id in self.handed_out and wish.instance is None):
             return self.add(call, wish)
         refusal = self.validate(wish.member_id, wish.instance)
@@ -113,7 +113,7 @@ class PlainMembers(PlainRounds):
         self.someone_new_came = True
         if unused is None or self.state != PREPARING:
             self.last_came = self.now
-        self.pass_seat_on(wish.instance, added)
+        self.pass_instance_on(wish.instance, added)
         self.let_wait(call, added, "join", wish.wait_ms)
         self.begin()
 
@@ -139,28 +139,28 @@ class PlainMembers(PlainRounds):
             return dict(wish.offers).get(member.offers[0][0]) == member.offers[0][1]
         return wish.offers == member.offers
 
-    def take_over(self, call: int, seat: Member, wish: Join) -> None:
+    def take_over(self, call: int, slot: Member, wish: Join) -> None:
         """A static member comes back without its id. In Stable, who says the same goes on where the old one was."""
         for kind in ("join", "sync", "heartbeat"):
-            self.answer(self.waiting_call(seat.member_id, kind), "FENCED_INSTANCE_ID")
-        old_topic, led = seat.topic_under(self.protocol), self.leader == seat.member_id
-        seat.member_id, seat.offers, seat.requests = wish.new_id, wish.offers, (None, wish.request)
-        seat.session_ms, seat.rebalance_ms, seat.grace_ms = wish.session_ms, wish.rebalance_ms, wish.grace_ms
-        seat.skip, seat.lost_until = False, None
-        self.hear(seat)
+            self.answer(self.waiting_call(slot.member_id, kind), "FENCED_INSTANCE_ID")
+        old_topic, led = slot.topic_under(self.protocol), self.leader == slot.member_id
+        slot.member_id, slot.offers, slot.requests = wish.new_id, wish.offers, (None, wish.request)
+        slot.session_ms, slot.rebalance_ms, slot.grace_ms = wish.session_ms, wish.rebalance_ms, wish.grace_ms
+        slot.skip, slot.lost_until = False, None
+        self.hear(slot)
         if led:
-            self.leader = seat.member_id
-        self.pass_seat_on(wish.instance, seat)
-        if self.state == STABLE and self.vote() == self.protocol and seat.topic_under(self.protocol) == old_topic:
+            self.leader = slot.member_id
+        self.pass_instance_on(wish.instance, slot)
+        if self.state == STABLE and self.vote() == self.protocol and slot.topic_under(self.protocol) == old_topic:
             assert self.stored is not None
-            seat.skip = led
+            slot.skip = led
             self.stored.leader = self.leader
-            kept = self.stored.find(seat.member_id)
+            kept = self.stored.find(slot.member_id)
             assert kept is not None
-            self.stored.members[self.stored.members.index(kept)] = self.to_store(deepcopy(seat))
-            return self.answer(call, *self.joined(seat))
-        seat.joined = True
-        self.let_wait(call, seat, "join", wish.wait_ms)
+            self.stored.members[self.stored.members.index(kept)] = self.to_store(deepcopy(slot))
+            return self.answer(call, *self.joined(slot))
+        slot.joined = True
+        self.let_wait(call, slot, "join", wish.wait_ms)
         return self.begin()
 
     # --- living and leaving ------------------------------------------------------------------------------------------
@@ -188,8 +188,8 @@ class PlainMembers(PlainRounds):
         results = []
         someone_went = False
         for named_id, instance in leavers:
-            seat = self.seat(instance)
-            member_id = seat.member_id if not named_id and seat is not None else named_id
+            slot = self.slot(instance)
+            member_id = slot.member_id if not named_id and slot is not None else named_id
             if member_id in self.handed_out:
                 del self.handed_out[member_id]
                 results.append("NONE")

@@ -1,7 +1,7 @@
-"""One group, as plainly as can be: lists, and everything worked out anew each time. Slow, and meant to be obvious.
+"""One group, as plainly as can be: lists, and everything worked out again each time. Slow, and meant to be obvious.
 
-Here is what it holds, what can be asked of it, and its pending responses; beside it are rounds, members, offsets and
-time.
+Here is what it holds, what can be asked of it, and its pending responses; beside it are rebalances, members,
+offsets and time.
 
 Written from the protocol's rules and not from the core's code, which it exists to be compared with: no facts, no
 records, no timers that are set or cancelled. A deadline is a field, and time passes by looking for the earliest one.
@@ -176,7 +176,7 @@ class PlainState:
     def find(self, member_id: str) -> Member | None:
         return next((x for x in self.members if x.member_id == member_id), None)
 
-    def seat(self, instance: str | None) -> Member | None:
+    def slot(self, instance: str | None) -> Member | None:
         return next((x for x in self.members if instance is not None and x.instance == instance), None)
 
     @property
@@ -195,10 +195,10 @@ class PlainState:
 
     def validate(self, member_id: str, instance: str | None) -> Answer | None:
         if instance is not None:
-            seat = self.seat(instance)
-            if seat is None:
+            slot = self.slot(instance)
+            if slot is None:
                 return ("UNKNOWN_MEMBER_ID",)
-            if seat.member_id != member_id:
+            if slot.member_id != member_id:
                 return ("FENCED_INSTANCE_ID",)
         return ("UNKNOWN_MEMBER_ID",) if self.find(member_id) is None else None
 

@@ -68,7 +68,7 @@ class Both(RuleBasedStateMachine):
             unused_max=unused_max,
         )
         if short_retention:
-            # So that there is something to take away in the midst of a round too.
+            # So that there is something to take away in the midst of a rebalance too.
             limits = replace(limits, retention_ms=2_999, look_every_ms=1_201)
         self.group_harness = GroupHarness(
             rules=Rules(
@@ -197,7 +197,7 @@ class Both(RuleBasedStateMachine):
 
     @rule()
     def everyone_joins(self) -> None:
-        """So that rounds come to an end more often than chance would have it."""
+        """So that rebalances come to an end more often than chance would have it."""
         for who in range(CLIENTS):
             if self.id_of(who, 0):
                 self.join(who, 0, 0, "t", None, knows_itself=False)

@@ -5,6 +5,7 @@ from typing import Any
 from rallypoint.coordinator.core.commands import Call, DecisionContext, DescribeRequest, GroupRequest
 from rallypoint.coordinator.core.decide import decide
 from rallypoint.coordinator.core.effects import Failure, Reply
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from tests.conformance.group_harness import GroupHarness
 from tests.model.plain_group import PlainGroup
@@ -41,11 +42,11 @@ def told(answer: Any) -> Answer:
             return tuple(x.error_name for of in answer.offsets.values() for x in of.values())
         case m.HeartbeatAnswer():
             return ("NONE",)
-        case m.DeletedGroup():
+        case admin.DeletedGroup():
             return ("deleted",)
-        case m.DeleteOffsetsAnswer():
+        case admin.DeleteOffsetsAnswer():
             return "offsets", {(t, p): x.error_name for t, of in answer.offsets.items() for p, x in of.items()}
-        case m.ResetOffsetsAnswer():
+        case admin.ResetOffsetsAnswer():
             put = {(t, p): (x.before, x.after, x.error_name) for t, of in answer.offsets.items() for p, x in of.items()}
             return "reset", put
     raise AssertionError(answer)

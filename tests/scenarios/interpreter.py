@@ -21,6 +21,7 @@ from rallypoint.coordinator.core.commands import (
     TimerKey,
     TimerKind,
 )
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
@@ -218,7 +219,7 @@ class Teller:
         self._line(f"loaded: {group.state}, generation {group.generation_id}, members {members}")
 
     def _do_restart(self, plain: list[str], _: dict[str, str]) -> None:
-        """The client's process dies without a word and begins anew: it remembers nothing."""
+        """The client's process dies without a word and begins again: it remembers nothing."""
         for name in plain:
             client = self._client(name)
             for call, said in self._waiting():
@@ -576,27 +577,27 @@ class Teller:
                 yield self._offsets(answer.offsets)
             case m.WaitingAnswer():
                 yield "202: go on waiting" + (f" as {self._name(answer.member_id)}" if answer.member_id else "")
-            case m.DescribeAnswer():
+            case admin.DescribeAnswer():
                 yield from self._description(answer)
-            case m.ListRebalancesAnswer():
+            case admin.ListRebalancesAnswer():
                 yield from map(self._rebalance, answer.rebalances)
-            case m.StartedRebalance():
+            case admin.StartedRebalance():
                 began = "begins" if answer.started else "is under way"
                 yield (
                     "nobody to rebalance" if answer.rebalance_id is None else f"rebalance {answer.rebalance_id} {began}"
                 )
-            case m.FreezeAnswer():
+            case admin.FreezeAnswer():
                 until_ms = answer.frozen_until_ms
                 frozen = "not frozen" if until_ms is None else f"frozen until {self._clock(until_ms)}"
                 yield f"{frozen}, held: {answer.held_count}"
-            case m.CooldownAnswer():
+            case admin.CooldownAnswer():
                 yield f"cool-down {seconds(answer.cooldown_ms)}"
-            case m.DeletedGroup() | m.DeleteOffsetsAnswer() | m.ResetOffsetsAnswer():
+            case admin.DeletedGroup() | admin.DeleteOffsetsAnswer() | admin.ResetOffsetsAnswer():
                 raise AssertionError("an operator's answer that no story asks for")
             case _:
                 assert_never(answer)
 
-    def _rebalance(self, listing: m.RebalanceListing) -> str:
+    def _rebalance(self, listing: admin.RebalanceListing) -> str:
         after = "" if listing.generation_id is None else f" -> {listing.generation_id}"
         text = f"{listing.rebalance_id}, generation {listing.previous_generation_id}{after}, {listing.outcome}"
         text += f", {listing.trigger} ({self._named(listing.reason)})"
@@ -637,7 +638,7 @@ class Teller:
     def _offsets(offsets: dict[str, dict[int, m.CommittedOffset]]) -> str:
         return ", ".join(f"{t}/{p}={x.offset}" for t, of in offsets.items() for p, x in of.items()) or "no offsets"
 
-    def _description(self, answer: m.DescribeAnswer) -> Iterator[str]:
+    def _description(self, answer: admin.DescribeAnswer) -> Iterator[str]:
         kind = "/".join(word for word in (answer.protocol_type, answer.protocol_name) if word) or "no protocol"
         leader = self._name(answer.leader or "")
         yield f"{answer.state}, generation {answer.generation_id}, {kind}, leader {leader}"

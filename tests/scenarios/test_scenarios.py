@@ -22,7 +22,7 @@ def test_story(path: Path) -> None:
     if REWRITE:
         path.write_text(now)
     else:
-        assert now == told, f"{path.name} came out otherwise; `make scenarios REWRITE=1` writes it anew"
+        assert now == told, f"{path.name} came out otherwise; `make scenarios REWRITE=1` writes it again"
 
 
 def test_every_story_says_what_it_is_about_and_stands_in_the_list() -> None:

@@ -60,7 +60,7 @@ def failure_of(result: Result, focus: str | None = None) -> str:
 
 
 def summary_of(first: int, totals: Counter[str], faults: Counter[str], done: Counter[str], seconds: float) -> str:
-    """One paragraph of figures."""
+    """One paragraph of numbers."""
     last = first + totals["schedules"] - 1
     kinds, deeds = (
         ", ".join(f"{kind} {count:,}" for kind, count in sorted(counts.items())) or "none" for counts in (faults, done)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE
 from rallypoint.member.core import events as ev
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
 from tests.simulation.client import Client
@@ -94,13 +95,13 @@ class Actions:
         chance = self._world.chance
         self._world.trace.note(self._world.now_ms, f"   the operator asks for {kind} of {group_id}")
         operation: ops.Operation = ops.FREEZE
-        body: m.RequestModel = m.FreezeRequest(duration_ms=chance.choice(FREEZES_MS))
+        body: m.RequestModel = admin.FreezeRequest(duration_ms=chance.choice(FREEZES_MS))
         if kind == "thaw":
-            body = m.FreezeRequest(duration_ms=0)
+            body = admin.FreezeRequest(duration_ms=0)
         elif kind == "cooldown":
-            operation, body = ops.COOLDOWN, m.CooldownRequest(cooldown_ms=chance.choice(COOLDOWNS_MS))
+            operation, body = ops.COOLDOWN, admin.CooldownRequest(cooldown_ms=chance.choice(COOLDOWNS_MS))
         elif kind == "rebalance":
-            operation, body = ops.START_REBALANCE, m.StartRebalanceRequest(reason="why not")
+            operation, body = ops.START_REBALANCE, admin.StartRebalanceRequest(reason="why not")
         self._world.say("operator", group_id, operation, body)
 
     def _administer(self, kind: str) -> None:
@@ -113,11 +114,11 @@ class Actions:
         operation: ops.Operation = ops.DELETE_GROUP
         body: m.RequestModel | None = None
         if kind == "delete_offsets":
-            operation, body = ops.DELETE_OFFSETS, m.DeleteOffsetsRequest(topics=topics)
+            operation, body = ops.DELETE_OFFSETS, admin.DeleteOffsetsRequest(topics=topics)
         elif kind == "reset_offsets":
             to: Literal["offset", "earliest"] = chance.choice(["offset", "offset", "earliest"])
             operation = ops.RESET_OFFSETS
-            body = m.ResetOffsetsRequest(
+            body = admin.ResetOffsetsRequest(
                 to=to,
                 offset=next(world.offsets) if to == "offset" else None,
                 topics={topic: tuple(range(chance.randint(1, 3))) for topic in topics},

@@ -16,21 +16,21 @@ from rallypoint.coordinator.core.effects import Failure, GroupAnswer
 from rallypoint.coordinator.http.channel.channel import Channel, ChannelContext
 from rallypoint.coordinator.http.channel.channels import Channels
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
-from rallypoint.coordinator.http.inputs import BodyLimits
-from rallypoint.coordinator.http.large_bodies import LargeBodies
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
+from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
 from rallypoint.coordinator.http.security import Guard, SecurityPolicy
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
 from rallypoint.coordinator.runtime.group_executor import Waiting
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
 from tests.simulation.line import Line
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Answer, Asked, HttpApi, raise_its_fault
+from tests.simulation.network import Answer, ApiCall, HttpApi, raise_its_fault
 from tests.simulation.plan import Plan
 from tests.simulation.trace import short
 
 if TYPE_CHECKING:
-    from tests.simulation.node import AskedService
+    from tests.simulation.node import NodeService
 
 CHECKS = RequestChecks(RequestLimits())
 
@@ -60,7 +60,7 @@ class ChannelServer:
 
     def __init__(
         self,
-        service: "AskedService",
+        service: "NodeService",
         loop: VirtualLoop,
         plan: Plan,
         watch: HttpApi,
@@ -131,10 +131,10 @@ class ChannelServer:
             if channel._ending is None and not line.socket.is_gone and channel._socket is not None
         }
 
-    def tell_answer(self, asked: Asked, answer: Answer) -> None:
+    def tell_answer(self, api_call: ApiCall, answer: Answer) -> None:
         """The service answers a call of a channel."""
-        self.note(f"<- {asked.group_id} line {asked.line} #{asked.number} {short(answer)}")
-        self.watch.answered(asked, answer)
+        self.note(f"<- {api_call.group_id} line {api_call.line} #{api_call.number} {short(answer)}")
+        self.watch.on_answer(api_call, answer)
 
     async def drain(self, drain_service: Callable[[], Any]) -> None:
         """In the order of `coordinator.main`."""
@@ -165,15 +165,15 @@ class WatchedService:
         self, group_id: str, request: GroupRequest, *, host: str, connection: MemberConnection | None
     ) -> "GroupAnswer | Failure | WatchedCall":
         api = self._api
-        asked = Asked(api.draw(), group_id, request, round(api.loop.time() * 1000))
-        asked.line, asked.call_id = self._line.number, self._call_id
-        api.note(f"-> {group_id} line {asked.line} #{asked.number} {short(cast(Any, request))}")
-        api.watch.asked(asked)
-        api.service.asking.append(asked)
+        api_call = ApiCall(api.draw(), group_id, request, round(api.loop.time() * 1000))
+        api_call.line, api_call.call_id = self._line.number, self._call_id
+        api.note(f"-> {group_id} line {api_call.line} #{api_call.number} {short(cast(Any, request))}")
+        api.watch.on_call(api_call)
+        api.service.asking.append(api_call)
         answer = api.service.ask(group_id, request, host=host, connection=connection)
         if isinstance(answer, Waiting):
-            return WatchedCall(api, asked, answer)
-        self._api.tell_answer(asked, answer)
+            return WatchedCall(api, api_call, answer)
+        self._api.tell_answer(api_call, answer)
         return answer
 
     def carried_count(self, connection: MemberConnection) -> int:
@@ -230,10 +230,10 @@ class SeenChannel(Channel):
 class WatchedCall:
     """A call of a channel that waits. Once: it is answered, or hung up."""
 
-    def __init__(self, api: ChannelServer, asked: Asked, waiting: Waiting) -> None:
+    def __init__(self, api: ChannelServer, api_call: ApiCall, waiting: Waiting) -> None:
         self.on_answer: Callable[[Any], None] | None = None
         self._api = api
-        self._asked = asked
+        self._asked = api_call
         self._waiting = waiting
         waiting.on_answer = self._answered
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from rallypoint.coordinator.core.effects import Event
-from rallypoint.coordinator.runtime.clock import LATE_MS, ROUND_MS, ROUNDS, TICK_MS
+from rallypoint.coordinator.runtime.event_loop.clock import LATE_MS, SETTLE_TURN_MS, SETTLE_TURNS, TICK_MS
 from rallypoint.member.core.states import State
 from tests.simulation.client import Client
 from tests.simulation.fold import Fold, FoldedGroup
-from tests.simulation.network import Answer, Asked
+from tests.simulation.network import Answer, ApiCall
 from tests.simulation.node import Node, Seen
 from tests.simulation.plan import Plan
 from tests.simulation.trace import Violation
@@ -34,7 +34,7 @@ class Stalls:
     def is_unread(self, now_ms: int) -> bool:
         """Whether a stall that counts as none of the service's time may be over too shortly for all to be read."""
         return any(
-            since_ms <= now_ms <= until_ms + ROUNDS * ROUND_MS and until_ms - since_ms >= TICK_MS + LATE_MS
+            since_ms <= now_ms <= until_ms + SETTLE_TURNS * SETTLE_TURN_MS and until_ms - since_ms >= TICK_MS + LATE_MS
             for since_ms, until_ms in self._spans
         )
 
@@ -47,7 +47,7 @@ class Stalls:
     def lost_ms(self, since_ms: int, now_ms: int) -> int:
         """So much may be missing at the most: each stall, what passed since the tick before it, and the settling."""
         return sum(
-            _overlap_ms((begun_ms - TICK_MS, over_ms + (ROUNDS + 1) * ROUND_MS), since_ms, now_ms)
+            _overlap_ms((begun_ms - TICK_MS, over_ms + (SETTLE_TURNS + 1) * SETTLE_TURN_MS), since_ms, now_ms)
             for begun_ms, over_ms in self._spans
         )
 
@@ -95,10 +95,10 @@ class Checker:
     def stored(self, group_id: str, group: FoldedGroup) -> None:
         """An append that touched the group took effect."""
 
-    def asked(self, asked: Asked) -> None:
+    def on_call(self, api_call: ApiCall) -> None:
         """A call is about to reach the service."""
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         """The service answered it."""
 
     def deleting(self, deletion: TopicDeletion) -> None:
@@ -107,10 +107,10 @@ class Checker:
     def deleted(self, deletion: TopicDeletion, is_done: bool | None, *, is_under_way: bool = False) -> None:
         """It answered: done, not done, or (None) nobody can tell. `is_under_way`: it may be done yet."""
 
-    def waits(self, asked: Asked) -> None:
+    def waits(self, api_call: ApiCall) -> None:
         """The service did not answer it at once."""
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
         """Nobody waits for it any more, or the node died. `connection_lost`: its client's side ended its channel."""
 
     def framed(self, line: int, call_id: int | str) -> None:

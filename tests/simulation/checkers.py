@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.checker import Checker, Sight
-from tests.simulation.laws_of_channels import I13Carriers, I14Graces, I15Letters, I16Pushes, I17Attempts
+from tests.simulation.laws_of_channels import I13Connections, I14Graces, I15Letters, I16Pushes, I17Attempts
 from tests.simulation.laws_of_commits import I3Commits, I4Fencing
 from tests.simulation.laws_of_damage import I18Damage
 from tests.simulation.laws_of_generations import I1Generations, I2SyncAnswers, I5Instances, MembersBelieve
@@ -27,8 +27,8 @@ from tests.simulation.laws_of_time import I20ServiceTime
 
 HOOKS = (
     "stored",
-    "asked",
-    "answered",
+    "on_call",
+    "on_answer",
     "deleting",
     "deleted",
     "waits",
@@ -55,7 +55,7 @@ class Judge:
         self.i8 = I8Leaks(sight)
         self.i9 = I9Quiet(sight)
         self.i10 = I10Store(sight)
-        self.i13 = I13Carriers(sight)
+        self.i13 = I13Connections(sight)
         self.i18 = I18Damage(sight)
         self.i19 = I19JoinPhases(sight)
         self.laws: tuple[Checker, ...] = (

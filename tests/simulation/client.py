@@ -122,7 +122,7 @@ class Client:
         return slot.call_id is not None and slot.sent_at_ms < at_ms
 
     @property
-    def seat(self) -> str:
+    def slot(self) -> str:
         """Who owns, as the group sees it: the instance, or the member."""
         return self.options.group_instance_id or self.machine.member_id
 
@@ -216,7 +216,7 @@ class Client:
                 self._next_callback()
             case act.Settle(ticket, outcome):
                 if (settle := self._tickets.pop(ticket, None)) is not None:
-                    self._loop.call_soon(self._later, lambda: self._settled(ticket, outcome, settle))
+                    self._loop.call_soon(self._later, lambda: self._on_settled(ticket, outcome, settle))
             case act.Moved(old, new, reason):
                 self._trace.note(self._network.now_ms, f"   {self.name} {old.value} -> {new.value}: {reason}")
             case act.CompareCounts():
@@ -314,7 +314,7 @@ class Client:
         self._tickets[ticket] = ended
         self.feed(ev.CallRequested(ticket, operation, body))
 
-    def _settled(self, ticket: int, outcome: Outcome, settle: Callable[[Outcome], None]) -> None:
+    def _on_settled(self, ticket: int, outcome: Outcome, settle: Callable[[Outcome], None]) -> None:
         self.feed(ev.CallAbandoned(ticket))
         settle(outcome)
 

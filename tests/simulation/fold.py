@@ -1,4 +1,4 @@
-"""What the store's log comes to, folded anew from every write that took effect. Knows records and keys, no rules."""
+"""What the store's log comes to, folded again from every write that took effect. Knows records and keys, no rules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

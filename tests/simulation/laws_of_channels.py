@@ -20,16 +20,16 @@ from rallypoint.coordinator.core.effects import (
     SessionExpired,
 )
 from rallypoint.coordinator.core.group import Group
-from rallypoint.coordinator.http.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.errors import problem_of
-from rallypoint.coordinator.runtime.timers import BUCKET_MS
+from rallypoint.coordinator.runtime.event_loop.timers import BUCKET_MS
 from rallypoint.member.core.states import State
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.client import Client
 from tests.simulation.laws_of_rest import HEAD_START_MS
-from tests.simulation.network import Answer, Asked
+from tests.simulation.network import Answer, ApiCall
 from tests.simulation.node import Node, Seen
 
 MemberKey = tuple[str, str]
@@ -38,7 +38,7 @@ MemberKey = tuple[str, str]
 _NOBODY = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED}
 
 
-class I13Carriers(Checker):
+class I13Connections(Checker):
     """A member is carried by the channel on which it called last, and by none where that was over HTTP, where it has
     left or expired, and where that channel has ended. But one that had called on a newer channel too, which goes on, is
     that one's then: what it said on the old one came late. Nothing is left at the end.
@@ -70,26 +70,26 @@ class I13Carriers(Checker):
         self.carried.pop(key, None)
         self._newer.pop(key, None)
 
-    def waits(self, asked: Asked) -> None:
-        if member_id := speaker_of(asked):
-            self._count((asked.group_id, member_id), asked.line)
+    def waits(self, api_call: ApiCall) -> None:
+        if member_id := speaker_of(api_call):
+            self._count((api_call.group_id, member_id), api_call.line)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
-        member_id = speaker_of(asked)
-        key = (asked.group_id, member_id)
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        member_id = speaker_of(api_call)
+        key = (api_call.group_id, member_id)
         if isinstance(answer, m.LeaveAnswer):
             for left in answer.members:
                 if left.error_code == ErrorCode.NONE:
-                    self._forget((asked.group_id, left.member_id))
+                    self._forget((api_call.group_id, left.member_id))
         elif isinstance(answer, Failure):
-            if answer.code in _NOBODY and asked.line is not None and self.carried.get(key) == asked.line:
+            if answer.code in _NOBODY and api_call.line is not None and self.carried.get(key) == api_call.line:
                 self._forget(key)
-            elif _is_no_refusal(answer) and member_id and not asked.waits:
-                self._count(key, asked.line)
-        elif member_id and not asked.waits:
-            self._count(key, asked.line)
+            elif _is_no_refusal(answer) and member_id and not api_call.waits:
+                self._count(key, api_call.line)
+        elif member_id and not api_call.waits:
+            self._count(key, api_call.line)
         elif not member_id and isinstance(answer, m.JoinAnswer | m.WaitingAnswer) and answer.member_id:
-            self._count((asked.group_id, answer.member_id), asked.line)
+            self._count((api_call.group_id, answer.member_id), api_call.line)
 
     def happened(self, event: Event) -> None:
         if isinstance(event, MemberReplaced):
@@ -179,9 +179,9 @@ def _is_no_refusal(answer: Failure) -> bool:
     return answer.code is ErrorCode.REBALANCE_IN_PROGRESS and not answer.superseded
 
 
-def speaker_of(asked: Asked) -> str:
+def speaker_of(api_call: ApiCall) -> str:
     """The member that calls, by what it says; "" where it says none."""
-    return str(getattr(asked.request, "member_id", ""))
+    return str(getattr(api_call.request, "member_id", ""))
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class I14Graces(Checker):
     loss is counted. So a connection that is lost and made again in time moves nothing.
     """
 
-    def __init__(self, sight: Sight, i13: I13Carriers) -> None:
+    def __init__(self, sight: Sight, i13: I13Connections) -> None:
         super().__init__(sight)
         self._i13 = i13
         self._lost: dict[MemberKey, Loss] = {}
@@ -247,34 +247,34 @@ class I14Graces(Checker):
         seen = None if self.sight.node is None else self.sight.node.group(group_id)
         return seen.group if seen is not None and seen.is_idle else None
 
-    def asked(self, asked: Asked) -> None:
-        member_id = speaker_of(asked)
+    def on_call(self, api_call: ApiCall) -> None:
+        member_id = speaker_of(api_call)
         if member_id:
-            lost = self._lost.pop((asked.group_id, member_id), None)
-            if lost is not None and lost.is_over(self.sight.now_ms) and self._group(asked.group_id) is None:
+            lost = self._lost.pop((api_call.group_id, member_id), None)
+            if lost is not None and lost.is_over(self.sight.now_ms) and self._group(api_call.group_id) is None:
                 # Its death may be on its way to the store: nobody can tell from here.
-                self._lost[asked.group_id, member_id] = Loss(self.sight.now_ms, None)
-        elif isinstance(asked.request, m.JoinRequest):
+                self._lost[api_call.group_id, member_id] = Loss(self.sight.now_ms, None)
+        elif isinstance(api_call.request, m.JoinRequest):
             # One that comes again, perhaps, and does not know its id: whose it is stands in the group's books alone.
-            group = self._group(asked.group_id)
-            known = None if group is None else group.requests.get(asked.request.request_id or "")
-            for key in [key for key in self._lost if key[0] == asked.group_id]:
+            group = self._group(api_call.group_id)
+            known = None if group is None else group.requests.get(api_call.request.request_id or "")
+            for key in [key for key in self._lost if key[0] == api_call.group_id]:
                 if group is None or key[1] == known:
                     # Nobody can tell from here.
                     self._lost[key] = Loss(self.sight.now_ms, None)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         if (
             isinstance(answer, Failure)
             and answer.limit_name == "group_mailbox_max"
-            and (member_id := speaker_of(asked))
+            and (member_id := speaker_of(api_call))
         ):
             # The group was never asked, so that it may not count; and what it would have said nobody can tell.
-            self._lost[asked.group_id, member_id] = Loss(self.sight.now_ms, None)
+            self._lost[api_call.group_id, member_id] = Loss(self.sight.now_ms, None)
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
         if connection_lost:
-            self._nameless[asked.group_id] = self.sight.now_ms
+            self._nameless[api_call.group_id] = self.sight.now_ms
 
     def happened(self, event: Event) -> None:
         if isinstance(event, GroupUnloaded):
@@ -332,7 +332,7 @@ class I15Letters(Checker):
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self._open: dict[int, set[int | str]] = {}
-        self._asked: dict[int, dict[int | str, Asked]] = {}
+        self._asked: dict[int, dict[int | str, ApiCall]] = {}
         self._due: dict[tuple[int, int | str], tuple[int, bytes]] = {}
 
     def node_began(self) -> None:
@@ -343,27 +343,27 @@ class I15Letters(Checker):
     def framed(self, line: int, call_id: int | str) -> None:
         self._open.setdefault(line, set()).add(call_id)
 
-    def waits(self, asked: Asked) -> None:
-        if asked.line is not None and asked.call_id is not None:
-            self._asked.setdefault(asked.line, {})[asked.call_id] = asked
+    def waits(self, api_call: ApiCall) -> None:
+        if api_call.line is not None and api_call.call_id is not None:
+            self._asked.setdefault(api_call.line, {})[api_call.call_id] = api_call
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
-        self._forget(asked)
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._forget(api_call)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
-        if asked.line is None or asked.call_id is None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        if api_call.line is None or api_call.call_id is None:
             return
-        self._forget(asked)
+        self._forget(api_call)
         if isinstance(answer, Failure):
             problem = problem_of(answer)
             due = problem.status, problem.model_dump_json(exclude_none=True).encode()
         else:
             due = status_of(answer), text_of(answer)
-        self._due[asked.line, asked.call_id] = due
+        self._due[api_call.line, api_call.call_id] = due
 
-    def _forget(self, asked: Asked) -> None:
-        if asked.line is not None and asked.call_id is not None:
-            self._asked.get(asked.line, {}).pop(asked.call_id, None)
+    def _forget(self, api_call: ApiCall) -> None:
+        if api_call.line is not None and api_call.call_id is not None:
+            self._asked.get(api_call.line, {}).pop(api_call.call_id, None)
 
     def sent(self, line: int, said: dict[str, Any]) -> None:
         if "event" in said:
@@ -385,8 +385,8 @@ class I15Letters(Checker):
     def channel_ended(self, line: int, by_client: bool) -> None:
         self._open.pop(line, None)
         self._due = {key: due for key, due in self._due.items() if key[0] != line}
-        for asked in self._asked.pop(line, {}).values():
-            self.fail(f"line {line} has ended, and its call #{asked.number} waits for ever: {asked.request!r}")
+        for api_call in self._asked.pop(line, {}).values():
+            self.fail(f"line {line} has ended, and its call #{api_call.number} waits for ever: {api_call.request!r}")
 
 
 class I16Pushes(Checker):
@@ -396,7 +396,7 @@ class I16Pushes(Checker):
     Who hears of the end of the generation that it lives in joins again; of the end of an older one, it does nothing.
     """
 
-    def __init__(self, sight: Sight, i13: I13Carriers) -> None:
+    def __init__(self, sight: Sight, i13: I13Connections) -> None:
         super().__init__(sight)
         self._i13 = i13
         self._due: list[tuple[int, dict[str, Any]]] = []

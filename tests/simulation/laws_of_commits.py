@@ -8,12 +8,13 @@ from rallypoint.coordinator.core.commands import DeleteGroupRequest
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.records import MemberRecord, OffsetRecord
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.simulation.checker import Checker, Sight, TopicDeletion
 from tests.simulation.fold import FoldedGroup, OffsetKey
-from tests.simulation.network import Answer, Asked
+from tests.simulation.network import Answer, ApiCall
 
 OfPartition = tuple[str, str, int]
 """Group, topic, partition."""
@@ -43,8 +44,8 @@ class I3Commits(Checker):
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self._writings: dict[OfPartition, list[_Writing]] = {}
-        self._open: dict[Asked | TopicDeletion, list[tuple[OfPartition, _Writing]]] = {}
-        self._deletions: list[Asked] = []
+        self._open: dict[ApiCall | TopicDeletion, list[tuple[OfPartition, _Writing]]] = {}
+        self._deletions: list[ApiCall] = []
         self._of_topics: list[TopicDeletion] = []
         self._topics_gone: dict[str, int] = {}
         self._first_asked: dict[tuple[OfPartition, int], int] = {}
@@ -54,23 +55,23 @@ class I3Commits(Checker):
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
-    def asked(self, asked: Asked) -> None:
-        match asked.request:
+    def on_call(self, api_call: ApiCall) -> None:
+        match api_call.request:
             case m.CommitRequest(offsets=offsets):
                 for topic, partitions in offsets.items():
                     for partition, commit in partitions.items():
-                        self._begin(asked, (asked.group_id, topic, partition), commit.offset)
-            case m.ResetOffsetsRequest(dry_run=False, topics=topics) as request:
+                        self._begin(api_call, (api_call.group_id, topic, partition), commit.offset)
+            case admin.ResetOffsetsRequest(dry_run=False, topics=topics) as request:
                 for topic, named in (topics or {}).items():
                     for partition in named or ():
-                        self._begin(asked, (asked.group_id, topic, partition), request.offset or 0)
-            case m.DeleteOffsetsRequest() | DeleteGroupRequest():
-                self._deletions.append(asked)
+                        self._begin(api_call, (api_call.group_id, topic, partition), request.offset or 0)
+            case admin.DeleteOffsetsRequest() | DeleteGroupRequest():
+                self._deletions.append(api_call)
                 for where in self._writings:
-                    if _takes_away(asked, where):
-                        self._add(asked, where, None)
+                    if _takes_away(api_call, where):
+                        self._add(api_call, where, None)
 
-    def _begin(self, asked: Asked, where: OfPartition, offset: int) -> None:
+    def _begin(self, api_call: ApiCall, where: OfPartition, offset: int) -> None:
         if where not in self._writings:
             self._writings[where] = []
             for deletion in self._deletions:
@@ -79,8 +80,8 @@ class I3Commits(Checker):
             for of_topic in self._of_topics:
                 if of_topic.topic == where[1]:
                     self._add(of_topic, where, None)
-        self._first_asked.setdefault((where, offset), asked.number)
-        self._add(asked, where, offset)
+        self._first_asked.setdefault((where, offset), api_call.number)
+        self._add(api_call, where, offset)
 
     def deleting(self, deletion: TopicDeletion) -> None:
         self._of_topics.append(deletion)
@@ -88,23 +89,23 @@ class I3Commits(Checker):
             if where[1] == deletion.topic:
                 self._add(deletion, where, None)
 
-    def _add(self, asked: Asked | TopicDeletion, where: OfPartition, offset: int | None) -> None:
-        entry = _Writing(offset, asked.number)
+    def _add(self, api_call: ApiCall | TopicDeletion, where: OfPartition, offset: int | None) -> None:
+        entry = _Writing(offset, api_call.number)
         self._writings[where].append(entry)
-        self._open.setdefault(asked, []).append((where, entry))
+        self._open.setdefault(api_call, []).append((where, entry))
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
-        self._open.pop(asked, None)
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._open.pop(api_call, None)
 
     # --- what is answered --------------------------------------------------------------------------------------------
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         if isinstance(answer, m.FetchAnswer):
-            self._check(asked, answer)
+            self._check(api_call, answer)
             return
-        if asked in self._deletions:
-            self._deletions.remove(asked)
-        for where, entry in self._open.pop(asked, ()):
+        if api_call in self._deletions:
+            self._deletions.remove(api_call)
+        for where, entry in self._open.pop(api_call, ()):
             outcome = _outcome(answer, where, entry)
             if outcome is False:
                 self._writings[where].remove(entry)
@@ -146,15 +147,15 @@ class I3Commits(Checker):
         if by and all(x.ended_at is not None and x.ended_at < entry.asked_at for x in by):
             self.fail(f"{group_id}: {topic}-{partition} was deleted, and {stands.offset} is stored still")
 
-    def _check(self, asked: Asked, answer: m.FetchAnswer) -> None:
+    def _check(self, api_call: ApiCall, answer: m.FetchAnswer) -> None:
         for topic, partitions in answer.offsets.items():
             for partition in partitions:
-                if (asked.group_id, topic, partition) not in self._writings:
-                    self.fail(f"{asked.group_id}: {topic}-{partition} shows what nobody committed")
+                if (api_call.group_id, topic, partition) not in self._writings:
+                    self.fail(f"{api_call.group_id}: {topic}-{partition} shows what nobody committed")
         for (group_id, topic, partition), writings in self._writings.items():
-            if group_id != asked.group_id:
+            if group_id != api_call.group_id:
                 continue
-            done = [x.asked_at for x in writings if x.is_acknowledged and (x.ended_at or 0) < asked.number]
+            done = [x.asked_at for x in writings if x.is_acknowledged and (x.ended_at or 0) < api_call.number]
             last = max(done, default=0)
             allowed = {x.offset for x in writings if x.ended_at is None or x.ended_at >= last}
             if not done:
@@ -200,7 +201,7 @@ class I3Commits(Checker):
             self.fail(f"{record.group_id}: {record.topic}-{record.partition} is gone after {age_ms} ms, unasked")
 
     def _goes_with_topic(self, record: OffsetRecord) -> bool:
-        """Whether it was asked for before the last deletion of its topic had an answer; or is a piece of a commit that
+        """Whether it was asked for before the last deletion of its topic had an answer; or is a chunk of a commit that
         broke off before it was written down that the group has heard of the deletion, so that a load cannot tell.
         """
         where = (record.group_id, record.topic, record.partition)
@@ -238,22 +239,22 @@ class I3Commits(Checker):
                     writings.remove(entry)
 
 
-def _takes_away(asked: Asked, where: OfPartition) -> bool:
-    topics = getattr(asked.request, "topics", None)
-    return asked.group_id == where[0] and (topics is None or where[1] in topics)
+def _takes_away(api_call: ApiCall, where: OfPartition) -> bool:
+    topics = getattr(api_call.request, "topics", None)
+    return api_call.group_id == where[0] and (topics is None or where[1] in topics)
 
 
 def _outcome(answer: Answer, where: OfPartition, entry: _Writing) -> bool | None:
     """Whether it was done; None where nobody can tell."""
     _, topic, partition = where
     match answer:
-        case m.CommitAnswer() | m.ResetOffsetsAnswer():
+        case m.CommitAnswer() | admin.ResetOffsetsAnswer():
             return answer.offsets[topic][partition].error_code == ErrorCode.NONE
-        case m.DeleteOffsetsAnswer():
+        case admin.DeleteOffsetsAnswer():
             # Where nothing was, nothing is.
             result = answer.offsets.get(topic, {}).get(partition)
             return result is None or result.error_code == ErrorCode.NONE
-        case m.DeletedGroup():
+        case admin.DeletedGroup():
             return True
         case Failure(code=code) if code in _SAYS_NO:
             return False
@@ -288,21 +289,21 @@ class I4Fencing(Checker):
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
-        self._verdicts: dict[Asked, str] = {}
+        self._verdicts: dict[ApiCall, str] = {}
 
-    def asked(self, asked: Asked) -> None:
-        if isinstance(asked.request, m.CommitRequest | m.HeartbeatRequest | m.SyncRequest):
-            seen = None if self.sight.node is None else self.sight.node.group(asked.group_id)
-            if seen is not None and seen.is_idle and (why := _objection(seen.group, asked.request)):
-                self._verdicts[asked] = why
+    def on_call(self, api_call: ApiCall) -> None:
+        if isinstance(api_call.request, m.CommitRequest | m.HeartbeatRequest | m.SyncRequest):
+            seen = None if self.sight.node is None else self.sight.node.group(api_call.group_id)
+            if seen is not None and seen.is_idle and (why := _objection(seen.group, api_call.request)):
+                self._verdicts[api_call] = why
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
-        self._verdicts.pop(asked, None)
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._verdicts.pop(api_call, None)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
-        why = self._verdicts.pop(asked, None)
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        why = self._verdicts.pop(api_call, None)
         if why and isinstance(answer, m.CommitAnswer | m.HeartbeatAnswer | m.SyncAnswer):
-            self.fail(f"{asked.group_id}: {asked.request!r} was taken although {why}")
+            self.fail(f"{api_call.group_id}: {api_call.request!r} was taken although {why}")
 
 
 def _objection(group: Group, request: Any) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rallypoint.coordinator.runtime.condition import ShardState
-from rallypoint.coordinator.runtime.damage import DamagedGroup, PassedOver, StrayRecord
+from rallypoint.coordinator.runtime.loading.damage import DamagedGroup, PassedOver, StrayRecord
 from rallypoint.coordinator.storage.contract import StoredDataInvalid, shard_keyspace
 from rallypoint.protocol.group_hash import shard_of_group
 from tests.simulation.checker import Checker, Sight

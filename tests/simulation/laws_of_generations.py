@@ -1,4 +1,4 @@
-"""Laws of generations, seats and what belongs to them: I1, I2, I5, and what members believe."""
+"""Laws of generations, slots and what belongs to them: I1, I2, I5, and what members believe."""
 
 from rallypoint.coordinator.core.effects import Event, Failure, GroupRemoved, JoinPhaseEnded
 from rallypoint.member.core.states import State as MemberState
@@ -8,22 +8,22 @@ from rallypoint.protocol.errors import ErrorCode
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.client import Client
 from tests.simulation.fold import FoldedGroup, OffsetKey, Share
-from tests.simulation.network import Answer, Asked
+from tests.simulation.network import Answer, ApiCall
 
 
 class I1Generations(Checker):
-    """The generation in the store never goes back, and no number serves two rounds, whatever was lost in between.
+    """The generation in the store never goes back, and no number serves two rebalances, whatever was lost in between.
 
     What is stored as the assignment of a generation stays, except that a static member's new id takes its old one's
-    seat. Nobody hears of a generation before its number is used up in the store. A group that is gone leaves no
-    offset, and begins anew.
+    slot. Nobody hears of a generation before its number is used up in the store. A group that is gone leaves no
+    offset, and begins again.
     """
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self._header: dict[str, tuple[int, int]] = {}
         self._shares: dict[str, tuple[int, dict[str, Share]]] = {}
-        self._rounds: dict[str, int] = {}
+        self._rebalances: dict[str, int] = {}
         self._deaths: dict[str, int] = {}
 
     def stored(self, group_id: str, group: FoldedGroup) -> None:
@@ -33,7 +33,7 @@ class I1Generations(Checker):
             self._header.pop(group_id, None)
             self._shares.pop(group_id, None)
             # Where nobody could tell whether it was stored, its going is not told as an event.
-            self._rounds.pop(group_id, None)
+            self._rebalances.pop(group_id, None)
         if header is None:
             # What else is left is swept, perhaps after a crash: `I10Store` sees whether it counts for anything.
             if group.offsets:
@@ -59,24 +59,24 @@ class I1Generations(Checker):
             self.fail(f"{group_id}: the stored assignment of a generation changed: {gone} became {come}")
 
     def node_began(self) -> None:
-        for group_id in [x for x in self._rounds if self.sight.fold.group(x).header is None]:
-            del self._rounds[group_id]
+        for group_id in [x for x in self._rebalances if self.sight.fold.group(x).header is None]:
+            del self._rebalances[group_id]
 
     def happened(self, event: Event) -> None:
         if isinstance(event, GroupRemoved):
-            self._rounds.pop(event.group_id, None)
+            self._rebalances.pop(event.group_id, None)
         if isinstance(event, JoinPhaseEnded):
-            last = self._rounds.get(event.group_id, 0)
+            last = self._rebalances.get(event.group_id, 0)
             if event.generation_id <= last:
-                self.fail(f"{event.group_id}: a round ended as generation {event.generation_id} after {last}")
-            self._rounds[event.group_id] = event.generation_id
+                self.fail(f"{event.group_id}: a rebalance ended as generation {event.generation_id} after {last}")
+            self._rebalances[event.group_id] = event.generation_id
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         if isinstance(answer, m.JoinAnswer):
-            header = self.sight.fold.group(asked.group_id).header
+            header = self.sight.fold.group(api_call.group_id).header
             if header is not None and header.highest_generation_id < answer.generation_id:
                 self.fail(
-                    f"{asked.group_id}: generation {answer.generation_id} was told before it was used up: {header}"
+                    f"{api_call.group_id}: generation {answer.generation_id} was told before it was used up: {header}"
                 )
 
 
@@ -95,13 +95,13 @@ class I2SyncAnswers(Checker):
                 self.lives.setdefault(member_id, group.deaths)
             self.given.setdefault((group_id, group.header.generation_id), {}).update(group.shares)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         if isinstance(answer, m.SyncAnswer):
-            request = asked.request
-            share = self.given.get((asked.group_id, request.generation_id), {}).get(request.member_id)
+            request = api_call.request
+            share = self.given.get((api_call.group_id, request.generation_id), {}).get(request.member_id)
             if share is None or share.assignment != answer.assignment:
                 self.fail(
-                    f"{asked.group_id}: {request.member_id} was given {answer.assignment} in generation"
+                    f"{api_call.group_id}: {request.member_id} was given {answer.assignment} in generation"
                     f" {request.generation_id}; stored is {share}"
                 )
 
@@ -109,41 +109,43 @@ class I2SyncAnswers(Checker):
 class I5Instances(Checker):
     """One instance id is one member's: in memory, in the store, and for those who call. Who lost it is told FENCED.
 
-    And only who lost it: an id that took the seat over is never fenced in favour of an older one.
+    And only who lost it: an id that took the slot over is never fenced in favour of an older one.
     """
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
-        self._fenced: dict[Asked, str] = {}
+        self._fenced: dict[ApiCall, str] = {}
 
     def stored(self, group_id: str, group: FoldedGroup) -> None:
         instances = [record.group_instance_id for record in group.members.values() if record.group_instance_id]
         if len(instances) != len(set(instances)):
             self.fail(f"{group_id}: two members with one instance id are stored: {sorted(group.members)}")
 
-    def asked(self, asked: Asked) -> None:
-        instance = getattr(asked.request, "group_instance_id", None)
-        member_id = getattr(asked.request, "member_id", "")
-        seen = None if self.sight.node is None else self.sight.node.group(asked.group_id)
+    def on_call(self, api_call: ApiCall) -> None:
+        instance = getattr(api_call.request, "group_instance_id", None)
+        member_id = getattr(api_call.request, "member_id", "")
+        seen = None if self.sight.node is None else self.sight.node.group(api_call.group_id)
         if instance and member_id and seen is not None and seen.is_idle:
-            seated = seen.group.static_members.get(instance)
-            if seated is not None and seated != member_id:
-                self._fenced[asked] = seated
+            holder_id = seen.group.static_members.get(instance)
+            if holder_id is not None and holder_id != member_id:
+                self._fenced[api_call] = holder_id
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
-        self._fenced.pop(asked, None)
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._fenced.pop(api_call, None)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
-        seated = self._fenced.pop(asked, None)
-        if seated is None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        holder_id = self._fenced.pop(api_call, None)
+        if holder_id is None:
             return
-        request = asked.request
+        request = api_call.request
         if isinstance(answer, Failure) and answer.code is ErrorCode.GROUP_MAX_SIZE_REACHED:
-            return  # asked for before the seat
+            return  # asked for before the slot
         if not isinstance(answer, Failure) or answer.code is not ErrorCode.FENCED_INSTANCE_ID:
-            self.fail(f"{asked.group_id}: {request.member_id} lost its seat to {seated} and was answered {answer}")
-        if _age(seated) < _age(request.member_id):
-            self.fail(f"{asked.group_id}: {request.member_id} is fenced by the older id {seated}")
+            self.fail(
+                f"{api_call.group_id}: {request.member_id} lost its slot to {holder_id} and was answered {answer}"
+            )
+        if _age(holder_id) < _age(request.member_id):
+            self.fail(f"{api_call.group_id}: {request.member_id} is fenced by the older id {holder_id}")
 
 
 def _age(member_id: str) -> int:
@@ -186,10 +188,10 @@ class MembersBelieve(Checker):
             partitions -= client.machine._owned.giving_up or frozenset()
         if given is None or not (partitions <= given if cooperative else partitions == given):
             self.fail(f"{client.name} believes {held}; stored is {share}")
-        of_round = (client.group_id, self._lives[held.member_id], held.generation_id)
-        owners = self._owners.setdefault(of_round, {})
+        of_rebalance = (client.group_id, self._lives[held.member_id], held.generation_id)
+        owners = self._owners.setdefault(of_rebalance, {})
         for partition in sorted(partitions):
-            if owners.setdefault(partition, client.seat) != client.seat:
+            if owners.setdefault(partition, client.slot) != client.slot:
                 self.fail(
-                    f"{client.group_id} {held.generation_id}: {partition} is {owners[partition]}'s and {client.seat}'s"
+                    f"{client.group_id} {held.generation_id}: {partition} is {owners[partition]}'s and {client.slot}'s"
                 )

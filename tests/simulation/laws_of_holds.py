@@ -50,7 +50,7 @@ class I11Holds(Checker):
                 self._began(event)
 
     def _look_who_is_of_the_generation(self, summary: GroupSummary) -> None:
-        """A seat may have passed on to a process that waits for its first generation: stored, but not protected."""
+        """A slot may have passed on to a process that waits for its first generation: stored, but not protected."""
         node = None if self.sight.node is None else self.sight.node.group(summary.group_id)
         if node is not None and summary.state == State.STABLE:
             members = node.group.members.values()

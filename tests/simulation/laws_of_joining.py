@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rallypoint.coordinator.core.effects import Event, GroupUnloaded
 from rallypoint.coordinator.core.group import Group, State
-from rallypoint.coordinator.runtime.timers import BUCKET_MS
+from rallypoint.coordinator.runtime.event_loop.timers import BUCKET_MS
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.laws_of_rest import HEAD_START_MS
 from tests.simulation.node import Node, Seen

@@ -10,8 +10,8 @@ class I12OneAtWork(Checker):
 
     A member is at work on what it owns: from `on_assigned` until `on_revoked` has returned, or it has noticed a loss; a
     cooperative one also while it joins. Left out is who cannot know better yet: one that is no member any more, as
-    after the end of its session, and a static one that the group carries on though it missed a round. Left out too are
-    runs in which a stranger speaks for members, for what it says of ownership is believed.
+    after the end of its session, and a static one that the group carries on though it missed a rebalance. Left out
+    too are runs in which a stranger speaks for members, for what it says of ownership is believed.
     """
 
     def __init__(self, sight: Sight) -> None:
@@ -35,7 +35,7 @@ class I12OneAtWork(Checker):
                 self.fail(f"{client.group_id}: {client.name} takes {sorted(both)}, at which {other.name} is at work")
 
     def _counts(self, client: Client) -> bool:
-        """Whether the group counts it in, and it has not missed a round."""
+        """Whether the group counts it in, and it has not missed a rebalance."""
         node = self.sight.node
         seen = None if node is None or not node.is_up else node.group(client.group_id)
         machine = client.machine

@@ -7,12 +7,12 @@ from rallypoint.coordinator.core import holding, invariants
 from rallypoint.coordinator.core.commands import TimerKind, Trigger
 from rallypoint.coordinator.core.effects import Event, Failure, RebalanceBegan
 from rallypoint.coordinator.core.group import Group, State
-from rallypoint.coordinator.runtime.timers import BUCKET_MS
+from rallypoint.coordinator.runtime.event_loop.timers import BUCKET_MS
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.fold import Share
-from tests.simulation.network import Answer, Asked
+from tests.simulation.network import Answer, ApiCall
 from tests.simulation.node import Node, Seen
 
 HEAD_START_MS = 100
@@ -29,45 +29,49 @@ class I6Answers(Checker):
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
-        self._open: dict[Asked, int] = {}
+        self._open: dict[ApiCall, int] = {}
         self._ended: set[int] = set()
         self.slack_ms = HEAD_START_MS + BUCKET_MS
         self.store_ms = 0
         """What the drive makes anybody wait where it does not hang."""
 
-    def asked(self, asked: Asked) -> None:
+    def on_call(self, api_call: ApiCall) -> None:
         plan = self.sight.plan
-        wait_ms = _longest_wait_ms(asked.request, plan.rules.parked_call_max_wait_ms)
-        self._open[asked] = wait_ms + min(
+        wait_ms = _longest_wait_ms(api_call.request, plan.rules.parked_call_max_wait_ms)
+        self._open[api_call] = wait_ms + min(
             self.store_ms, (3 if wait_ms else 1) * plan.capacity.storage_append_timeout_ms
         )
 
-    def hung_up(self, asked: Asked, connection_lost: bool = False) -> None:
-        self._open.pop(asked, None)
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._open.pop(api_call, None)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
-        if asked.number in self._ended:
-            self.fail(f"call #{asked.number} was answered twice")
-        self._ended.add(asked.number)
-        limit_ms = self._open.pop(asked) + self._slack_ms(asked)
-        if self.sight.now_ms - asked.at_ms > limit_ms:
-            self.fail(f"call #{asked.number} was answered after {self.sight.now_ms - asked.at_ms} ms, not {limit_ms}")
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        if api_call.number in self._ended:
+            self.fail(f"call #{api_call.number} was answered twice")
+        self._ended.add(api_call.number)
+        limit_ms = self._open.pop(api_call) + self._slack_ms(api_call)
+        if self.sight.now_ms - api_call.at_ms > limit_ms:
+            self.fail(
+                f"call #{api_call.number} was answered after {self.sight.now_ms - api_call.at_ms} ms, not {limit_ms}"
+            )
         if isinstance(answer, Failure) and answer.code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            self.fail(f"call #{asked.number} met a fault of the service: {answer.detail}")
+            self.fail(f"call #{api_call.number} met a fault of the service: {answer.detail}")
 
     def overdue(self) -> None:
         """No call may wait longer than it may."""
-        for asked, limit_ms in self._open.items():
-            if self.sight.now_ms - asked.at_ms > limit_ms + self._slack_ms(asked):
-                self.fail(f"call #{asked.number} waits for {self.sight.now_ms - asked.at_ms} ms: {asked.request!r}")
+        for api_call, limit_ms in self._open.items():
+            if self.sight.now_ms - api_call.at_ms > limit_ms + self._slack_ms(api_call):
+                self.fail(
+                    f"call #{api_call.number} waits for {self.sight.now_ms - api_call.at_ms} ms: {api_call.request!r}"
+                )
 
-    def _slack_ms(self, asked: Asked) -> int:
-        return self.slack_ms + self.sight.stalls.lost_ms(asked.at_ms, self.sight.now_ms)
+    def _slack_ms(self, api_call: ApiCall) -> int:
+        return self.slack_ms + self.sight.stalls.lost_ms(api_call.at_ms, self.sight.now_ms)
 
     def all_answered(self) -> None:
         """The node has drained: nobody may still wait."""
-        for asked in self._open:
-            self.fail(f"call #{asked.number} was not answered when the node drained: {asked.request!r}")
+        for api_call in self._open:
+            self.fail(f"call #{api_call.number} was not answered when the node drained: {api_call.request!r}")
 
     def node_began(self) -> None:
         self._open.clear()
@@ -85,7 +89,7 @@ def _longest_wait_ms(request: Any, limit_ms: int) -> int:
 
 class I7Liveness(Checker):
     """Once nothing fails and clients behave, the group is Stable soon: within three rebalance timeouts and a session,
-    and the longest that a freeze and the cool-downs of three rounds can hold.
+    and the longest that a freeze and the cool-downs of three rebalances can hold.
 
     Then every member that runs has its assignment, and each partition of the group's topics has one owner.
     """
@@ -187,7 +191,7 @@ class I9Quiet(Checker):
 class I10Store(Checker):
     """What is in memory of a group that stands idle is what its log comes to; so is what a load makes of it.
 
-    Nor is anything stored of its members then that counts for nothing: pieces of a change that failed would count one
+    Nor is anything stored of its members then that counts for nothing: chunks of a change that failed would count one
     day, when the header reaches their generation.
     """
 

@@ -7,7 +7,7 @@ from rallypoint.coordinator.core.effects import Event, GroupUnloaded, SessionExp
 from rallypoint.coordinator.core.group import Member
 from tests.simulation.checker import Checker, Sight
 from tests.simulation.laws_of_rest import HEAD_START_MS
-from tests.simulation.network import Asked
+from tests.simulation.network import ApiCall
 from tests.simulation.node import Node, Seen
 
 
@@ -40,8 +40,8 @@ class I20ServiceTime(Checker):
         self._undisturbed.clear()
         self._expired.clear()
 
-    def asked(self, asked: Asked) -> None:
-        self._undisturbed.discard(asked.group_id)
+    def on_call(self, api_call: ApiCall) -> None:
+        self._undisturbed.discard(api_call.group_id)
 
     def happened(self, event: Event) -> None:
         if isinstance(event, GroupUnloaded):
@@ -65,7 +65,7 @@ class I20ServiceTime(Checker):
                 self._undisturbed.discard(group_id)
 
     def _hear(self, node: Node, member: Member, before: Heard | None) -> Heard:
-        """A new member's time to join is not set anew by what it says; a load may have been a while ago."""
+        """A new member's time to join is not set again by what it says; a load may have been a while ago."""
         if before is not None and (member.deadline_ms == before.deadline_ms or (member.is_new and before.is_new)):
             return before
         left_ms = min(member.terms.session_timeout_ms, member.deadline_ms - node.clock.peek_ms())

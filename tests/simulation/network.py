@@ -37,7 +37,7 @@ Answer = GroupAnswer | Failure
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class ApiCall:
     """A request at the node's API. Its number orders it among all other things that are seen there.
 
     `line` and `call_id`: where it came on a channel. `waits`: it was not answered at once. `is_in_batch`: it came with
@@ -76,16 +76,16 @@ class Exchange:
 class HttpApi:
     """Who watches calls at the node's API."""
 
-    def asked(self, asked: Asked) -> None:
+    def on_call(self, api_call: ApiCall) -> None:
         """A call reaches the service."""
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         """The service answers it."""
 
-    def waits(self, asked: Asked) -> None:
+    def waits(self, api_call: ApiCall) -> None:
         """The service did not answer it at once."""
 
-    def hung_up(self, asked: Asked, *, connection_lost: bool = False) -> None:
+    def hung_up(self, api_call: ApiCall, *, connection_lost: bool = False) -> None:
         """Its client, or the node, is gone. `connection_lost`: with its channel, which the client's side ended."""
 
     def framed(self, line: int, call_id: int | str) -> None:
@@ -281,46 +281,46 @@ class Network:
 
     async def _serve(self, node: "Node", exchange: Exchange) -> None:
         request: Any = _WITHOUT_BODY.get(exchange.operation.name, exchange.body)
-        asked = Asked(self.next_number(), exchange.group_id, request, self.now_ms)
-        self._trace.note(self.now_ms, f"-> {exchange.group_id} {exchange.who} #{asked.number} {short(request)}")
-        self._api.asked(asked)
-        node.service.asking.append(asked)
+        api_call = ApiCall(self.next_number(), exchange.group_id, request, self.now_ms)
+        self._trace.note(self.now_ms, f"-> {exchange.group_id} {exchange.who} #{api_call.number} {short(request)}")
+        self._api.on_call(api_call)
+        node.service.asking.append(api_call)
         try:
             host = "198.51.100.7" if exchange.who == "stranger" else "192.0.2.1"
             answer = await node.service.call(exchange.group_id, request, host=host)
         except asyncio.CancelledError:
-            self._trace.note(self.now_ms, f"-- #{asked.number} hung up")
-            self._api.hung_up(asked)
+            self._trace.note(self.now_ms, f"-- #{api_call.number} hung up")
+            self._api.hung_up(api_call)
             raise
         finally:
             self._being_served.pop(exchange, None)
-        self._trace.note(self.now_ms, f"<- {exchange.group_id} {exchange.who} #{asked.number} {short(answer)}")
-        self._api.answered(asked, answer)
+        self._trace.note(self.now_ms, f"<- {exchange.group_id} {exchange.who} #{api_call.number} {short(answer)}")
+        self._api.on_answer(api_call, answer)
         self._answer(exchange, answer)
 
     async def _serve_batch(self, node: "Node", exchange: Exchange) -> None:
         """Heartbeats of many members; whoever sent them is told the result of the first, its own."""
         assert isinstance(exchange.body, m.HeartbeatsRequest)
         batch = [
-            Asked(self.next_number(), beat.group_id, beat_of(beat), self.now_ms, is_in_batch=True)
+            ApiCall(self.next_number(), beat.group_id, beat_of(beat), self.now_ms, is_in_batch=True)
             for beat in exchange.body.heartbeats
         ]
-        for asked in batch:
-            text = f"{exchange.who} #{asked.number} in a batch {short(asked.request)}"
-            self._trace.note(self.now_ms, f"-> {asked.group_id} {text}")
-            self._api.asked(asked)
+        for api_call in batch:
+            text = f"{exchange.who} #{api_call.number} in a batch {short(api_call.request)}"
+            self._trace.note(self.now_ms, f"-> {api_call.group_id} {text}")
+            self._api.on_call(api_call)
         node.service.asking.extend(batch)
         try:
             answer = await node.service.beat(exchange.body, host="192.0.2.1")
         except asyncio.CancelledError:
-            for asked in batch:
-                if not asked.is_answered:
-                    self._trace.note(self.now_ms, f"-- #{asked.number} hung up")
-                    self._api.hung_up(asked)
+            for api_call in batch:
+                if not api_call.is_answered:
+                    self._trace.note(self.now_ms, f"-- #{api_call.number} hung up")
+                    self._api.hung_up(api_call)
             raise
         finally:
             self._being_served.pop(exchange, None)
-        numbers = ", ".join(f"#{asked.number}" for asked in batch)
+        numbers = ", ".join(f"#{api_call.number}" for api_call in batch)
         self._trace.note(self.now_ms, f"<- {exchange.group_id} {exchange.who} {numbers} {short(answer)}")
         own = answer.heartbeats[0]
         code = ErrorCode(own.error_code)

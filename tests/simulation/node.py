@@ -11,19 +11,19 @@ from typing import Any
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Event, Failure, GroupAnswer
 from rallypoint.coordinator.core.group import Group
-from rallypoint.coordinator.runtime.clock import NS_A_MS, Handle, SystemClock
 from rallypoint.coordinator.runtime.condition import ShardState
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.event_loop.clock import NS_A_MS, Handle, SystemClock
 from rallypoint.coordinator.runtime.group_executor import GroupExecutor, Waiting
-from rallypoint.coordinator.runtime.node import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.coordinator.runtime.service import Phase, Service
 from rallypoint.coordinator.runtime.shard import Shard
-from rallypoint.coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.storage.contract import AppendMetrics
 from rallypoint.protocol.errors import ErrorCode
 from tests.simulation.channel_server import ChannelServer
 from tests.simulation.disk import Disk, Drive
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Asked, HttpApi, Network
+from tests.simulation.network import ApiCall, HttpApi, Network
 from tests.simulation.plan import Plan
 
 HERE = NodeAddress("node-1", "http://node-1")
@@ -126,7 +126,7 @@ class Seen:
     is_idle: bool
 
 
-class AskedService(Service):
+class NodeService(Service):
     """The service, which tells of each call at the API whether it waits, and of one in a batch its answer too, for the
     batch has all of them at its end alone. `asking` are the calls that are made next, in order.
     """
@@ -135,8 +135,8 @@ class AskedService(Service):
         super().__init__(*given, **named)
         self._api = api
         self._is_up = is_up
-        self.asking: deque[Asked] = deque()
-        self._in_batch: dict[Waiting, Asked] = {}
+        self.asking: deque[ApiCall] = deque()
+        self._in_batch: dict[Waiting, ApiCall] = {}
 
     def _ask_group(self, group_id: str, request: GroupRequest, host: str) -> GroupAnswer | Failure | Waiting:
         asking = self.asking.popleft() if self.asking else None
@@ -167,14 +167,14 @@ class AskedService(Service):
             answer.before_answer = partial(self._answered_in_batch, asked, answer.before_answer)
         return answer
 
-    def _answered_in_batch(self, asked: Asked, heard: Callable[[Any], object], answer: GroupAnswer | Failure) -> None:
+    def _answered_in_batch(self, asked: ApiCall, heard: Callable[[Any], object], answer: GroupAnswer | Failure) -> None:
         heard(answer)
         self._tell_answer(asked, answer)
 
-    def _tell_answer(self, asked: Asked, answer: GroupAnswer | Failure) -> None:
+    def _tell_answer(self, asked: ApiCall, answer: GroupAnswer | Failure) -> None:
         if self._is_up():
             asked.is_answered = True
-            self._api.answered(asked, answer)
+            self._api.on_answer(asked, answer)
 
 
 class Node:
@@ -199,7 +199,7 @@ class Node:
         span = plan.clock_jitter_ms
         self.clock = NodeClock(loop, (lambda: disk.chance.randint(-1, span)) if span else (lambda: 0), epoch_ms)
         self._drive = Drive(disk, self.clock.running)
-        self.service = AskedService(
+        self.service = NodeService(
             at_api,
             lambda: self.is_up,
             self._drive,
@@ -273,7 +273,7 @@ class Node:
         if self.is_up:
             self._watch(event)
 
-    def appended(self, figures: AppendFigures) -> None:
+    def appended(self, append_metrics: AppendMetrics) -> None:
         """Counted by the disk."""
 
     def parked(self, delta: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.http.channel.channel import ChannelLimits
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.coordinator.storage.contract import BatchLimits
 from rallypoint.coordinator.storage.memory import MEMORY_LIMITS
 
@@ -96,7 +96,7 @@ FAULT_ACTIONS = {
 UNSENT_MAX_BYTES = 200_000
 
 NARROWEST = BatchLimits(writes_max=5, bytes_max=40_000)
-"""What one member may need: its seat passes on with its leadership, and a rebalance interrupts another."""
+"""What one member may need: its slot passes on with its leadership, and a rebalance interrupts another."""
 
 
 EAGER = (("range", "roundrobin"), ("roundrobin", "range"))
@@ -156,7 +156,7 @@ class Plan:
         return self.capacity.group_mailbox_max >= 4 * self.members_max
 
 
-FOCI = ("clocks", "limits", "pieces", "channels")
+FOCI = ("clocks", "limits", "chunks", "channels")
 """What a plan may be full of, where a seed alone decides for some plans only."""
 
 
@@ -226,8 +226,8 @@ def plan_of(seed: int, focus: str | None = None) -> Plan:
     )
     plan = _narrowed(plan) if plan.limits is NARROWEST else plan
     plan = _with_channels(_with_hangs(plan, share), share, is_sure=focus == "channels")
-    if focus == "pieces":
-        return _full_of_pieces(plan)
+    if focus == "chunks":
+        return _full_of_chunks(plan)
     plan = _with_tiny_limits(plan, is_sure=focus == "limits")
     return _with_clock_steps(plan, is_sure=focus == "clocks")
 
@@ -264,7 +264,7 @@ def _with_tiny_limits(plan: Plan, *, is_sure: bool) -> Plan:
         return chance.choice(values) if chance.random() < 0.6 else usual
 
     usual, channels, rules = plan.capacity, plan.channels, plan.rules
-    # Of two processes with one instance id the older hears that it is fenced where it may wait, and else takes the seat
+    # Of two processes with one instance id the older hears that it is fenced where it may wait, and else takes the slot
     # back: those two never come to rest.
     weights = {kind: weight for kind, weight in plan.weights.items() if kind != "duplicate"}
     return replace(
@@ -320,7 +320,7 @@ def _with_channels(plan: Plan, share: float, *, is_sure: bool) -> Plan:
     )
 
 
-def _full_of_pieces(plan: Plan) -> Plan:
+def _full_of_chunks(plan: Plan) -> Plan:
     """Large groups come to rest again and again; then most members go at once, and the power goes while that is stored.
 
     Other faults are left out, for they would keep the groups small.
@@ -341,7 +341,7 @@ def _full_of_pieces(plan: Plan) -> Plan:
 def _narrowed(plan: Plan) -> Plan:
     """Over a store whose appends hold so little that the change of a few members is cut; no less than one needs.
 
-    Members are many then, and often go together; and a piece that is refused is no rarity.
+    Members are many then, and often go together; and a chunk that is refused is no rarity.
     """
     chance = random.Random(f"narrowed {plan.seed}")
     return replace(

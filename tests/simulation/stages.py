@@ -3,7 +3,7 @@
 chaos     actions and faults, by the plan
 calm      no more faults: every group must come to rest in time (I7)
 quiet     nothing new happens: no rebalance (I9)
-growth    a topic grows, first where only members count it: one more round, and every partition has an owner
+growth    a topic grows, first where only members count it: one more rebalance, and every partition has an owner
 end       everyone leaves: nothing may be left (I8); the service drains; a load finds what the log says (I10)
 """
 
@@ -46,7 +46,7 @@ class Stages:
             actions.act(kind)
             self._world.judge.i6.overdue()
         if "crash_at_append" in kinds and self._world.chance.random() < 0.5:
-            # As the last thing, so that no later round makes up for a growth that nobody noticed.
+            # As the last thing, so that no later rebalance makes up for a growth that nobody noticed.
             actions.grow_and_lose_power()
             await asyncio.sleep(0.01)
         await self._calm_down()
@@ -80,7 +80,7 @@ class Stages:
         await self._wait_settled()
 
     def _bound_ms(self) -> int:
-        """Of I7. What holds rebalances back is bounded too: a freeze once, a cool-down after each of three rounds."""
+        """Of I7. What holds rebalances back is bounded too: one freeze, and a cool-down after each of three."""
         plan = self._world.plan
         held_ms = 3 * COOLDOWN_MAX_MS if "cooldown" in plan.weights or plan.rules.rebalance_cooldown_ms else 0
         held_ms += FREEZE_MAX_MS if "freeze" in plan.weights else 0
@@ -165,7 +165,7 @@ class Stages:
             self._check_owners(group_id)
 
     async def _see_growth_elsewhere(self) -> None:
-        """Where a leader is static its process begins anew meanwhile, and finds its assignment in place."""
+        """Where a leader is static its process begins again meanwhile, and finds its assignment in place."""
         self._world.trace.note(self._world.now_ms, "== growth elsewhere")
         away = [
             client

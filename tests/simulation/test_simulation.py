@@ -71,7 +71,7 @@ def test_every_law_holds_where_a_few_effects_are_many(first: int, monkeypatch: p
     monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.MADE_AT_ONCE_MAX", 1)
     monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 3)
     monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.ENCODED_AT_ONCE_MAX", 2)
-    monkeypatch.setattr("rallypoint.coordinator.runtime.batch.ENCODED_AT_ONCE_MAX", 2)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.appends.batch.ENCODED_AT_ONCE_MAX", 2)
     for seed in range(first, first + 10):
         result = run(seed)
         assert result.violation is None, failure_of(result)

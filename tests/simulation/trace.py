@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from rallypoint.coordinator.core.commands import DeleteGroupRequest, ListRebalancesRequest
 from rallypoint.coordinator.core.effects import Failure
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 
 KEPT = 60
@@ -79,7 +80,7 @@ def short(value: BaseModel | DeleteGroupRequest | ListRebalancesRequest | Failur
             for partition, entry in entries.items()
         }
         fields.append(f"offsets={shown}")
-    if isinstance(value, m.ResetOffsetsRequest | m.DeleteOffsetsRequest):
+    if isinstance(value, admin.ResetOffsetsRequest | admin.DeleteOffsetsRequest):
         fields.append(value.model_dump_json(exclude_none=True))
     if isinstance(value, m.JoinAnswer | m.LeaveRequest) and value.members:
         fields.append(f"members={[entry.member_id for entry in value.members]}")

@@ -23,11 +23,12 @@ from rallypoint.coordinator.core.effects import (
     RebalanceBegan,
     Removal,
 )
-from rallypoint.coordinator.runtime.loading import StoredGroup, stored_groups
+from rallypoint.coordinator.runtime.loading.stored_groups import StoredGroup, stored_groups
 from rallypoint.coordinator.storage.contract import BatchLimits, Write
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.states import State
 from rallypoint.member.options import MemberOptions
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
 from rallypoint.protocol.errors import ErrorCode
@@ -38,7 +39,7 @@ from tests.simulation.damage import damage, foreseen, is_damaged, is_foreseen
 from tests.simulation.disk import HANGS_MS, SLOW_MS, Disk
 from tests.simulation.link import Link
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Answer, Asked, Exchange, HttpApi, Network, raise_its_fault
+from tests.simulation.network import Answer, ApiCall, Exchange, HttpApi, Network, raise_its_fault
 from tests.simulation.node import EPOCH_MS, Node, member_ids
 from tests.simulation.plan import CLOCK_STEPS_MS, LINE_FAULTS, NETWORK_FAULTS, Plan
 from tests.simulation.trace import Trace, Violation
@@ -48,7 +49,7 @@ TOPICS = {"t": 3, "u": 2}
 """The topics of a run, with the partitions they begin with."""
 
 
-_DONE_BY_OPERATORS = (m.DeletedGroup, m.DeleteOffsetsAnswer, m.ResetOffsetsAnswer)
+_DONE_BY_OPERATORS = (admin.DeletedGroup, admin.DeleteOffsetsAnswer, admin.ResetOffsetsAnswer)
 
 
 class World(HttpApi):
@@ -121,7 +122,7 @@ class World(HttpApi):
         self.trace.fault(self.now_ms, kind, text)
         plan = self.plan
         if plan.channel_share and "cut" in plan.weights and not self.is_calm and self._line_chance.random() < 0.2:
-            # While the group that this makes unloaded is loaded anew, perhaps.
+            # While the group that this makes unloaded is reloaded, perhaps.
             self.loop.call_later(self._line_chance.choice([0, 1, 5, 60]) / 1000, self._lose_a_client_perhaps)
 
     def _lose_a_client_perhaps(self) -> None:
@@ -143,20 +144,20 @@ class World(HttpApi):
             self.away.extend([mate.options] if mate.runs else [])
             mate.vanish(cut_off=cut_off)
 
-    def asked(self, asked: Asked) -> None:
-        self._tell("asked", asked)
+    def on_call(self, api_call: ApiCall) -> None:
+        self._tell("on_call", api_call)
 
-    def answered(self, asked: Asked, answer: Answer) -> None:
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         if isinstance(answer, _DONE_BY_OPERATORS):
-            self.trace.happened(self.now_ms, type(answer).__name__.removesuffix("Answer"), asked.group_id)
+            self.trace.happened(self.now_ms, type(answer).__name__.removesuffix("Answer"), api_call.group_id)
         self.sight.number = self.network.next_number()
-        self._tell("answered", asked, answer)
+        self._tell("on_answer", api_call, answer)
 
-    def waits(self, asked: Asked) -> None:
-        self._tell("waits", asked)
+    def waits(self, api_call: ApiCall) -> None:
+        self._tell("waits", api_call)
 
-    def hung_up(self, asked: Asked, *, connection_lost: bool = False) -> None:
-        self._tell("hung_up", asked, connection_lost)
+    def hung_up(self, api_call: ApiCall, *, connection_lost: bool = False) -> None:
+        self._tell("hung_up", api_call, connection_lost)
 
     def framed(self, line: int, call_id: int | str) -> None:
         self._tell("framed", line, call_id)
@@ -266,7 +267,7 @@ class World(HttpApi):
             self.grow(self.chance.choice(sorted(TOPICS)))
 
     async def kill_node(self) -> None:
-        """The process is killed, and begins anew after a while."""
+        """The process is killed, and begins again after a while."""
         if self.node is None or not self.node.is_up:
             return
         self.trace.fault(self.now_ms, "crash", f"node {self.node.number}")
@@ -279,7 +280,7 @@ class World(HttpApi):
         self.loop.call_later(self.chance.choice([1, 500, 4_000]) / 1000, self.begin_node)
 
     async def drain_node(self) -> None:
-        """The process ends in good order, and begins anew after a while."""
+        """The process ends in good order, and begins again after a while."""
         node = await self._running_node()
         if node is None or node.service.phase != "ready":
             return
@@ -373,7 +374,7 @@ class World(HttpApi):
         return [one for one in self.clients if one is client or (one.link is client.link is not None)]
 
     def cut_all_lines(self) -> None:
-        """What stands between all clients and the node begins anew: each channel ends, as both sides see."""
+        """What stands between all clients and the node begins again: each channel ends, as both sides see."""
         for link in self.links:
             link.cut("both")
 

@@ -25,8 +25,10 @@ from aiohttp import WSCloseCode, WSMsgType
 from pydantic import BaseModel
 from websockets.frames import Frame, Opcode
 
+from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
-from rallypoint.coordinator.http.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
+from rallypoint.coordinator.http.answers.large_answers import LargeAnswer, chunks_of, whole_text
 from rallypoint.coordinator.http.channel.allowance import FrameRate
 from rallypoint.coordinator.http.channel.codec import (
     DRAIN_TEXT,
@@ -40,15 +42,13 @@ from rallypoint.coordinator.http.channel.codec import (
 )
 from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Message, Wire
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics, WaitingCall
-from rallypoint.coordinator.http.deadline import Deadline, time_limit
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http
-from rallypoint.coordinator.http.frames import forget_frames
-from rallypoint.coordinator.http.inputs import BodyLimits
-from rallypoint.coordinator.http.large_answers import LargeAnswer, pieces_of, whole_text
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES, LargeBodies
-from rallypoint.coordinator.http.speaker import group_of, member_of_message
-from rallypoint.coordinator.runtime.connection_registry import Told
-from rallypoint.coordinator.runtime.faults import begin, each, survives
+from rallypoint.coordinator.http.limits.deadline import Deadline, time_limit
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, LargeBodies
+from rallypoint.coordinator.http.requests.speaker import group_of, member_of_message
+from rallypoint.coordinator.runtime.event_loop.faults import begin, each, survives
+from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -505,7 +505,7 @@ class Channel:
         if before is not None:
             await asyncio.wait((before,))
         try:
-            text = await whole_text(pieces_of(answer, self._context.service.ends))
+            text = await whole_text(chunks_of(answer, self._context.service.ends))
             self._send(answer_text(call_id, status_of(answer), text))
         finally:
             if self._making is asyncio.current_task():
@@ -529,7 +529,7 @@ class Channel:
         self._context.metrics.channel_call(op, refused.problem.error_name)
         self._send(problem_text(call_id, refused.problem))
 
-    def told(self, event: Told) -> None:
+    def on_event(self, event: ConnectionEvent) -> None:
         """Push what has happened to a group, or to the registry."""
         self._push(push_name(event), push_text(event))
 

@@ -9,17 +9,17 @@ from aiohttp import web
 
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.network import network_of
-from rallypoint.coordinator.http.admission import Unauthenticated
 from rallypoint.coordinator.http.channel.channel import Channel, ChannelContext, Ending
 from rallypoint.coordinator.http.channel.handshake import accept_handshake
 from rallypoint.coordinator.http.channel.pings import Pings
 from rallypoint.coordinator.http.channel.websocket import ChannelResponse
 from rallypoint.coordinator.http.errors import refuse
-from rallypoint.coordinator.http.inputs import refuse_body, refuse_query
-from rallypoint.coordinator.http.routes import Answer
+from rallypoint.coordinator.http.limits.admission import Unauthenticated
+from rallypoint.coordinator.http.requests.inputs import refuse_body, refuse_query
+from rallypoint.coordinator.http.requests.routes import Answer
 from rallypoint.coordinator.http.security import Guard
 from rallypoint.coordinator.runtime.condition import why_not_serving
-from rallypoint.coordinator.runtime.faults import each_in_turns
+from rallypoint.coordinator.runtime.event_loop.faults import each_in_turns
 from rallypoint.protocol.errors import ErrorCode
 
 UNAUTHENTICATED_MAX = 256

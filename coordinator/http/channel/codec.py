@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from rallypoint.coordinator.core.effects import GroupUnloaded, RebalanceBegan
 from rallypoint.coordinator.http.errors import Refused, refuse
-from rallypoint.coordinator.http.inputs import (
+from rallypoint.coordinator.http.requests.inputs import (
     SHAPED_BYTES,
     BodyLimits,
     check_limits,
@@ -18,11 +18,17 @@ from rallypoint.coordinator.http.inputs import (
     refuse_fields,
     too_deep,
 )
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES
-from rallypoint.coordinator.http.long_list import LongList
-from rallypoint.coordinator.http.routes import check_id
-from rallypoint.coordinator.http.syncs import ASSIGNMENTS, check_rest, read_assignments, too_much_else, with_assignments
-from rallypoint.coordinator.runtime.connection_registry import Told, TopicsListed
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
+from rallypoint.coordinator.http.requests.long_list import LongList
+from rallypoint.coordinator.http.requests.routes import check_id
+from rallypoint.coordinator.http.requests.syncs import (
+    ASSIGNMENTS,
+    check_rest,
+    read_assignments,
+    too_much_else,
+    with_assignments,
+)
+from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent, TopicsListed
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import limits
 from rallypoint.protocol import messages as m
@@ -139,7 +145,7 @@ def problem_text(call_id: Id, problem: m.Problem) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def push_text(event: Told) -> bytes:
+def push_text(event: ConnectionEvent) -> bytes:
     """The text that connections push of an event: made once for all of them."""
     push: BaseModel
     if isinstance(event, RebalanceBegan):
@@ -151,7 +157,7 @@ def push_text(event: Told) -> bytes:
     return push.model_dump_json().encode()
 
 
-def push_name(event: Told) -> str:
+def push_name(event: ConnectionEvent) -> str:
     """The `event` of a push."""
     if isinstance(event, TopicsListed):
         return "topics"

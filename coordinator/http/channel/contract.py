@@ -9,7 +9,7 @@ from typing import Protocol
 from aiohttp import WSMsgType
 from websockets.frames import Frame
 
-from rallypoint.coordinator.http.turn_share import TurnShare
+from rallypoint.coordinator.http.limits.turn_share import TurnShare
 
 AUTHENTICATE_MAX_BYTES = 16_384
 """Of the message with which a channel is authenticated."""

@@ -18,11 +18,11 @@ from websockets.exceptions import PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
+from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.http.channel.allowance import Allowance
 from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Speaker
-from rallypoint.coordinator.http.frames import forget_frames
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES
-from rallypoint.coordinator.http.turn_share import TurnShare
+from rallypoint.coordinator.http.limits.turn_share import TurnShare
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport
 
 SLICE_BYTES = 512

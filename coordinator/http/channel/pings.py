@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable
 
-from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
 
 ROUND_S = 0.1
 """So late a ping may be; so many seconds are between two wake-ups at the least."""

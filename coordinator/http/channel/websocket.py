@@ -15,8 +15,8 @@ from websockets.frames import Close, CloseCode, Frame, Opcode
 from rallypoint.coordinator.http.channel.contract import Speaker, Upgradable
 from rallypoint.coordinator.http.channel.incoming import Incoming, Message
 from rallypoint.coordinator.http.channel.pings import Look, Pings
-from rallypoint.coordinator.http.deadline import Deadline
-from rallypoint.coordinator.http.turn_share import TurnShare
+from rallypoint.coordinator.http.limits.deadline import Deadline
+from rallypoint.coordinator.http.limits.turn_share import TurnShare
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport
 
 GOODBYE_SECONDS = 1.0

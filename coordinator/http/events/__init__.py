@@ -1,1 +1,1 @@
-"""`GET /v1/events`: who may have an event stream, one of them, and events as text."""
+"""`GET /v1/events`: the limits of event streams, one stream, and events as text."""

@@ -1,7 +1,7 @@
 """Events of groups as JSON, and as blocks of an event stream (WHATWG HTML, "server-sent events").
 
-An event's kind is the name of its class in snake_case, its fields are those of the class. So a new event of the rules
-is told here without a line; docs/events.md has to know it, and a test says so.
+An event's kind is the name of its class in snake_case, and its fields are those of the class. So a new event of the
+rules needs no line here. docs/events.md has to list it, and a test checks that.
 """
 
 import json
@@ -11,12 +11,12 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from rallypoint.coordinator.core.effects import Event, GroupChanged
-from rallypoint.coordinator.runtime.feed import COMMITS, Kept
+from rallypoint.coordinator.runtime.events.feed import COMMITS, Kept
 
 OPENED = "opened"
 """Kind of the first event of a stream."""
 GAP = "gap"
-"""Kind of the event that tells of events which are not to be had any more."""
+"""Kind of the event which says that earlier events are gone."""
 
 
 def _kind(event_type: type) -> str:

@@ -1,9 +1,8 @@
-"""One event stream: from a reader's place in the feed to the bytes of a connection.
+"""One event stream: from a reader's cursor in the feed to the bytes of a connection.
 
-It begins with `opened`, whose cursor says from where it is whole. Where events that the client still wants are gone,
-one `gap` says so and the stream goes on from now; so it does when the feed runs away from a slow reader. A client that
-takes nothing at all is cut off. Nothing is kept for a reader but what its connection holds: some 64 KiB, and one piece
-more.
+It begins with `opened`, whose cursor says from where it is complete. If events that the client still wants are gone,
+one `gap` says so and the stream goes on from now. The same happens if the feed overtakes a slow reader. A client that
+reads nothing at all is cut off. A reader costs no memory but its connection's buffer: some 64 KiB, and one chunk more.
 """
 
 import asyncio
@@ -15,17 +14,17 @@ from aiohttp.abc import AbstractStreamWriter
 
 from rallypoint.coordinator.core.effects import Event
 from rallypoint.coordinator.http.contract import HttpMetrics
-from rallypoint.coordinator.http.deadline import time_limit
 from rallypoint.coordinator.http.events.codec import GAP, OPENED, block, block_of, cursor_of, heartbeat
-from rallypoint.coordinator.runtime.clock import Clock
-from rallypoint.coordinator.runtime.feed import EventFeed, FeedReader
+from rallypoint.coordinator.http.limits.deadline import time_limit
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.events.feed import EventFeed, FeedReader
 
 RETRY_MS = 2_000
-"""How long a browser waits before it connects again. It is told at the start of each stream."""
+"""How long a browser waits before it connects again. The start of each stream says it."""
 SCAN_MAX = 1_000
 """Events that are looked at in one go, wanted or not."""
-PIECE_BYTES = 32_768
-"""So many bytes, and the event that passes them, go out in one piece."""
+CHUNK_BYTES = 32_768
+"""So many bytes, and the event that passes them, go out in one chunk."""
 
 HEADERS = {
     "Content-Type": "text/event-stream",
@@ -67,7 +66,7 @@ class EventStream(web.StreamResponse):
         clock: Clock,
         on_ended: Callable[[], None],
     ) -> None:
-        """`gap`: why events before the reader's place are not told, if any are missing. `on_ended` is called once."""
+        """`gap`: why events before the reader's cursor are missing, if any are. `on_ended` is called once."""
         super().__init__(headers=HEADERS)
         self._feed = feed
         self._metrics = metrics
@@ -112,9 +111,9 @@ class EventStream(web.StreamResponse):
             return False
         lost_reason = "cursor_too_old"
         while True:
-            piece = self._next_piece(lost_reason)
+            chunk = self._next_chunk(lost_reason)
             lost_reason = "slow_reader"
-            if piece and not await self._write(piece):
+            if chunk and not await self._write(chunk):
                 return False
             if self._reader.has_more:
                 # A client that takes everything at once must not keep the others from their turn.
@@ -125,7 +124,7 @@ class EventStream(web.StreamResponse):
             if not await self._wait() and not await self._write(heartbeat(self._cursor)):
                 return False
 
-    def _next_piece(self, lost_reason: str) -> bytes:
+    def _next_chunk(self, lost_reason: str) -> bytes:
         """What is to be written next; nothing where no event of the next ones is wanted."""
         if self._reader.lost_count:
             # It goes on from now: so what is there still, and behind a hole, is not told either.
@@ -134,16 +133,16 @@ class EventStream(web.StreamResponse):
             if lost_reason == "slow_reader":
                 self._metrics.events_lost(lost_count)
             return self._gap_block(lost_reason, lost_count if lost_reason == "slow_reader" else None)
-        piece = bytearray()
+        chunk = bytearray()
         for _ in range(SCAN_MAX):
             kept = self._reader.take()
             if kept is None:
                 break
             if self._is_wanted(kept.event):
-                piece += block_of(kept, self._feed.life)
-                if len(piece) >= PIECE_BYTES:
+                chunk += block_of(kept, self._feed.life)
+                if len(chunk) >= CHUNK_BYTES:
                     break
-        return bytes(piece)
+        return bytes(chunk)
 
     def _gap_block(self, reason: str, lost_count: int | None) -> bytes:
         data = {"kind": GAP, "reason": reason, "lost_count": lost_count, "cursor": self._cursor, "action": WHAT_TO_DO}
@@ -169,12 +168,12 @@ class EventStream(web.StreamResponse):
             return False
         return True
 
-    async def _write(self, piece: bytes) -> bool:
+    async def _write(self, chunk: bytes) -> bool:
         """Send it; False where the client did not take what was sent before in time."""
         assert self._writer is not None
         try:
             async with time_limit(self._clock, self._limits.events_write_timeout_ms):
-                await self.write(piece)
+                await self.write(chunk)
                 await self._writer.drain()
         except TimeoutError:
             return False

@@ -1,6 +1,6 @@
-"""`GET /v1/events`: what a client asks to be told, from where on, and whether it may have a stream at all.
+"""`GET /v1/events`: which events a client wants, from which cursor on, and whether it may open a stream at all.
 
-How a stream is written is not decided here: `stream` does that.
+`stream` writes the stream itself.
 """
 
 import re
@@ -14,12 +14,12 @@ from rallypoint.coordinator.http.contract import HttpMetrics
 from rallypoint.coordinator.http.errors import refuse
 from rallypoint.coordinator.http.events.codec import KINDS, KINDS_ASKED_FOR, group_id_of, kind_of
 from rallypoint.coordinator.http.events.stream import EventStream, StreamLimits, Wanted
-from rallypoint.coordinator.http.inputs import parse_query, refuse_body
-from rallypoint.coordinator.http.routes import Answer
-from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.http.requests.inputs import parse_query, refuse_body
+from rallypoint.coordinator.http.requests.routes import Answer
 from rallypoint.coordinator.runtime.condition import why_not_serving
-from rallypoint.coordinator.runtime.feed import EventFeed
-from rallypoint.protocol import messages as m
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.events.feed import EventFeed
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.request_limits import RequestChecks
 
@@ -51,7 +51,7 @@ class EventStreams:
     async def open(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Answer with a stream, or refuse it: 400 for a wrong query or cursor, 429 beyond the limit."""
         refuse_body(request)
-        asked = parse_query(m.EventsRequest, query, self._checks)
+        asked = parse_query(admin.EventsRequest, query, self._checks)
         kinds = _kinds(asked)
         after = self._after(request, asked)
         failure = why_not_serving(self._phase())
@@ -77,7 +77,7 @@ class EventStreams:
             on_ended=self._ended,
         )
 
-    def _after(self, request: web.BaseRequest, asked: m.EventsRequest) -> "_After":
+    def _after(self, request: web.BaseRequest, asked: admin.EventsRequest) -> "_After":
         """From where to go on. The header is the newer one: a browser repeats the query that it began with."""
         given, field = asked.cursor, "cursor"
         header = request.headers.get(CURSOR_HEADER)
@@ -108,7 +108,7 @@ class _After:
     gap: str | None
 
 
-def _kinds(asked: m.EventsRequest) -> frozenset[str]:
+def _kinds(asked: admin.EventsRequest) -> frozenset[str]:
     if asked.kinds is None:
         return frozenset(KINDS) - KINDS_ASKED_FOR
     kinds = frozenset(asked.kinds.split(","))
@@ -119,7 +119,7 @@ def _kinds(asked: m.EventsRequest) -> frozenset[str]:
     return kinds
 
 
-def _filter(asked: m.EventsRequest, kinds: frozenset[str]) -> Wanted:
+def _filter(asked: admin.EventsRequest, kinds: frozenset[str]) -> Wanted:
     group_ids, prefix = frozenset(asked.group_ids), asked.prefix
 
     def is_wanted(event: Event) -> bool:

@@ -1,6 +1,6 @@
-"""What the page of an error says besides the table: what the error means, where it occurs, and how an answer looks.
+"""What the page of an error says besides the table: its meaning, where it occurs, and an example of the answer.
 
-Keyed by the last segment of a problem's `type`. What to do about it is in the error table, which clients read too.
+The keys are the last segments of the problems' `type`. The error table, which clients read too, says what to do.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ MEANINGS: Mapping[str, Meaning] = {
     ),
     "unknown-member-id": Meaning(
         "The group has no such member: its session has expired, it left, it did not join or sync in time, or the group"
-        " was created anew. It owns no partitions.",
+        " was created again. It owns no partitions.",
         "The group has no member 'orders-4c1f'.", "member_id",
         "Beside an entry in the answer to a leave.",
     ),
@@ -120,7 +120,7 @@ MEANINGS: Mapping[str, Meaning] = {
         "The group has as many members as group_max_size allows (500).",
     ),
     "fenced-instance-id": Meaning(
-        "Another process joined with the same `group_instance_id` and has taken over the seat, with its partitions.",
+        "Another process joined with the same `group_instance_id` and has taken over the slot, with its partitions.",
         "Another member has taken over group_instance_id 'worker-1'.", "member_id",
         "Beside an entry in the answer to a leave.",
     ),

@@ -13,8 +13,9 @@ from pydantic_core import core_schema
 from rallypoint.coordinator.http.errors import ERROR_PAGES, PROBLEM_TYPE
 from rallypoint.coordinator.http.events.codec import GAP, KINDS, OPENED
 from rallypoint.coordinator.http.events.streams import CURSOR_HEADER
-from rallypoint.coordinator.http.inputs import query_fields
+from rallypoint.coordinator.http.requests.inputs import query_fields
 from rallypoint.coordinator.limits import FIXED
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import limits, operations
 from rallypoint.protocol import messages as m
@@ -121,8 +122,8 @@ def _numbers_to(highest: int) -> str:
 
 
 def _schemas() -> dict[str, Any]:
-    models: list[tuple[Any, JsonSchemaMode]] = [(m.Problem, "serialization"), (m.HealthAnswer, "serialization")]
-    models += [(m.ReadinessAnswer, "serialization"), (m.NotReady, "serialization")]
+    models: list[tuple[Any, JsonSchemaMode]] = [(m.Problem, "serialization"), (admin.HealthAnswer, "serialization")]
+    models += [(admin.ReadinessAnswer, "serialization"), (admin.NotReady, "serialization")]
     models += [(m.WaitingAnswer, "serialization"), (m.ConsumerSubscription, "validation")]
     models.append((m.ConsumerAssignment, "validation"))
     models += [(call, "validation") for call in get_args(s.ChannelCall)]
@@ -236,7 +237,7 @@ def _describe_stream(schemas: dict[str, Any]) -> dict[str, Any]:
     described["responses"]["200"] = {
         "description": f"A stream of events, each with `GroupEvent` as JSON in its data. Kinds: {', '.join(KINDS)}; "
         f"and of the stream itself: {OPENED}, {GAP}.",
-        "content": _json(m.GroupEvent.__name__, "text/event-stream"),
+        "content": _json(admin.GroupEvent.__name__, "text/event-stream"),
     }
     described["parameters"].append(
         {

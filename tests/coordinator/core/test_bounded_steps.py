@@ -31,6 +31,7 @@ from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure, Notify, 
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.offsets import LOADED_PART_MAX
 from rallypoint.coordinator.core.records import GroupRecord, MemberRecord
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 from rallypoint.protocol.request_limits import RequestLimits
@@ -105,10 +106,10 @@ def join(member_id: str) -> m.JoinRequest:
 LARGEST: dict[type, tuple[Callable[[], GroupHarness], GroupRequest]] = {
     m.CommitRequest: (without_members, committed("w")),
     m.FetchRequest: (without_members, m.FetchRequest()),
-    m.DeleteOffsetsRequest: (without_members, m.DeleteOffsetsRequest(topics=TOPICS)),
-    m.ResetOffsetsRequest: (
+    admin.DeleteOffsetsRequest: (without_members, admin.DeleteOffsetsRequest(topics=TOPICS)),
+    admin.ResetOffsetsRequest: (
         without_members,
-        m.ResetOffsetsRequest(to="earliest", topics={"t": tuple(range(LIMITS.request_partitions_max))}),
+        admin.ResetOffsetsRequest(to="earliest", topics={"t": tuple(range(LIMITS.request_partitions_max))}),
     ),
     DeleteGroupRequest: (without_members, DeleteGroupRequest()),
     DescribeRequest: (with_members, DescribeRequest()),
@@ -123,10 +124,10 @@ LARGEST: dict[type, tuple[Callable[[], GroupHarness], GroupRequest]] = {
     m.LeaveRequest: (
         with_members, m.LeaveRequest(members=tuple(m.LeaveMember(member_id=f"m{n}") for n in range(MEMBERS))),
     ),
-    m.StartRebalanceRequest: (with_members, m.StartRebalanceRequest()),
-    m.FreezeRequest: (with_members, m.FreezeRequest(duration_ms=1)),
+    admin.StartRebalanceRequest: (with_members, admin.StartRebalanceRequest()),
+    admin.FreezeRequest: (with_members, admin.FreezeRequest(duration_ms=1)),
     ThawRequest: (with_members, ThawRequest()),
-    m.CooldownRequest: (with_members, m.CooldownRequest(cooldown_ms=1)),
+    admin.CooldownRequest: (with_members, admin.CooldownRequest(cooldown_ms=1)),
 }  # fmt: skip
 """The largest request of each kind that the limits let through, and the group that it is asked of."""
 
@@ -204,7 +205,7 @@ def test_what_each_member_gets_of_a_phase_that_ends_is_made_later() -> None:
     """The step has some effects, whatever the number of members; each member has its own of them all the same."""
     group_harness = with_members()
     ids = [f"m{number}" for number in range(MEMBERS)]
-    group_harness.call(m.StartRebalanceRequest())
+    group_harness.call(admin.StartRebalanceRequest())
     for number, member_id in enumerate(ids[:-1]):
         step(
             group_harness.group,
@@ -235,7 +236,7 @@ def test_what_an_assignment_moves_is_counted_in_a_step_of_its_own() -> None:
         f"left{n}": stored._replace(member_id=f"left{n}")
         for n, stored in enumerate(list(group_harness.group.stored_members.values())[:MEMBERS])
     }
-    group_harness.call(m.StartRebalanceRequest())
+    group_harness.call(admin.StartRebalanceRequest())
     context = DecisionContext(group_harness.now_ms, group_harness.rules)
     for number in range(MEMBERS):
         step(group_harness.group, Call(10**6 + number, join(f"m{number}")), context)

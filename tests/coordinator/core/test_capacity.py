@@ -53,7 +53,7 @@ def test_a_repeated_first_join_needs_no_room() -> None:
 
 
 @pytest.mark.parametrize("rebalance_ms", [60_000, 4_000])
-def test_a_flood_of_first_joins_holds_a_round_no_longer_than_the_ids_live(rebalance_ms: int) -> None:
+def test_a_flood_of_first_joins_holds_a_rebalance_no_longer_than_the_ids_live(rebalance_ms: int) -> None:
     harness = group_harness(group_pending_max=100, group_initial_rebalance_delay_ms=0)
     member_id, first = harness.join_new(rebalance_ms=rebalance_ms, session_ms=30_000)
     harness.settle_generation(member_id)
@@ -62,7 +62,7 @@ def test_a_flood_of_first_joins_holds_a_round_no_longer_than_the_ids_live(rebala
     assert codes.count(ErrorCode.MEMBER_ID_REQUIRED) == len(harness.group.pending) == 100
     assert codes.count(ErrorCode.THROTTLING_QUOTA_EXCEEDED) == 9_900
     assert len(harness.timers) < 110
-    assert harness.waits(again), "the ids hold the round open"
+    assert harness.waits(again), "the ids hold the rebalance open"
     harness.advance(min(rebalance_ms, 5_000) - 1)
     assert harness.waits(again)
     harness.advance(1)

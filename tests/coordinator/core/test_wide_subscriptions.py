@@ -5,7 +5,7 @@ from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.apply import apply
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.core.description import summary_of
-from rallypoint.coordinator.core.effects import TOLD_AT_ONCE_CHARACTERS, LargeDescription, LargeJoin
+from rallypoint.coordinator.core.effects import ENCODED_AT_ONCE_CHARACTERS, LargeDescription, LargeJoin
 from rallypoint.coordinator.core.group import Group, MemberTerms, Offered, State
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
@@ -30,7 +30,7 @@ class Topic(str):
 
 
 def said() -> frozenset[str]:
-    """The same topics, read anew."""
+    """The same topics, read again."""
     return frozenset(Topic(f"topic-{number}") for number in range(TOPICS))
 
 
@@ -97,7 +97,7 @@ def test_a_load_reads_what_members_say_record_by_record() -> None:
 
 def test_an_answer_with_much_that_members_say_is_put_into_words_in_pieces() -> None:
     harness = GroupHarness()
-    much = OpaqueJson.of({"topics": ["t"], "more": "x" * (TOLD_AT_ONCE_CHARACTERS // 2)})
+    much = OpaqueJson.of({"topics": ["t"], "more": "x" * (ENCODED_AT_ONCE_CHARACTERS // 2)})
     ids = [harness.join_new(protocols=(("range", much),))[0] for _ in range(3)]
     calls = {member_id: harness.join(member_id, protocols=(("range", much),)) for member_id in ids}
     harness.advance_until_answered(*calls.values())

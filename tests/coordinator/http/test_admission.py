@@ -6,8 +6,14 @@ from collections import Counter
 import pytest
 
 from rallypoint.coordinator.core.network import Network, network_of
-from rallypoint.coordinator.http.admission import Admission, Unauthenticated, last_file, limits_within, reserved_files
-from rallypoint.coordinator.http.inputs import ConnectionLimits
+from rallypoint.coordinator.http.limits.admission import (
+    Admission,
+    ConnectionLimits,
+    Unauthenticated,
+    last_file,
+    limits_within,
+    reserved_files,
+)
 
 
 def test_the_first_that_came_of_the_address_that_has_most_makes_place() -> None:

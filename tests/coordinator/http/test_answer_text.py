@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from rallypoint.coordinator.http.answer_text import text_of
+from rallypoint.coordinator.http.answers.answer_text import text_of
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson

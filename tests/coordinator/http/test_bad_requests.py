@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.coordinator.http.inputs import BodyLimits
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations
 from rallypoint.protocol.operations import Operation, path_of

@@ -8,9 +8,10 @@ import pytest
 
 from rallypoint.coordinator.core.commands import DeleteGroupRequest, DescribeRequest, ListRebalancesRequest, ThawRequest
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.http.inputs import parse_body
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES
-from rallypoint.coordinator.http.syncs import parse_sync
+from rallypoint.coordinator.http.requests.inputs import parse_body
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
+from rallypoint.coordinator.http.requests.syncs import parse_sync
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations
 from rallypoint.protocol.errors import ERRORS, ErrorCode
@@ -129,7 +130,7 @@ async def test_leave_describe_and_fetch_reach_the_group(api: ApiClient, service:
 
 
 async def test_a_group_is_deleted_and_a_refusal_is_documented(api: ApiClient, service: FakeService) -> None:
-    service.answers[DeleteGroupRequest] = m.DeletedGroup(group_id="a/b")
+    service.answers[DeleteGroupRequest] = admin.DeletedGroup(group_id="a/b")
     assert (await api.request("DELETE", "/v1/groups/a%2Fb")).json == {"group_id": "a/b"}
     assert service.calls == [("a/b", DeleteGroupRequest(), "127.0.0.1")]
     for error_code, status in ((ErrorCode.NON_EMPTY_GROUP, 409), (ErrorCode.GROUP_ID_NOT_FOUND, 404)):
@@ -142,7 +143,7 @@ async def test_a_group_is_deleted_and_a_refusal_is_documented(api: ApiClient, se
 
 
 async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient, service: FakeService) -> None:
-    listing = m.RebalanceListing(
+    listing = admin.RebalanceListing(
         rebalance_id=7,
         previous_generation_id=3,
         generation_id=None,
@@ -157,14 +158,14 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
         member_count=None,
         partitions_moved=None,
         outcome="in_progress",
-        awaited=(m.AwaitedListing(awaited_for="join", member_id="b", since_ms=5),),
+        awaited=(admin.AwaitedListing(awaited_for="join", member_id="b", since_ms=5),),
         awaited_count=1,
     )
-    frozen = m.FreezeAnswer(group_id="g", frozen_until_ms=9, reason="deploy", held_count=0)
-    service.answers[ListRebalancesRequest] = m.ListRebalancesAnswer(rebalances=(listing,))
-    service.answers[m.StartRebalanceRequest] = m.StartedRebalance(group_id="g", rebalance_id=8, started=True)
-    service.answers[m.FreezeRequest] = service.answers[ThawRequest] = frozen
-    service.answers[m.CooldownRequest] = m.CooldownAnswer(group_id="g", cooldown_ms=0, is_default=True)
+    frozen = admin.FreezeAnswer(group_id="g", frozen_until_ms=9, reason="deploy", held_count=0)
+    service.answers[ListRebalancesRequest] = admin.ListRebalancesAnswer(rebalances=(listing,))
+    service.answers[admin.StartRebalanceRequest] = admin.StartedRebalance(group_id="g", rebalance_id=8, started=True)
+    service.answers[admin.FreezeRequest] = service.answers[ThawRequest] = frozen
+    service.answers[admin.CooldownRequest] = admin.CooldownAnswer(group_id="g", cooldown_ms=0, is_default=True)
     answer = await api.request("GET", "/v1/groups/g/rebalances")
     assert answer.json["rebalances"][0]["awaited"] == [
         {
@@ -187,10 +188,10 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
     assert answer.json == {"group_id": "g", "cooldown_ms": 0, "is_default": True}
     assert [request for _, request, _ in service.calls] == [
         ListRebalancesRequest(),
-        m.StartRebalanceRequest(reason="new rack"),
-        m.FreezeRequest(duration_ms=60_000, reason="deploy"),
+        admin.StartRebalanceRequest(reason="new rack"),
+        admin.FreezeRequest(duration_ms=60_000, reason="deploy"),
         ThawRequest(),
-        m.CooldownRequest(cooldown_ms=None),
+        admin.CooldownRequest(cooldown_ms=None),
     ]
     assert {outcome for _, outcome in api.metrics.answered} == {"NONE"}
 
@@ -220,8 +221,8 @@ async def test_what_operators_ask_wrongly_is_named_and_asks_nothing(
 
 
 async def test_offsets_are_reset(api: ApiClient, service: FakeService) -> None:
-    moved = m.PartitionReset(before=42, after=100, clamped=True, error_code=0, error_name="NONE")
-    service.answers[m.ResetOffsetsRequest] = m.ResetOffsetsAnswer(dry_run=True, offsets={"clicks": {0: moved}})
+    moved = admin.PartitionReset(before=42, after=100, clamped=True, error_code=0, error_name="NONE")
+    service.answers[admin.ResetOffsetsRequest] = admin.ResetOffsetsAnswer(dry_run=True, offsets={"clicks": {0: moved}})
     body = {"to": "shift", "shift": 1000, "topics": {"clicks": [0], "all": None}, "dry_run": True}
     answer = await api.request("POST", "/v1/groups/g/offsets/reset", body)
     assert answer.json == {
@@ -230,10 +231,10 @@ async def test_offsets_are_reset(api: ApiClient, service: FakeService) -> None:
             "clicks": {"0": {"before": 42, "after": 100, "clamped": True, "error_code": 0, "error_name": "NONE"}}
         },
     }
-    expected = m.ResetOffsetsRequest(to="shift", shift=1000, topics={"clicks": (0,), "all": None}, dry_run=True)
+    expected = admin.ResetOffsetsRequest(to="shift", shift=1000, topics={"clicks": (0,), "all": None}, dry_run=True)
     assert service.calls == [("g", expected, "127.0.0.1")]
     for error_code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_REQUEST):
-        service.answers[m.ResetOffsetsRequest] = Failure(error_code, "No.")
+        service.answers[admin.ResetOffsetsRequest] = Failure(error_code, "No.")
         check_documented(operations.RESET_OFFSETS, check_problem(await api.request("POST", RESET, body)))
 
 
@@ -249,19 +250,21 @@ async def test_a_reset_to_a_time_says_what_to_do_instead(api: ApiClient, service
 
 async def test_offsets_are_deleted_by_topic(api: ApiClient, service: FakeService) -> None:
     subscribed = m.PartitionResult(error_code=86, error_name="GROUP_SUBSCRIBED_TO_TOPIC")
-    service.answers[m.DeleteOffsetsRequest] = m.DeleteOffsetsAnswer(offsets={"clicks": {0: subscribed}, "a/b": {}})
+    service.answers[admin.DeleteOffsetsRequest] = admin.DeleteOffsetsAnswer(
+        offsets={"clicks": {0: subscribed}, "a/b": {}}
+    )
     answer = await api.request("DELETE", "/v1/groups/g/offsets?topic=clicks&topic=a%2Fb")
     assert answer.json == {
         "offsets": {"clicks": {"0": {"error_code": 86, "error_name": "GROUP_SUBSCRIBED_TO_TOPIC"}}, "a/b": {}}
     }
-    assert service.calls == [("g", m.DeleteOffsetsRequest(topics=("clicks", "a/b")), "127.0.0.1")]
+    assert service.calls == [("g", admin.DeleteOffsetsRequest(topics=("clicks", "a/b")), "127.0.0.1")]
     for query in ("", "?topic=", "?partition=1", "?topic=" + "x" * 256):
         problem = check_problem(await api.request("DELETE", f"/v1/groups/g/offsets{query}"))
         assert (problem["status"], problem["error_name"]) == (400, "INVALID_REQUEST"), query
         assert problem["field"] == ("partition" if "partition" in query else "topic")
     assert len(service.calls) == 1
     for error_code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND):
-        service.answers[m.DeleteOffsetsRequest] = Failure(error_code, "No.")
+        service.answers[admin.DeleteOffsetsRequest] = Failure(error_code, "No.")
         problem = check_problem(await api.request("DELETE", "/v1/groups/g/offsets?topic=t"))
         check_documented(operations.DELETE_OFFSETS, problem)
 
@@ -269,7 +272,7 @@ async def test_offsets_are_deleted_by_topic(api: ApiClient, service: FakeService
 async def test_lists_take_their_query(api: ApiClient, service: FakeService) -> None:
     answer = await api.request("GET", "/v1/groups?state=Stable&prefix=a%26b+c&limit=7&cursor=x")
     assert answer.json == {"groups": [], "next_cursor": None, "unavailable_shards": [], "damaged_groups": []}
-    assert service.calls[0][1] == m.ListGroupsRequest(state="Stable", prefix="a&b c", limit=7, cursor="x")
+    assert service.calls[0][1] == admin.ListGroupsRequest(state="Stable", prefix="a&b c", limit=7, cursor="x")
     answer = await api.request("GET", "/v1/coordinator?group_id=a&group_id=&group_id=a")
     assert [entry["group_id"] for entry in answer.json["coordinators"]] == ["a", "", "a"]
     assert (await api.request("GET", "/v1/topics")).json == {"topics": [], "version": 0, "next_cursor": None}
@@ -279,8 +282,8 @@ async def test_lists_take_their_query(api: ApiClient, service: FakeService) -> N
 
 
 async def test_an_owner_is_asked_for_by_partition_or_key(api: ApiClient, service: FakeService) -> None:
-    found = m.Owner(member_id="a-1", group_instance_id=None, client_id="a", host="h")
-    service.owner_answer = m.OwnerAnswer(
+    found = admin.Owner(member_id="a-1", group_instance_id=None, client_id="a", host="h")
+    service.owner_answer = admin.OwnerAnswer(
         group_id="g", topic="t", partition=3, state="Stable", generation_id=7, owner=found
     )
     answer = await api.request("GET", "/v1/groups/a%2Fb/owner?topic=t&partition=3")
@@ -297,9 +300,9 @@ async def test_an_owner_is_asked_for_by_partition_or_key(api: ApiClient, service
     assert (await api.request("GET", "/v1/groups/g/owner?topic=t&key=a+%D0%B6")).json["owner"] is None
     assert (await api.request("GET", "/v1/groups/g/owner?topic=t&key_base64=AA%3D%3D")).status == 200
     assert [(group_id, request) for group_id, request, _ in service.calls] == [
-        ("a/b", m.OwnerRequest(topic="t", partition=3)),
-        ("g", m.OwnerRequest(topic="t", key="a ж")),
-        ("g", m.OwnerRequest(topic="t", key_base64="AA==")),
+        ("a/b", admin.OwnerRequest(topic="t", partition=3)),
+        ("g", admin.OwnerRequest(topic="t", key="a ж")),
+        ("g", admin.OwnerRequest(topic="t", key_base64="AA==")),
     ]
     for error_code in (
         ErrorCode.GROUP_ID_NOT_FOUND,
@@ -315,15 +318,17 @@ async def test_an_owner_is_asked_for_by_partition_or_key(api: ApiClient, service
 
 
 async def test_a_preview_is_handed_on(api: ApiClient, service: FakeService) -> None:
-    even = m.Evenness(member_count=1, least_count=1, most_count=1, pairwise_sum=0, least_pairwise_sum=0, balanced=True)
-    service.preview_answer = m.PreviewAnswer(
+    even = admin.Evenness(
+        member_count=1, least_count=1, most_count=1, pairwise_sum=0, least_pairwise_sum=0, balanced=True
+    )
+    service.preview_answer = admin.PreviewAnswer(
         group_id="g",
         state="Stable",
         generation_id=7,
         assignor="range",
         rebalance_count=1,
         members=(
-            m.PreviewedMember(
+            admin.PreviewedMember(
                 member_id="new-1",
                 group_instance_id=None,
                 client_id=None,
@@ -337,7 +342,7 @@ async def test_a_preview_is_handed_on(api: ApiClient, service: FakeService) -> N
             ),
         ),
         partitions_moved_count=1,
-        partitions_moved=(m.MovedPartition(topic="t", partition=0, from_member_id="a", to_member_id="new-1"),),
+        partitions_moved=(admin.MovedPartition(topic="t", partition=0, from_member_id="a", to_member_id="new-1"),),
         unassigned_count=0,
         unassigned={},
         evenness_before=even,
@@ -356,9 +361,9 @@ async def test_a_preview_is_handed_on(api: ApiClient, service: FakeService) -> N
     ]
     [(group_id, request, _)] = service.calls
     assert group_id == "g"
-    assert request == m.PreviewRequest(
+    assert request == admin.PreviewRequest(
         leave=("a",),
-        join=(m.PreviewJoin(count=2, topics=("t",), rack_id="r", user_data={"weight": 1}),),
+        join=(admin.PreviewJoin(count=2, topics=("t",), rack_id="r", user_data={"weight": 1}),),
         partitions={"t": 9},
         assignor="range",
     )

@@ -14,9 +14,9 @@ from rallypoint.coordinator.http.connections import (
     Connection,
     HttpServer,
 )
-from rallypoint.coordinator.http.inputs import ConnectionLimits
-from rallypoint.coordinator.http.turn_share import SHARE_UNITS
-from rallypoint.coordinator.http.work_turns import WorkTurns
+from rallypoint.coordinator.http.limits.admission import ConnectionLimits
+from rallypoint.coordinator.http.limits.turn_share import SHARE_UNITS
+from rallypoint.coordinator.http.limits.work_turns import WorkTurns
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport
 from tests.fakes.manual_clock import ManualClock
 

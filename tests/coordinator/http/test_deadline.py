@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.coordinator.http.deadline import Deadline, time_limit
+from rallypoint.coordinator.http.limits.deadline import Deadline, time_limit
 from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
 from tests.fakes.api_server import Answer, ApiClient, parse_answer
 from tests.fakes.manual_clock import HastyClock, ManualClock, settle

@@ -35,8 +35,8 @@ from rallypoint.coordinator.http.events.codec import KINDS, KINDS_ASKED_FOR, dat
 from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.reference.openapi import openapi_document
 from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
-from rallypoint.coordinator.runtime.clock import Clock
-from rallypoint.coordinator.runtime.feed import EventFeed
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.protocol.operations import EVENTS
 from tests.coordinator.http.problem_checks import check_documented, check_problem
 from tests.fakes.api_server import ApiClient, open_api

@@ -14,9 +14,8 @@ from rallypoint.coordinator.core.commands import DescribeRequest, Rules
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.http.contract import GroupService
 from rallypoint.coordinator.http.events.stream import StreamLimits
-from rallypoint.coordinator.runtime.clock import SystemClock
-from rallypoint.coordinator.runtime.node import NodeAddress, SoleOwner
-from rallypoint.coordinator.runtime.observer import NullObserver
+from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.protocol import messages as m
@@ -25,6 +24,7 @@ from rallypoint.protocol.operations import CHANNEL, EVENTS, OPERATIONS
 from tests.coordinator.http.problem_checks import check_problem
 from tests.fakes.api_server import open_api, parse_answer
 from tests.fakes.fake_service import FakeService
+from tests.fakes.null_observer import NullObserver
 from tests.sizes import by_size
 
 PATHS = [operation.path for operation in (*OPERATIONS, EVENTS, CHANNEL)] + [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rallypoint.coordinator.http.json_shape import Excess, excess
+from rallypoint.coordinator.http.requests.json_shape import Excess, excess
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.text('ab[]{}\\"\n\u00fc', max_size=6)
 VALUES = st.recursive(

@@ -1,4 +1,4 @@
-"""Answers of many offsets or members: the same words as of a small one, made piece by piece."""
+"""Answers of many offsets or members: the same words as of a small one, made chunk by chunk."""
 
 import asyncio
 import json
@@ -15,9 +15,10 @@ from rallypoint.coordinator.core.effects import LargeDescription, LargeFetch, La
 from rallypoint.coordinator.core.offsets import ANSWERED_AT_ONCE_MAX
 from rallypoint.coordinator.core.records import TopicRecord
 from rallypoint.coordinator.core.topics import LISTED_AT_ONCE_MAX, Registry, topic_answer, topics_answer
-from rallypoint.coordinator.http.answer_text import text_of
-from rallypoint.coordinator.http.large_answers import PIECE_CHARACTERS, PIECE_ENTRIES, PiecesResponse, pieces_of
-from rallypoint.coordinator.http.work_turns import WorkTurns
+from rallypoint.coordinator.http.answers.answer_text import text_of
+from rallypoint.coordinator.http.answers.large_answers import CHUNK_BYTES, CHUNK_ENTRIES, StreamedResponse, chunks_of
+from rallypoint.coordinator.http.limits.work_turns import WorkTurns
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.coordinator.http.channel.test_channels import channel_of
@@ -42,7 +43,7 @@ OFFSETS = st.dictionaries(
 )
 MEMBERS = st.lists(
     st.builds(
-        m.DescribedMember,
+        admin.DescribedMember,
         member_id=TEXTS,
         group_instance_id=st.none() | TEXTS,
         client_id=TEXTS,
@@ -63,7 +64,7 @@ def no_ends(topic: str) -> dict[int, int]:
 @given(OFFSETS)
 def test_a_large_fetch_says_the_same(offsets: dict[str, dict[int, m.CommittedOffset]]) -> None:
     large = LargeFetch.model_construct(offsets=offsets)
-    assert json.loads(b"".join(pieces_of(large, no_ends))) == json.loads(text_of(m.FetchAnswer(offsets=offsets)))
+    assert json.loads(b"".join(chunks_of(large, no_ends))) == json.loads(text_of(m.FetchAnswer(offsets=offsets)))
 
 
 JOINED = st.lists(
@@ -83,25 +84,25 @@ def test_a_large_answer_to_a_leader_says_the_same(members: list[m.JoinedMember])
         "generation_id": 3, "protocol_type": "consumer", "protocol_name": 'r"', "leader": "a", "member_id": "a",
         "skip_assignment": True, "members": tuple(members), "heartbeat_interval_ms": 7,
     }  # fmt: skip
-    large = b"".join(pieces_of(LargeJoin(**answer), no_ends))
+    large = b"".join(chunks_of(LargeJoin(**answer), no_ends))
     assert json.loads(large) == json.loads(text_of(m.JoinAnswer(**answer)))
 
 
-def test_a_piece_ends_with_what_is_long() -> None:
-    said = OpaqueJson.of("x" * (PIECE_CHARACTERS // 2))
+def test_a_chunk_ends_with_what_is_long() -> None:
+    said = OpaqueJson.of("x" * (CHUNK_BYTES // 2))
     members = tuple(m.JoinedMember(member_id=f"m{n}", group_instance_id=None, metadata=said) for n in range(9))
     large = LargeJoin(
         generation_id=3, protocol_type="", protocol_name="", leader="", member_id="", members=members,
         heartbeat_interval_ms=7,
     )  # fmt: skip
-    pieces = list(pieces_of(large, no_ends))
-    assert max(map(len, pieces)) < 2 * PIECE_CHARACTERS
-    assert json.loads(b"".join(pieces))["members"] == json.loads(text_of(m.JoinAnswer(**dict(large))))["members"]
+    chunks = list(chunks_of(large, no_ends))
+    assert max(map(len, chunks)) < 2 * CHUNK_BYTES
+    assert json.loads(b"".join(chunks))["members"] == json.loads(text_of(m.JoinAnswer(**dict(large))))["members"]
 
 
 @given(OFFSETS, MEMBERS, st.dictionaries(st.integers(0, 5), st.integers(0, 9), max_size=3))
 def test_a_large_description_says_the_same(
-    offsets: dict[str, dict[int, m.CommittedOffset]], members: list[m.DescribedMember], ends: dict[int, int]
+    offsets: dict[str, dict[int, m.CommittedOffset]], members: list[admin.DescribedMember], ends: dict[int, int]
 ) -> None:
     given: dict[str, Any] = {
         "group_id": "g", "state": "Stable", "protocol_type": "consumer", "protocol_name": "range", "generation_id": 3,
@@ -118,9 +119,9 @@ def test_a_large_description_says_the_same(
         }
         for topic, partitions in offsets.items()
     }
-    small = m.DescribeAnswer(offsets=shown, **given)
+    small = admin.DescribeAnswer(offsets=shown, **given)
     large = LargeDescription.model_construct(**{**dict(small), "offsets": offsets})
-    assert json.loads(b"".join(pieces_of(large, lambda _: ends))) == json.loads(text_of(small))
+    assert json.loads(b"".join(chunks_of(large, lambda _: ends))) == json.loads(text_of(small))
 
 
 TOPICS = st.lists(
@@ -142,28 +143,28 @@ def test_a_large_page_of_topics_says_the_same(topics: list[TopicRecord], version
     small = m.ListTopicsAnswer(topics=tuple(map(topic_answer, topics)), version=version, next_cursor=cursor)
     records: Any = tuple(topics)
     large = LargeTopicList.model_construct(topics=records, version=version, next_cursor=cursor)
-    assert b"".join(pieces_of(large, no_ends)).decode() == text_of(small).decode()
+    assert b"".join(chunks_of(large, no_ends)).decode() == text_of(small).decode()
 
 
-def test_no_piece_of_a_page_of_topics_has_more_than_its_share() -> None:
+def test_no_chunk_of_a_page_of_topics_has_more_than_its_share() -> None:
     """Many topics, or one of many partitions."""
     topics = {f"t{n}": TopicRecord(f"t{n}", 1, 1) for n in range(LISTED_AT_ONCE_MAX)}
     topics["u"] = TopicRecord("u", 9_000, 1, {n: n for n in range(9_000)}, (("r",),) * 9_000)
     answer = topics_answer(Registry(version=1, topics=topics), topics, None)
     assert isinstance(answer, LargeTopicList)
-    pieces = list(pieces_of(answer, no_ends))
-    assert max(piece.count(b",") for piece in pieces) <= 4 * PIECE_ENTRIES
-    assert len(json.loads(b"".join(pieces))["topics"]) == LISTED_AT_ONCE_MAX + 1
+    chunks = list(chunks_of(answer, no_ends))
+    assert max(chunk.count(b",") for chunk in chunks) <= 4 * CHUNK_ENTRIES
+    assert len(json.loads(b"".join(chunks))["topics"]) == LISTED_AT_ONCE_MAX + 1
     few = topics_answer(Registry(version=1, topics=topics), ["t1", "t2"], "t2")
     assert not isinstance(few, LargeTopicList)
 
 
-def test_no_piece_has_more_than_its_share() -> None:
+def test_no_chunk_has_more_than_its_share() -> None:
     one = m.CommittedOffset(offset=1)
     offsets = {f"t{topic}": dict.fromkeys(range(2_500), one) for topic in range(4)}
-    pieces = list(pieces_of(LargeFetch.model_construct(offsets=offsets), no_ends))
-    assert max(piece.count(b'"offset"') for piece in pieces) == PIECE_ENTRIES
-    assert sum(piece.count(b'"offset"') for piece in pieces) == 10_000
+    chunks = list(chunks_of(LargeFetch.model_construct(offsets=offsets), no_ends))
+    assert max(chunk.count(b'"offset"') for chunk in chunks) == CHUNK_ENTRIES
+    assert sum(chunk.count(b'"offset"') for chunk in chunks) == 10_000
     with pytest.raises(AssertionError):
         text_of(LargeFetch.model_construct(offsets=offsets))
 
@@ -173,19 +174,19 @@ def commit_body(count: int) -> dict[str, Any]:
     return {"generation_id": -1, "offsets": {"t": partitions, "u": {"0": {"offset": 7}}}}
 
 
-async def test_others_have_their_turn_after_each_piece_though_none_has_to_wait_for_his() -> None:
+async def test_others_have_their_turn_after_each_chunk_though_none_has_to_wait_for_his() -> None:
     turns, clock = WorkTurns(), ManualClock()
     made: list[str] = []
 
-    def pieces(name: str) -> Iterator[bytes]:
+    def chunks(name: str) -> Iterator[bytes]:
         for _ in range(5):
             made.append(name)
-            yield b"piece"
+            yield b"chunk"
 
     async def answer(name: str) -> None:
-        carrier = SimpleNamespace(recent_work=turns.new_connection(), ssl_context=None, peername=None, sockname=None)
-        request = make_mocked_request("GET", "/", protocol=cast(Any, carrier))
-        response = PiecesResponse(pieces(name), clock, turns)
+        connection = SimpleNamespace(recent_work=turns.new_connection(), ssl_context=None, peername=None, sockname=None)
+        request = make_mocked_request("GET", "/", protocol=cast(Any, connection))
+        response = StreamedResponse(chunks(name), clock, turns)
         await response.prepare(request)
         await response.write_eof()
 

@@ -1,4 +1,4 @@
-"""Large bodies: read in pieces, within a common room, and for a leader alone who is waited for."""
+"""Large bodies: read in chunks, within a common room, and for a leader alone who is waited for."""
 
 import asyncio
 import json
@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.http.channel.codec import parse_call, read_id
 from rallypoint.coordinator.http.errors import Refused
-from rallypoint.coordinator.http.inputs import ERRORS_READ_MAX, BodyLimits, parse_body
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES, OF_GROUP_MAX, LargeBodies
-from rallypoint.coordinator.http.long_list import PIECE_BYTES, LongList
-from rallypoint.coordinator.http.syncs import parse_sync
+from rallypoint.coordinator.http.requests.inputs import ERRORS_READ_MAX, BodyLimits, parse_body
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, OF_GROUP_MAX, LargeBodies
+from rallypoint.coordinator.http.requests.long_list import CHUNK_BYTES, LongList
+from rallypoint.coordinator.http.requests.syncs import parse_sync
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -57,7 +57,7 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-# --- pieces ----------------------------------------------------------------------------------------------------------
+# --- chunks ----------------------------------------------------------------------------------------------------------
 
 ENTRIES = st.lists(
     st.recursive(
@@ -68,17 +68,17 @@ ENTRIES = st.lists(
 )
 
 
-@given(ENTRIES, st.booleans(), st.sampled_from((0, 1, 20, PIECE_BYTES)), st.integers(1, 2))
-def test_the_pieces_and_the_rest_are_the_whole(values: list[Any], spaced: bool, piece_bytes: int, depth: int) -> None:
+@given(ENTRIES, st.booleans(), st.sampled_from((0, 1, 20, CHUNK_BYTES)), st.integers(1, 2))
+def test_the_chunks_and_the_rest_are_the_whole(values: list[Any], spaced: bool, chunk_bytes: int, depth: int) -> None:
     inner: Any = {"first": {"list": [[1]]}, "last": "\\", "list": values, "next": [{"list": 1}]}
     whole = inner if depth == 1 else {"id": 1, "body": inner}
     text = json.dumps(whole, indent=1 if spaced else None).encode()
-    listed = LongList(text, "list", depth, 10_000, piece_bytes)
+    listed = LongList(text, "list", depth, 10_000, chunk_bytes)
     found: list[Any] = []
-    for count, piece in listed.pieces():
+    for count, chunk in listed.chunks():
         objects = sum(isinstance(value, dict | list) for value in found)
         assert count == objects
-        found += json.loads(piece)
+        found += json.loads(chunk)
     assert found == values
     inner["list"] = []
     assert json.loads(listed.rest) == whole
@@ -92,7 +92,7 @@ BROKEN = (
 
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("good", [0, 1, 3_000])
-def test_what_is_no_json_as_a_whole_is_none_in_pieces(broken: str, good: int) -> None:
+def test_what_is_no_json_as_a_whole_is_none_in_chunks(broken: str, good: int) -> None:
     for text in (f"{entries(good)}{broken}", f"{entries(good)},{broken}", f"{broken}{entries(good)}"):
         body = sync_text(text)
         try:
@@ -106,9 +106,9 @@ def test_what_is_no_json_as_a_whole_is_none_in_pieces(broken: str, good: int) ->
         assert pieced == whole
 
 
-def test_a_sync_in_pieces_is_what_it_is_as_a_whole() -> None:
+def test_a_sync_in_chunks_is_what_it_is_as_a_whole() -> None:
     body = sync_text(entries(3_000), protocol_name="range", group_instance_id="assignments")
-    assert len(body) > 2 * PIECE_BYTES
+    assert len(body) > 2 * CHUNK_BYTES
     assert parse_sync(body, CHECKS, SIZES) == m.SyncRequest.model_validate_json(body)
     call = b'{"id":7,"op":"sync","group_id":"g","body":%b}' % body
     assert parse_call(call, CHECKS, SIZES) == s.CHANNEL_CALLS.validate_json(call)
@@ -158,7 +158,7 @@ def test_a_large_sync_of_little_sense_costs_no_more_than_its_bytes(case: str, on
     finally:
         tracemalloc.stop()
     # What Rust makes of a text is not seen here; that there was nothing to make is.
-    assert peak_bytes < 3 * len(body) + 4 * PIECE_BYTES * 20
+    assert peak_bytes < 3 * len(body) + 4 * CHUNK_BYTES * 20
     limits = {"json_parts_max", "json_depth_max", "max_body_bytes", "assignment_max_bytes"}
     assert refusal.limit_name in limits or refusal.field == "assignments.0"
 

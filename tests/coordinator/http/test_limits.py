@@ -300,7 +300,7 @@ OF_HEADS = [
 OF_STATE = [
     Case("group_pending_max", 3, lambda n: [Sent(ops.JOIN, JOIN)] * n, "member_id"),
     Case("group_max_size", 2,
-         lambda n: [Sent(ops.JOIN, JOIN | {"group_instance_id": f"seat{k}"}) for k in range(n)], "member_id",
+         lambda n: [Sent(ops.JOIN, JOIN | {"group_instance_id": f"slot{k}"}) for k in range(n)], "member_id",
          others={"group_initial_rebalance_delay_ms": 100_000}),
     Case("group_max_session_timeout_ms", 20_000, lambda n: Sent(ops.JOIN, JOIN | {"session_timeout_ms": n}),
          "session_timeout_ms"),

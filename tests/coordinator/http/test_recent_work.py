@@ -2,7 +2,7 @@
 
 import pytest
 
-from rallypoint.coordinator.http.recent_work import (
+from rallypoint.coordinator.http.limits.recent_work import (
     ALLOWED_S,
     BEHIND_S,
     HALVED_S,
@@ -11,7 +11,7 @@ from rallypoint.coordinator.http.recent_work import (
     Place,
     RecentWork,
 )
-from rallypoint.coordinator.http.work_turns import LARGE
+from rallypoint.coordinator.http.limits.work_turns import LARGE
 from rallypoint.coordinator.settings import Settings
 
 NOW_S = 1_000.0

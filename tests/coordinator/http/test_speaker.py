@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rallypoint.coordinator.http import speaker
-from rallypoint.coordinator.http.speaker import LOOK_BYTES, group_of, member_of, member_of_message
+from rallypoint.coordinator.http.requests import speaker
+from rallypoint.coordinator.http.requests.speaker import LOOK_BYTES, group_of, member_of, member_of_message
 from tests.sizes import by_size
 
 MEMBER = "a-1"

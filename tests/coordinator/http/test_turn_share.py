@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 
 from rallypoint.coordinator.http.connections import HttpServer
-from rallypoint.coordinator.http.inputs import ConnectionLimits
-from rallypoint.coordinator.http.turn_share import ARRIVAL_UNITS, LAST_UNITS, SHARE_UNITS, TURN_UNITS, TurnShare
-from rallypoint.coordinator.http.work_turns import WorkTurns
+from rallypoint.coordinator.http.limits.admission import ConnectionLimits
+from rallypoint.coordinator.http.limits.turn_share import ARRIVAL_UNITS, LAST_UNITS, SHARE_UNITS, TURN_UNITS, TurnShare
+from rallypoint.coordinator.http.limits.work_turns import WorkTurns
 
 
 class Flood:

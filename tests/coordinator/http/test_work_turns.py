@@ -7,8 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from rallypoint.coordinator.http.recent_work import ALLOWED_S, BEHIND_S, SMALL_BYTES, SMALL_S, RecentWork
-from rallypoint.coordinator.http.work_turns import LARGE, PASSED_TURNS, TURN_S, WOKEN_MAX, WorkTurns, recent_work_of
+from rallypoint.coordinator.http.limits.recent_work import ALLOWED_S, BEHIND_S, SMALL_BYTES, SMALL_S, RecentWork
+from rallypoint.coordinator.http.limits.work_turns import (
+    LARGE,
+    PASSED_TURNS,
+    TURN_S,
+    WOKEN_MAX,
+    WorkTurns,
+    recent_work_of,
+)
 
 LARGE_S = 0.03
 

@@ -1,4 +1,4 @@
-"""When what is written leaves, in what pieces, and what its end takes with it."""
+"""When what is written leaves, in what chunks, and what its end takes with it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -26,8 +26,8 @@ class Wire:
         assert not self.closing, "a transport that is closing was written to"
         self.happened.append(data)
 
-    def writelines(self, pieces: Iterable[bytes]) -> None:
-        self.write(b"".join(pieces))
+    def writelines(self, chunks: Iterable[bytes]) -> None:
+        self.write(b"".join(chunks))
 
     def close(self) -> None:
         self.closing = True

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from rallypoint.coordinator.core.commands import DeleteGroupRequest, ListRebalancesRequest, Trigger
 from rallypoint.coordinator.core.effects import GroupRemoved, OffsetsRemoved, RebalanceBegan, Removal
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
@@ -26,15 +27,15 @@ async def test_a_deleted_group_is_gone_from_lists_executors_and_the_store() -> N
     assert set(harness.service.view.summaries) == {"g", "h"}
     harness.store.append_gate.let_go()
     await settle()
-    assert deleting.result() == m.DeletedGroup(group_id="g")
+    assert deleting.result() == admin.DeletedGroup(group_id="g")
     assert reading.result() == m.FetchAnswer(offsets={})
     assert set(harness.service.view.summaries) == {"h"}
     assert [group_id for shard in harness.service._shards for group_id in shard.executors] == ["h"]
     assert code(await harness.now("g", DESCRIBE)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert code(await harness.now("g", DELETE)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert any(isinstance(event, GroupRemoved) for event in harness.watcher.events)
-    listed = harness.service.list_groups(m.ListGroupsRequest())
-    assert isinstance(listed, m.ListGroupsAnswer)
+    listed = harness.service.list_groups(admin.ListGroupsRequest())
+    assert isinstance(listed, admin.ListGroupsAnswer)
     assert [group.group_id for group in listed.groups] == ["h"]
     after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert set(after.service.view.summaries) == {"h"}
@@ -51,7 +52,7 @@ async def test_a_group_made_while_its_deletion_is_stored_is_there_afterwards() -
     await settle()
     harness.store.append_gate.let_go()
     await settle()
-    assert (type(deleting.result()), type(writing.result())) == (m.DeletedGroup, m.CommitAnswer)
+    assert (type(deleting.result()), type(writing.result())) == (admin.DeletedGroup, m.CommitAnswer)
     assert await committed(harness, "g") == {1: 9}
     assert harness.service.view.summaries["g"].state == "Empty"
     after = await ServiceHarness(harness.contents, clock=harness.clock).start()
@@ -70,7 +71,7 @@ async def test_between_a_deletion_and_what_follows_nobody_sees_a_dead_group() ->
     harness.store.append_gate.let_go()
     harness.store.append_gate.shut()
     await settle()
-    assert deleting.result() == m.DeletedGroup(group_id="g")
+    assert deleting.result() == admin.DeletedGroup(group_id="g")
     assert not writing.done()
     assert harness.service.view.summaries == {}
     harness.store.append_gate.let_go()
@@ -84,14 +85,14 @@ async def test_deleted_offsets_are_gone_from_the_lag_and_the_store() -> None:
     await harness.now("g", commit(40, partition=1))
     assert harness.service.view.lag("g") == 60
     harness.store.append_gate.shut()
-    deleting = harness.ask("g", m.DeleteOffsetsRequest(topics=("clicks",)))
+    deleting = harness.ask("g", admin.DeleteOffsetsRequest(topics=("clicks",)))
     await settle()
     assert not deleting.done()
     assert harness.service.view.lag("g") == 60
     harness.store.append_gate.let_go()
     await settle()
     none = m.PartitionResult(error_code=0, error_name="NONE")
-    assert deleting.result() == m.DeleteOffsetsAnswer(offsets={"clicks": {1: none}})
+    assert deleting.result() == admin.DeleteOffsetsAnswer(offsets={"clicks": {1: none}})
     assert harness.service.view.lag("g") is None
     after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert await committed(after, "g") == {}
@@ -130,7 +131,7 @@ async def test_a_reset_goes_by_the_ends_that_were_reported_and_is_durable() -> N
     harness = await ServiceHarness().start()
     await harness.now("g", commit(10))
     await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=2, end_offsets={0: 100}))
-    latest = m.ResetOffsetsRequest(to="latest", topics={"clicks": (0,)})
+    latest = admin.ResetOffsetsRequest(to="latest", topics={"clicks": (0,)})
     harness.store.append_gate.shut()
     resetting = harness.ask("g", latest)
     await settle()
@@ -138,12 +139,12 @@ async def test_a_reset_goes_by_the_ends_that_were_reported_and_is_durable() -> N
     assert harness.service.view.lag("g") == 90
     harness.store.append_gate.let_go()
     await settle()
-    result = m.PartitionReset(before=10, after=100, error_code=0, error_name="NONE")
-    assert resetting.result() == m.ResetOffsetsAnswer(dry_run=False, offsets={"clicks": {0: result}})
+    result = admin.PartitionReset(before=10, after=100, error_code=0, error_name="NONE")
+    assert resetting.result() == admin.ResetOffsetsAnswer(dry_run=False, offsets={"clicks": {0: result}})
     assert harness.service.view.lag("g") == 0
     appends = len(harness.store.appends)
     trying = await harness.now("g", latest.model_copy(update={"dry_run": True}))
-    assert isinstance(trying, m.ResetOffsetsAnswer)
+    assert isinstance(trying, admin.ResetOffsetsAnswer)
     assert len(harness.store.appends) == appends, "a dry run stores nothing"
     after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert await committed(after, "g") == {0: 100}
@@ -162,7 +163,7 @@ async def test_what_is_not_durable_of_a_rebalance_is_not_shown() -> None:
     harness.store.append_gate.let_go()
     await settle()
     shown = listing.result()
-    assert isinstance(shown, m.ListRebalancesAnswer)
+    assert isinstance(shown, admin.ListRebalancesAnswer)
     assert (shown.rebalances[0].trigger, shown.rebalances[0].outcome) == ("member_left", "in_progress")
     assert [x.member_id for x in shown.rebalances[0].awaited] == [ids["a"]]
 
@@ -170,8 +171,8 @@ async def test_what_is_not_durable_of_a_rebalance_is_not_shown() -> None:
 async def test_a_restart_does_not_thaw_and_the_list_is_there() -> None:
     harness = await ServiceHarness().start()
     ids = await harness.form("g", "a", "b")
-    frozen = await harness.now("g", m.FreezeRequest(duration_ms=60_000, reason="deploy"))
-    assert isinstance(frozen, m.FreezeAnswer)
+    frozen = await harness.now("g", admin.FreezeRequest(duration_ms=60_000, reason="deploy"))
+    assert isinstance(frozen, admin.FreezeAnswer)
     await harness.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
     before = await harness.now("g", ListRebalancesRequest())
     assert (harness.service.view.summaries["g"].frozen_until_ms, harness.service.view.summaries["g"].held_count) == (
@@ -182,8 +183,8 @@ async def test_a_restart_does_not_thaw_and_the_list_is_there() -> None:
     after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert await after.now("g", ListRebalancesRequest()) == before
     assert after.service.view.summaries["g"].frozen_until_ms == frozen.frozen_until_ms
-    listed = after.service.list_groups(m.ListGroupsRequest())
-    assert isinstance(listed, m.ListGroupsAnswer)
+    listed = after.service.list_groups(admin.ListGroupsRequest())
+    assert isinstance(listed, admin.ListGroupsAnswer)
     assert listed.groups[0].frozen_until_ms == frozen.frozen_until_ms
     for _ in range(7):
         assert isinstance(await after.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
@@ -199,6 +200,6 @@ async def test_a_freeze_that_cannot_be_stored_holds_nothing() -> None:
     harness = await ServiceHarness().start()
     ids = await harness.form("g", "a", "b")
     harness.store.faults.append(Fault.NOT_STORED)
-    assert code(await harness.now("g", m.FreezeRequest(duration_ms=60_000))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert code(await harness.now("g", admin.FreezeRequest(duration_ms=60_000))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     await harness.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["b"]),)))
     assert harness.service.view.summaries["g"].state == "PreparingRebalance"

@@ -10,11 +10,12 @@ from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.core.effects import Failure, RebalanceBegan
 from rallypoint.coordinator.core.records import RegistryRecord, TopicRecord
 from rallypoint.coordinator.runtime import group_executor as executors
-from rallypoint.coordinator.runtime.node import NodeCapacity, SoleOwner
+from rallypoint.coordinator.runtime.contract import NodeCapacity, SoleOwner
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.storage.codec import encode
 from rallypoint.coordinator.storage.contract import StoredDataInvalid
 from rallypoint.coordinator.storage.memory import MemoryStore
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
@@ -206,7 +207,7 @@ async def test_before_the_start_and_after_the_drain_nothing_is_served() -> None:
         assert harness.phase == phase
         for request in (join("a", ""), heartbeat("x", 1), commit(1), DESCRIBE):
             assert code(await harness.now("g", request)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert code(harness.service.list_groups(m.ListGroupsRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert code(harness.service.list_groups(admin.ListGroupsRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert code(harness.service.list_topics()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         put = await harness.service.put_topic("t", m.PutTopicRequest(partitions=1))
         assert code(put) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -295,8 +296,8 @@ async def test_the_list_comes_by_pages_in_order_and_filtered(harness: ServiceHar
     await harness.form("live", "x")
 
     def page(**wanted: object) -> tuple[list[str], str | None]:
-        answer = harness.service.list_groups(m.ListGroupsRequest.model_validate(wanted))
-        assert isinstance(answer, m.ListGroupsAnswer)
+        answer = harness.service.list_groups(admin.ListGroupsRequest.model_validate(wanted))
+        assert isinstance(answer, admin.ListGroupsAnswer)
         return [group.group_id for group in answer.groups], answer.next_cursor
 
     assert page() == (["a/1", "b/1", "b/2", "b/3", "c", "live"], None)
@@ -306,7 +307,7 @@ async def test_the_list_comes_by_pages_in_order_and_filtered(harness: ServiceHar
     assert page(limit=1, prefix="b/", cursor="b/2") == (["b/3"], None)
     assert page(state="sTABLE") == (["live"], None)
     assert page(state="dead") == ([], None)
-    refused = harness.service.list_groups(m.ListGroupsRequest(state="nonsense"))
+    refused = harness.service.list_groups(admin.ListGroupsRequest(state="nonsense"))
     assert code(refused) is ErrorCode.INVALID_REQUEST
     assert isinstance(refused, Failure)
     assert refused.field == "state"
@@ -335,10 +336,10 @@ async def test_the_registry_comes_by_pages_in_order_and_filtered(harness: Servic
 
 async def test_a_listing_says_what_the_group_is(harness: ServiceHarness) -> None:
     await harness.form("live", "x", "y")
-    answer = harness.service.list_groups(m.ListGroupsRequest())
-    assert isinstance(answer, m.ListGroupsAnswer)
+    answer = harness.service.list_groups(admin.ListGroupsRequest())
+    assert isinstance(answer, admin.ListGroupsAnswer)
     assert answer.groups == (
-        m.GroupListing(group_id="live", state="Stable", protocol_type="consumer", member_count=2, generation_id=1),
+        admin.GroupListing(group_id="live", state="Stable", protocol_type="consumer", member_count=2, generation_id=1),
     )
 
 
@@ -488,7 +489,7 @@ async def test_lag_is_the_end_minus_the_commit_where_both_are_known(harness: Ser
     assert harness.service.view.lag("g") == 7
     assert harness.service.view.lag("nobody") is None
     answer = await harness.now("g", DESCRIBE)
-    assert isinstance(answer, m.DescribeAnswer)
+    assert isinstance(answer, admin.DescribeAnswer)
     shown = {p: (o.offset, o.end_offset, o.lag) for p, o in answer.offsets["clicks"].items()}
     assert shown == {0: (5, 12, 7), 1: (50, 40, 0), 2: (7, None, None)}
     fetched = await harness.now("g", m.FetchRequest())

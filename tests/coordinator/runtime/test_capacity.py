@@ -6,7 +6,8 @@ import pytest
 
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.runtime.contract import NodeCapacity
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
@@ -26,7 +27,7 @@ async def test_a_node_makes_so_many_groups_and_those_that_are_there_go_on() -> N
     harness = await ServiceHarness(capacity=NodeCapacity(groups_max=2)).start()
     await harness.now("a", commit(1))
     await harness.now("b", join("m", ""))
-    for request in (commit(1), join("m", ""), join("m", "", group_instance_id="seat")):
+    for request in (commit(1), join("m", ""), join("m", "", group_instance_id="slot")):
         check_throttled(await harness.now("c", request), "groups_max", 2)
     assert set(harness.service.view.summaries) == {"a", "b"}
     assert isinstance(await harness.now("a", commit(2)), m.CommitAnswer)
@@ -84,7 +85,7 @@ async def test_so_many_calls_wait_and_what_the_others_said_counts() -> None:
     harness.assert_nothing_waits()
 
 
-async def test_a_round_completes_though_nobody_may_wait_for_it() -> None:
+async def test_a_rebalance_completes_though_nobody_may_wait_for_it() -> None:
     harness = await ServiceHarness(capacity=NodeCapacity(parked_calls_max=0)).start()
     ids = [await harness.new_id("g", name) for name in "abc"]
     for member_id in ids[:2]:
@@ -106,10 +107,10 @@ async def test_a_round_completes_though_nobody_may_wait_for_it() -> None:
 
 async def test_a_static_join_that_may_not_wait_learns_its_id() -> None:
     harness = await ServiceHarness(rules=Rules(), capacity=NodeCapacity(parked_calls_max=0)).start()
-    answer = await harness.now("g", join("x", "", group_instance_id="seat"))
+    answer = await harness.now("g", join("x", "", group_instance_id="slot"))
     check_throttled(answer, "parked_calls_max", 0)
     assert isinstance(answer, Failure)
-    assert (answer.member_id or "").startswith("seat-")
+    assert (answer.member_id or "").startswith("slot-")
 
 
 async def test_a_call_that_may_not_wait_is_answered_once_though_its_answer_was_decided() -> None:
@@ -120,7 +121,7 @@ async def test_a_call_that_may_not_wait_is_answered_once_though_its_answer_was_d
     first = harness.ask("h", commit(1))
     await settle()
     # Both joins are stepped in one go behind the write, so the first one's answer stands in the second one's step.
-    other = harness.ask("g", join("z", "", group_instance_id="seat"))
+    other = harness.ask("g", join("z", "", group_instance_id="slot"))
     joins = [harness.ask("g", join("x", member_id)) for member_id in ids]
     await settle()
     harness.store.append_gate.let_go()
@@ -128,7 +129,7 @@ async def test_a_call_that_may_not_wait_is_answered_once_though_its_answer_was_d
     assert all(task.done() for task in (writing, first, other, *joins))
     harness.assert_nothing_waits()
     described = await harness.now("g", DESCRIBE)
-    assert isinstance(described, m.DescribeAnswer), "the executor has not failed over it"
+    assert isinstance(described, admin.DescribeAnswer), "the executor has not failed over it"
     assert {member.member_id for member in described.members} > set(ids)
 
 

@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from rallypoint.coordinator.core.commands import Command, Rules
 from rallypoint.coordinator.core.group import State
 from rallypoint.coordinator.core.records import GroupRecord, MemberForgotten, MemberRecord, OffsetRecord
-from rallypoint.coordinator.runtime.chunks import cut, cut_anywhere
-from rallypoint.coordinator.runtime.loading import StoredGroup, StoredRecord, sort_out
+from rallypoint.coordinator.runtime.appends.chunks import cut, cut_anywhere
+from rallypoint.coordinator.runtime.loading.stored_groups import StoredGroup, StoredRecord, sort_out
 from rallypoint.coordinator.storage.codec import decode, encode
 from rallypoint.coordinator.storage.contract import BatchLimits, BatchTooLarge, Write
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.group_harness import GroupHarness
-from tests.coordinator.core.test_random_lives import RULES, SCRIPTS, Clients, Word
+from tests.coordinator.core.test_random_groups import RULES, SCRIPTS, Clients, Word
 from tests.sizes import by_size
 
 NARROW = 5
-"""Writes in a batch that any change of one member needs: a seat that passes on, with its leadership, and a rebalance
+"""Writes in a batch that any change of one member needs: a slot that passes on, with its leadership, and a rebalance
 that begins so and interrupts another.
 """
 
@@ -139,7 +139,7 @@ BIG = Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, group_initia
 
 
 class Large:
-    """A group of thirty, two of them with a seat, and all the chunks of what happens to it."""
+    """A group of thirty, two of them with a slot, and all the chunks of what happens to it."""
 
     def __init__(self, narrow: int = NARROW) -> None:
         self.group_harness = CutGroupHarness(rules=BIG, narrow=narrow)
@@ -224,7 +224,7 @@ def test_all_go_at_once() -> None:
     assert membership(large.group_harness.contents)[1] == {}
 
 
-def test_a_seat_passes_on_and_others_go() -> None:
+def test_a_slot_passes_on_and_others_go() -> None:
     large = Large()
     large.group_harness.join(instance="i1", protocols=(("range", OpaqueJson.of({"topics": ["other"]})),))
     passed = large.group_harness.group.static_members["i1"]
@@ -232,8 +232,8 @@ def test_a_seat_passes_on_and_others_go() -> None:
     large.group_harness.leave(*large.ids[2:20])
     large.everyone_joins(large.ids[0], *large.ids[20:])
     large.share("second")
-    seats = {r.group_instance_id: r.member_id for r in membership(large.group_harness.contents)[1].values()}
-    assert seats["i1"] == passed
+    slots = {r.group_instance_id: r.member_id for r in membership(large.group_harness.contents)[1].values()}
+    assert slots["i1"] == passed
 
 
 def test_a_group_with_many_offsets_is_made_and_deleted_in_chunks() -> None:

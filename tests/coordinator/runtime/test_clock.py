@@ -1,9 +1,9 @@
-"""The system's clock goes forward; a back-off grows and begins anew."""
+"""The system's clock goes forward; a back-off grows and begins again."""
 
 import asyncio
 import time
 
-from rallypoint.coordinator.runtime.clock import Backoff, SystemClock, sleep
+from rallypoint.coordinator.runtime.event_loop.clock import Backoff, SystemClock, sleep
 from tests.fakes.manual_clock import ManualClock, settle
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from rallypoint.coordinator.core.effects import Failure, GroupUnloaded
-from rallypoint.coordinator.runtime.connection_registry import (
-    TOLD_AT_ONCE_MAX,
+from rallypoint.coordinator.runtime.members.connection_registry import (
+    NOTIFIED_AT_ONCE_MAX,
+    ConnectionEvent,
     ConnectionRegistry,
-    Told,
     TopicsListed,
     is_refusal,
 )
@@ -26,12 +26,12 @@ class PlantedFault(Exception):  # noqa: N818
 class Channel:
     number: int
     groups_max: int = 10
-    heard: list[Told] = field(default_factory=list)
+    heard: list[ConnectionEvent] = field(default_factory=list)
     is_broken: bool = False
     is_ended: bool = False
     heard_at_ms: int | None = None
 
-    def told(self, event: Told) -> None:
+    def on_event(self, event: ConnectionEvent) -> None:
         if self.is_broken:
             raise PlantedFault
         self.heard.append(event)
@@ -131,7 +131,7 @@ def test_who_has_left_is_forgotten_and_who_was_refused_to_leave_is_not() -> None
         for member_id, code in (("a", ErrorCode.NONE), ("b", ErrorCode.FENCED_INSTANCE_ID))
     ]
     request = m.LeaveRequest(members=(m.LeaveMember(member_id="a"), m.LeaveMember(member_id="b")))
-    connections.asked("g", request, m.LeaveAnswer(members=tuple(left)), None)
+    connections.on_call("g", request, m.LeaveAnswer(members=tuple(left)), None)
     assert connections.members_of("g") == {"b"}
 
 
@@ -144,14 +144,14 @@ def test_a_rebalance_in_progress_is_no_refusal_but_a_superseded_call_is() -> Non
 
 async def test_what_is_of_no_group_is_told_to_each_connection_once_and_to_many_in_slices() -> None:
     connections = ConnectionRegistry()
-    channels = [Channel(number) for number in range(TOLD_AT_ONCE_MAX + 1)]
+    channels = [Channel(number) for number in range(NOTIFIED_AT_ONCE_MAX + 1)]
     for channel in channels:
         connections.carry("g", f"a{channel.number}", channel)
         connections.carry("h", f"b{channel.number}", channel)
     idle = Channel(-1)
     listed = TopicsListed(("clicks",))
-    connections.tell_all(listed)
-    assert sum(len(channel.heard) for channel in channels) == TOLD_AT_ONCE_MAX, "the others have their turn between"
+    connections.notify_all(listed)
+    assert sum(len(channel.heard) for channel in channels) == NOTIFIED_AT_ONCE_MAX, "the others have their turn between"
     await asyncio.sleep(0)
     assert [channel.heard for channel in channels] == [[listed]] * len(channels)
     assert idle.heard == []
@@ -161,11 +161,11 @@ def test_a_first_join_that_is_answered_over_http_takes_its_member_off_the_sessio
     connections, one, _, _ = three()
     request = join("a", "", request_id="r")
     answer = m.WaitingAnswer(member_id="a")
-    connections.asked("g", request, answer, one)
+    connections.on_call("g", request, answer, one)
     assert connections.connection_of("g", "a") is one
-    connections.asked("g", request, None, None)
+    connections.on_call("g", request, None, None)
     assert connections.connection_of("g", "a") is one
-    connections.answered("g", request, None, answer)
+    connections.on_answer("g", request, None, answer)
     assert_empty(connections)
 
 

@@ -16,6 +16,7 @@ from rallypoint.coordinator.runtime.condition import ShardState, why_not_ready
 from rallypoint.coordinator.storage.codec import RUNNING_TIME_KEY, decode, encode, group_of, group_prefix
 from rallypoint.coordinator.storage.contract import BatchLimits, StoredDataInvalid, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
@@ -85,8 +86,8 @@ async def check_shut_off(harness: ServiceHarness, key: bytes) -> None:
     condition = harness.service.condition()
     assert (condition.damaged_groups, condition.stray_records, condition.unavailable) == (1, 0, ())
     assert why_not_ready(condition) is None
-    listed = harness.service.list_groups(m.ListGroupsRequest())
-    assert isinstance(listed, m.ListGroupsAnswer)
+    listed = harness.service.list_groups(admin.ListGroupsRequest())
+    assert isinstance(listed, admin.ListGroupsAnswer)
     assert [group.group_id for group in listed.groups] == [BYSTANDER]
     assert [(group.group_id, group.error_name) for group in listed.damaged_groups] == [
         (GROUP, "COORDINATOR_NOT_AVAILABLE")
@@ -102,7 +103,7 @@ async def check_bystander(harness: ServiceHarness) -> None:
 async def test_the_sample_is_sound() -> None:
     harness = await ServiceHarness(store_with(OF_GROUP)).start()
     answer = await harness.now(GROUP, DESCRIBE)
-    assert isinstance(answer, m.DescribeAnswer)
+    assert isinstance(answer, admin.DescribeAnswer)
     assert answer.state == "Stable"
     assert harness.service.condition().damaged_groups == 0
 
@@ -136,7 +137,7 @@ UNSOUND: dict[str, dict[str, dict[str, Any]]] = {
     "a number beyond all": {"g/h": {"state_at_ms": 10**400}},
     "a timeout before its beginning": {"g/m": {"session_timeout_ms": -1}},
     "two members in one place": {"g/m": {"seniority": 5}},
-    "two members on one seat": {"g/m": {"group_instance_id": "seat"}},
+    "two members on one slot": {"g/m": {"group_instance_id": "slot"}},
     "an assignment that is no JSON": {"g/m": {"assignment": '{"partitions":'}},
     "an assignment with something behind it": {"g/m": {"assignment": '1,"x":2'}},
     "metadata that are no number": {"g/m": {"metadata": "NaN"}},
@@ -166,7 +167,7 @@ async def test_records_that_contradict_each_other_shut_the_group_off(
     await harness.clock.run(120_000)
     assert stored(contents) == records
     assert not any(line.exc_info for line in caplog.records)
-    assert (await harness.now(GROUP, DeleteGroupRequest())) == m.DeletedGroup(group_id=GROUP)
+    assert (await harness.now(GROUP, DeleteGroupRequest())) == admin.DeletedGroup(group_id=GROUP)
     assert stored(contents) == {}
 
 
@@ -229,7 +230,7 @@ def test_whatever_is_stored_nothing_raises_and_the_others_are_served(
             if key in strays or group_of(key) in damaged:
                 assert held[key] == value
         for group_id in damaged:
-            assert await harness.now(group_id, DeleteGroupRequest()) == m.DeletedGroup(group_id=group_id)
+            assert await harness.now(group_id, DeleteGroupRequest()) == admin.DeletedGroup(group_id=group_id)
             assert not any(key.startswith(group_prefix(group_id)) for key in held)
         await harness.service.drain()
 
@@ -289,7 +290,7 @@ HEADER = encode(r.GroupForgotten(GROUP)).key
 async def test_a_damaged_group_can_be_deleted_and_its_id_used_anew() -> None:
     contents = store_with({**OF_GROUP, HEADER: b"{"})
     harness = await ServiceHarness(contents).start()
-    assert await harness.now(GROUP, DeleteGroupRequest()) == m.DeletedGroup(group_id=GROUP)
+    assert await harness.now(GROUP, DeleteGroupRequest()) == admin.DeletedGroup(group_id=GROUP)
     assert stored(contents) == {}
     assert harness.service.condition().damaged_groups == 0
     await harness.form(GROUP, "a", "b")
@@ -307,7 +308,7 @@ async def test_a_deletion_cut_off_anywhere_leaves_no_half_that_looks_whole(store
     assert len(stored(contents)) == len(OF_GROUP) - stores
     after = await ServiceHarness(contents).start()
     assert code(await after.now(GROUP, commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert await after.now(GROUP, DeleteGroupRequest()) == m.DeletedGroup(group_id=GROUP)
+    assert await after.now(GROUP, DeleteGroupRequest()) == admin.DeletedGroup(group_id=GROUP)
     assert stored(contents) == {}
 
 
@@ -323,7 +324,7 @@ async def test_a_deletion_under_way_is_answered_when_the_shard_is_lost() -> None
     await settle()
     assert {code(task.result()) for task in deleting} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     await harness.clock.run(5_000)
-    assert await harness.now(GROUP, DeleteGroupRequest()) == m.DeletedGroup(group_id=GROUP)
+    assert await harness.now(GROUP, DeleteGroupRequest()) == admin.DeletedGroup(group_id=GROUP)
     harness.assert_nothing_waits()
 
 
@@ -351,9 +352,9 @@ async def test_damaged_groups_stand_on_the_page_to_which_they_belong() -> None:
         damaged: list[str] = []
         cursor: str | None = None
         while True:
-            request = m.ListGroupsRequest(limit=limit, cursor=cursor, prefix="g")
+            request = admin.ListGroupsRequest(limit=limit, cursor=cursor, prefix="g")
             page = harness.service.list_groups(request)
-            assert isinstance(page, m.ListGroupsAnswer)
+            assert isinstance(page, admin.ListGroupsAnswer)
             assert len(page.groups) <= limit
             assert len(page.damaged_groups) <= limit
             sound += [group.group_id for group in page.groups]
@@ -363,8 +364,8 @@ async def test_damaged_groups_stand_on_the_page_to_which_they_belong() -> None:
                 break
         assert sound == groups[::3]
         assert damaged == [group_id for group_id in groups if group_id not in groups[::3]]
-    none = harness.service.list_groups(m.ListGroupsRequest(prefix="h"))
-    assert isinstance(none, m.ListGroupsAnswer)
+    none = harness.service.list_groups(admin.ListGroupsRequest(prefix="h"))
+    assert isinstance(none, admin.ListGroupsAnswer)
     assert (none.groups, none.damaged_groups) == ((), ())
 
 

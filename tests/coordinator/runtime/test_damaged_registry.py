@@ -11,6 +11,7 @@ from rallypoint.coordinator.core.effects import Failure, RebalanceBegan
 from rallypoint.coordinator.runtime.condition import why_not_ready
 from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE, StoredDataInvalid
 from rallypoint.coordinator.storage.memory import MemoryContents
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.coordinator.runtime.test_connection_registry import Channel
@@ -72,7 +73,7 @@ async def test_a_damaged_topic_is_not_gone(
     harness = await restarted(before, CLICKS, damage)
     await harness.clock.run(5_000)
     described = await harness.now("g", DESCRIBE)
-    assert isinstance(described, m.DescribeAnswer)
+    assert isinstance(described, admin.DescribeAnswer)
     assert (described.state, described.generation_id) == ("Stable", 1), "nothing has changed for its group"
     assert not [event for event in harness.watcher.events if isinstance(event, RebalanceBegan)]
     condition = harness.service.condition()
@@ -110,7 +111,7 @@ async def test_a_damaged_topic_is_mended_by_putting_it_anew(before: ServiceHarne
     assert harness.service.condition().unreadable_topics == 0
     assert isinstance(harness.service.list_topics(), m.ListTopicsAnswer)
     described = await harness.now("g", DESCRIBE)
-    assert isinstance(described, m.DescribeAnswer)
+    assert isinstance(described, admin.DescribeAnswer)
     assert (described.state, described.generation_id) == ("Stable", 1), "it has as many partitions as before"
     await put(harness, "clicks", 4)
     await harness.clock.run(1_000)

@@ -10,8 +10,8 @@ import pytest
 
 from rallypoint.coordinator.core.effects import Event, GroupChanged, GroupSummary
 from rallypoint.coordinator.http.events.codec import block_of
-from rallypoint.coordinator.runtime.event_size import size_of
-from rallypoint.coordinator.runtime.feed import WEIGHT_BYTES, EventFeed, Ring
+from rallypoint.coordinator.runtime.events.event_size import size_of
+from rallypoint.coordinator.runtime.events.feed import WEIGHT_BYTES, EventFeed, Ring
 from rallypoint.protocol.limits import ID_LENGTH_MAX, REASON_LENGTH_MAX
 
 KEPT_MAX = 100

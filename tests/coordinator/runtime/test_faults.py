@@ -11,9 +11,9 @@ from rallypoint.coordinator.core.effects import Event
 from rallypoint.coordinator.logs import FaultCounter
 from rallypoint.coordinator.main import Observers
 from rallypoint.coordinator.metrics import Metrics
-from rallypoint.coordinator.runtime.faults import begin, each, survives
-from rallypoint.coordinator.runtime.writer import Writer
-from rallypoint.coordinator.storage.contract import AppendDoubtful, AppendFigures, StorageError, Write
+from rallypoint.coordinator.runtime.appends.writer import Writer
+from rallypoint.coordinator.runtime.event_loop.faults import begin, each, survives
+from rallypoint.coordinator.storage.contract import AppendDoubtful, AppendMetrics, StorageError, Write
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.protocol import messages as m
 from tests.fakes.manual_clock import ManualClock, settle
@@ -83,7 +83,7 @@ def test_an_observer_that_fails_keeps_nothing_from_the_others() -> None:
         def event(self, event: Event) -> None:
             raise PlantedFault
 
-        def appended(self, figures: AppendFigures) -> None:
+        def appended(self, append_metrics: AppendMetrics) -> None:
             raise PlantedFault
 
         def parked(self, delta: int) -> None:

@@ -16,7 +16,7 @@ from rallypoint.coordinator.core.effects import (
     OffsetsReset,
     Removal,
 )
-from rallypoint.coordinator.runtime.feed import EventFeed, FeedReader
+from rallypoint.coordinator.runtime.events.feed import EventFeed, FeedReader
 from tests.fakes.manual_clock import settle
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from rallypoint.coordinator.core.decision import MADE_AT_ONCE_MAX
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.runtime.contract import NodeCapacity
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.faulty_store import Fault
@@ -86,7 +87,7 @@ async def test_who_is_held_back_by_the_group_goes_on_waiting(harness: ServiceHar
     held = harness.ask("g", join("a", ids["a"]))
     await settle()
     harness.store.append_gate.shut()
-    writing = harness.ask("g", m.CooldownRequest(cooldown_ms=500))
+    writing = harness.ask("g", admin.CooldownRequest(cooldown_ms=500))
     await harness.clock.run(TIMEOUT_MS + BUCKET_MS)
     check_late(writing.result())
     assert not held.done()

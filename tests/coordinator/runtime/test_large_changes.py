@@ -12,6 +12,7 @@ from rallypoint.coordinator.storage.codec import decode, group_prefix
 from rallypoint.coordinator.storage.contract import BatchLimits, Store, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.coordinator.storage.sqlite import SqliteStore
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
@@ -37,7 +38,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await opened.close()
 
 
-async def round_of(
+async def rebalance_of(
     harness: ServiceHarness, ids: dict[str, str], names: Sequence[str], what: str
 ) -> m.SyncAnswer | Failure:
     """The members join, the first of them leads and gives each `what`; the leader's answer."""
@@ -63,7 +64,7 @@ async def formed(harness: ServiceHarness) -> dict[str, str]:
         assert isinstance(refused, Failure)
         assert refused.member_id
         ids[name] = refused.member_id
-    assert isinstance(await round_of(harness, ids, NAMES, "first"), m.SyncAnswer)
+    assert isinstance(await rebalance_of(harness, ids, NAMES, "first"), m.SyncAnswer)
     return ids
 
 
@@ -82,7 +83,7 @@ async def shares(harness: ServiceHarness) -> dict[str, str]:
         await harness.clock.run(100)
         await asyncio.sleep(0.001)
         answer = await harness.service.call("g", DESCRIBE, host="h")
-    assert isinstance(answer, m.DescribeAnswer), answer
+    assert isinstance(answer, admin.DescribeAnswer), answer
     assert answer.state == "Stable"
     return {x.member_id: str(x.assignment.value) for x in answer.members if x.assignment is not None}
 
@@ -109,7 +110,7 @@ async def test_whichever_chunk_fails_the_group_is_the_old_one_or_the_new_and_goe
     before = len(harness.store.appends)
     # The number of the generation is used up first; that append is none of the change's.
     harness.store.faults.extend([Fault.NONE] * (1 + at) + [fault])
-    answer = await round_of(harness, ids, STAYING, "second")
+    answer = await rebalance_of(harness, ids, STAYING, "second")
     assert not harness.store.faults, "the fault was met"
     assert isinstance(answer, Failure), "nothing is answered before all of it is durable"
     assert answer.code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
@@ -122,7 +123,7 @@ async def test_whichever_chunk_fails_the_group_is_the_old_one_or_the_new_and_goe
     # It goes on: no chunk comes back when the next generation is named.
     if not is_new:
         await six_leave(harness, ids)
-    assert isinstance(await round_of(harness, ids, STAYING, "third"), m.SyncAnswer)
+    assert isinstance(await rebalance_of(harness, ids, STAYING, "third"), m.SyncAnswer)
     assert await shares(harness) == given(ids, STAYING, "third")
     after = await ServiceHarness(store=store, clock=harness.clock).start()
     assert await shares(after) == given(ids, STAYING, "third")
@@ -134,7 +135,7 @@ async def test_the_change_has_as_many_chunks_as_the_failures_are_tried_at(store:
     ids = await formed(harness)
     await six_leave(harness, ids)
     harness.store.appends.clear()
-    assert isinstance(await round_of(harness, ids, STAYING, "second"), m.SyncAnswer)
+    assert isinstance(await rebalance_of(harness, ids, STAYING, "second"), m.SyncAnswer)
     assert len(harness.store.appends) == 1 + CHUNKS
     assert await shares(harness) == given(ids, STAYING, "second")
 
@@ -144,7 +145,7 @@ async def test_an_error_while_sweeping_is_tried_again_before_the_group_serves(st
     ids = await formed(harness)
     await six_leave(harness, ids)
     harness.store.faults.extend([Fault.NONE] * 3 + [Fault.NOT_STORED] * 3)
-    assert isinstance(await round_of(harness, ids, STAYING, "second"), Failure)
+    assert isinstance(await rebalance_of(harness, ids, STAYING, "second"), Failure)
     assert await shares(harness) == given(ids, NAMES, "first")
     assert not harness.store.faults
     assert await stored_members(store) == sorted(ids.values())

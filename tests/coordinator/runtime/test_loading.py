@@ -13,7 +13,12 @@ from rallypoint.coordinator.core.records import (
     RebalanceForgotten,
     RebalanceRecord,
 )
-from rallypoint.coordinator.runtime.loading import APPLIED_AT_ONCE_MAX, StoredGroup, sort_out, stored_groups
+from rallypoint.coordinator.runtime.loading.stored_groups import (
+    APPLIED_AT_ONCE_MAX,
+    StoredGroup,
+    sort_out,
+    stored_groups,
+)
 from rallypoint.coordinator.storage.codec import encode, group_prefix
 from rallypoint.coordinator.storage.contract import BatchLimits, Keyspace
 from rallypoint.coordinator.storage.memory import MemoryStore

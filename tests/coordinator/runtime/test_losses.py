@@ -3,7 +3,7 @@
 import pytest
 
 from rallypoint.coordinator.core.effects import SessionExpired
-from rallypoint.coordinator.runtime.connection_registry import MemberConnection
+from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from tests.coordinator.runtime.test_connection_registry import Channel
@@ -15,7 +15,7 @@ GRACE_MS = 2_000
 
 
 async def unloaded_room(fault: Fault) -> tuple[ServiceHarness, str, MemberConnection]:
-    """A group of one carried member, that is being loaded anew and comes no further."""
+    """A group of one carried member, that is being reloaded and comes no further."""
     harness = await ServiceHarness().start()
     ids = await harness.form("g", "a")
     harness.store.scan_gate.shut()

@@ -10,7 +10,8 @@ from rallypoint.coordinator.core import deletion
 from rallypoint.coordinator.core.commands import DeleteGroupRequest
 from rallypoint.coordinator.core.deletion import DELETED_AT_ONCE_MAX
 from rallypoint.coordinator.core.effects import Failure, LargeDeletion, OffsetsRemoved
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.runtime.contract import NodeCapacity
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.limits import REQUEST_PARTITIONS_MAX
@@ -66,7 +67,7 @@ async def test_a_group_is_deleted_in_parts_and_nobody_sees_half_of_it(harness: S
     seeing = harness.ask("g", m.FetchRequest())
     committing = harness.ask("g", commit(5))
     await done(deleting, seeing, committing)
-    assert isinstance(deleting.result(), m.DeletedGroup)
+    assert isinstance(deleting.result(), admin.DeletedGroup)
     assert isinstance(seen := seeing.result(), m.FetchAnswer)
     assert seen.offsets == {}
     assert isinstance(committing.result(), m.CommitAnswer)
@@ -76,9 +77,9 @@ async def test_a_group_is_deleted_in_parts_and_nobody_sees_half_of_it(harness: S
     assert await fetched(again) == {"clicks": 1}
 
 
-@pytest.mark.parametrize("request_", [DeleteGroupRequest(), m.DeleteOffsetsRequest(topics=("clicks", "other"))])
+@pytest.mark.parametrize("request_", [DeleteGroupRequest(), admin.DeleteOffsetsRequest(topics=("clicks", "other"))])
 async def test_a_deletion_is_late_only_where_one_of_its_parts_is(
-    harness: ServiceHarness, request_: DeleteGroupRequest | m.DeleteOffsetsRequest
+    harness: ServiceHarness, request_: DeleteGroupRequest | admin.DeleteOffsetsRequest
 ) -> None:
     harness.store.append_gate.shut()
     deleting = harness.ask("g", request_)
@@ -110,12 +111,12 @@ async def test_a_deletion_whose_parts_take_long_together_is_answered(harness: Se
         await harness.clock.run(TIMEOUT_MS - 1_000)
         harness.store.append_gate.let_one_by()
         await done()
-    assert isinstance(deleting.result(), m.DeletedGroup)
+    assert isinstance(deleting.result(), admin.DeletedGroup)
     assert harness.clock.now_ms() - began_ms > 3 * TIMEOUT_MS
 
 
 async def test_the_offsets_of_a_topic_are_deleted_in_parts(harness: ServiceHarness) -> None:
-    deleting = harness.ask("g", m.DeleteOffsetsRequest(topics=("clicks", "none")))
+    deleting = harness.ask("g", admin.DeleteOffsetsRequest(topics=("clicks", "none")))
     seeing = harness.ask("g", m.FetchRequest(topics=("clicks",)))
     await done(deleting, seeing)
     answer = deleting.result()
@@ -157,7 +158,7 @@ async def test_a_stop_in_the_middle_leaves_a_group_that_can_be_deleted_again(har
     again = await ServiceHarness(harness.contents).start()
     once_more = again.ask("g", DeleteGroupRequest())
     await done(once_more)
-    assert isinstance(once_more.result(), m.DeletedGroup)
+    assert isinstance(once_more.result(), admin.DeletedGroup)
     assert await fetched(again) == {}
 
 

@@ -7,7 +7,8 @@ from pydantic import JsonValue
 
 from rallypoint.coordinator.core.capacity import KNOWN_METADATA_SHARE
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.node import NodeCapacity
+from rallypoint.coordinator.runtime.contract import NodeCapacity
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
@@ -87,9 +88,9 @@ async def test_whoever_goes_gives_the_room_back_and_a_load_counts_the_same() -> 
     await harness.now("g", sync_of(joined, share))
     counted = harness.service.metadata_bytes
     harness.store.faults.append(Fault.NOT_STORED)
-    await harness.now("g", m.CooldownRequest(cooldown_ms=500))
+    await harness.now("g", admin.CooldownRequest(cooldown_ms=500))
     await settle()
-    assert harness.service.metadata_bytes == counted, "the group was loaded anew"
+    assert harness.service.metadata_bytes == counted, "the group was reloaded"
     leaver = m.LeaveMember(member_id=joined.member_id, group_instance_id="a")
     await harness.now("g", m.LeaveRequest(members=(leaver,)))
     assert harness.service.metadata_bytes == 0
@@ -104,7 +105,7 @@ async def test_joins_that_wait_for_a_write_of_their_group_count_as_they_come() -
     assert isinstance(member, m.JoinAnswer)
     said_bytes = harness.service.metadata_bytes
     harness.store.append_gate.shut()
-    writing = harness.ask("g", m.CooldownRequest(cooldown_ms=500))
+    writing = harness.ask("g", admin.CooldownRequest(cooldown_ms=500))
     await settle()
     asked = [harness.ask("g", join(f"b{n}", "", group_instance_id=f"b{n}", **says(75))) for n in range(20)]
     more = harness.ask("g", join("a", member.member_id, group_instance_id="a", **says(400)))

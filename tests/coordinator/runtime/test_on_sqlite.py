@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rallypoint.coordinator.storage.contract import AppendFigures
+from rallypoint.coordinator.storage.contract import AppendMetrics
 from rallypoint.coordinator.storage.sqlite import SqliteStore
 from rallypoint.protocol import messages as m
 from tests.fakes.service_harness import SHARDS, ServiceHarness, commit, committed, heartbeat, sync
@@ -15,7 +15,7 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from rallypoint.coordinator.core.commands import Rules
-from rallypoint.coordinator.runtime.clock import SystemClock
+from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.storage.sqlite import SqliteStore
 from rallypoint.protocol import messages as m
 from tests.fakes.service_harness import ServiceHarness, commit, join, sync
@@ -79,17 +79,17 @@ async def test_after_a_kill_commits_and_assignments_are_there_and_live_members_g
 
 
 async def test_commits_of_many_groups_share_a_sync_and_outlive_a_clean_restart(tmp_path: Path) -> None:
-    figures: list[AppendFigures] = []
-    store = await SqliteStore.open(tmp_path / "store.db", on_append=figures.append)
+    append_metrics: list[AppendMetrics] = []
+    store = await SqliteStore.open(tmp_path / "store.db", on_append=append_metrics.append)
     harness = await ServiceHarness(store=store).start()
     names = [f"group-{number}" for number in range(100)]
     tasks = [harness.ask(name, commit(number)) for number, name in enumerate(names)]
     for task in tasks:
         assert isinstance(await task, m.CommitAnswer)
-    assert sum(figure.writes for figure in figures) == 202 + SHARDS, (
+    assert sum(figure.writes for figure in append_metrics) == 202 + SHARDS, (
         "a header and an offset for each group, the layout, the format, and when each shard is served"
     )
-    assert len(figures) <= 10
+    assert len(append_metrics) <= 10
     await harness.service.drain()
     await store.close()
 

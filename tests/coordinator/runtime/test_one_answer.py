@@ -3,8 +3,8 @@
 from typing import Any
 
 from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
-from rallypoint.coordinator.runtime.node import NodeCapacity
 from rallypoint.protocol import messages as m
 from tests.fakes.manual_clock import settle
 from tests.fakes.service_harness import ServiceHarness, commit, committed, join
@@ -36,12 +36,12 @@ async def test_who_may_not_wait_is_answered_once_and_a_bystander_of_the_append_i
     harness.ask(first, commit(1))
     await settle()
     # Behind it goes one append with a write of each, and behind that one with what the two have waited with: in the
-    # group a seat and two joins, stepped in one go, so that the first two are answered in the step of the third.
+    # group a slot and two joins, stepped in one go, so that the first two are answered in the step of the third.
     harness.ask(group, commit(1, ids[0], 0))
     harness.ask(bystander, commit(6))
     await settle()
     heard: list[list[Answer]] = [[], [], []]
-    asked_by_channel(harness, group, join("z", "", group_instance_id="seat"), heard[0])
+    asked_by_channel(harness, group, join("z", "", group_instance_id="slot"), heard[0])
     for member_id, of_member in zip(ids, heard[1:], strict=True):
         asked_by_channel(harness, group, join("x", member_id), of_member)
     other = harness.ask(bystander, commit(7))

@@ -8,8 +8,9 @@ import pytest
 
 from rallypoint.assignors.placement.partitioners import partition_for_key
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.inquiries import partition_of
-from rallypoint.coordinator.runtime.owners import OwnerIndex, OwnerIndexes, index_of
+from rallypoint.coordinator.runtime.assignments.partition_owners import OwnerIndex, OwnerIndexes, index_of
+from rallypoint.coordinator.runtime.assignments.queries import partition_of
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
@@ -29,25 +30,25 @@ async def harness() -> ServiceHarness:
 
 async def owner(
     harness: ServiceHarness, group_id: str = "g", topic: str = "clicks", **asked: Any
-) -> m.OwnerAnswer | Failure:
-    return await harness.service.find_owner(group_id, m.OwnerRequest(topic=topic, **asked))
+) -> admin.OwnerAnswer | Failure:
+    return await harness.service.find_owner(group_id, admin.OwnerRequest(topic=topic, **asked))
 
 
 async def owner_id(harness: ServiceHarness, partition: int, topic: str = "clicks") -> str | None:
     answer = await owner(harness, topic=topic, partition=partition)
-    assert isinstance(answer, m.OwnerAnswer), answer
+    assert isinstance(answer, admin.OwnerAnswer), answer
     return None if answer.owner is None else answer.owner.member_id
 
 
 async def test_the_owner_is_told_by_all_its_names_and_nobody_as_null(harness: ServiceHarness) -> None:
     ids = await form_consumers(harness, "g", SHARES)
-    assert await owner(harness, partition=2) == m.OwnerAnswer(
+    assert await owner(harness, partition=2) == admin.OwnerAnswer(
         group_id="g",
         topic="clicks",
         partition=2,
         state="Stable",
         generation_id=1,
-        owner=m.Owner(member_id=ids["a"], group_instance_id=None, client_id="a", host="198.51.100.7"),
+        owner=admin.Owner(member_id=ids["a"], group_instance_id=None, client_id="a", host="198.51.100.7"),
     )
     assert [await owner_id(harness, partition) for partition in range(4)] == [ids["a"], ids["b"], ids["a"], None]
     # A topic that nobody registered has the partitions that were given of it.
@@ -64,11 +65,11 @@ async def test_a_key_is_placed_as_producers_place_it(harness: ServiceHarness) ->
         encoded = base64.b64encode(key.encode()).decode()
         for asked in ({"key": key}, {"key_base64": encoded}, {"key_base64": encoded.rstrip("=")}):
             answer = await owner(harness, **asked)
-            assert isinstance(answer, m.OwnerAnswer)
+            assert isinstance(answer, admin.OwnerAnswer)
             assert answer.partition == expected
             assert (answer.owner.member_id if answer.owner else None) == owners[expected]
     raw = bytes([0xFB, 0xFF, 0xFE])
-    assert partition_of(m.OwnerRequest(topic="t", key_base64="-__-"), {"t": 9}) == partition_for_key(raw, 9)
+    assert partition_of(admin.OwnerRequest(topic="t", key_base64="-__-"), {"t": 9}) == partition_for_key(raw, 9)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ async def test_groups_of_which_nobody_can_tell(harness: ServiceHarness) -> None:
     assert code(await owner(harness, partition=0)) is ErrorCode.GROUP_ID_NOT_FOUND
     await harness.now("simple", commit(1))
     simple = await owner(harness, "simple", partition=0)
-    assert isinstance(simple, m.OwnerAnswer)
+    assert isinstance(simple, admin.OwnerAnswer)
     assert (simple.owner, simple.state) == (None, "Empty")
     await harness.form("text", "x")  # each one's assignment is its name
     refused = await owner(harness, "text", partition=0)
@@ -123,19 +124,19 @@ async def test_one_index_serves_a_generation_and_goes_with_it(harness: ServiceHa
     await harness.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["a"]),)))
     assert len(harness.service.view.owners) == 0
     during = await owner(harness, partition=0)
-    assert isinstance(during, m.OwnerAnswer)
+    assert isinstance(during, admin.OwnerAnswer)
     assert (during.state, during.generation_id, during.owner) == ("PreparingRebalance", 1, None)
     assert await owner_id(harness, 1) == ids["b"], "who is still there has what it had"
     joining = harness.ask("g", join("b", ids["b"]))
     await settle()
     assert isinstance(joining.result(), m.JoinAnswer)
     making = await owner(harness, partition=1)
-    assert isinstance(making, m.OwnerAnswer)
+    assert isinstance(making, admin.OwnerAnswer)
     assert (making.state, making.generation_id) == ("CompletingRebalance", 1)
     share = OpaqueJson.of({"partitions": {"clicks": [0, 1, 2, 3]}})
     await harness.now("g", sync(ids["b"], 2, (m.SyncAssignment(member_id=ids["b"], assignment=share),)))
     after = await owner(harness, partition=0)
-    assert isinstance(after, m.OwnerAnswer)
+    assert isinstance(after, admin.OwnerAnswer)
     assert (after.state, after.generation_id) == ("Stable", 2)
     assert [await owner_id(harness, partition) for partition in range(4)] == [ids["b"]] * 4
 
@@ -165,7 +166,7 @@ async def test_only_what_is_durable_is_told(harness: ServiceHarness) -> None:
     assert not asking.done(), "the store may yet lose it"
     harness.store.append_gate.let_go()
     answer = await asking
-    assert isinstance(answer, m.OwnerAnswer)
+    assert isinstance(answer, admin.OwnerAnswer)
     assert (answer.generation_id, storing.done()) == (2, True)
 
 
@@ -175,8 +176,8 @@ async def test_it_is_the_same_after_a_restart(harness: ServiceHarness) -> None:
     assert [await owner_id(after, partition) for partition in range(4)] == [ids["a"], ids["b"], ids["a"], None]
 
 
-def described(*assignments: object, protocol_type: str = "consumer") -> m.DescribeAnswer:
-    return m.DescribeAnswer(
+def described(*assignments: object, protocol_type: str = "consumer") -> admin.DescribeAnswer:
+    return admin.DescribeAnswer(
         group_id="g",
         state="Stable",
         protocol_type=protocol_type,
@@ -184,7 +185,7 @@ def described(*assignments: object, protocol_type: str = "consumer") -> m.Descri
         generation_id=3,
         leader="m0",
         members=tuple(
-            m.DescribedMember(
+            admin.DescribedMember(
                 member_id=f"m{number}",
                 group_instance_id=None,
                 client_id="c",

@@ -13,7 +13,8 @@ from rallypoint.assignors import registry
 from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.topics import Racks
-from rallypoint.coordinator.runtime.preview import preview
+from rallypoint.coordinator.runtime.assignments.preview import preview
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
@@ -34,10 +35,10 @@ def group_of(
     generation_id: int = 5,
     user_data: object = None,
     rack_ids: Mapping[str, str] | None = None,
-) -> m.DescribeAnswer:
+) -> admin.DescribeAnswer:
     metadata = {"topics": list(topics), "user_data": user_data}
     said = {name: metadata | {"rack_id": (rack_ids or {}).get(name)} for name in shares}
-    return m.DescribeAnswer(
+    return admin.DescribeAnswer(
         group_id="g",
         state="Stable",
         protocol_type=protocol_type,
@@ -45,9 +46,9 @@ def group_of(
         generation_id=generation_id,
         leader=None,
         members=tuple(
-            m.DescribedMember(
+            admin.DescribedMember(
                 member_id=name,
-                group_instance_id=f"seat-{name}" if static else None,
+                group_instance_id=f"slot-{name}" if static else None,
                 client_id=f"client-{name}",
                 host="h",
                 session_timeout_ms=1,
@@ -62,21 +63,21 @@ def group_of(
 
 
 def ask(
-    group: m.DescribeAnswer,
+    group: admin.DescribeAnswer,
     registered: Mapping[str, int],
     *,
     size_max: int = 10_000,
     find: Any = None,
     racks: Mapping[str, Racks] | None = None,
     **asked: Any,
-) -> m.PreviewAnswer | Failure:
-    request = m.PreviewRequest.model_validate_json(OpaqueJson.of(asked).text)
+) -> admin.PreviewAnswer | Failure:
+    request = admin.PreviewRequest.model_validate_json(OpaqueJson.of(asked).text)
     return preview(group, request, registered, racks or {}, find or registry.find, size_max)
 
 
-def answered(*asked: Any, **more: Any) -> m.PreviewAnswer:
+def answered(*asked: Any, **more: Any) -> admin.PreviewAnswer:
     answer = ask(*asked, **more)
-    assert isinstance(answer, m.PreviewAnswer), answer
+    assert isinstance(answer, admin.PreviewAnswer), answer
     check(answer)
     return answer
 
@@ -87,11 +88,11 @@ def refused(*asked: Any, **more: Any) -> Failure:
     return answer
 
 
-def flat(share: m.TopicPartitions) -> set[tuple[str, int]]:
+def flat(share: admin.TopicPartitions) -> set[tuple[str, int]]:
     return {(topic, partition) for topic, numbers in share.items() for partition in numbers}
 
 
-def check(answer: m.PreviewAnswer) -> None:
+def check(answer: admin.PreviewAnswer) -> None:
     """The parts of an answer agree with each other."""
     before = {tp: member.member_id for member in answer.members for tp in flat(member.before)}
     after = {tp: member.member_id for member in answer.members for tp in flat(member.after)}
@@ -123,16 +124,18 @@ def test_nothing_supposed_moves_nothing() -> None:
     assert (answer.assignor, answer.generation_id, answer.rebalance_count) == ("range", 5, 1)
     assert (answer.partitions_moved_count, answer.unassigned) == (0, {})
     assert [member.change for member in answer.members] == ["stays", "stays"]
-    even = m.Evenness(member_count=2, least_count=2, most_count=2, pairwise_sum=0, least_pairwise_sum=0, balanced=True)
+    even = admin.Evenness(
+        member_count=2, least_count=2, most_count=2, pairwise_sum=0, least_pairwise_sum=0, balanced=True
+    )
     assert answer.evenness_before == answer.evenness_after == even
 
 
-@pytest.mark.parametrize("name", ["b", "seat-b"])
+@pytest.mark.parametrize("name", ["b", "slot-b"])
 def test_a_member_that_leaves_hands_everything_over(name: str) -> None:
     answer = answered(group_of(TWO, static=True), {"t": 4}, leave=[name])
     a, b = answer.members
     assert (a.change, b.change) == ("stays", "leaves")
-    assert (a.client_id, a.group_instance_id) == ("client-a", "seat-a")
+    assert (a.client_id, a.group_instance_id) == ("client-a", "slot-a")
     assert (a.gained, b.lost) == ({"t": (2, 3)}, {"t": (2, 3)})
     assert [(x.from_member_id, x.to_member_id) for x in answer.partitions_moved] == [("b", "a")] * 2
 
@@ -145,7 +148,7 @@ def test_members_that_join_are_like_the_others_unless_it_is_said() -> None:
         ("new-3", "joins", None),
     ]
     assert [dict(x.after) for x in answer.members] == [{"t": (n,)} for n in range(4)] + [{"u": (0, 1)}]
-    assert answer.partitions_moved_count == 3, "range shares a topic out anew: 1, 2 and 3 move"
+    assert answer.partitions_moved_count == 3, "range shares a topic out again: 1, 2 and 3 move"
     static = answered(group_of(TWO), {"t": 4}, join=[{"group_instance_id": "0-first"}])
     assert static.members[2].after == {"t": (0, 1)}, "range orders static members before the others"
 
@@ -264,7 +267,7 @@ def test_members_tell_the_assignor_what_they_told_the_group() -> None:
         ({"leave": ["a", "nobody"]}, ErrorCode.UNKNOWN_MEMBER_ID, "leave.1", "'nobody'"),
         ({"assignor": "nonsense"}, ErrorCode.INVALID_REQUEST, "assignor", "range"),
         ({"partitions": {"t": 3}}, ErrorCode.INVALID_REQUEST, "partitions.t", "4 partitions"),
-        ({"join": [{}, {"group_instance_id": "seat-a"}]}, ErrorCode.INVALID_REQUEST, "join.1.group_instance_id", "a"),
+        ({"join": [{}, {"group_instance_id": "slot-a"}]}, ErrorCode.INVALID_REQUEST, "join.1.group_instance_id", "a"),
         (
             {"join": [{"group_instance_id": "x", "count": 2}]},
             ErrorCode.INVALID_REQUEST,
@@ -290,8 +293,8 @@ def test_a_wrong_supposition_is_refused_by_its_field(
     assert (failure.limit_name == word) == (word == "preview_size_max") == (failure.limit is not None)
 
 
-def test_a_seat_is_free_once_its_member_leaves() -> None:
-    join = [{"group_instance_id": "seat-a"}]
+def test_a_slot_is_free_once_its_member_leaves() -> None:
+    join = [{"group_instance_id": "slot-a"}]
     assert answered(group_of(TWO, static=True), {"t": 4}, leave=["a"], join=join)
 
 
@@ -330,7 +333,7 @@ METADATA = st.builds(
     st.lists(TOPICS, max_size=4),
     st.sampled_from([None, {"weight": 2}, "x", [1]]),
 ) | st.sampled_from([None, "text", {"topics": 1}])
-SEATS = st.none() | st.sampled_from(["s0", "s1", "s2"])
+SLOTS = st.none() | st.sampled_from(["s0", "s1", "s2"])
 JOINS = st.fixed_dictionaries(
     {},
     optional={
@@ -353,7 +356,7 @@ ASKED = st.fixed_dictionaries(
 
 @settings(max_examples=by_size(15, 300))
 @given(
-    st.lists(st.tuples(METADATA, ASSIGNMENTS, SEATS), max_size=4, unique_by=lambda member: member[2] or object()),
+    st.lists(st.tuples(METADATA, ASSIGNMENTS, SLOTS), max_size=4, unique_by=lambda member: member[2] or object()),
     ASKED,
     st.dictionaries(TOPICS, st.integers(1, 7)),
     st.sampled_from([*registry.names([]), "", "nonsense"]),
@@ -366,12 +369,12 @@ def test_whatever_members_said_the_answer_agrees_with_itself_or_is_a_coded_refus
         blank.model_copy(
             update={
                 "member_id": f"m{number}",
-                "group_instance_id": seat,
+                "group_instance_id": slot,
                 "metadata": OpaqueJson.of(metadata),
                 "assignment": OpaqueJson.of(assignment),
             }
         )
-        for number, (metadata, assignment, seat) in enumerate(members)
+        for number, (metadata, assignment, slot) in enumerate(members)
     )
     group = group_of({}, protocol_name=protocol_name).model_copy(update={"members": everyone})
     answer = ask(group, registered, **asked)
@@ -430,9 +433,9 @@ async def test_a_preview_leaves_no_trace() -> None:
     harness.watcher.events.clear()
     timers = len(harness.service._timers)
     wake_ups = harness.clock.planned
-    request = m.PreviewRequest(leave=(ids["a"],), join=(m.PreviewJoin(count=3),), partitions={"clicks": 9})
+    request = admin.PreviewRequest(leave=(ids["a"],), join=(admin.PreviewJoin(count=3),), partitions={"clicks": 9})
     answer = await harness.service.preview("g", request)
-    assert isinstance(answer, m.PreviewAnswer)
+    assert isinstance(answer, admin.PreviewAnswer)
     check(answer)
     assert (answer.state, len(answer.members), answer.evenness_after.most_count) == ("Stable", 5, 3)
     assert harness.store.appends == []
@@ -453,9 +456,9 @@ async def test_a_preview_asks_the_registry_for_racks() -> None:
     racks = (("y",), ("x",), ("y",), ("x",))
     await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=4, replica_racks=racks))
     ids = await form_consumers(harness, "g", {"a": {"clicks": [0, 1, 2, 3]}})
-    join = tuple(m.PreviewJoin(rack_id=rack) for rack in "yx")
-    answer = await harness.service.preview("g", m.PreviewRequest(leave=(ids["a"],), join=join))
-    assert isinstance(answer, m.PreviewAnswer)
+    join = tuple(admin.PreviewJoin(rack_id=rack) for rack in "yx")
+    answer = await harness.service.preview("g", admin.PreviewRequest(leave=(ids["a"],), join=join))
+    assert isinstance(answer, admin.PreviewAnswer)
     after = {x.member_id: x.after for x in answer.members if x.change == "joins"}
     assert after == {"new-1": {"clicks": (0, 2)}, "new-2": {"clicks": (1, 3)}}
     await harness.service.drain()
@@ -465,14 +468,14 @@ async def test_a_preview_is_true() -> None:
     """What it says is what comes, for a group whose leader runs the same rule over the same members."""
     harness = await ServiceHarness().start()
     await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=5))
-    answer = await harness.service.preview("g", m.PreviewRequest())
+    answer = await harness.service.preview("g", admin.PreviewRequest())
     assert code(answer) is ErrorCode.GROUP_ID_NOT_FOUND
     await form_consumers(harness, "g", {"a": {"clicks": [0, 1, 2, 3, 4]}})
-    answer = await harness.service.preview("g", m.PreviewRequest(join=(m.PreviewJoin(),)))
-    assert isinstance(answer, m.PreviewAnswer)
+    answer = await harness.service.preview("g", admin.PreviewRequest(join=(admin.PreviewJoin(),)))
+    assert isinstance(answer, admin.PreviewAnswer)
     assert {tuple(x.after["clicks"]) for x in answer.members} == {(0, 1, 2), (3, 4)}
     await harness.service.drain()
-    assert code(await harness.service.preview("g", m.PreviewRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert code(await harness.service.preview("g", admin.PreviewRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def test_heartbeats_are_answered_while_a_preview_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,13 +492,13 @@ async def test_heartbeats_are_answered_while_a_preview_is_worked_out(monkeypatch
             return dict.fromkeys(spec.subscriptions, ())
 
     monkeypatch.setattr(registry, "find", lambda name: Slow())
-    asking = harness.begin(harness.service.preview("g", m.PreviewRequest()))
+    asking = harness.begin(harness.service.preview("g", admin.PreviewRequest()))
     await began.wait()
     for _ in range(10):
         assert isinstance(await harness.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer)
     assert not asking.done()
-    owner = await harness.service.find_owner("g", m.OwnerRequest(topic="clicks", partition=3))
-    assert isinstance(owner, m.OwnerAnswer), "it need not wait for the preview"
+    owner = await harness.service.find_owner("g", admin.OwnerRequest(topic="clicks", partition=3))
+    assert isinstance(owner, admin.OwnerAnswer), "it need not wait for the preview"
     assert not asking.done()
-    assert isinstance(await asking, m.PreviewAnswer)
+    assert isinstance(await asking, admin.PreviewAnswer)
     await harness.service.drain()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rallypoint.coordinator.core.records import RunningTimeRecord
-from rallypoint.coordinator.runtime.running_time import TRIED_AGAIN_MS
+from rallypoint.coordinator.runtime.loading.running_time import TRIED_AGAIN_MS
 from rallypoint.coordinator.storage.codec import RUNNING_TIME_KEY, decode
 from rallypoint.coordinator.storage.memory import MemoryContents
 from tests.fakes.faulty_store import Fault

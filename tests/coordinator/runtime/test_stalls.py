@@ -9,22 +9,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rallypoint.coordinator.runtime.clock import (
+from rallypoint.coordinator.runtime.event_loop.clock import (
     BUDGET_MAX_MS,
     LATE_MS,
     REFILLED_BY,
-    ROUND_MS,
-    ROUNDS,
+    SETTLE_TURN_MS,
+    SETTLE_TURNS,
     TICK_MS,
     TURN_MAX_MS,
     SystemClock,
 )
-from rallypoint.coordinator.runtime.timers import Timers
+from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from tests.fakes.manual_clock import ManualHandle
 
 NS = 1_000_000
 WALL_MS = 1_700_000_000_000
-SETTLED_MS = ROUND_MS * ROUNDS
+SETTLED_MS = SETTLE_TURN_MS * SETTLE_TURNS
 
 
 class Machine:
@@ -141,7 +141,7 @@ def test_time_goes_on_when_the_loop_has_caught_up_or_at_the_latest_after_a_while
         machine.stand_still(200)
     assert machine.now_ms == stood_ms, "it is busy reading"
     machine.run(SETTLED_MS + 1_000)
-    assert stood_ms + 700 <= machine.now_ms <= stood_ms + 1_000 + ROUND_MS
+    assert stood_ms + 700 <= machine.now_ms <= stood_ms + 1_000 + SETTLE_TURN_MS
 
     machine.stand_still(2_000)
     stood_ms = machine.now_ms
@@ -189,7 +189,7 @@ def test_a_stop_while_it_settles_is_settled_and_told_too() -> None:
         machine.stand_still(stop_ms)
         machine.run(0)
         assert machine.now_ms == stood_ms
-        machine.run(ROUND_MS + 10)
+        machine.run(SETTLE_TURN_MS + 10)
         assert machine.now_ms == stood_ms, "what waits is not read yet"
     machine.run(SETTLED_MS)
     assert len(machine.stalls) == 4
@@ -206,7 +206,7 @@ def test_in_an_overload_that_goes_on_the_time_goes_on_and_what_is_lost_is_told()
         passed_ms, counted_ms = machine.real_ms - 5_000, machine.now_ms - 5_000
         assert counted_ms >= at_least * passed_ms
         lost_ms = passed_ms - counted_ms
-        assert lost_ms - TURN_MAX_MS - block_ms - ROUND_MS <= sum(machine.stalls) <= lost_ms
+        assert lost_ms - TURN_MAX_MS - block_ms - SETTLE_TURN_MS <= sum(machine.stalls) <= lost_ms
 
 
 def turned(machine: Machine, turns: list[tuple[int, int]]) -> None:

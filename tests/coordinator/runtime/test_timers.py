@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rallypoint.coordinator.runtime.timers import BUCKET_MS, FIRED_AT_ONCE_MAX, Timer, Timers
+from rallypoint.coordinator.runtime.event_loop.timers import BUCKET_MS, FIRED_AT_ONCE_MAX, Timer, Timers
 from tests.fakes.manual_clock import ManualClock, ManualHandle
 
 

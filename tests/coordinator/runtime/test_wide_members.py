@@ -3,9 +3,14 @@
 import asyncio
 
 from rallypoint.coordinator.core.records import GroupFact, GroupRecord, MemberRecord
-from rallypoint.coordinator.runtime.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
+from rallypoint.coordinator.runtime.appends.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
 from rallypoint.coordinator.runtime.group_executor import STEPS_MAX
-from rallypoint.coordinator.runtime.loading import CHARACTERS_PER_RECORD, READ_AT_ONCE_BYTES, StoredGroup, stored_groups
+from rallypoint.coordinator.runtime.loading.stored_groups import (
+    CHARACTERS_PER_RECORD,
+    READ_AT_ONCE_BYTES,
+    StoredGroup,
+    stored_groups,
+)
 from rallypoint.coordinator.storage.codec import encode
 from rallypoint.coordinator.storage.contract import BatchLimits, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryStore

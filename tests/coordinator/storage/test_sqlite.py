@@ -16,7 +16,7 @@ import pytest
 from rallypoint.coordinator.storage.contract import (
     AppendDoubtful,
     AppendFailed,
-    AppendFigures,
+    AppendMetrics,
     Fenced,
     KeyspaceHeld,
     StorageError,
@@ -98,13 +98,13 @@ async def test_a_connection_that_would_not_sync_is_refused(path: Path) -> None:
 
 
 async def test_appends_that_wait_go_into_one_transaction_over_all_keyspaces(path: Path) -> None:
-    figures: list[AppendFigures] = []
-    store = await SqliteStore.open(path, on_append=figures.append)
+    append_metrics: list[AppendMetrics] = []
+    store = await SqliteStore.open(path, on_append=append_metrics.append)
     keyspaces = [await store.acquire(f"s{number}") for number in range(5)]
     await asyncio.gather(*(keyspace.append(put(f"k{number}")) for number in range(40) for keyspace in keyspaces))
     await store.close()
-    assert sum(figure.batches for figure in figures) == 200
-    assert len(figures) <= 5, "one sync for what waits, not one for each append"
+    assert sum(figure.batches for figure in append_metrics) == 200
+    assert len(append_metrics) <= 5, "one sync for what waits, not one for each append"
 
 
 async def test_the_file_is_its_owners_alone(path: Path) -> None:

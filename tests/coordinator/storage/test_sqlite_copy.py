@@ -146,7 +146,7 @@ def test_a_backup_in_many_steps_is_of_one_instant_and_what_ends_it_leaves_nothin
 
     length = back_up(path, backup, write_meanwhile)
     assert len(remained) > 1
-    assert sorted(remained, reverse=True) == remained, "it did not begin anew"
+    assert sorted(remained, reverse=True) == remained, "it did not begin again"
     assert set(rows(backup).values()) == {b"1" * 1_000_000}
     assert length == backup.stat().st_size
     backup.unlink()

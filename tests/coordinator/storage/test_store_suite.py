@@ -9,7 +9,7 @@ import pytest
 from rallypoint.coordinator.storage.contract import (
     AppendDoubtful,
     AppendFailed,
-    AppendFigures,
+    AppendMetrics,
     BatchTooLarge,
     Fenced,
     Keyspace,
@@ -21,19 +21,19 @@ from rallypoint.coordinator.storage.contract import (
 from tests.fakes.engines import SMALL_LIMITS, Engine, MemoryEngine, SqliteEngine
 from tests.fakes.faulty_store import Fault, FaultyStore
 
-HttpMetrics = list[AppendFigures]
+HttpMetrics = list[AppendMetrics]
 
 
 @pytest.fixture
-def figures() -> HttpMetrics:
+def append_metrics() -> HttpMetrics:
     return []
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path, figures: HttpMetrics) -> Engine:
+def engine(request: pytest.FixtureRequest, tmp_path: Path, append_metrics: HttpMetrics) -> Engine:
     if request.param == "memory":
-        return MemoryEngine(figures.append)
-    return SqliteEngine(tmp_path / "store.db", figures.append)
+        return MemoryEngine(append_metrics.append)
+    return SqliteEngine(tmp_path / "store.db", append_metrics.append)
 
 
 @pytest.fixture
@@ -236,12 +236,12 @@ async def test_whoever_stops_waiting_does_not_undo_the_append(store: Store) -> N
     assert set(await contents(keyspace)) == {b"a", b"b"}
 
 
-async def test_every_durable_write_is_told_of(store: Store, figures: HttpMetrics) -> None:
+async def test_every_durable_write_is_told_of(store: Store, append_metrics: HttpMetrics) -> None:
     keyspace = await store.acquire("s")
     await asyncio.gather(*(keyspace.append(puts(f"a{number}", f"b{number}")) for number in range(30)))
-    assert sum(figure.batches for figure in figures) == 30
-    assert sum(figure.writes for figure in figures) == 60
-    assert all(figure.seconds >= 0 for figure in figures)
+    assert sum(figure.batches for figure in append_metrics) == 30
+    assert sum(figure.writes for figure in append_metrics) == 60
+    assert all(figure.seconds >= 0 for figure in append_metrics)
 
 
 @pytest.mark.parametrize(

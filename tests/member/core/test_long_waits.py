@@ -7,7 +7,7 @@ import pytest
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.outcomes import Answered, Outcome
 from rallypoint.member.core.states import State
-from rallypoint.protocol import messages as m
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.errors import ErrorCode
 from tests.member.core.membership_harness import (
     GONE,
@@ -23,12 +23,12 @@ from tests.member.core.membership_harness import (
 ASK = "list_rebalances"
 
 
-def awaited(member_id: str, what: str = "join", **more: Any) -> m.AwaitedListing:
-    return m.AwaitedListing(awaited_for=what, member_id=member_id, since_ms=0, **more)
+def awaited(member_id: str, what: str = "join", **more: Any) -> admin.AwaitedListing:
+    return admin.AwaitedListing(awaited_for=what, member_id=member_id, since_ms=0, **more)
 
 
-def rebalances(*late: m.AwaitedListing, count: int | None = None, outcome: str = "in_progress") -> Answered:
-    listing = m.RebalanceListing(
+def rebalances(*late: admin.AwaitedListing, count: int | None = None, outcome: str = "in_progress") -> Answered:
+    listing = admin.RebalanceListing(
         rebalance_id=7,
         previous_generation_id=3,
         generation_id=None,
@@ -46,7 +46,7 @@ def rebalances(*late: m.AwaitedListing, count: int | None = None, outcome: str =
         awaited=late,
         awaited_count=len(late) if count is None else count,
     )
-    return Answered(m.ListRebalancesAnswer(rebalances=(listing,)))
+    return Answered(admin.ListRebalancesAnswer(rebalances=(listing,)))
 
 
 def parked() -> MembershipHarness:
@@ -106,7 +106,7 @@ def test_a_rebalance_that_is_held_is_told_apart() -> None:
     [
         refused(ErrorCode.GROUP_AUTHORIZATION_FAILED),
         refused(ErrorCode.GROUP_ID_NOT_FOUND),
-        Answered(m.ListRebalancesAnswer(rebalances=())),
+        Answered(admin.ListRebalancesAnswer(rebalances=())),
         rebalances(),
     ],
     ids=["no right", "no group", "no rebalance", "nobody"],

@@ -17,6 +17,7 @@ from rallypoint.member.core.events import Callback
 from rallypoint.member.core.long_waits import LONG_WAIT
 from rallypoint.member.core.outcomes import Answered, Outcome
 from rallypoint.member.core.states import ENDED, State
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
 from rallypoint.protocol.errors import ErrorCode
@@ -151,7 +152,7 @@ class Life:
             case "leave":
                 return LEFT
             case "list_rebalances":
-                return Answered(m.ListRebalancesAnswer(rebalances=()))
+                return Answered(admin.ListRebalancesAnswer(rebalances=()))
             case _:
                 return Answered(m.CommitAnswer(offsets={}))
 

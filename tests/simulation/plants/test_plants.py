@@ -56,7 +56,7 @@ def simulate(where: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
 
 
 def test_the_text_that_each_plant_replaces_stands_in_the_code_once() -> None:
-    """Seen in a moment, so that whoever changes a rule plants its faults anew in the same commit."""
+    """Seen in a moment, so that whoever changes a rule plants its faults again in the same commit."""
     astray = {plant["name"] for plant in PLANTS if (ROOT / plant["file"]).read_text().count(plant["old"]) != 1}
     assert astray == set()
 

@@ -16,8 +16,8 @@ from rallypoint.coordinator.core.commands import Trigger
 from rallypoint.coordinator.core.effects import RebalanceBegan
 from rallypoint.coordinator.http.channel.codec import parse_call
 from rallypoint.coordinator.http.errors import ERROR_PAGES
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.reference.openapi import openapi_document
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.channel_messages import OPERATIONS_BY_OP

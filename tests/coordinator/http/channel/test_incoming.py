@@ -17,8 +17,8 @@ from websockets.frames import Frame
 from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Wire
 from rallypoint.coordinator.http.channel.incoming import BEHIND_BYTES, SLICE_BYTES, Incoming, Message
 from rallypoint.coordinator.http.connections import Connection
-from rallypoint.coordinator.http.large_bodies import LARGE_BYTES
-from rallypoint.coordinator.http.turn_share import LAST_UNITS, SHARE_UNITS, TurnShare
+from rallypoint.coordinator.http.limits.turn_share import LAST_UNITS, SHARE_UNITS, TurnShare
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport, WriteCoalescer
 from tests.fakes.channel_client import beat_body, open_channel
 from tests.fakes.raw_channel import frame

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from rallypoint.coordinator.http.channel.pings import ROUND_S, Pings
-from rallypoint.coordinator.runtime.clock import SystemClock
+from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from tests.fakes.channel_client import beat_body, open_channel
 from tests.fakes.manual_clock import HastyClock
 from tests.fakes.set_service import open_service

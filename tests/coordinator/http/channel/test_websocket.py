@@ -8,9 +8,9 @@ from typing import Any, cast
 from aiohttp import WSMsgType
 
 from rallypoint.coordinator.http.channel.channel import RESTING_BYTES, Channel, ChannelContext, ChannelLimits, Ending
-from rallypoint.coordinator.http.inputs import BodyLimits
-from rallypoint.coordinator.http.large_bodies import LargeBodies
-from rallypoint.coordinator.runtime.clock import Clock
+from rallypoint.coordinator.http.requests.inputs import BodyLimits
+from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
 from tests.fakes.manual_clock import HastyClock, ManualClock

@@ -8,8 +8,8 @@ import pytest
 
 from rallypoint.coordinator.http.channel.channel import RESTING_BYTES
 from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES
+from rallypoint.coordinator.http.limits.turn_share import SHARE_UNITS
 from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
-from rallypoint.coordinator.http.turn_share import SHARE_UNITS
 from tests.fakes.api_server import ApiClient
 from tests.fakes.raw_channel import MASK, RawChannel, frame, raw_channel
 from tests.fakes.set_service import open_service

@@ -1,0 +1,1 @@
+"""From an answer to the bytes of a response, small or large."""

@@ -1,0 +1,1 @@
+"""The events of groups that readers can still get, and how many bytes they take."""

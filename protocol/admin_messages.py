@@ -1,0 +1,525 @@
+"""Requests and answers of operators: groups, rebalances, offsets, look-ups, events and the node's health.
+
+The rules of `messages` hold here, too: requests are strict, and answers ignore what they do not know.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic_core import PydanticCustomError
+
+from rallypoint.protocol import limits
+from rallypoint.protocol.messages import (
+    AnswerModel,
+    CommittedOffset,
+    Id,
+    MemberId,
+    NamedId,
+    NotEmpty,
+    Offset,
+    PartitionResult,
+    Problem,
+    RequestModel,
+    TimeoutMs,
+)
+from rallypoint.protocol.opaque import OpaqueJson
+
+# --- offsets ---------------------------------------------------------------------------------------------------------
+
+
+def _not_a_time(value: Any) -> Any:
+    if value in ("time", "timestamp", "datetime"):
+        raise PydanticCustomError(
+            "no_times", "the service knows no times of records; find the offset of that time at the source, and name it"
+        )
+    return value
+
+
+class ResetOffsetsRequest(RequestModel):
+    """The new committed offsets of a group without members; their metadata is cleared.
+
+    `to`: "earliest" is 0; "latest" the end that was last reported to the registry; "offset" the number in `offset`;
+    "shift" what is committed plus `shift`, which may be negative. `topics`: which partitions of each topic, null for
+    all that are registered or committed; without it, all topics that the group has committed. `dry_run`: answer what
+    would happen, and change nothing.
+    """
+
+    to: Annotated[Literal["earliest", "latest", "offset", "shift"], BeforeValidator(_not_a_time)]
+    offset: Offset | None = None
+    shift: Offset | None = None
+    topics: (
+        Annotated[
+            dict[
+                NamedId,
+                Annotated[
+                    tuple[Annotated[int, Field(ge=0, le=limits.PARTITION_MAX)], ...],
+                    Field(max_length=limits.REQUEST_PARTITIONS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+                    NotEmpty,
+                ]
+                | None,
+            ],
+            Field(min_length=1, max_length=limits.COMMIT_TOPICS_MAX),
+        ]
+        | None
+    ) = None
+    dry_run: bool = False
+
+
+class PartitionReset(AnswerModel):
+    """One partition of a reset: the committed offset before and after, null where there is none.
+
+    `clamped`: `after` is not what was asked for, but 0 or the end that was last reported, whichever was passed.
+    With an error nothing changed: OFFSET_NOT_AVAILABLE where the end, or a commit to shift, is not known.
+    """
+
+    before: int | None
+    after: int | None
+    clamped: bool = False
+    error_code: int
+    error_name: str
+
+
+class ResetOffsetsAnswer(AnswerModel):
+    """One result for each partition, by topic. With `dry_run` it is what would happen now."""
+
+    dry_run: bool
+    offsets: dict[str, dict[int, PartitionReset]]
+
+
+class DeleteOffsetsRequest(RequestModel):
+    """Which topics' committed offsets to delete."""
+
+    topics: Annotated[
+        tuple[NamedId, ...],
+        Field(max_length=limits.COMMIT_TOPICS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+        NotEmpty,
+    ]
+
+
+class DeleteOffsetsAnswer(AnswerModel):
+    """One result for each partition that had a commit, by topic; a topic without commits has none.
+
+    NONE: the offset is gone. GROUP_SUBSCRIBED_TO_TOPIC: it stands, since members of the group may read the topic.
+    """
+
+    offsets: dict[str, dict[int, PartitionResult]]
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+class ListGroupsRequest(RequestModel):
+    """A page of the list of groups, in the order of their ids. `state` is compared without regard to case.
+
+    `cursor` is the `next_cursor` of the page before.
+    """
+
+    state: Id | None = None
+    prefix: Id = ""
+    limit: Annotated[int, Field(ge=1, le=limits.LIST_LIMIT_MAX)] = limits.LIST_LIMIT_DEFAULT
+    cursor: Id | None = None
+
+
+class GroupListing(AnswerModel):
+    """A group in the list. `protocol_type` is empty for a group that only has simple commits.
+
+    `frozen_until_ms` is null unless the group is frozen; `held_count`: causes of a rebalance that are held back.
+    """
+
+    group_id: str
+    state: str
+    protocol_type: str
+    member_count: int
+    generation_id: int
+    frozen_until_ms: int | None = None
+    held_count: int = 0
+
+
+class UnavailableShard(AnswerModel):
+    """A shard whose groups are left out of a list, because it cannot be loaded, or is being loaded: why, in a code
+    and a sentence.
+    """
+
+    shard: int
+    error_code: int
+    error_name: str
+    detail: str
+
+
+class DamagedGroup(AnswerModel):
+    """A group that is shut off, for what is stored of it is damaged: why, in a code and a sentence."""
+
+    group_id: str
+    error_code: int
+    error_name: str
+    detail: str
+
+
+class ListGroupsAnswer(AnswerModel):
+    """A page; `next_cursor` is null on the last one.
+
+    `damaged_groups`: those of this page that are shut off, whatever the state asked for, since theirs is not known.
+
+    `unavailable_shards`: whose groups no page has, as it stood when this page was made. A list is complete if this is
+    empty on each of its pages.
+    """
+
+    groups: tuple[GroupListing, ...]
+    next_cursor: str | None = None
+    unavailable_shards: tuple[UnavailableShard, ...] = ()
+    damaged_groups: tuple[DamagedGroup, ...] = ()
+
+
+class DescribedMember(AnswerModel):
+    """A member as operators see it; `metadata` and `assignment` are null unless the group is Stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    metadata: OpaqueJson
+    assignment: OpaqueJson
+
+
+class CauseListing(AnswerModel):
+    """What started a rebalance, or would have: `trigger` in a word, `reason` in a sentence with the client's own words.
+
+    The member may be gone by now; its client id and host stand here. Where no member is the cause all three are null,
+    but for an operator's host.
+    """
+
+    trigger: str
+    reason: str
+    member_id: str | None
+    client_id: str | None
+    host: str | None
+    at_ms: int
+
+
+class DescribeAnswer(AnswerModel):
+    """A group as it stands in the store and in memory. `protocol_name` is empty unless the group is Stable.
+
+    `rebalance_id` is that of its last rebalance, 0 before the first. `frozen_until_ms` is null unless the group is
+    frozen, `cooling_until_ms` unless its cool-down runs; `cooldown_ms` is the one in force, the group's own or the
+    service's. `held` are the first causes that wait for the end of a freeze or a cool-down, `held_count` all of them.
+    """
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    generation_id: int
+    leader: str | None
+    members: tuple[DescribedMember, ...]
+    offsets: dict[str, dict[int, CommittedOffset]]
+    rebalance_id: int = 0
+    frozen_until_ms: int | None = None
+    freeze_reason: str | None = None
+    cooldown_ms: int = 0
+    cooling_until_ms: int | None = None
+    held: tuple[CauseListing, ...] = ()
+    held_count: int = 0
+
+
+class DeletedGroup(AnswerModel):
+    """The group is gone, with its committed offsets."""
+
+    group_id: str
+
+
+# --- rebalances ------------------------------------------------------------------------------------------------------
+
+
+class AwaitedListing(AnswerModel):
+    """A member that a rebalance waits for: to `join`, to `sync`, or, for the leader, to bring the `assignment`.
+
+    `since_ms`: the beginning of the phase. `heard_at_ms`: when the member was last heard of; null for an id that was
+    handed out and has not joined yet, of which nothing more is known.
+    """
+
+    awaited_for: str
+    member_id: str
+    group_instance_id: str | None = None
+    client_id: str | None = None
+    host: str | None = None
+    since_ms: int
+    heard_at_ms: int | None = None
+
+
+class RebalanceListing(AnswerModel):
+    """One rebalance: why it began, how long its phases took, how it ended.
+
+    `outcome`: "in_progress", "completed", "emptied" (nobody is left), "interrupted" (by the next one, while the leader
+    was still working out the assignment), or "lost" (the process ended meanwhile, or lost the group).
+    `generation_id` is null until the generation is made. A phase that lasts still, or was never reached, is null.
+    `partitions_moved`: partitions that an owner of before no longer has; null where assignments cannot be read, and
+    unless it completed. `further`: the first causes that came while it was under way or were held with its own, and
+    `further_count` all of them. `awaited` is filled while it is in progress.
+    """
+
+    rebalance_id: int
+    previous_generation_id: int
+    generation_id: int | None
+    trigger: str
+    member_id: str | None
+    client_id: str | None
+    host: str | None
+    reason: str
+    began_at_ms: int
+    join_phase_ms: int | None
+    sync_phase_ms: int | None
+    member_count: int | None
+    partitions_moved: int | None
+    outcome: str
+    further: tuple[CauseListing, ...] = ()
+    further_count: int = 0
+    awaited: tuple[AwaitedListing, ...] = ()
+    awaited_count: int = 0
+
+
+class ListRebalancesAnswer(AnswerModel):
+    """The group's last rebalances, the newest first."""
+
+    rebalances: tuple[RebalanceListing, ...]
+
+
+class StartRebalanceRequest(RequestModel):
+    """Start a rebalance now, also of a group that is frozen or cools down. `reason` is for people to read."""
+
+    reason: str | None = None
+
+
+class StartedRebalance(AnswerModel):
+    """The rebalance that is under way now. `started`: by this call; otherwise it had begun before.
+
+    `rebalance_id` is null for a group without members, which has nothing to rebalance.
+    """
+
+    group_id: str
+    rebalance_id: int | None
+    started: bool
+
+
+class FreezeRequest(RequestModel):
+    """Hold the group's rebalances for `duration_ms` from now; 0 ends a freeze. A second one replaces the first."""
+
+    duration_ms: TimeoutMs
+    reason: str | None = None
+
+
+class FreezeAnswer(AnswerModel):
+    """The group is frozen until then, or not at all. `held_count`: causes that are held back now."""
+
+    group_id: str
+    frozen_until_ms: int | None
+    reason: str | None
+    held_count: int
+
+
+class CooldownRequest(RequestModel):
+    """How long after a rebalance the next one is held. 0 is not at all; null is what the service's settings say."""
+
+    cooldown_ms: TimeoutMs | None
+
+
+class CooldownAnswer(AnswerModel):
+    """The cool-down in force; `is_default`: it is the service's."""
+
+    group_id: str
+    cooldown_ms: int
+    is_default: bool
+
+
+# --- owner -----------------------------------------------------------------------------------------------------------
+
+
+class OwnerRequest(RequestModel):
+    """Asks for the owner of a partition: by its number, or by the key of a record, as text or as base64 of its bytes.
+
+    A key is placed as Kafka's producers do it, on as many partitions as the topic has in the registry.
+    """
+
+    topic: NamedId
+    partition: Annotated[int, Field(ge=0, le=limits.PARTITION_MAX)] | None = None
+    key: Annotated[str, Field(max_length=limits.KEY_LENGTH_MAX)] | None = None
+    key_base64: Annotated[str, Field(max_length=limits.KEY_LENGTH_MAX)] | None = None
+
+
+class Owner(AnswerModel):
+    """A member, by all its names."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+
+
+class OwnerAnswer(AnswerModel):
+    """The owner of the partition by the assignment of `generation_id`, the last one that is stored; null: nobody.
+
+    Unless `state` is Stable that assignment is about to be replaced; a member that has gone since owns nothing.
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    state: str
+    generation_id: int
+    owner: Owner | None
+
+
+# --- preview ---------------------------------------------------------------------------------------------------------
+
+TopicPartitions = dict[str, tuple[int, ...]]
+
+
+class PreviewJoin(RequestModel):
+    """`count` members that join. `topics`: null for those that the present members subscribe to, all together."""
+
+    count: Annotated[int, Field(ge=1, le=limits.PREVIEW_JOIN_MAX)] = 1
+    topics: Annotated[tuple[NamedId, ...], Field(max_length=limits.COMMIT_TOPICS_MAX, fail_fast=True)] | None = None
+    group_instance_id: NamedId | None = None
+    rack_id: Id | None = None
+    user_data: JsonValue = None
+
+
+class PreviewRequest(RequestModel):
+    """The supposed changes. `leave`: member ids or instance ids. `partitions`: topics that grow to so many.
+
+    `assignor`: the assignor to use; null for the group's present one.
+    """
+
+    leave: Annotated[tuple[MemberId, ...], Field(max_length=limits.PREVIEW_ENTRIES_MAX, fail_fast=True)] = ()
+    join: Annotated[tuple[PreviewJoin, ...], Field(max_length=limits.PREVIEW_ENTRIES_MAX, fail_fast=True)] = ()
+    partitions: Annotated[
+        dict[NamedId, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=limits.PREVIEW_ENTRIES_MAX)
+    ] = Field(default={})
+    assignor: NamedId | None = None
+
+
+class PreviewedMember(AnswerModel):
+    """A member before and after. `change`: "stays", "leaves" or "joins"; one that joins has an invented `member_id`."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str | None
+    change: Literal["stays", "leaves", "joins"]
+    before_count: int
+    after_count: int
+    before: TopicPartitions
+    after: TopicPartitions
+    gained: TopicPartitions
+    lost: TopicPartitions
+
+
+class MovedPartition(AnswerModel):
+    """A partition that had an owner and gets another one; `to_member_id` null: it gets none."""
+
+    topic: str
+    partition: int
+    from_member_id: str
+    to_member_id: str | None
+
+
+class Evenness(AnswerModel):
+    """How many partitions members have. `pairwise_sum`: the differences of all pairs, summed; 0: all have as many.
+
+    `least_pairwise_sum`: that of the most even assignment there could be.
+    `balanced`: nobody has two or more fewer than a member that could hand it one.
+    """
+
+    member_count: int
+    least_count: int
+    most_count: int
+    pairwise_sum: int
+    least_pairwise_sum: int
+    balanced: bool
+
+
+class PreviewAnswer(AnswerModel):
+    """What the next assignment would be; nothing was changed. `generation_id`: of the assignment it starts from.
+
+    `rebalance_count`: how many it takes; a cooperative assignor takes a partition away in one and gives it in the next.
+    `partitions_moved`: those that had an owner and lose it, the first 10,000 of them. `unassigned`: of subscribed
+    topics, those that nobody gets.
+    """
+
+    group_id: str
+    state: str
+    generation_id: int
+    assignor: str
+    rebalance_count: int
+    members: tuple[PreviewedMember, ...]
+    partitions_moved_count: int
+    partitions_moved: tuple[MovedPartition, ...]
+    unassigned_count: int
+    unassigned: TopicPartitions
+    evenness_before: Evenness
+    evenness_after: Evenness
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+class EventsRequest(RequestModel):
+    """Which events to tell. Of groups: all, or those that `group_ids` or `prefix` name. `kinds`: with commas between;
+    without it, all but commits. `cursor`: the last one that was seen, to go on behind it; `Last-Event-ID` goes before.
+    """
+
+    group_ids: Annotated[tuple[Id, ...], Field(max_length=limits.EVENT_GROUPS_MAX, fail_fast=True)] = ()
+    prefix: Id | None = None
+    kinds: Annotated[str, Field(max_length=limits.EVENT_KINDS_LENGTH_MAX)] | None = None
+    cursor: Id | None = None
+
+
+class GroupEvent(AnswerModel):
+    """What stands in the `data` of an event: its kind, when it was let out, the group, and the fields of its kind."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    kind: str
+    at_ms: int
+    group_id: str
+
+
+# --- health ----------------------------------------------------------------------------------------------------------
+
+
+class HealthAnswer(AnswerModel):
+    """The process answers: `status` is "ok"."""
+
+    status: str
+
+
+class ShardCondition(AnswerModel):
+    """A shard that the node does not serve now. `error` is the kind of what keeps it from being loaded, in a word."""
+
+    shard: int
+    state: str
+    error: str | None = None
+
+
+class ReadinessAnswer(AnswerModel):
+    """The node serves groups: `status` is "ok". `shards` counts the node's shards by state.
+
+    `unavailable_shards`: those that are not served now, one by one; their groups are refused, all others served.
+    `damaged_group_count`: groups of the shards that are served which are shut off, each by itself.
+    `append_age_ms`: for how long the oldest write of the store has been under way, 0 where none is.
+    """
+
+    status: str
+    shards: dict[str, int]
+    unavailable_shards: tuple[ShardCondition, ...]
+    damaged_group_count: int
+    append_age_ms: int = 0
+
+
+class NotReady(Problem):
+    """Why the node serves no groups now; the rest as in `ReadinessAnswer`."""
+
+    shards: dict[str, int]
+    unavailable_shards: tuple[ShardCondition, ...]
+    damaged_group_count: int
+    append_age_ms: int = 0
