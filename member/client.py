@@ -15,6 +15,7 @@ from rallypoint.member.answers import answer_of, check_partitions
 from rallypoint.member.assignment import Assignment
 from rallypoint.member.channel.pool import ChannelPool
 from rallypoint.member.committable import checked
+from rallypoint.member.coordinator_client import CoordinatorClient
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.actions import Assign, CompareCounts, LookForTopics, Moved, Warn
 from rallypoint.member.core.events import Callback
@@ -34,7 +35,6 @@ from rallypoint.member.http import HttpTransport
 from rallypoint.member.observer import ObservedTransport, Observer
 from rallypoint.member.options import MemberOptions, check_topics, check_user_data
 from rallypoint.member.poll_limit import PollLimit, Work
-from rallypoint.member.single_calls import call_once
 from rallypoint.member.subscription import NO_RACKS, Racks, check_racks, share_out, topics_of
 from rallypoint.member.topic_watch import TopicWatch
 from rallypoint.member.transport import ChannelTransport, Transport
@@ -49,6 +49,9 @@ T = TypeVar("T")
 
 LOOKS_IN_A_POLL_INTERVAL = 8
 """How often it is looked whether the program has come: it is missed so much of the interval too late, at the most."""
+
+ASSIGNOR = "rallypoint-assignor"
+"""The thread of an assignor."""
 
 PartitionCounts = Callable[[frozenset[str]], Awaitable[Mapping[str, int]]]
 """From topics to how many partitions each has; a topic that does not exist is absent. Asked by the leader alone."""
@@ -310,17 +313,16 @@ class GroupMember:
         Raises `CoordinatorUnavailable`, `NotAuthorized`, or a `MemberError` for a topic that would shrink.
         """
         options = self._options
-        for part in parts_of({topic: dict(sorted(end_offsets.items()))}):
-            outcome = await call_once(
-                options.coordinators,
-                ops.PUT_TOPIC,
-                m.PutTopicRequest(partitions=partitions, end_offsets=part.get(topic, {})),
-                timeout_ms=options.request_timeout_ms,
-                topic=topic,
-                token=options.token,
-                ssl_context=options.ssl_context,
-            )
-            answer_of(outcome, errors.call_error)
+        client = CoordinatorClient(
+            options.coordinators,
+            timeout_ms=options.request_timeout_ms,
+            token=options.token,
+            ssl_context=options.ssl_context,
+        )
+        async with client:
+            for part in parts_of({topic: dict(sorted(end_offsets.items()))}):
+                body = m.PutTopicRequest(partitions=partitions, end_offsets=part.get(topic, {}))
+                answer_of(await client.call(ops.PUT_TOPIC, body, topic=topic), errors.call_error)
 
     def still_working(self) -> None:
         """Say that the program is at work, if it has nothing to commit; see `max_poll_interval_ms`."""
@@ -408,11 +410,11 @@ class GroupMember:
         assignor = self._assignors.get(assign.protocol_name)
         if assignor is None:
             raise registry.UnknownAssignor(f"the group chose {assign.protocol_name!r}, which was not offered")
-        leader_id, thread = self._machine.member_id, DaemonThreads("rallypoint-assignor", 1)
+        leader_id, threads = self._machine.member_id, DaemonThreads({ASSIGNOR: 1})
         try:
-            return await thread.call(lambda: share_out(assignor, assign.members, leader_id, counts, racks))
+            return await threads.call(ASSIGNOR, lambda: share_out(assignor, assign.members, leader_id, counts, racks))
         finally:
-            thread.close()
+            threads.close()
 
     async def _counts_and_racks(self, topics: frozenset[str]) -> tuple[Mapping[str, int], Mapping[str, Racks]]:
         """Of these topics, from wherever each is to come."""

@@ -29,7 +29,7 @@ from rallypoint.protocol.operations import Operation
 CANCEL_SECONDS = 2.0
 """For what was cancelled to come to its end."""
 
-Handler = Callable[[Assignment], Awaitable[None]]
+Handler = Callable[[Assignment], Awaitable[object]]
 UserDataAtJoin = Callable[[], JsonValue]
 Assigner = Callable[[act.Assign], Coroutine[None, None, tuple[SyncAssignment, ...]]]
 

@@ -187,7 +187,7 @@ class Member(Protocol):
         ...
 
 
-AssignmentHook = Callable[[Assignment], Awaitable[None]]
+AssignmentHook = Callable[[Assignment], Awaitable[object]]
 
 
 class MakeMember(Protocol):

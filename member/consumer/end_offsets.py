@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from rallypoint.member.consumer.contract import Counts, EndOffsetSource, Member, Source, TopicPartition
 from rallypoint.member.consumer.options import ConsumerOptions
-from rallypoint.member.consumer.threads import ASKED_AT_ONCE
+from rallypoint.member.consumer.threaded_source import END_OFFSETS_AT_ONCE
 from rallypoint.member.driver import CANCEL_SECONDS
 from rallypoint.member.errors import MemberError, NotAuthenticated, NotAuthorized
 from rallypoint.member.topic_watch import matching
@@ -55,7 +55,7 @@ class EndOffsets(Generic[R]):
         self._told: str | None = None
         self._registered: dict[str, int] = {}
         self._end_of = source.end_offset if isinstance(source, EndOffsetSource) else source.latest
-        self._turns = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._turns = asyncio.Semaphore(END_OFFSETS_AT_ONCE)
         self._questions: dict[TopicPartition, asyncio.Task[int]] = {}
 
     async def register(self, member: Member) -> None:

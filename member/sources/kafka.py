@@ -40,6 +40,10 @@ READ_WAIT_SECONDS = 10.0
 
 ASK_AGAIN_SECONDS = 0.2
 
+REQUESTS = "rallypoint-kafka-ask"
+"""The threads of requests about topics and offsets, which block."""
+REQUESTS_AT_ONCE = 2
+
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -132,7 +136,7 @@ class KafkaSource:
 
     async def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
         """As `CountedSource` says, from the cluster's metadata."""
-        return await self._threads.call(lambda: self._topics.partition_counts(topics))
+        return await self._threads.call(REQUESTS, lambda: self._topics.partition_counts(topics))
 
     def release(self, partitions: Iterable[Place]) -> None:
         """Fetch nothing more of these, and forget what was not read."""
@@ -146,7 +150,7 @@ class KafkaSource:
         fetcher, self._fetcher, self._admin = self._fetcher, None, None
         if fetcher is not None:
             fetcher.tell(None)
-            await self._threads.call(fetcher.join)
+            await self._threads.call(REQUESTS, fetcher.join)
         threads, self._threads = self._threads, _threads()
         threads.close()
 
@@ -218,7 +222,7 @@ class KafkaSource:
         while True:
             try:
                 return await self._threads.call(
-                    partial(self._ask_once, self._admin, place, spec, max(ends_at - loop.time(), 0.5))
+                    REQUESTS, partial(self._ask_once, self._admin, place, spec, max(ends_at - loop.time(), 0.5))
                 )
             except (KafkaException, TimeoutError) as error:
                 said = error_of(error)
@@ -254,5 +258,4 @@ class KafkaSource:
 
 
 def _threads() -> DaemonThreads:
-    """For questions, which block."""
-    return DaemonThreads("rallypoint-kafka-ask", 2)
+    return DaemonThreads({REQUESTS: REQUESTS_AT_ONCE})
