@@ -19,8 +19,8 @@ async def test_a_kind_that_hangs_delays_no_other_kind_and_runs_as_often_as_its_l
         return may_return.wait(30)
 
     hanging = [asyncio.create_task(threads.call("asks", hang)) for _ in range(3)]
-    assert await threads.call("reads", lambda: "read") == "read"
     assert all([await asyncio.to_thread(asked.acquire, timeout=30) for _ in range(2)])
+    assert await threads.call("reads", lambda: "read") == "read"
     assert not asked.acquire(blocking=False), "the third waits for its turn"
     may_return.set()
     assert await asyncio.gather(*hanging) == [True] * 3
@@ -35,7 +35,8 @@ async def test_an_idle_thread_takes_the_next_call_of_any_kind_under_its_name() -
         seen.append(await threads.call(kind, lambda: (threading.current_thread(), threading.current_thread().name)))
         while threads._idle == 0:  # noqa: ASYNC110 - the thread tells nobody
             await asyncio.sleep(0.001)
-    assert len({thread for thread, _ in seen}) == 1
+    assert named_threads() == {thread for thread, _ in seen}
+    assert len(named_threads()) == 1
     assert [name for _, name in seen] == ["reads", "asks", "reads"]
     threads.close()
     assert not named_threads()
