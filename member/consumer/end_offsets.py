@@ -16,9 +16,9 @@ from typing import Generic, TypeVar
 from rallypoint.member.consumer.contract import Counts, EndOffsetSource, Member, Source, TopicPartition
 from rallypoint.member.consumer.options import ConsumerOptions
 from rallypoint.member.consumer.threaded_source import END_OFFSETS_AT_ONCE
+from rallypoint.member.core.topic_growth import matching, unregistered
 from rallypoint.member.driver import CANCEL_SECONDS
 from rallypoint.member.errors import MemberError, NotAuthenticated, NotAuthorized
-from rallypoint.member.topic_watch import matching
 from rallypoint.member.user_code import called
 
 R = TypeVar("R")
@@ -180,10 +180,9 @@ class EndOffsets(Generic[R]):
 
     async def _put(self, member: Member, counts: Mapping[str, int]) -> None:
         """Register those that have more partitions than this consumer has registered."""
-        for topic, count in counts.items():
-            if count > self._registered.get(topic, 0):
-                await member.put_topic(topic, count, {})
-                self._registered[topic] = count
+        for topic, count in unregistered(self._registered, counts).items():
+            await member.put_topic(topic, count, {})
+            self._registered[topic] = count
 
     def _warn(self, text: str) -> None:
         """Once, until all went well or something else is wrong."""

@@ -9,8 +9,9 @@ import pytest
 
 from rallypoint import GroupMember, MemberClosed, MemberOptions, NotAuthenticated
 from rallypoint.member.assignment import Assignment
+from rallypoint.member.core.topic_growth import matching
 from rallypoint.member.errors import TopicsUnavailable
-from rallypoint.member.topic_watch import TopicWatch, matching
+from rallypoint.member.topic_watch import TopicWatch
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.fake_coordinator import FakeCoordinator, problem
 
