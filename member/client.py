@@ -35,7 +35,7 @@ from rallypoint.member.http import HttpTransport
 from rallypoint.member.observer import ObservedTransport, Observer
 from rallypoint.member.options import MemberOptions, check_topics, check_user_data
 from rallypoint.member.poll_limit import PollLimit, Work
-from rallypoint.member.subscription import NO_RACKS, Racks, check_racks, share_out, topics_of
+from rallypoint.member.subscription import NO_RACKS, Racks, assign_partitions, check_racks, topics_of
 from rallypoint.member.topic_watch import TopicWatch
 from rallypoint.member.transport import ChannelTransport, Transport
 from rallypoint.protocol import messages as m
@@ -222,8 +222,8 @@ class GroupMember:
                             return held
                         await self._driver.change()
         except TimeoutError:
-            trouble = self._machine.last_failure
-            stuck = f"{self._machine.state.value}{'' if trouble is None else f', last failure: {trouble}'}"
+            failure = self._machine.last_failure
+            stuck = f"{self._machine.state.value}{'' if failure is None else f', last failure: {failure}'}"
             raise TimeoutError(f"no new assignment within {timeout_ms} ms; the member is {stuck}") from None
 
     async def wait_ended(self) -> None:
@@ -412,7 +412,9 @@ class GroupMember:
             raise registry.UnknownAssignor(f"the group chose {assign.protocol_name!r}, which was not offered")
         leader_id, threads = self._machine.member_id, DaemonThreads({ASSIGNOR: 1})
         try:
-            return await threads.call(ASSIGNOR, lambda: share_out(assignor, assign.members, leader_id, counts, racks))
+            return await threads.call(
+                ASSIGNOR, lambda: assign_partitions(assignor, assign.members, leader_id, counts, racks)
+            )
         finally:
             threads.close()
 
@@ -504,7 +506,7 @@ class GroupMember:
         if self._watching is not None:
             await asyncio.wait({self._watching})
 
-    # --- inside: what is told ----------------------------------------------------------------------------------------
+    # --- inside: observer and log ------------------------------------------------------------------------------------
 
     def _observed(self, transport: Transport) -> Transport:
         observer = self._observer
@@ -528,7 +530,7 @@ class GroupMember:
             case Warn(text):
                 log.warning("%s: %s", group_id, text, extra=fields)
             case LookForTopics(topics):
-                self._watch.heard_of(topics)
+                self._watch.topics_changed(topics)
             case CompareCounts():
                 self._watch.found_in_place()
                 if self._watching is None:

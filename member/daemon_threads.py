@@ -98,7 +98,7 @@ class DaemonThreads:
             result, error = _outcome(function)
             with self._lock:  # before anybody hears of it, so that whoever does and then closes waits for this thread
                 self._resting.add(thread)
-            _tell(loop, answer, result, error)
+            _deliver(loop, answer, result, error)
             with self._lock:
                 if self._closed:
                     return
@@ -125,7 +125,7 @@ def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, raised
 
 
-def _tell(
+def _deliver(
     loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", result: Any, error: BaseException | None
 ) -> None:
     try:

@@ -36,7 +36,7 @@ class HttpTransport:
         self._ssl_context = ssl_context
         self._client: aiohttp.ClientSession | None = None
 
-    def attach(self, tell: Callable[[Event], None]) -> None:
+    def attach(self, on_event: Callable[[Event], None]) -> None:
         """As `Transport.attach`: over HTTP nothing comes unasked."""
 
     async def close(self) -> None:

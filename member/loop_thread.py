@@ -77,7 +77,7 @@ class LoopThread:
             waiting.cancel()  # an interrupt from the keyboard ends the waiting, so the call must end too
             raise
 
-    def tell(self, call: Callable[[], None]) -> None:
+    def call_soon(self, call: Callable[[], None]) -> None:
         """Have it called in the loop soon; nothing if the loop does not run. May be called from a signal handler."""
         loop = self._loop
         if loop is not None and os.getpid() == self._process_id:

@@ -86,7 +86,7 @@ class Observer(Protocol):
 
 
 class ObservedTransport:
-    """A transport whose calls are told: `called` gets the operation, the outcome and how long it took."""
+    """A transport that reports its calls: `called` gets the operation, the outcome and how long it took in seconds."""
 
     def __init__(
         self, inner: Transport, called: Callable[[str, str, float], None], channel_lost: Callable[[], None]
@@ -95,20 +95,20 @@ class ObservedTransport:
         self._called = called
         self._channel_lost = channel_lost
 
-    def attach(self, tell: Callable[[Event], None]) -> None:
+    def attach(self, on_event: Callable[[Event], None]) -> None:
         """As `Transport.attach`."""
 
-        def tell_both(event: Event) -> None:
+        def on_both(event: Event) -> None:
             if isinstance(event, ChannelLost):
                 self._channel_lost()
-            tell(event)
+            on_event(event)
 
-        self._inner.attach(tell_both)
+        self._inner.attach(on_both)
 
     async def call(
         self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
     ) -> Outcome:
-        """As `Transport.call`. One that is dropped on the way is not told."""
+        """As `Transport.call`. One that is cancelled is not reported."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         outcome = await self._inner.call(url, operation, body, group_id=group_id, timeout_ms=timeout_ms)

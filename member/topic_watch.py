@@ -71,7 +71,7 @@ class TopicWatch:
         self._found_in_place = True
         self._is_due.set()
 
-    def heard_of(self, topics: frozenset[str]) -> None:
+    def topics_changed(self, topics: frozenset[str]) -> None:
         """The service says that these came or went. If the pattern means one of them, `run` looks at once: the
         members of a group that look together join together.
         """

@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import asdict
 
-from rallypoint.member.channel.channel import Place
-from rallypoint.member.channel.connections import ConnectionLease, Node, PoolOptions, Tell
+from rallypoint.member.channel.channel import Endpoint
+from rallypoint.member.channel.connections import ConnectionLease, Node, OnEvent, PoolOptions
 from rallypoint.member.http import HttpTransport
 
 MEMBERS_MAX = 500
@@ -12,7 +12,7 @@ MEMBERS_MAX = 500
 than two at a time."""
 
 HANDSHAKE_TIMEOUT_MS = 8_000
-"""Some proxies never answer a handshake. Longer than connecting may take, so that this is told apart."""
+"""Some proxies never answer a handshake. Longer than connecting may take, so that the two can be told apart."""
 
 TRY_AGAIN_MS, TRY_AGAIN_MAX_MS = 30_000, 600_000
 
@@ -45,7 +45,7 @@ class ChannelPool:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: {value!r} is not a whole number above 0")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._nodes: dict[Place, Node] = {}
+        self._nodes: dict[Endpoint, Node] = {}
 
     def attach(self) -> None:
         """Keep to the running event loop. RuntimeError where the pool keeps to another one."""
@@ -56,13 +56,13 @@ class ChannelPool:
             self._nodes.clear()
         self._loop = loop
 
-    def lease(self, place: Place, group_id: str, tell: Tell, http: HttpTransport) -> ConnectionLease:
+    def lease(self, endpoint: Endpoint, group_id: str, on_event: OnEvent, http: HttpTransport) -> ConnectionLease:
         """A lease at a node, to be released once."""
-        if place not in self._nodes:
+        if endpoint not in self._nodes:
             # Nodes come and go while a program runs.
             self._nodes = {known: node for known, node in self._nodes.items() if not node.is_forgettable}
-            self._nodes[place] = Node(place, self._options)
-        return ConnectionLease(self._nodes[place], group_id, tell, http)
+            self._nodes[endpoint] = Node(endpoint, self._options)
+        return ConnectionLease(self._nodes[endpoint], group_id, on_event, http)
 
     @property
     def channel_count(self) -> int:

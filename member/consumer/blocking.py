@@ -113,7 +113,7 @@ class BlockingConsumer(Generic[R]):
     def request_stop(self) -> None:
         """As `Consumer.request_stop`. May be called from a handler, a hook or a signal handler."""
         self._stop_asked = True  # the loop may not run yet, and then hears of nothing
-        self._runtime.loop.tell(self._consumer.request_stop)
+        self._runtime.loop.call_soon(self._consumer.request_stop)
 
     def stop(self, timeout_ms: int | None = None) -> None:
         """As `Consumer.stop`; its threads are gone when it returns, but for those of handlers that do not return."""
@@ -152,11 +152,11 @@ class BlockingConsumer(Generic[R]):
 
     def finish_batch(self) -> None:
         """As `Consumer.finish_batch`."""
-        self._runtime.loop.tell(self._consumer.finish_batch)
+        self._runtime.loop.call_soon(self._consumer.finish_batch)
 
     def give_back_batch(self) -> None:
         """As `Consumer.give_back_batch`."""
-        self._runtime.loop.tell(self._consumer.give_back_batch)
+        self._runtime.loop.call_soon(self._consumer.give_back_batch)
 
     def wait_ended(self) -> None:
         """As `Consumer.wait_ended`."""

@@ -433,7 +433,7 @@ class Consumer(Generic[R]):
 
     def _note_end_of_reports(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log(logging.ERROR, f"where topics end is told no more: {type(error).__name__}: {error}")
+            self._log(logging.ERROR, f"end offsets are reported no more: {type(error).__name__}: {error}")
 
     async def _close_source(self) -> None:
         if not isinstance(self._source, ClosedSource):

@@ -52,7 +52,7 @@ class EndOffsets(Generic[R]):
         self._options = options
         self._counts = counts
         self._log = log
-        self._told: str | None = None
+        self._last_warning: str | None = None
         self._registered: dict[str, int] = {}
         self._end_of = source.end_offset if isinstance(source, EndOffsetSource) else source.latest
         self._turns = asyncio.Semaphore(END_OFFSETS_AT_ONCE)
@@ -98,7 +98,7 @@ class EndOffsets(Generic[R]):
                 except Exception as error:  # of the source, of one topic, or of the user's function
                     self._warn(f"where topics end could not be found: {_words(error)}")
                 else:
-                    self._told = None
+                    self._last_warning = None
             await asyncio.sleep(self._options.report_interval_ms / 1000)
 
     async def _report(self, member: Member) -> None:
@@ -186,8 +186,8 @@ class EndOffsets(Generic[R]):
 
     def _warn(self, text: str) -> None:
         """Once, until all went well or something else is wrong."""
-        if self._told != text:
-            self._told = text
+        if self._last_warning != text:
+            self._last_warning = text
             self._log(logging.WARNING, text)
 
 

@@ -83,7 +83,7 @@ class AssignmentFailed:
 
 @dataclass(frozen=True, slots=True)
 class RejoinRequested:
-    """The user wants another round."""
+    """The user asks for a rebalance."""
 
     reason: str
 
@@ -98,7 +98,7 @@ class SubscriptionChanged:
 
 @dataclass(frozen=True, slots=True)
 class LeaveRequested:
-    """Give up the partitions in order, tell the group, stop. `stay`: tell nobody, to keep a static member's place."""
+    """Give up the partitions in order, leave the group, stop. `stay`: stop without leaving, as a static member does."""
 
     reason: str | None
     stay: bool

@@ -78,12 +78,12 @@ class TransportFallback:
         self._put_off_opening(now_ms, jitter)
         self._doubt(reason, at_once=status not in PASSING_STATUSES)
 
-    def lost(self, reason: str, now_ms: int, jitter: float, *, was_of_use: bool, lasted_ms: int) -> None:
-        """A channel ended. `was_of_use`: anything was said to us on it."""
+    def lost(self, reason: str, now_ms: int, jitter: float, *, was_useful: bool, lasted_ms: int) -> None:
+        """A channel ended. `was_useful`: something was received on it."""
         if lasted_ms >= OPEN_AGAIN_MAX_MS:
             self._ends = 0
         self._put_off_opening(now_ms, jitter)
-        if was_of_use:
+        if was_useful:
             self._fruitless = self._tries = 0
         else:
             self._doubt(reason, at_once=False)

@@ -58,7 +58,7 @@ class FilesSource:
         tp = (topic, partition)
         files = self._directory.files(tp)
         earliest = files[0][0] if files else 0
-        at = max((place for place, (first, _) in enumerate(files) if first <= offset), default=None)
+        at = max((index for index, (first, _) in enumerate(files) if first <= offset), default=None)
         if at is None:
             if offset == earliest:
                 return Fetched((), offset)

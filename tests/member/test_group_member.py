@@ -1,4 +1,4 @@
-"""`GroupMember` against the fake coordinator: the core, asyncio's hands and each transport, over real sockets."""
+"""`GroupMember` against the fake coordinator: the core, the driver and each transport, over real sockets."""
 
 import asyncio
 import gc

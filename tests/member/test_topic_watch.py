@@ -274,7 +274,7 @@ async def test_a_topic_that_a_channel_tells_of_is_followed_at_once(fake: FakeCoo
         assert held.partitions == {("clicks", 0), ("clicks", 1)}
         asked = len(fake.bodies("list_topics"))
         await asyncio.sleep(0.05)
-        assert len(fake.bodies("list_topics")) == asked, "once for each push, and for each round of a leader"
+        assert len(fake.bodies("list_topics")) == asked, "once for each push, and for each look of a leader"
 
 
 async def test_who_counts_topics_elsewhere_does_not_mind_the_registry(fake: FakeCoordinator) -> None:

@@ -102,7 +102,7 @@ def test_a_rebalance_is_joined_at_once_and_nothing_is_given_up() -> None:
     assert (harness.state(), owned(harness)) == (State.STABLE, [0, 1])
     assert story(harness) == [(ASSIGNED, 2, [], [0, 1])]
     harness.callback_ended()
-    assert set(harness.open) == {"heartbeat"}, "nobody waits for anything, so there is no further round"
+    assert set(harness.open) == {"heartbeat"}, "nobody waits for anything, so there is no further rebalance"
     assert harness.body("heartbeat").generation_id == 2
 
 

@@ -18,7 +18,7 @@ def held(
 
 
 def test_the_leader_counts_every_topic_of_its_assignment_and_nobody_else_does() -> None:
-    assert topics_to_count(held(), follows_registry=False) == {"clicks", "orders"}
+    assert topics_to_count(held(), follows_registry=False) == frozenset({"clicks", "orders"})
     assert topics_to_count(held(leader=False), follows_registry=False) is None
     assert topics_to_count(None, follows_registry=False) is None
 
@@ -26,7 +26,7 @@ def test_the_leader_counts_every_topic_of_its_assignment_and_nobody_else_does() 
 def test_an_assignment_that_does_not_say_its_counts_is_the_services_business_where_it_knows_the_topics() -> None:
     assert topics_to_count(held(unsaid=True), follows_registry=True) is None
     assert topics_to_count(held(unsaid=True), follows_registry=False) == frozenset()
-    assert topics_to_count(held(), follows_registry=True) == {"clicks", "orders"}
+    assert topics_to_count(held(), follows_registry=True) == frozenset({"clicks", "orders"})
 
 
 @pytest.mark.parametrize(
