@@ -37,10 +37,22 @@ CALLBACKS_AT_ONCE = 2
 
 
 class BlockingGroupMember:
-    """As `GroupMember`; its methods may be called from any thread, and wait. None of the callbacks may call `leave`.
+    """As `GroupMember`, for programs without asyncio. Its methods wait, and may be called from any thread.
 
-    The threads live from `start` until `leave` or `close`, also if the member stopped by itself in between: use it
-    as a context manager, or in a `try` with a `finally`.
+    The callbacks run in threads, so they may block. None of them may call `leave`. The threads live from `start` until
+    `leave` or `close`, even if the member stops by itself in between: use it as a context manager, or in a `try` with a
+    `finally`.
+
+    Args:
+        options: As `GroupMember`.
+        partition_counts: As `GroupMember`; a function may block.
+        replica_racks: As `GroupMember`; a function may block.
+        on_assigned: As `GroupMember`, as a plain function.
+        on_revoked: As `GroupMember`, as a plain function.
+        on_lost: As `GroupMember`, as a plain function.
+        user_data_at_join: As `GroupMember`: called in the event loop, so it must not block.
+        observer: As `GroupMember`: called in the event loop, so it must not block.
+        max_poll_interval_ms: As `GroupMember`.
     """
 
     def __init__(
@@ -115,7 +127,7 @@ class BlockingGroupMember:
         return self._member.revoking
 
     def wait_assigned(self, timeout_ms: int | None = None, *, newer_than: int | None = None) -> Assignment:
-        """As `GroupMember.wait_assigned`. Not from a callback that it would wait for."""
+        """As `GroupMember.wait_assigned`. Do not call it from a callback that it would wait for."""
         return self._wait(lambda: self._member.wait_assigned(timeout_ms, newer_than=newer_than))
 
     def commit(
@@ -133,7 +145,7 @@ class BlockingGroupMember:
         return self._wait(self._member.topics)
 
     def put_topic(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
-        """As `GroupMember.put_topic`, but between `start` and the end."""
+        """As `GroupMember.put_topic`, but only between `start` and `leave` or `close`."""
         self._wait(lambda: self._member.put_topic(topic, partitions, end_offsets))
 
     def still_working(self) -> None:
@@ -149,13 +161,13 @@ class BlockingGroupMember:
         self._ask(lambda: self._member.subscribe(topics, user_data))
 
     def leave(self, reason: str | None = None, *, stay: bool = False, timeout_ms: int | None = None) -> None:
-        """As `GroupMember.leave`; its threads are gone when it returns, but for that of a callback that was cut."""
+        """As `GroupMember.leave`. Its threads have ended by then, but for that of a callback that does not return."""
         if self._runtime.in_user_code:
             raise RuntimeError("a callback cannot call leave(), which waits for the callback")
         self._runtime.finish(lambda: self._member.leave(reason, stay=stay, timeout_ms=timeout_ms))
 
     def close(self) -> None:
-        """As `GroupMember.close`; a callback that runs is not waited for: its thread ends with it, or the process."""
+        """As `GroupMember.close`. A callback that runs is not waited for: its thread ends with it or the process."""
         self._runtime.finish(self._member.close)
 
     # --- inside ------------------------------------------------------------------------------------------------------

@@ -26,10 +26,11 @@ Key = tuple[str, str]
 
 
 class MemberMetrics(Collector):
-    """An `Observer` for any number of members and consumers; hand it to each as `observer`.
+    """An `Observer` for any number of members and consumers: pass it to each as `observer`.
 
-    `registry`: where it registers itself, once; a second one in the same registry is a ValueError. `now_seconds`: a
-    clock that never goes back.
+    Args:
+        registry: Where the metrics are registered. A second `MemberMetrics` in the same registry raises ValueError.
+        now_seconds: For tests: a clock that never goes back.
     """
 
     def __init__(

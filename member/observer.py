@@ -27,17 +27,17 @@ class ObservedMember(Protocol):
 
     @property
     def options(self) -> MemberOptions:
-        """As it was made."""
+        """The options that it was made with."""
         ...
 
     @property
     def state(self) -> State:
-        """Where it stands."""
+        """Its state."""
         ...
 
     @property
     def assignment(self) -> Assignment | None:
-        """What it holds."""
+        """All that it holds."""
         ...
 
 
@@ -46,22 +46,24 @@ class ObservedConsumer(Protocol):
 
     @property
     def options(self) -> MemberOptions:
-        """As it was made."""
+        """The options that it was made with."""
         ...
 
     @property
     def paused(self) -> frozenset[tuple[str, int]]:
-        """What is paused."""
+        """The partitions that are paused."""
         ...
 
     @property
     def in_hand_ms(self) -> float:
-        """For how long the slowest batch in hand has been handled by now; 0 if there is none."""
+        """How long ago, in ms, the handling of the oldest batch in hand began; 0 if there is none."""
         ...
 
 
 class Observer(Protocol):
-    """`member.metrics.MemberMetrics` is one."""
+    """Gets what happens to members and consumers, as `MemberMetrics` does. Its methods are called in the event loop
+    and must not block or raise.
+    """
 
     def moved(self, member: ObservedMember, old: State, new: State) -> None:
         """The member's state changed; its first move is out of Unjoined, its last to Left or Failed."""
@@ -73,13 +75,13 @@ class Observer(Protocol):
         """The connection that carries the member's channel broke."""
 
     def consumer_began(self, consumer: ObservedConsumer) -> None:
-        """It was started."""
+        """The consumer was started."""
 
     def consumer_ended(self, consumer: ObservedConsumer) -> None:
-        """It has stopped."""
+        """The consumer has stopped."""
 
     def batch_ended(self, consumer: ObservedConsumer, record_count: int, seconds: float, *, failed: bool) -> None:
-        """A handler returned, or raised."""
+        """A handler returned or raised (`failed`), after so many seconds."""
 
     def handler_stuck(self, consumer: ObservedConsumer) -> None:
         """A handler ran for longer than `max_poll_interval_ms`."""

@@ -18,13 +18,19 @@ TRY_AGAIN_MS, TRY_AGAIN_MAX_MS = 30_000, 600_000
 
 
 class ChannelPool:
-    """Lets members of one event loop share channels: one for up to `members_max` of them at each node. A further one
-    is opened where those are full, or where the service says that they are.
+    """Shares channels between members of one event loop: pass it to each `GroupMember`.
 
-    Members share what has the same token, TLS context, and session timeout. Nothing is opened before it is needed, and
-    nothing is left when the last member has left or was closed. `handshake_timeout_ms`: for a handshake, connecting
-    included. `try_again_ms`: how long to go on over HTTP, where there are no channels, before one is tried again;
-    it doubles up to `try_again_max_ms`. ValueError where one of them is not above 0.
+    Members share a channel if they have the same token, TLS context and session timeout. A further channel to a node is
+    opened if the others are full, or the service says that they are. A channel is opened when it is needed, and closed
+    when the last of its members has left or was closed, so a pool needs no close. Raises ValueError for an argument
+    below 1.
+
+    Args:
+        members_max: The most members on one channel.
+        handshake_timeout_ms: For a handshake, connecting included.
+        try_again_ms: How long members use HTTP, after something refused WebSockets, before a channel is tried again.
+            It doubles with each failure.
+        try_again_max_ms: The longest such time.
     """
 
     def __init__(
@@ -48,7 +54,7 @@ class ChannelPool:
         self._nodes: dict[Endpoint, Node] = {}
 
     def attach(self) -> None:
-        """Keep to the running event loop. RuntimeError where the pool keeps to another one."""
+        """Bind the pool to the running event loop. Raises RuntimeError if it is bound to another one."""
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop and not self._loop.is_closed():
             raise RuntimeError("a ChannelPool belongs to one event loop; make another for each loop")
@@ -57,7 +63,7 @@ class ChannelPool:
         self._loop = loop
 
     def lease(self, endpoint: Endpoint, group_id: str, on_event: OnEvent, http: HttpTransport) -> ConnectionLease:
-        """A lease at a node, to be released once."""
+        """A lease of one member at a node, to be released once."""
         if endpoint not in self._nodes:
             # Nodes come and go while a program runs.
             self._nodes = {known: node for known, node in self._nodes.items() if not node.is_forgettable}
@@ -66,5 +72,5 @@ class ChannelPool:
 
     @property
     def channel_count(self) -> int:
-        """Channels that are open, or are being opened."""
+        """How many channels are open, or are being opened."""
         return sum(len(node.connections) for node in self._nodes.values())

@@ -42,9 +42,21 @@ CALLBACKS = "rallypoint-callback"
 
 
 class BlockingConsumer(Generic[R]):
-    """As `Consumer`; its methods may be called from any thread, and wait. The handler runs in threads of its own, as
-    many as `concurrency`. `source` may be one for asyncio, too. Neither the handler nor a hook may call `stop`; they
-    may call `request_stop`.
+    """As `Consumer`, for programs without asyncio. Its methods wait, and may be called from any thread.
+
+    The handler, the source and the hooks run in threads, so they may block. Neither the handler nor a hook may call
+    `stop`; they may call `request_stop`.
+
+    Args:
+        options: As `Consumer`; the handler runs in `concurrency` threads at once.
+        source: A blocking source, of which up to 8 calls run at once, or a source for asyncio.
+        handler: As `Consumer`, as a plain function.
+        partition_counts: As `Consumer`; a function may block.
+        on_assigned: As `Consumer`, as a plain function.
+        on_revoked: As `Consumer`, as a plain function.
+        on_lost: As `Consumer`, as a plain function.
+        observer: As `Consumer`: called in the event loop, so it must not block.
+        make_member: For tests: `BlockingFakeGroup.make_member` of `rallypoint.testing`.
     """
 
     def __init__(
@@ -91,7 +103,7 @@ class BlockingConsumer(Generic[R]):
         self.stop()
 
     def run(self) -> None:
-        """As `Consumer.run`. A KeyboardInterrupt stops it in order, and goes on when it has stopped."""
+        """As `Consumer.run`. A KeyboardInterrupt stops the consumer in order, and is raised when it has stopped."""
         if not self._has_handler:
             raise RuntimeError("there is no handler to run: start the consumer, and poll")
         self.start()
@@ -101,7 +113,7 @@ class BlockingConsumer(Generic[R]):
             self.stop()
 
     def start(self) -> None:
-        """As `Consumer.start`. If `request_stop` came before, as from a signal, nothing is begun."""
+        """As `Consumer.start`."""
         self._runtime.loop.start()
         self._runtime.loop.wait(self._start)
 
@@ -116,7 +128,7 @@ class BlockingConsumer(Generic[R]):
         self._runtime.loop.call_soon(self._consumer.request_stop)
 
     def stop(self, timeout_ms: int | None = None) -> None:
-        """As `Consumer.stop`; its threads are gone when it returns, but for those of handlers that do not return."""
+        """As `Consumer.stop`. Its threads have ended when it returns, but for those of handlers that do not return."""
         if self._runtime.in_user_code:
             raise RuntimeError("a handler or hook cannot wait for stop(), which waits for it; call request_stop()")
         self._runtime.loop.finish(lambda: self._consumer.stop(timeout_ms))
@@ -126,7 +138,7 @@ class BlockingConsumer(Generic[R]):
         self._runtime.threads.close()
 
     def poll(self, timeout_ms: int | None = None) -> Batch[R] | None:
-        """As `Consumer.poll`; for one thread, since it says that the batch before is handled, whoever has that."""
+        """As `Consumer.poll`. Call it from one thread, because it declares the previous batch handled."""
         try:
             return self._runtime.loop.wait(lambda: self._consumer.poll(timeout_ms))
         except Exception:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rallypoint.member.consumer.batch import Batch
+from rallypoint.member.consumer.batch import Batch, delivery_of
 from rallypoint.member.consumer.contract import Fetched, OffsetOutOfRange, Source, SourceUnavailable, TopicPartition
 from rallypoint.member.consumer.options import ConsumerOptions
 from rallypoint.member.consumer.progress import Progress
@@ -111,7 +111,7 @@ class PartitionWorker(Generic[R]):
         """Of the next record to hand over; None while it is not known where to begin."""
         if self.progress.sought is not None:
             return self.progress.sought
-        if self.in_hand is not None and self.in_hand.is_handed_over:
+        if self.in_hand is not None and delivery_of(self.in_hand).is_taken:
             return self.in_hand.next_offset
         return self.progress.position
 
@@ -125,15 +125,16 @@ class PartitionWorker(Generic[R]):
         self._withdraw()
 
     def stop(self) -> None:
-        """Begin nothing more. A handler that runs is told, and not cut short; anything else is, but for the waiting for
-        the predecessor: whoever comes next waits for this task, and so for the predecessor's handler and read. Again:
-        nothing.
+        """Begin nothing more. Again: nothing.
+
+        A handler that runs sees `Batch.revoking`, and is not cut short. Anything else is cut short, but for the waiting
+        for the predecessor: the next worker waits for this task, and so for the predecessor's handler and read.
         """
         if self._stopping:
             return
         self._stopping = True
         if self.in_hand is not None:
-            self.in_hand.announce()
+            delivery_of(self.in_hand).revoke()
             return
         self._take_sought()
         self.ended.set()
@@ -142,7 +143,7 @@ class PartitionWorker(Generic[R]):
 
     def _withdraw(self) -> None:
         if self.in_hand is not None:
-            self.in_hand.withdraw()
+            delivery_of(self.in_hand).withdraw()
 
     def _cut(self) -> None:
         """Once: a read in a thread is waited for then, and a second time would end that waiting."""
@@ -294,7 +295,7 @@ class PartitionWorker(Generic[R]):
                     )
                     self._may_be_cut = False
                     error = await self._handle(batch)
-            if batch.is_withdrawn:
+            if delivery_of(batch).is_withdrawn:
                 if self._stopping:
                     self._take_sought()
                 if self._stopping or self.progress.sought is not None:
@@ -322,7 +323,7 @@ class PartitionWorker(Generic[R]):
 
     async def _handle(self, batch: Batch[R]) -> Exception | None:
         """Run the handler; what it raised."""
-        batch.when_taken(self._restart_timer)
+        delivery_of(batch).when_taken(self._restart_timer)
         self._restart_timer()
         self.in_hand = batch
         try:
@@ -330,7 +331,7 @@ class PartitionWorker(Generic[R]):
         finally:
             self.in_hand = None
             self._stop_timer()
-        if not batch.is_withdrawn:
+        if not delivery_of(batch).is_withdrawn:
             self._deps.batch_ended(batch, time.monotonic() - self.in_hand_since, error)
         return error
 

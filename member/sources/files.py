@@ -13,9 +13,13 @@ log = logging.getLogger(__name__)
 
 
 class FilesSource:
-    """Reads what a `FilesWriter` appends to the directory `path`. For `BlockingConsumer`, or `threaded` for `Consumer`.
+    """Reads what a `FilesWriter` appends. For `BlockingConsumer`; wrap it with `threaded` for `Consumer`.
 
-    Reading on where the last read ended costs what is read; beginning elsewhere counts the lines of one file.
+    A read that begins where the last one ended costs what it reads. One that begins elsewhere counts the lines of one
+    file.
+
+    Args:
+        path: The directory that has a folder for each topic.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -50,7 +50,7 @@ _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 @dataclass(slots=True)
 class _Kept:
-    """What came of one partition and was not read yet. `position`: of the next read. `end`: after all that came."""
+    """What was fetched of one partition and not read yet. `position`: of the next read. `end`: after all records."""
 
     number: int
     position: int
@@ -67,16 +67,21 @@ class _Kept:
 
 
 class KafkaSource:
-    """Topics of one cluster, for `Consumer` and `BlockingConsumer`. One source is for one consumer, which closes it.
+    """Topics of one cluster, for `Consumer` and `BlockingConsumer`. A source serves one consumer, which closes it.
 
-    `config`: librdkafka's options, at least `bootstrap.servers`. Offsets are committed to the consumer's group, not to
-    Kafka. `isolation.level` is librdkafka's own, `read_committed`, unless the options say otherwise; then the end of a
-    partition is its last stable offset. `buffer_bytes_max`: about how much is kept of each partition beside what
-    librdkafka keeps (`queued.max.messages.kbytes`). `request_timeout_ms`: for a question about topics or offsets, with
-    its repeats. `make_consumer`, `make_admin`: for tests.
+    Offsets are committed to the consumer's group, not to Kafka. Unless `isolation.level` is set, it is librdkafka's
+    default, `read_committed`: the end of a partition is its last stable offset.
 
-    Errors: ValueError, which names the option, for options that cannot work. From reads SourceError, with a sentence,
-    if going on cannot help, and SourceUnavailable or silence and a line in the log if it can.
+    Making a source raises ValueError, which names the option, for options that cannot work. A read raises SourceError
+    if repeating it cannot help. If it can, the read raises SourceUnavailable, or returns nothing and logs a warning.
+
+    Args:
+        config: librdkafka's options, at least `bootstrap.servers`.
+        buffer_bytes_max: About how many bytes to keep of each partition, besides what librdkafka keeps
+            (`queued.max.messages.kbytes`). 4 MiB, so that a pause throws little away. At least 1.
+        request_timeout_ms: For a request about topics or offsets, with its repeats. At least 1.
+        make_consumer: For tests.
+        make_admin: For tests.
     """
 
     def __init__(
@@ -139,13 +144,13 @@ class KafkaSource:
         return await self._threads.call(REQUESTS, lambda: self._topics.partition_counts(topics))
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch nothing more of these, and forget what was not read."""
+        """Fetch nothing more of these partitions, and drop what was not read."""
         for topic_partition in partitions:
             if self._kept.pop(topic_partition, None) is not None and self._fetcher is not None:
                 self._fetcher.send(End(topic_partition))
 
     async def close(self) -> None:
-        """Close all connections. A later read opens them again."""
+        """Close all connections. A later read opens new ones."""
         self._kept.clear()
         fetcher, self._fetcher, self._admin = self._fetcher, None, None
         if fetcher is not None:

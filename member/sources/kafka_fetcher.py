@@ -33,16 +33,31 @@ RECORD_BYTES = 150
 
 @dataclass(frozen=True, slots=True)
 class KafkaRecord:
-    """One record of a partition of Kafka. `timestamp_ms` since 1970, None if the broker keeps none."""
+    """One record of a partition of Kafka."""
 
     topic: str
+    """The topic."""
+
     partition: int
+    """The partition."""
+
     offset: int
+    """The offset in the partition."""
+
     key: bytes | None
+    """The key, if the record has one."""
+
     value: bytes | None
+    """The value; None for a tombstone."""
+
     timestamp_ms: int | None
+    """Milliseconds since 1970; None if the broker keeps no timestamps."""
+
     headers: Sequence[tuple[str, bytes | None]] = ()
+    """Names and values, in order. A name may come several times."""
+
     leader_epoch: int | None = None
+    """The epoch of the partition's leader when the record was written, if the broker says it."""
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from rallypoint.assignors.measure import unassigned
 V = TypeVar("V")
 
 UserData = Callable[[random.Random], JsonValue]
-"""Draws what a member might say that knows the rule."""
+"""Draws user data as a member of this assignor might have it."""
 
 REBALANCES = 4
 """How often each group rebalances: members join, leave or miss a rebalance, topics grow, and all name what they own."""
@@ -53,7 +53,7 @@ pickle.dump([(one, rule.user_data(spec, dict(one))) for one, spec in zip(given, 
 
 
 class AssignorFault(AssertionError):  # noqa: N818 - a failed test, as pytest shows it
-    """An assignor is at fault. `what` says how, in a sentence; `spec` is the group that shows it."""
+    """An assignor broke its contract. `what` says how, in a sentence; `spec` is the group that shows it."""
 
     def __init__(self, name: str, what: str, spec: GroupSpec) -> None:
         self.what = what
@@ -71,18 +71,25 @@ def check_assignor(
     deterministic: bool = True,
     elsewhere: bool = True,
 ) -> None:
-    """Raises AssignorFault at the first fault, and what `assignors.registry.resolve` raises if there is no assignor.
+    """Try an assignor with generated groups. Raises AssignorFault at the first fault.
 
-    In every group: it raises nothing, what it gives is valid (`assignors.validity`), for a cooperative rule nothing
-    goes to one while another owns it; it changes neither its question nor, in `user_data`, its result; owned partitions
-    and user data that make no sense harm nobody; a rule that says that it reads no owned partitions does not; a
-    cooperative rule comes to rest.
+    It checks for every group that the assignor raises nothing, that its result is valid (`assignors.validity`), that it
+    changes neither the `GroupSpec` nor, in `user_data`, its result, and that odd owned partitions and user data do no
+    harm. An assignor that says that it does not read owned partitions must not. A cooperative assignor must give no
+    partition to a member while another owns it, and must settle.
 
-    `groups`, `seed`: how many groups, and which. `user_data`: draws what members say; half of them say something else
-    all the same, as members of another version might. `assigns_all`: false for a rule that leaves partitions to nobody
-    on purpose; a cooperative one may always hold back what somebody owns. `deterministic`: false for a rule that may
-    answer the same question in several ways. `elsewhere`: asked in processes of their own, too, where sets of texts
-    have another order; it is imported there by its name, so it stands at the top of a module, else ValueError.
+    Args:
+        choice: A name in `assignors.registry`, or a class or an instance. Raises what `registry.resolve` raises if
+            there is no such assignor.
+        groups: How many groups to try.
+        seed: Which groups: the same seed draws the same.
+        user_data: Draws the user data of a member. Half of the members have other data all the same, as members of
+            another version might.
+        assigns_all: False for an assignor that leaves partitions unassigned on purpose. A cooperative one may always
+            hold back what another member owns.
+        deterministic: False for an assignor that may give several results for one group.
+        elsewhere: Also try it in other processes, in which sets of strings have another order. The assignor is imported
+            there by name, so it must stand at the top of a module, else ValueError.
     """
     trial = _Trial(choice, assigns_all=assigns_all, deterministic=deterministic)
     for number in range(groups):
