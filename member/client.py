@@ -191,13 +191,13 @@ class GroupMember:
 
     @property
     def error(self) -> Exception | None:
-        """What stopped the member for good; None while it runs, and after a leave or close."""
+        """The error that stopped the member for good; None while it runs, and after a leave or close."""
         return self._driver.fault or self._machine.error or self._refused
 
     @property
     def assignment(self) -> Assignment | None:
-        """All that the member holds; None while there is nothing. Still there while `on_revoked` runs. A cooperative
-        member has it while it joins, too.
+        """All that the member holds, also while `on_revoked` runs; None if it holds no assignment. A cooperative member
+        keeps it while it joins.
         """
         return self._machine.assignment
 

@@ -96,7 +96,7 @@ class DaemonThreads:
             with self._lock:
                 self._resting.discard(thread)
             result, error = _outcome(function)
-            with self._lock:  # before anybody hears of it, so that whoever does and then closes waits for this thread
+            with self._lock:  # before the result is delivered, so that a close after it waits for this thread
                 self._resting.add(thread)
             _deliver(loop, answer, result, error)
             with self._lock:

@@ -127,7 +127,7 @@ class Driver:
             self._perform(self._due.popleft())
 
     def _wake(self) -> None:
-        """Whoever waits for a change."""
+        """Wake the callers of `change`."""
         for watcher in self._watchers:
             if not watcher.done():
                 watcher.set_result(None)

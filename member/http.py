@@ -89,8 +89,8 @@ class HttpTransport:
 
 
 def read_answer(operation: Operation, status: int, headers: Mapping[str, str], text: bytes) -> Outcome:
-    """What an answer means. One that is not in the service's language counts as no answer, because whoever wrote it
-    (a proxy, a service that starts) may be gone at the next try; a missing right is believed from anybody.
+    """Make an outcome of an answer. One that is not the service's own counts as no answer, because its sender (a proxy,
+    a service that starts) may be gone at the next try. 401 and 403 count from any sender.
     """
     try:
         if status == 200:

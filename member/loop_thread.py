@@ -27,7 +27,7 @@ class LoopThread:
     """Runs from `start` to `finish`. `wait` and `finish` may be called from any thread of this process but its own,
     which they would wait for: RuntimeError there, and in a process forked off, where the thread does not exist.
 
-    If the loop ends by itself, as by a `sys.exit()` in it, that is logged, and whoever waits gets MemberClosed.
+    If the loop ends by itself, as by a `sys.exit()` in it, that is logged, and callers that wait get MemberClosed.
     """
 
     def __init__(self, name: str) -> None:

@@ -3,8 +3,8 @@
 This module decides when to look; `core.topic_growth` decides what follows. The core's machine only hears of another
 subscription, or of a wish to join again. The service's own registry tells the groups when a topic grows, and over a
 channel when one comes or goes. What is missed, and what is counted elsewhere, is looked at every `metadata_max_age_ms`.
-A topic has grown if it has other partitions than the present assignment was made for, whoever made it and in which
-life: the leader's own assignment says that. So a leader that finds an assignment in place compares, too.
+A topic has grown if it has other partitions than the present assignment was made for, even if another leader made
+it: the leader's own assignment says that. So a leader that finds an assignment in place compares, too.
 """
 
 import asyncio

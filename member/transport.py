@@ -88,7 +88,7 @@ class ChannelTransport:
         return self._leases[url]
 
     def _stay_at(self, url: str) -> None:
-        """The group is at this node: whoever was only asked for the way, or had the group before, is left alone."""
+        """The group is at this node: release the leases at nodes that were only asked, or had the group before."""
         for other in [other for other, lease in self._leases.items() if other != url and lease.open_count == 0]:
             releasing = asyncio.create_task(self._leases.pop(other).release())
             self._releasing.add(releasing)

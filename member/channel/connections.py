@@ -62,7 +62,7 @@ class Node:
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether nobody is here, and nothing is known that whoever comes next had better know."""
+        """Whether the node has no lease, and its fallback has nothing to remember."""
         return not self._leases and self.fallback.is_forgettable(_now_ms())
 
     def enter(self, lease: "ConnectionLease") -> None:

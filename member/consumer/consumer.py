@@ -293,9 +293,14 @@ class Consumer(Generic[R]):
             worker.resume()
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Hand over next what is at `offset`. A batch in hand is finished before, and does not move the position any
-        more. May be called in `on_assigned`. NotAssigned for a partition that is not assigned; it is forgotten with
-        the partition, but for the commit before that. ValueError for an offset that nothing can carry.
+        """Move the position, so that the next batch begins at `offset`. May be called in `on_assigned`.
+
+        A batch in hand is finished before, and no longer moves the position. Losing the partition drops the new
+        position, but the commit before that includes it. Raises NotAssigned for a partition that is not assigned.
+
+        Args:
+            topic_partition: An assigned partition.
+            offset: The offset of the next record to read. ValueError if it is below 0 or above 2**63 - 1.
         """
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
             raise ValueError(f"offset: {offset!r} is not a whole number from 0 to {OFFSET_MAX}")
@@ -311,37 +316,45 @@ class Consumer(Generic[R]):
         await self._seek_to(partitions, self._source.latest)
 
     def position(self, topic_partition: TopicPartition) -> int | None:
-        """The offset of the next record to hand over, behind a batch in hand; None while it is not known where to
-        begin. NotAssigned for a partition that is not assigned.
+        """The offset after the batch in hand, or of the next record to hand over; None while it is not known yet.
+
+        Raises NotAssigned for a partition that is not assigned.
         """
         (worker,) = self._assigned.workers_of([topic_partition])
         return worker.position
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed of these, whoever has them; one without a commit is absent. Raises as
-        `GroupMember.committed`.
+        """Fetch the committed offsets of these partitions, assigned or not. A partition without a commit is absent.
+
+        Raises as `GroupMember.committed`.
         """
         wanted = set(partitions)
         found = await self._present.committed({topic for topic, _ in wanted})
         return {topic_partition: found[topic_partition] for topic_partition in sorted(wanted & found.keys())}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record of each that can still be read, whoever has them. Raises what the source
+        """Ask the source for the offset of the first record of each partition, assigned or not. Raises what the source
         raises.
         """
         return {topic_partition: await self._source.earliest(*topic_partition) for topic_partition in set(partitions)}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each, whoever has them. Raises what the source raises."""
+        """Ask the source for the offset after the last record of each partition, assigned or not. Raises what the
+        source raises.
+        """
         return {topic_partition: await self._source.latest(*topic_partition) for topic_partition in set(partitions)}
 
     async def commit(self, offsets: Offsets | None = None, *, generation_id: int | None = None) -> None:
-        """Commit these offsets, or for None what was handled of every partition; returns once it is on disk.
+        """Commit offsets. Returns once they are on the service's disk.
 
-        Within a handler, None does not include the batch in hand; `{(topic, partition): offset}` with
-        `batch.generation_id` may. A polled batch is included, and counts as handled from then on; a position that was
-        sought since goes before it. Raises as `GroupMember.commit`, and IllegalGeneration for a partition that is not
-        assigned, or has come in another generation than `generation_id`.
+        Raises as `GroupMember.commit`, and IllegalGeneration for a partition that is not assigned, or was assigned in
+        another generation than `generation_id`.
+
+        Args:
+            offsets: By (topic, partition). None: what was handled of every partition. A polled batch is included, and
+                counts as handled from then on; if a seek has moved the position since, that position is committed. In a
+                handler, None does not include the batch in hand: commit its offsets with `batch.generation_id`.
+            generation_id: The generation in which the partitions were assigned. None: whichever it was.
         """
         polling = self._polling
         if offsets is None:

@@ -41,9 +41,9 @@ class NoCommittedOffset(LookupError):  # noqa: N818 - it says what is missing
 
 @dataclass(slots=True)
 class WorkerDependencies(Generic[R]):
-    """What all workers of a consumer share. `turns`: as many handlers at once. `commit`: what was handled there.
+    """What all workers of a consumer share. `turns`: as many handlers at once. `commit`: commits what was handled.
 
-    `batch_ended` is told of each batch, when its handler has returned or raised: how many seconds it took.
+    `batch_ended`: called when a handler has returned or raised, with how many seconds it took.
     """
 
     options: ConsumerOptions
@@ -263,7 +263,7 @@ class PartitionWorker(Generic[R]):
         if policy == "earliest":
             self.progress.committed = self.progress.position
         elif self._deps.options.commit_mode != "manual":
-            # Whoever begins here next time must not begin at an end that has moved on meanwhile.
+            # The next start must not begin at an end that has moved on meanwhile.
             await self._commit()
 
     async def _reset(self) -> int:
@@ -309,9 +309,7 @@ class PartitionWorker(Generic[R]):
                 error.add_note(_where(batch))
                 raise error
             if self._stopping:
-                self._log(
-                    logging.ERROR, f"the handler failed at {batch.offset}, whoever reads next begins there", error
-                )
+                self._log(logging.ERROR, f"the handler failed at {batch.offset}; the next reader begins there", error)
                 self._take_sought()
                 return False
             self._log(logging.ERROR, f"the handler failed at {batch.offset}, for the {attempt}. time", error)

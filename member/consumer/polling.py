@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class _Offer(Generic[R]):
-    """A batch on its way. `is_void`: its partition is gone, so nobody is to have it. `settled`: it is handled, given
+    """A batch on its way. `is_void`: its partition is gone, so it must not be taken. `settled`: it is handled, given
     back, or withdrawn.
     """
 
@@ -28,7 +28,7 @@ class _Offer(Generic[R]):
         self.withdraw()
 
     def withdraw(self) -> None:
-        """As `Offer.withdraw`. One that is stuck stays: the next life is to wait for somebody who comes for it."""
+        """As `Offer.withdraw`. One that is stuck stays: the next member waits until it is taken."""
         if not self.is_taken and not self.is_stuck:
             self.end_untaken()
 
@@ -52,7 +52,7 @@ class Polling(Generic[R]):
         self._changed = asyncio.Event()
 
     async def __call__(self, batch: Batch[R]) -> None:
-        """Offer it, and return when it is handled, or nobody is to have it any more."""
+        """Offer it, and return when it is handled, given back or withdrawn."""
         offer = self._offer = _Offer(batch)
         delivery_of(batch).offer(offer)
         self._changed.set()
@@ -107,7 +107,7 @@ class Polling(Generic[R]):
             offer.is_committed = True
 
     def note_stuck(self) -> None:
-        """Nobody has come for too long: the next life is to wait for somebody."""
+        """No poll has come for too long: the next member waits for one."""
         if self._offer is not None:
             self._offer.is_stuck = True
 

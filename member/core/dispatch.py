@@ -28,7 +28,7 @@ REDIRECTS_MAX = 3
 """Redirects followed in a row; one more means that the nodes disagree, and a look-up asks again, after a back-off."""
 
 RETRY_AFTER_MAX_MS = 60_000
-"""A longer `Retry-After` is cut to this: the service may be back sooner than whoever wrote it thought."""
+"""A longer `Retry-After` is cut to this: the service may be back sooner than it said."""
 
 
 @dataclass(frozen=True, slots=True)

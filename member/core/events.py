@@ -139,7 +139,7 @@ class CallAbandoned:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequested:
-    """The user's commit. `body`: the offsets; the core fills in who commits, and in which generation. `generation_id`:
+    """The user's commit. `body`: the offsets; the core fills in the member and the generation. `generation_id`:
     under which the records were read; None for the present one. It is settled and abandoned like a `CallRequested`.
     """
 
@@ -206,7 +206,7 @@ class TopicsListed:
 
 
 ChannelEvent = ChannelOpened | ChannelLost | ChannelUnavailable | GroupUnloaded | NodeDraining
-"""What is told of a channel, or said on it, of a node rather than of the group's rebalances."""
+"""Events of a channel that are about a node rather than about the group's rebalances."""
 
 UserRequest = (
     RejoinRequested

@@ -40,7 +40,7 @@ def rebalance_reason(counted: Assignment, held: Assignment | None, counts: Mappi
 def growth(assigned: Mapping[str, int] | None, counts: Mapping[str, int]) -> str | None:
     """What has other partitions than were assigned, in a sentence; None if nothing has.
 
-    `assigned`: by topic; None if whoever made the assignment has not said. A topic that is not in `counts` has none.
+    `assigned`: by topic; None if the leader that assigned has not said. A topic that is not in `counts` has none.
     """
     if assigned is None:
         return "the leader before has not said which numbers of partitions it assigned"

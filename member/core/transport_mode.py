@@ -27,7 +27,7 @@ OPEN_AGAIN_MS, OPEN_AGAIN_MAX_MS = 100, 10_000
 that lasted for the longer time begins a new row: however they end, ten are opened in that time at the most."""
 
 PASSING_STATUSES = frozenset({401, 403, 503})
-"""Refusals that are the service's own, of the token or while it stops. The call is told them again over HTTP."""
+"""Refusals that are the service's own, of the token or while it stops. The call gets them again over HTTP."""
 
 
 class TransportMode(Enum):
@@ -66,7 +66,7 @@ class TransportFallback:
         return max(tried_ms, self._open_again_at_ms)
 
     def is_forgettable(self, now_ms: int) -> bool:
-        """Whether nothing was learned of this node that whoever comes next had better know."""
+        """Whether there is nothing to remember of this node for the next member."""
         return self.mode is TransportMode.CHANNEL and now_ms >= self._open_again_at_ms + OPEN_AGAIN_MAX_MS
 
     def opened(self) -> None:

@@ -58,7 +58,7 @@ class FilesSource:
         return self._directory.latest((topic, partition))
 
     def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[Record]:
-        """Complete lines from `offset` on, of one file; returns at once. RecordsLost if a file ends too early."""
+        """Read complete lines of one file from `offset` on, without waiting. RecordsLost if a file ends too early."""
         tp = (topic, partition)
         files = self._directory.files(tp)
         earliest = files[0][0] if files else 0

@@ -105,8 +105,8 @@ Deliver = Callable[[dict[TopicPartition, Came], Exception | None], None]
 
 
 class Fetcher:
-    """Works from `start` until it obeys the end, or has failed, which is delivered. `deliver` raises RuntimeError if
-    nobody is there any more.
+    """Works from `start` until the command to end, or until it fails and delivers the failure. `deliver` raises
+    RuntimeError if its event loop is closed.
     """
 
     def __init__(self, make_client: Callable[[Callable[[KafkaError], None]], Any], deliver: Deliver) -> None:
@@ -138,7 +138,7 @@ class Fetcher:
                 refused, self._refused = self._refused, None
                 if (came or refused is not None) and not self._pass_on(came, refused):
                     return
-        except Exception as error:  # of the client, or a fault here: whoever waits for a record must hear of it
+        except Exception as error:  # of the client, or a fault here: a read that waits must get it
             self.has_failed = True
             failure = SourceError(f"Kafka's client failed: {words(error)}")
             failure.__cause__ = error

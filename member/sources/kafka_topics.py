@@ -58,7 +58,7 @@ class KafkaTopics:
         self._asked_at_ms = 0.0
 
     def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
-        """Of these topics, or for None of all but the internal ones. One that does not exist is absent."""
+        """The counts of these topics, or for None of all but internal ones. A topic that does not exist is absent."""
         with self._lock:
             if self._known is None or self._now_ms() - self._asked_at_ms >= self._cache_ms:
                 self._known = self._look_up()

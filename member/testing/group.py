@@ -101,21 +101,21 @@ class FakeGroup:
     # --- what its members do -----------------------------------------------------------------------------------------
 
     async def enter(self, member: "FakeMember") -> str:
-        """A member was started; its id."""
+        """Start a member. Returns its id."""
         self._present = member
         self.lives += 1
         await self.note_change()
         return f"member-{self.lives}"
 
     async def store(self, offsets: Mapping[TopicPartition, OffsetCommit]) -> None:
-        """A commit that is not refused by the member itself."""
+        """Commit what the member itself did not refuse."""
         if self._refusals:
             raise self._refusals.pop(0)
         self.offsets |= offsets
         await self.note_change()
 
     async def note_change(self) -> None:
-        """Wake whoever waits for something."""
+        """Wake the waiting methods."""
         async with self._changed:
             self._changed.notify_all()
 
