@@ -198,7 +198,7 @@ class Member:
         generation = self._crowd.generations.setdefault(self.generation_id, _Generation())
         given = []
         if joined["leader"] == self.member_id:
-            generation.assignments = share_out(member["member_id"] for member in joined["members"])
+            generation.assignments = assign_partitions(member["member_id"] for member in joined["members"])
             given = [
                 {"member_id": member_id, "assignment": assignment}
                 for member_id, assignment in generation.assignments.items()
@@ -274,7 +274,7 @@ class Member:
             await asyncio.sleep(THROTTLED_S)
 
 
-def share_out(member_ids: Iterable[str]) -> dict[str, Any]:
+def assign_partitions(member_ids: Iterable[str]) -> dict[str, Any]:
     """So many partitions to each member, in the order given: the cost of an assignor is not what is measured."""
     return {
         member_id: {"partitions": {TOPIC: list(range(first, first + PARTITIONS_PER_MEMBER))}}

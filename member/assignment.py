@@ -1,4 +1,4 @@
-"""What a member holds between two rebalances. How it comes about is `member.core`'s business."""
+"""What a member holds between two rebalances. `member.core` decides it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,22 +8,31 @@ from pydantic import JsonValue
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A member's part of one generation.
-
-    `partitions` are (topic, partition) pairs and may be empty: a group can have more members than partitions. In a
-    callback they are what it is about: what was added, is given up, is lost. Elsewhere they are all that is held.
-    `leader`: this member ran the assignor of `protocol_name`. `user_data` is what the assignor added, if anything.
-    `partition_counts`: in the leader's own, of each topic of the group, how many partitions were assigned (0: it did
-    not exist); None elsewhere, and if the leader has not said.
-    `kept`: in a callback of a cooperative member, what it holds besides, to which nothing happens; an eager member
-    keeps nothing, so there it is empty.
-    """
+    """A member's part of one generation."""
 
     generation_id: int
+    """The generation of the group."""
+
     member_id: str
+    """The id of this member."""
+
     leader: bool
+    """Whether this member ran the assignor."""
+
     protocol_name: str
+    """The name of the assignor that the group chose."""
+
     partitions: frozenset[tuple[str, int]]
+    """Pairs of topic and partition. In a callback, those that it is about: added, given up, or lost. Elsewhere all that
+    the member holds. Empty if the group has more members than partitions."""
+
     user_data: "JsonValue" = None
+    """What the assignor added for this member, if anything."""
+
     kept: frozenset[tuple[str, int]] = frozenset()
+    """In a callback of a cooperative member: the other partitions that it holds, to which nothing happens. An eager
+    member keeps nothing."""
+
     partition_counts: Mapping[str, int] | None = None
+    """In the leader's own assignment: how many partitions of each topic of the group were assigned, 0 for a topic that
+    did not exist. None for other members, and if the leader has not said."""

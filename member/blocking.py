@@ -4,7 +4,6 @@ An event loop runs in a daemon thread of its own and carries the heartbeats; the
 and the racks run in worker threads, so they may block, commit, and take their time.
 """
 
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import EllipsisType, TracebackType
 from typing import Any, Self, TypeVar
@@ -12,16 +11,16 @@ from typing import Any, Self, TypeVar
 from pydantic import JsonValue
 
 from rallypoint.member.assignment import Assignment
+from rallypoint.member.blocking_runtime import BlockingRuntime
 from rallypoint.member.client import GroupMember
 from rallypoint.member.core.states import State
-from rallypoint.member.daemon_threads import DaemonThreads
 from rallypoint.member.driver import UserDataAtJoin
-from rallypoint.member.loop_thread import LoopThread
 from rallypoint.member.observer import Observer
 from rallypoint.member.options import MemberOptions
 from rallypoint.member.subscription import Racks
 from rallypoint.protocol.messages import CommittedOffset, OffsetCommit
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 BlockingPartitionCounts = Callable[[frozenset[str]], Mapping[str, int]]
@@ -32,12 +31,28 @@ BlockingReplicaRacks = Callable[[frozenset[str]], Mapping[str, Racks]]
 
 BlockingHandler = Callable[[Assignment], None]
 
+CALLBACKS = "rallypoint-callback"
+CALLBACKS_AT_ONCE = 2
+"""One for the callbacks, which come one at a time, and one for the counts, which may be wanted meanwhile."""
+
 
 class BlockingGroupMember:
-    """As `GroupMember`; its methods may be called from any thread, and wait. None of the callbacks may call `leave`.
+    """As `GroupMember`, for programs without asyncio. Its methods wait, and may be called from any thread.
 
-    The threads live from `start` until `leave` or `close`, also if the member stopped by itself in between: use it
-    as a context manager, or in a `try` with a `finally`.
+    The callbacks run in threads, so they may block. None of them may call `leave`. The threads live from `start` until
+    `leave` or `close`, even if the member stops by itself in between: use it as a context manager, or in a `try` with a
+    `finally`.
+
+    Args:
+        options: As `GroupMember`.
+        partition_counts: As `GroupMember`; a function may block.
+        replica_racks: As `GroupMember`; a function may block.
+        on_assigned: As `GroupMember`, as a plain function.
+        on_revoked: As `GroupMember`, as a plain function.
+        on_lost: As `GroupMember`, as a plain function.
+        user_data_at_join: As `GroupMember`: called in the event loop, so it must not block.
+        observer: As `GroupMember`: called in the event loop, so it must not block.
+        max_poll_interval_ms: As `GroupMember`.
     """
 
     def __init__(
@@ -54,21 +69,18 @@ class BlockingGroupMember:
         max_poll_interval_ms: int | None = None,
     ) -> None:
         self._options = options
-        # One for the callbacks, which come one at a time, and one for the counts, which may be wanted meanwhile.
-        self._workers = DaemonThreads("rallypoint-callback", 2)
-        self._in_callback = threading.local()
+        self._runtime = BlockingRuntime("rallypoint-member", {CALLBACKS: CALLBACKS_AT_ONCE})
         self._member = GroupMember(
             options,
-            partition_counts=self._in_worker(partition_counts) if callable(partition_counts) else partition_counts,
-            replica_racks=self._in_worker(replica_racks) if callable(replica_racks) else replica_racks,
-            on_assigned=self._in_worker(on_assigned),
-            on_revoked=self._in_worker(on_revoked),
-            on_lost=self._in_worker(on_lost),
+            partition_counts=self._awaitable(partition_counts) if callable(partition_counts) else partition_counts,
+            replica_racks=self._awaitable(replica_racks) if callable(replica_racks) else replica_racks,
+            on_assigned=self._awaitable(on_assigned),
+            on_revoked=self._awaitable(on_revoked),
+            on_lost=self._awaitable(on_lost),
             user_data_at_join=user_data_at_join,
             observer=observer,
             max_poll_interval_ms=max_poll_interval_ms,
         )
-        self._loop = LoopThread("rallypoint-member")
 
     def __enter__(self) -> Self:
         self.start()
@@ -81,7 +93,7 @@ class BlockingGroupMember:
 
     def start(self) -> None:
         """As `GroupMember.start`."""
-        self._loop.start()
+        self._runtime.loop.start()
         self._wait(self._member.start)
 
     @property
@@ -115,7 +127,7 @@ class BlockingGroupMember:
         return self._member.revoking
 
     def wait_assigned(self, timeout_ms: int | None = None, *, newer_than: int | None = None) -> Assignment:
-        """As `GroupMember.wait_assigned`. Not from a callback that it would wait for."""
+        """As `GroupMember.wait_assigned`. Do not call it from a callback that it would wait for."""
         return self._wait(lambda: self._member.wait_assigned(timeout_ms, newer_than=newer_than))
 
     def commit(
@@ -133,68 +145,44 @@ class BlockingGroupMember:
         return self._wait(self._member.topics)
 
     def put_topic(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
-        """As `GroupMember.put_topic`, but between `start` and the end."""
+        """As `GroupMember.put_topic`, but only between `start` and `leave` or `close`."""
         self._wait(lambda: self._member.put_topic(topic, partitions, end_offsets))
 
     def still_working(self) -> None:
         """As `GroupMember.still_working`."""
-
-        async def tell() -> None:
-            self._member.still_working()
-
-        self._wait(tell)
+        self._ask(self._member.still_working)
 
     def request_rejoin(self, reason: str) -> None:
         """As `GroupMember.request_rejoin`."""
-
-        async def ask() -> None:
-            self._member.request_rejoin(reason)
-
-        self._wait(ask)
+        self._ask(lambda: self._member.request_rejoin(reason))
 
     def subscribe(self, topics: Iterable[str], user_data: JsonValue | EllipsisType = ...) -> None:
         """As `GroupMember.subscribe`."""
-
-        async def ask() -> None:
-            self._member.subscribe(topics, user_data)
-
-        self._wait(ask)
+        self._ask(lambda: self._member.subscribe(topics, user_data))
 
     def leave(self, reason: str | None = None, *, stay: bool = False, timeout_ms: int | None = None) -> None:
-        """As `GroupMember.leave`; its threads are gone when it returns, but for that of a callback that was cut."""
-        if getattr(self._in_callback, "now", False):
+        """As `GroupMember.leave`. Its threads have ended by then, but for that of a callback that does not return."""
+        if self._runtime.in_user_code:
             raise RuntimeError("a callback cannot call leave(), which waits for the callback")
-        self._finish(lambda: self._member.leave(reason, stay=stay, timeout_ms=timeout_ms))
+        self._runtime.finish(lambda: self._member.leave(reason, stay=stay, timeout_ms=timeout_ms))
 
     def close(self) -> None:
-        """As `GroupMember.close`; a callback that runs is not waited for: its thread ends with it, or the process."""
-        self._finish(self._member.close)
+        """As `GroupMember.close`. A callback that runs is not waited for: its thread ends with it or the process."""
+        self._runtime.finish(self._member.close)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _wait(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if not self._loop.running and self._member.error is not None:
+        self._check_running()
+        return self._runtime.loop.wait(call)
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        self._check_running()
+        return self._runtime.ask(question)
+
+    def _check_running(self) -> None:
+        if not self._runtime.loop.running and self._member.error is not None:
             raise self._member.error
-        return self._loop.wait(call)
 
-    def _finish(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._loop.finish(end)
-        self._workers.close()
-
-    def _in_worker(self, call: "Callable[[Any], T] | None") -> "Callable[[Any], Awaitable[T]] | None":
-        """`call` as a coroutine function that runs it in a worker thread."""
-        if call is None:
-            return None
-        blocking = call
-
-        def run(argument: object) -> T:
-            self._in_callback.now = True
-            try:
-                return blocking(argument)
-            finally:
-                self._in_callback.now = False
-
-        async def wait(argument: object) -> T:
-            return await self._workers.call(lambda: run(argument))
-
-        return wait
+    def _awaitable(self, call: Callable[[A], T] | None) -> Callable[[A], Awaitable[T]] | None:
+        return None if call is None else self._runtime.awaitable(CALLBACKS, call)

@@ -15,6 +15,7 @@ from rallypoint.member.answers import answer_of, check_partitions
 from rallypoint.member.assignment import Assignment
 from rallypoint.member.channel.pool import ChannelPool
 from rallypoint.member.committable import checked
+from rallypoint.member.coordinator_client import CoordinatorClient
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.actions import Assign, CompareCounts, LookForTopics, Moved, Warn
 from rallypoint.member.core.events import Callback
@@ -34,8 +35,7 @@ from rallypoint.member.http import HttpTransport
 from rallypoint.member.observer import ObservedTransport, Observer
 from rallypoint.member.options import MemberOptions, check_topics, check_user_data
 from rallypoint.member.poll_limit import PollLimit, Work
-from rallypoint.member.single_calls import call_once
-from rallypoint.member.subscription import NO_RACKS, Racks, check_racks, share_out, topics_of
+from rallypoint.member.subscription import NO_RACKS, Racks, assign_partitions, check_racks, topics_of
 from rallypoint.member.topic_watch import TopicWatch
 from rallypoint.member.transport import ChannelTransport, Transport
 from rallypoint.protocol import messages as m
@@ -50,15 +50,18 @@ T = TypeVar("T")
 LOOKS_IN_A_POLL_INTERVAL = 8
 """How often it is looked whether the program has come: it is missed so much of the interval too late, at the most."""
 
+ASSIGNOR = "rallypoint-assignor"
+"""The thread of an assignor."""
+
 PartitionCounts = Callable[[frozenset[str]], Awaitable[Mapping[str, int]]]
-"""From topics to how many partitions each has; a topic that does not exist is absent. Asked by the leader alone."""
+"""From topics to their numbers of partitions. A topic that does not exist is absent. Only the leader calls it."""
 
 AllCounts = Callable[[frozenset[str] | None], Awaitable[Mapping[str, int]]]
-"""As `PartitionCounts`, and for None of every topic; what a pattern needs."""
+"""As `PartitionCounts`; called with None, it returns every topic, as a pattern needs."""
 
 ReplicaRacks = Callable[[frozenset[str]], Awaitable[Mapping[str, Racks]]]
-"""From topics to the racks of each one's replicas; a topic of which they are not known is absent. Asked by the leader
-alone, after the counts."""
+"""From topics to the racks of the replicas of each partition. A topic whose racks are not known is absent. Only the
+leader calls it, after the counts."""
 
 TOPICS_IN_A_QUERY_MAX = 50
 """More topics than this would make a fetch's URL too long: then everything is fetched, and the rest left out here."""
@@ -69,24 +72,32 @@ class GroupMember:
 
     All methods belong to the event loop in which `start` is called. The callbacks are awaited one at a time; each
     partition of an `on_assigned` is followed by one `on_revoked` or one `on_lost`, unless the member is closed, or its
-    leave takes too long. Those
-    of an eager member are about whole assignments. If all assignors are cooperative, they are about what is added,
-    given up or lost, and `Assignment.kept` is the rest; `on_assigned` is called in each generation, also for nothing.
-    `on_revoked` may commit still, `on_lost` may not. If `on_assigned` raises, the member leaves and fails; what the
-    other two raise is logged. None of them may wait for `leave`.
+    leave takes too long. An eager member's callbacks are about whole assignments. If all assignors are cooperative,
+    the callbacks are about what is added, given up or lost, and `Assignment.kept` is the rest; then `on_assigned` is
+    called in each generation, even if nothing was added. None of them may wait for `leave`.
 
-    `partition_counts`: a function or a fixed mapping; None asks the service's registry of topics. With a
-    `topics_pattern` the function is also asked with None, for every topic there is. `replica_racks`: the
-    same, for assignors that look at racks; None takes the registry's with its counts, and no racks beside counts that
-    come from elsewhere. ValueError for a mapping that is none of lists of lists of racks. `user_data_at_join`:
-    gives the `user_data` of each attempt to join, for what changes with time, as the weights of partitions. It is
-    called in the event loop, so it returns at once what is known; if it raises, or gives what is no JSON, that is
-    logged and what was said last stays. `channels`: shares channels with other members of this event loop; None opens
-    the member's own. ValueError for channels beside the transport "http". `observer`: is told what happens, as
-    `member.metrics` wants it. `max_poll_interval_ms`: a member that holds partitions, and whose program calls none of
-    its waiting methods nor `still_working` for so long, leaves the group and fails with `MaxPollExceeded`; None: never.
-    Raises `assignors.registry.AssignorError` for
-    an assignor that is not installed.
+    Making a member raises `assignors.registry.AssignorError` for an assignor that is not installed, and ValueError for
+    an argument that is not usable.
+
+    Args:
+        options: The options of the member.
+        partition_counts: How many partitions the topics have: a function, which only the leader calls, or a fixed
+            mapping. With a `topics_pattern` the function is also called with None, for every topic. None asks the
+            service's registry of topics.
+        replica_racks: The racks of the replicas, for assignors that look at racks: a function or a fixed mapping. None
+            takes the registry's if the counts are the registry's, and else no racks.
+        on_assigned: Awaited with what was added. If it raises, the member leaves and fails with `CallbackFailed`.
+        on_revoked: Awaited before partitions are given up. It may still commit. If it raises, that is logged.
+        on_lost: Awaited when the group no longer holds the partitions for this member. It can commit nothing. If it
+            raises, that is logged.
+        user_data_at_join: Returns the `user_data` of each attempt to join, for what changes with time, such as weights
+            of partitions. It is called in the event loop, so it must return at once. If it raises, or returns what is
+            not JSON, that is logged, and the user data stays as it was.
+        channels: Shares channels with other members of this event loop. None: the member opens its own. Not with the
+            transport `"http"`.
+        observer: Gets every call, change of state and lost channel, such as `MemberMetrics`.
+        max_poll_interval_ms: A member that holds partitions leaves the group and fails with `MaxPollExceeded` if the
+            program calls none of its waiting methods, nor `still_working`, for this time. None: never.
     """
 
     def __init__(
@@ -152,7 +163,7 @@ class GroupMember:
         await self.leave(stay=self._options.group_instance_id is not None)
 
     async def start(self) -> None:
-        """Begin to join; returns at once. RuntimeError where it was started before."""
+        """Begin to join; returns at once. Raises RuntimeError if it was started before."""
         if self._machine.state is not State.UNJOINED or self._watching is not None:
             raise RuntimeError("a member is started once; make a new one for another life")
         self._driver.open()
@@ -165,28 +176,28 @@ class GroupMember:
 
     @property
     def options(self) -> MemberOptions:
-        """As it was made."""
+        """The options that the member was made with."""
         return self._options
 
     @property
     def state(self) -> State:
-        """Where the member stands."""
+        """The state of the member."""
         return self._machine.state
 
     @property
     def member_id(self) -> str:
-        """The id that the group gave; empty while there is none."""
+        """The id that the group gave to this member; empty while it has none."""
         return self._machine.member_id
 
     @property
     def error(self) -> Exception | None:
-        """What stopped the member for good; None while it runs, and after a leave or close."""
+        """The error that stopped the member for good; None while it runs, and after a leave or close."""
         return self._driver.fault or self._machine.error or self._refused
 
     @property
     def assignment(self) -> Assignment | None:
-        """All that the member holds; None while there is nothing. Still there while `on_revoked` runs. A cooperative
-        member has it while it joins, too.
+        """All that the member holds, also while `on_revoked` runs; None if it holds no assignment. A cooperative member
+        keeps it while it joins.
         """
         return self._machine.assignment
 
@@ -204,10 +215,14 @@ class GroupMember:
         return self._machine.state is State.REVOKING
 
     async def wait_assigned(self, timeout_ms: int | None = None, *, newer_than: int | None = None) -> Assignment:
-        """Wait for an assignment whose `on_assigned` has returned, and of a generation above `newer_than`.
+        """Wait for an assignment whose `on_assigned` has returned.
 
-        Raises the error that stopped the member, `MemberClosed` where it was left or closed, TimeoutError (which
-        says where it got stuck) after `timeout_ms`.
+        Raises the error that stopped the member, `MemberClosed` if it was left or closed, and TimeoutError after
+        `timeout_ms`, with the state in which the member is stuck.
+
+        Args:
+            timeout_ms: The longest wait. None: no limit.
+            newer_than: Wait for a generation above this one. None: any generation.
         """
         try:
             with self._calling():
@@ -219,8 +234,8 @@ class GroupMember:
                             return held
                         await self._driver.change()
         except TimeoutError:
-            trouble = self._machine.last_failure
-            stuck = f"{self._machine.state.value}{'' if trouble is None else f', last failure: {trouble}'}"
+            failure = self._machine.last_failure
+            stuck = f"{self._machine.state.value}{'' if failure is None else f', last failure: {failure}'}"
             raise TimeoutError(f"no new assignment within {timeout_ms} ms; the member is {stuck}") from None
 
     async def wait_ended(self) -> None:
@@ -235,20 +250,22 @@ class GroupMember:
     async def commit(
         self, offsets: Mapping[tuple[str, int], OffsetCommit | int], *, generation_id: int | None = None
     ) -> None:
-        """Commit the next offset to read of each (topic, partition); returns once it is on disk.
+        """Commit the next offset to read of each (topic, partition). Returns once it is on the service's disk.
 
-        `generation_id`: of the assignment under which the records were read; None takes the present one. Pass it
-        wherever a rebalance may have come between reading and committing. A cooperative member may pass any since the
-        partitions were added to it; its commit waits, up to `call_timeout_ms`, while the group is between two
-        generations, and is refused if the partitions are not this member's afterwards.
-        ValueError for metadata that has no form in UTF-8, as a file name by `os.fsdecode`: nothing is sent.
-        Raises TypeError or ValueError, with nothing sent, for what is no offset of a partition; `CommitFailed` or what
-        stands below it in `errors`, `Fenced`, `CoordinatorUnavailable`. A refused commit
-        changes nothing about the membership.
+        Raises TypeError or ValueError, with nothing sent, for what is not an offset of a partition, and for metadata
+        that has no form in UTF-8. Raises `CommitFailed` or one of its subclasses, `Fenced`, `CoordinatorUnavailable`.
+        A refused commit does not change the membership.
 
-        More than 10,000 partitions, or what may take more than some 980,000 bytes, go out in several calls, one after
-        another, each with its own `call_timeout_ms`. The first call that is refused ends the commit: what went before
-        it is committed, what comes after is not.
+        More than 10,000 partitions, or more than some 980,000 bytes, go out in several calls, one after another, each
+        with its own `call_timeout_ms`. The first call that is refused ends the commit: the calls before it are
+        committed, the ones after it are not.
+
+        Args:
+            offsets: By (topic, partition): the offset, or an `OffsetCommit` with metadata.
+            generation_id: The generation under which the records were read. Pass it if a rebalance may have come
+                between reading and committing. A cooperative member may pass any generation since the partitions were
+                added to it; its commit waits up to `call_timeout_ms` while the group is between two generations, and is
+                refused if the partitions are not this member's afterwards. None: the present generation.
         """
         with self._calling():
             await self._commit(offsets, generation_id)
@@ -273,9 +290,12 @@ class GroupMember:
         check_partitions(offsets, results)
 
     async def committed(self, topics: Iterable[str] | None = None) -> Mapping[tuple[str, int], CommittedOffset]:
-        """The group's committed offsets, of some topics or of all. A partition without a commit is absent.
+        """Fetch the group's committed offsets. A partition without a commit is absent.
 
         Needs no assignment. Raises `CoordinatorUnavailable`, `NotAuthorized`.
+
+        Args:
+            topics: The topics to fetch. None: all.
         """
         with self._calling():
             return await self._committed(topics)
@@ -296,31 +316,35 @@ class GroupMember:
         }
 
     async def topics(self) -> Mapping[str, int]:
-        """The topics of the service's registry, and how many partitions each has. Raises `CoordinatorUnavailable`,
-        `NotAuthorized`.
+        """Fetch the topics of the service's registry, with the number of partitions of each.
+
+        Raises `CoordinatorUnavailable`, `NotAuthorized`.
         """
         self._check_running()
         return {topic.topic: topic.partitions for topic in await self._registry()}
 
     async def put_topic(self, topic: str, partitions: int, end_offsets: Mapping[int, int]) -> None:
-        """Register a topic with the service, or let it grow, and tell where its partitions end: by partition the offset
-        after the last record, from which lag is made. Ends that are not named stay.
+        """Register a topic with the service, or let it grow, and report its end offsets, from which lag is computed.
 
         Needs no membership, and may be called before the start. More than 10,000 partitions go out in several calls.
         Raises `CoordinatorUnavailable`, `NotAuthorized`, or a `MemberError` for a topic that would shrink.
+
+        Args:
+            topic: The name of the topic.
+            partitions: How many partitions it has.
+            end_offsets: By partition, the offset after the last record. A partition that is not named keeps its own.
         """
         options = self._options
-        for part in parts_of({topic: dict(sorted(end_offsets.items()))}):
-            outcome = await call_once(
-                options.coordinators,
-                ops.PUT_TOPIC,
-                m.PutTopicRequest(partitions=partitions, end_offsets=part.get(topic, {})),
-                timeout_ms=options.request_timeout_ms,
-                topic=topic,
-                token=options.token,
-                ssl_context=options.ssl_context,
-            )
-            answer_of(outcome, errors.call_error)
+        client = CoordinatorClient(
+            options.coordinators,
+            timeout_ms=options.request_timeout_ms,
+            token=options.token,
+            ssl_context=options.ssl_context,
+        )
+        async with client:
+            for part in parts_of({topic: dict(sorted(end_offsets.items()))}):
+                body = m.PutTopicRequest(partitions=partitions, end_offsets=part.get(topic, {}))
+                answer_of(await client.call(ops.PUT_TOPIC, body, topic=topic), errors.call_error)
 
     def still_working(self) -> None:
         """Say that the program is at work, if it has nothing to commit; see `max_poll_interval_ms`."""
@@ -328,17 +352,26 @@ class GroupMember:
             self._check_running()
 
     def request_rejoin(self, reason: str) -> None:
-        """Join again, after giving up the assignment if the member is eager. From the leader this starts a rebalance,
-        as when it saw a topic grow; from any other member only if what it says to the leader has changed, as what
-        it owns may have. Nothing while a rebalance is on.
+        """Join again, after giving up the assignment if the member is eager. Does nothing during a rebalance.
+
+        If the leader joins again, the group rebalances. If another member does, the group rebalances only if the
+        member's metadata has changed, such as what it owns.
+
+        Args:
+            reason: Why, for the log.
         """
         self._check_running()
         self._driver.feed(ev.RejoinRequested(reason))
 
     def subscribe(self, topics: Iterable[str], user_data: JsonValue | EllipsisType = ...) -> None:
-        """Change the subscription, and the user data if given: gives up the assignment, or as a cooperative member
-        what it no longer subscribes to, and joins again. The same subscription as before changes nothing. ValueError
-        if it is not usable, RuntimeError if a pattern is subscribed to.
+        """Change the subscription and join again. The same subscription and user data as before change nothing.
+
+        An eager member gives up its assignment before; a cooperative one what it no longer subscribes to. Raises
+        ValueError for topics or user data that are not usable, RuntimeError if the member subscribes to a pattern.
+
+        Args:
+            topics: The new topics, at least one.
+            user_data: The new user data. Without it the user data stays as it is.
         """
         self._check_running()
         if self._options.topics_pattern is not None:
@@ -351,13 +384,18 @@ class GroupMember:
         self._driver.feed(ev.SubscriptionChanged(wanted, user_data))
 
     async def leave(self, reason: str | None = None, *, stay: bool = False, timeout_ms: int | None = None) -> None:
-        """Give up the assignment (`on_revoked`), tell the group, stop. Again: waits for the same end.
+        """Give up the assignment (`on_revoked`), leave the group and stop. A second call waits for the same end.
 
-        `stay`: do not tell the group, so that a static member finds its partitions again after a restart within the
-        session timeout; leaving an `async with` does this for static members. `timeout_ms`: how long callbacks are
-        waited for; after it the one that runs is cancelled, the others are not called, and the group is told all the
-        same. None: `rebalance_timeout_ms`, and `call_timeout_ms` for a commit at its end. Raises nothing of the
-        group's: if the leave gets no answer within `leave_timeout_ms` the session will expire.
+        Raises nothing for what the group answers: if the leave gets no answer within `leave_timeout_ms`, the session
+        will expire.
+
+        Args:
+            reason: Why, for the service's log.
+            stay: Stop without leaving the group, so that a static member gets its partitions back after a restart
+                within the session timeout. Leaving an `async with` does this for static members.
+            timeout_ms: How long to wait for callbacks. After it the one that runs is cancelled, the others are not
+                called, and the member leaves all the same. None: `rebalance_timeout_ms` plus `call_timeout_ms`, for a
+                commit at the end.
         """
         if self._driver.in_callback:
             raise RuntimeError("a callback cannot wait for leave(), which waits for the callback")
@@ -373,8 +411,9 @@ class GroupMember:
         await self._end_watching()
 
     async def close(self) -> None:
-        """Stop at once: no callback, no leave; a running callback is cancelled. The group takes the member for dead
-        when its session expires.
+        """Stop at once, without callbacks and without leaving. A callback that runs is cancelled.
+
+        The group removes the member when its session expires, or its channel has been gone for the grace.
         """
         self._driver.feed(ev.CloseRequested())
         await self._driver.hurry()
@@ -408,11 +447,13 @@ class GroupMember:
         assignor = self._assignors.get(assign.protocol_name)
         if assignor is None:
             raise registry.UnknownAssignor(f"the group chose {assign.protocol_name!r}, which was not offered")
-        leader_id, thread = self._machine.member_id, DaemonThreads("rallypoint-assignor", 1)
+        leader_id, threads = self._machine.member_id, DaemonThreads({ASSIGNOR: 1})
         try:
-            return await thread.call(lambda: share_out(assignor, assign.members, leader_id, counts, racks))
+            return await threads.call(
+                ASSIGNOR, lambda: assign_partitions(assignor, assign.members, leader_id, counts, racks)
+            )
         finally:
-            thread.close()
+            threads.close()
 
     async def _counts_and_racks(self, topics: frozenset[str]) -> tuple[Mapping[str, int], Mapping[str, Racks]]:
         """Of these topics, from wherever each is to come."""
@@ -502,7 +543,7 @@ class GroupMember:
         if self._watching is not None:
             await asyncio.wait({self._watching})
 
-    # --- inside: what is told ----------------------------------------------------------------------------------------
+    # --- inside: observer and log ------------------------------------------------------------------------------------
 
     def _observed(self, transport: Transport) -> Transport:
         observer = self._observer
@@ -526,7 +567,7 @@ class GroupMember:
             case Warn(text):
                 log.warning("%s: %s", group_id, text, extra=fields)
             case LookForTopics(topics):
-                self._watch.heard_of(topics)
+                self._watch.topics_changed(topics)
             case CompareCounts():
                 self._watch.found_in_place()
                 if self._watching is None:

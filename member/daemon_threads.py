@@ -5,7 +5,7 @@ process from ending, as the threads of `concurrent.futures` would.
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -16,30 +16,34 @@ IDLE_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
 """How long each idle thread is waited for, which ends as soon as the machine lets it."""
 
-_Work = tuple[Callable[[], Any], "asyncio.AbstractEventLoop", "asyncio.Future[Any]"]
+_Work = tuple[Callable[[], Any], str, "asyncio.AbstractEventLoop", "asyncio.Future[Any]"]
 
 
 class DaemonThreads:
-    """Runs each call in a thread, `threads_max` at once; further ones wait for their turn. `name`: of the threads."""
+    """One pool of threads. Calls of one kind wait for each other, never for calls of another kind.
 
-    def __init__(self, name: str, threads_max: int) -> None:
-        self._name = name
-        self._turns = asyncio.Semaphore(threads_max)
+    Args:
+        limits: The kinds, each with the most calls of it that run at once. A thread bears the name of the kind whose
+            call it runs. The pool never has more threads than the sum of the limits.
+    """
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self._limits = {kind: asyncio.Semaphore(limit) for kind, limit in limits.items()}
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._idle = 0
         self._resting: set[threading.Thread] = set()
-        self._running: set[asyncio.Future[Any]] = set()
+        self._running: dict[asyncio.Future[Any], str] = {}
         self._closed = False
         self._lock = threading.Lock()
 
-    async def call(self, function: Callable[[], T], *, to_the_end: bool = False) -> T:
-        """Its result. Cancelled, the waiting ends; the call itself goes on, and what comes of it is nobody's.
+    async def call(self, kind: str, function: Callable[[], T], *, to_the_end: bool = False) -> T:
+        """The result of `function`, run in a thread. Cancelled, the waiting ends; the thread goes on for nobody.
 
-        `to_the_end`: where it was cancelled it waits for the end of the call all the same, unless cancelled again; for
+        `to_the_end`: if this is cancelled, it still waits for the end of the call, unless it is cancelled again; for
         calls of which there must not be two at once.
         """
-        async with self._turns:
-            answer = self._begin(function)
+        async with self._limits[kind]:
+            answer = self._begin(kind, function)
             try:
                 await asyncio.wait({answer})
             except asyncio.CancelledError:
@@ -48,9 +52,9 @@ class DaemonThreads:
                 raise
             return answer.result()
 
-    async def wait_idle(self) -> None:
-        """Until no call runs, those included of which the waiting was cancelled."""
-        while running := self._running.copy():
+    async def wait_idle(self, *kinds: str) -> None:
+        """Wait until no call of these kinds runs, not even one whose caller was cancelled."""
+        while running := {answer for answer, kind in self._running.items() if kind in kinds}:
             await asyncio.wait(running)
 
     def close(self) -> None:
@@ -66,35 +70,35 @@ class DaemonThreads:
         for thread in resting:
             thread.join(CLOSE_SECONDS)
 
-    def _begin(self, function: Callable[[], T]) -> "asyncio.Future[T]":
+    def _begin(self, kind: str, function: Callable[[], T]) -> "asyncio.Future[T]":
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._running.add(answer)
-        answer.add_done_callback(self._take_note)
+        self._running[answer] = kind
+        answer.add_done_callback(self._forget)
         with self._lock:
             begins = self._idle == 0
             self._idle -= not begins
-        self._work.put((function, loop, answer))
+        self._work.put((function, kind, loop, answer))
         if begins:
-            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+            threading.Thread(target=self._serve, name=kind, daemon=True).start()
         return answer
 
-    def _take_note(self, answer: "asyncio.Future[Any]") -> None:
-        """Of the end, and of an error that nobody waits for any more."""
-        self._running.discard(answer)
+    def _forget(self, answer: "asyncio.Future[Any]") -> None:
+        """The call has ended. Its error counts as seen, for its caller may have been cancelled."""
+        del self._running[answer]
         if not answer.cancelled():
             answer.exception()
 
     def _serve(self) -> None:
         thread = threading.current_thread()
         while (work := self._next_work()) is not None:
-            function, loop, answer = work
+            function, thread.name, loop, answer = work
             with self._lock:
                 self._resting.discard(thread)
             result, error = _outcome(function)
-            with self._lock:  # before anybody hears of it, so that whoever does and then closes waits for this thread
+            with self._lock:  # before the result is delivered, so that a close after it waits for this thread
                 self._resting.add(thread)
-            _tell(loop, answer, result, error)
+            _deliver(loop, answer, result, error)
             with self._lock:
                 if self._closed:
                     return
@@ -121,7 +125,7 @@ def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, raised
 
 
-def _tell(
+def _deliver(
     loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", result: Any, error: BaseException | None
 ) -> None:
     try:

@@ -1,4 +1,4 @@
-"""The hands of one member: does what the core wants done, with asyncio, and tells it what came of it.
+"""Runs the core of one member with asyncio: performs the core's actions, and feeds it what comes of them.
 
 Decides nothing and logs nothing: what is worth telling goes to `report`. Everything here runs in one event loop. Calls
 and the leader's assigning are tasks of their own; the user's callbacks run one after another in a single task, so a
@@ -29,7 +29,7 @@ from rallypoint.protocol.operations import Operation
 CANCEL_SECONDS = 2.0
 """For what was cancelled to come to its end."""
 
-Handler = Callable[[Assignment], Awaitable[None]]
+Handler = Callable[[Assignment], Awaitable[object]]
 UserDataAtJoin = Callable[[], JsonValue]
 Assigner = Callable[[act.Assign], Coroutine[None, None, tuple[SyncAssignment, ...]]]
 
@@ -109,7 +109,7 @@ class Driver:
         return self._callbacks is not None and asyncio.current_task() is self._callbacks
 
     def feed(self, event: Event, not_before_ms: int = 0) -> None:
-        """Tell the core, and do what it wants. `not_before_ms`: a timer's instant, which the clock may round below."""
+        """Feed the core and perform its actions. `not_before_ms`: a timer's instant; the clock may be short of it."""
         if self.fault is not None:
             return
         now_ms = max(int(asyncio.get_running_loop().time() * 1000), not_before_ms)
@@ -127,7 +127,7 @@ class Driver:
             self._perform(self._due.popleft())
 
     def _wake(self) -> None:
-        """Whoever waits for a change."""
+        """Wake the callers of `change`."""
         for watcher in self._watchers:
             if not watcher.done():
                 watcher.set_result(None)
@@ -141,7 +141,7 @@ class Driver:
             check_user_data(told)
         except Exception as error:  # the user's code
             why = f"{type(error).__name__}: {error}"
-            self._tell(act.Warn(f"user_data_at_join failed, what it said last stays: {why}"))
+            self._send_report(act.Warn(f"user_data_at_join failed, what it said last stays: {why}"))
             return before
         return told
 
@@ -203,7 +203,7 @@ class Driver:
                 if ticket in self._tickets and not self._tickets[ticket].done():
                     self._tickets[ticket].set_result(outcome)
             case act.Moved() | act.Warn() | act.LookForTopics() | act.CompareCounts():
-                self._tell(action)
+                self._send_report(action)
             case act.Done(error, at_once):
                 self._end(error, at_once)
 
@@ -257,7 +257,7 @@ class Driver:
         try:
             await called("the callback", handler(wanted.assignment))
         except Exception as error:  # the user's code
-            self._tell(CallbackRaised(wanted.callback, error))
+            self._send_report(CallbackRaised(wanted.callback, error))
             return error
         return None
 
@@ -270,16 +270,16 @@ class Driver:
         if self.fault is not None:
             return
         self.fault = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        self._tell(LibraryRaised(self.fault))
+        self._send_report(LibraryRaised(self.fault))
         try:
             reason = f"a fault of this library: {type(error).__name__}: {error}"
             self._do(ev.LibraryFailed(reason), int(asyncio.get_running_loop().time() * 1000))
         except Exception as another:  # the core cannot even fail: what runs is ended all the same
-            self._tell(LibraryRaised(another))
+            self._send_report(LibraryRaised(another))
         self._end(None, at_once=False)
         self._wake()
 
-    def _tell(self, report: Report) -> None:
+    def _send_report(self, report: Report) -> None:
         """A program's observer may raise: a fault like any other, but what is to be done goes on."""
         try:
             self._report(report)
@@ -326,4 +326,6 @@ class Driver:
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
             if late:
-                self._tell(act.Warn(f"{len(late)} callbacks or partition counts were cancelled and go on all the same"))
+                self._send_report(
+                    act.Warn(f"{len(late)} callbacks or partition counts were cancelled and go on all the same")
+                )

@@ -14,10 +14,16 @@ O = TypeVar("O", bound=MemberOptions)  # noqa: E741 - the options' own type
 
 
 def options_from_environment(kind: type[O], *, environment: Mapping[str, str] = os.environ, **options: Any) -> O:
-    """`MemberOptions` or `ConsumerOptions`, with what stands in the environment if `options` do not say it.
+    """Make options from the environment and from `options`, which take precedence.
 
-    Several coordinators have commas between them. ValueError for what is unusable, and for a variable that is there but
-    empty, as when a manifest names a field that does not exist: it names the variable.
+    The variables are `RALLYPOINT_COORDINATOR`, with commas between several URLs, `RALLYPOINT_GROUP_ID`, `_CLIENT_ID`,
+    `_GROUP_INSTANCE_ID`, `_TOKEN` and `_RACK_ID`. Raises ValueError for what is not usable, and for a variable that is
+    set but empty, as when a manifest names a field that does not exist.
+
+    Args:
+        kind: `MemberOptions` or `ConsumerOptions`.
+        environment: For tests: the variables.
+        options: The options that the environment does not decide.
     """
     found: dict[str, Any] = {}
     for name in MEMBER_OPTIONS_FROM_ENVIRONMENT:

@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 
 
 class MemberError(Exception):
-    """`error_code` and `error_name` are Kafka's; `retriable`: the same call may succeed later, unchanged."""
+    """The base of all errors of a member.
+
+    Attributes:
+        error_code: Kafka's number of the error.
+        error_name: Kafka's name of the error.
+        retriable: Whether the same call may succeed later, unchanged.
+        detail: What happened, in a sentence.
+    """
 
     default_code = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -57,7 +64,7 @@ class MemberError(Exception):
 
 
 class FatalError(MemberError):
-    """The member has stopped; make a new one after removing the cause."""
+    """The member has stopped for good. Remove the cause, then make a new one."""
 
 
 class Fenced(FatalError):  # noqa: N818 - named after the protocol's error, like all that follow
@@ -125,9 +132,11 @@ class CallbackFailed(FatalError):  # noqa: N818
 
 
 class CommitFailed(MemberError):  # noqa: N818
-    """`partitions` names each partition that was refused; all others of the call are committed.
+    """A commit, or a part of it, was refused.
 
-    It is empty if the whole call was refused, which the subclasses say.
+    Attributes:
+        partitions: Each partition that was refused, with its error; all others of the call are committed. Empty if the
+            whole call was refused.
     """
 
     def __init__(
@@ -144,8 +153,8 @@ class CommitFailed(MemberError):  # noqa: N818
 
 
 class IllegalGeneration(CommitFailed):
-    """The generation is not the group's, or the assignment is no longer this member's. Do not repeat the commit:
-    what was read since the last one is the next owner's to read.
+    """The generation is not the group's, or the assignment is no longer this member's. Do not repeat the commit: the
+    next owner reads again what was read since the last one.
     """
 
     default_code = ErrorCode.ILLEGAL_GENERATION
@@ -164,8 +173,8 @@ class RebalanceInProgress(CommitFailed):
 
 
 class TopicsUnavailable(MemberError):  # noqa: N818
-    """For functions of partition counts to raise: what they ask does not answer now. The leader asks again a little
-    later, and does not fail as with `AssignorFailed`.
+    """A function of partition counts raises this if it cannot tell them now. The leader calls it again a little later,
+    and does not fail with `AssignorFailed`.
     """
 
     default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -175,7 +184,7 @@ class TopicsUnavailable(MemberError):  # noqa: N818
 
 
 class CoordinatorUnavailable(MemberError):  # noqa: N818
-    """No node coordinated the group within `call_timeout_ms`, and the last refusal is in the detail."""
+    """No node coordinated the group within `call_timeout_ms`. The detail has the last refusal."""
 
     default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -191,7 +200,10 @@ class PartitionError:
     """Why one partition of a commit was refused."""
 
     error_code: int
+    """Kafka's number of the error."""
+
     error_name: str
+    """Kafka's name of the error."""
 
 
 _FATAL: dict[int, type[FatalError]] = {
@@ -215,13 +227,13 @@ _OF_A_COMMIT: dict[int, type[CommitFailed]] = {
 
 
 def fatal_error(problem: "Problem") -> FatalError:
-    """What a member stops with when membership itself is refused; a code without a class is `ServiceFailed`."""
+    """The error with which a member stops if its membership is refused. A code without a class is `ServiceFailed`."""
     kind = _FATAL.get(problem.error_code, ServiceFailed)
     return kind(problem.detail, error_code=problem.error_code, error_name=problem.error_name)
 
 
 def commit_error(problem: "Problem") -> MemberError:
-    """What a commit raises when it is refused as a whole. Fencing and missing rights keep their own classes."""
+    """The error of a commit that is refused as a whole. Fencing and missing rights keep their own classes."""
     kind = _OF_A_COMMIT.get(problem.error_code)
     if kind is None and problem.error_code in _FATAL and problem.error_code != ErrorCode.INVALID_REQUEST:
         return fatal_error(problem)
@@ -234,7 +246,7 @@ def commit_error(problem: "Problem") -> MemberError:
 
 
 def call_error(problem: "Problem") -> MemberError:
-    """What any other call (a fetch, a look-up of topics) raises when it is refused."""
+    """The error of any other call, such as a fetch, that is refused."""
     if problem.error_code in _FATAL:
         return fatal_error(problem)
     return MemberError(
@@ -243,7 +255,7 @@ def call_error(problem: "Problem") -> MemberError:
 
 
 def partitions_error(partitions: Mapping[tuple[str, int], PartitionError], retriable: bool) -> CommitFailed:
-    """What a commit raises when some of its partitions are refused. `retriable`: all of them may succeed later."""
+    """The error of a commit of which some partitions are refused. `retriable`: all of them may succeed later."""
     first, error = next(iter(sorted(partitions.items(), key=lambda item: item[0])))
     others = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
     return CommitFailed(

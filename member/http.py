@@ -36,7 +36,7 @@ class HttpTransport:
         self._ssl_context = ssl_context
         self._client: aiohttp.ClientSession | None = None
 
-    def attach(self, tell: Callable[[Event], None]) -> None:
+    def attach(self, on_event: Callable[[Event], None]) -> None:
         """As `Transport.attach`: over HTTP nothing comes unasked."""
 
     async def close(self) -> None:
@@ -89,8 +89,8 @@ class HttpTransport:
 
 
 def read_answer(operation: Operation, status: int, headers: Mapping[str, str], text: bytes) -> Outcome:
-    """What an answer means. One that is not in the service's language counts as no answer, because whoever wrote it
-    (a proxy, a service that starts) may be gone at the next try; a missing right is believed from anybody.
+    """Make an outcome of an answer. One that is not the service's own counts as no answer, because its sender (a proxy,
+    a service that starts) may be gone at the next try. 401 and 403 count from any sender.
     """
     try:
         if status == 200:

@@ -2,7 +2,8 @@
 
 Lines of `rallypoint.member` carry what they are about as fields of their own: `group_id`, `client_id`, `member_id`,
 `generation_id`; a change of state `state` and `state_before`; the work on a partition `topic` and `partition`. The
-shape is that of the service's own log, which has no such fields. The two rooms share none that could hold a formatter.
+shape is that of the service's own log, which has no such fields. The two packages have none in common that could hold
+a formatter.
 """
 
 import json
@@ -19,7 +20,7 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record."""
+        """Format one record."""
         instant = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         values: dict[str, object] = {
             "time": instant.replace("+00:00", "Z"),

@@ -27,7 +27,7 @@ class LoopThread:
     """Runs from `start` to `finish`. `wait` and `finish` may be called from any thread of this process but its own,
     which they would wait for: RuntimeError there, and in a process forked off, where the thread does not exist.
 
-    If the loop ends by itself, as by a `sys.exit()` in it, that is logged, and whoever waits gets MemberClosed.
+    If the loop ends by itself, as by a `sys.exit()` in it, that is logged, and callers that wait get MemberClosed.
     """
 
     def __init__(self, name: str) -> None:
@@ -77,7 +77,7 @@ class LoopThread:
             waiting.cancel()  # an interrupt from the keyboard ends the waiting, so the call must end too
             raise
 
-    def tell(self, call: Callable[[], None]) -> None:
+    def call_soon(self, call: Callable[[], None]) -> None:
         """Have it called in the loop soon; nothing if the loop does not run. May be called from a signal handler."""
         loop = self._loop
         if loop is not None and os.getpid() == self._process_id:

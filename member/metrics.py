@@ -26,10 +26,11 @@ Key = tuple[str, str]
 
 
 class MemberMetrics(Collector):
-    """An `Observer` for any number of members and consumers; hand it to each as `observer`.
+    """An `Observer` for any number of members and consumers: pass it to each as `observer`.
 
-    `registry`: where it registers itself, once; a second one in the same registry is a ValueError. `now_seconds`: a
-    clock that never goes back.
+    Args:
+        registry: Where the metrics are registered. A second `MemberMetrics` in the same registry raises ValueError.
+        now_seconds: For tests: a clock that never goes back.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class MemberMetrics(Collector):
         self._members: list[ObservedMember] = []
         self._failed: dict[Key, int] = {}
         self._consumers: list[ObservedConsumer] = []
-        self._heard: dict[int, float] = {}
+        self._answered_at: dict[int, float] = {}
         self._unsettled: dict[int, float] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -68,7 +69,7 @@ class MemberMetrics(Collector):
         """As `Observer.moved`."""
         if old is State.UNJOINED and new not in ENDED:
             self._members.append(member)
-            self._take_place_of_failed(_key(member))
+            self._replace_failed(_key(member))
         if new is State.STABLE:
             began = self._unsettled.pop(id(member), None)
             if began is not None:
@@ -78,14 +79,14 @@ class MemberMetrics(Collector):
             self._unsettled[id(member)] = self._now()
         if new in ENDED:
             self._unsettled.pop(id(member), None)
-            self._heard.pop(id(member), None)
+            self._answered_at.pop(id(member), None)
             if member in self._members:
                 self._members.remove(member)
         if new is State.FAILED:
             self._failed[_key(member)] = self._failed.get(_key(member), 0) + 1
 
-    def _take_place_of_failed(self, key: Key) -> None:
-        """Whoever begins after one has failed is the new one in its place."""
+    def _replace_failed(self, key: Key) -> None:
+        """A member that starts after one of its group and client id has failed replaces it."""
         if key in self._failed:
             self._failed[key] -= 1
             if self._failed[key] == 0:
@@ -96,7 +97,7 @@ class MemberMetrics(Collector):
         self._calls.labels(*_key(member), operation, outcome).inc()
         self._call_seconds.labels(*_key(member), operation).observe(seconds)
         if operation in SIGNS_OF_LIFE and outcome in {"NONE", "WAITING"}:
-            self._heard[id(member)] = self._now()
+            self._answered_at[id(member)] = self._now()
 
     def channel_lost(self, member: ObservedMember) -> None:
         """As `Observer.channel_lost`."""
@@ -152,7 +153,7 @@ class MemberMetrics(Collector):
             {
                 key: max(now - heard for heard in ages)
                 for key, group in members.items()
-                if (ages := [self._heard[id(member)] for member in group if id(member) in self._heard])
+                if (ages := [self._answered_at[id(member)] for member in group if id(member) in self._answered_at])
             },
         )
         yield _gauge(

@@ -27,17 +27,17 @@ class ObservedMember(Protocol):
 
     @property
     def options(self) -> MemberOptions:
-        """As it was made."""
+        """The options that it was made with."""
         ...
 
     @property
     def state(self) -> State:
-        """Where it stands."""
+        """Its state."""
         ...
 
     @property
     def assignment(self) -> Assignment | None:
-        """What it holds."""
+        """All that it holds."""
         ...
 
 
@@ -46,22 +46,24 @@ class ObservedConsumer(Protocol):
 
     @property
     def options(self) -> MemberOptions:
-        """As it was made."""
+        """The options that it was made with."""
         ...
 
     @property
     def paused(self) -> frozenset[tuple[str, int]]:
-        """What is paused."""
+        """The partitions that are paused."""
         ...
 
     @property
     def in_hand_ms(self) -> float:
-        """For how long the slowest batch in hand has been handled by now; 0 if there is none."""
+        """How long ago, in ms, the handling of the oldest batch in hand began; 0 if there is none."""
         ...
 
 
 class Observer(Protocol):
-    """`member.metrics.MemberMetrics` is one."""
+    """Gets what happens to members and consumers, as `MemberMetrics` does. Its methods are called in the event loop
+    and must not block or raise.
+    """
 
     def moved(self, member: ObservedMember, old: State, new: State) -> None:
         """The member's state changed; its first move is out of Unjoined, its last to Left or Failed."""
@@ -73,20 +75,20 @@ class Observer(Protocol):
         """The connection that carries the member's channel broke."""
 
     def consumer_began(self, consumer: ObservedConsumer) -> None:
-        """It was started."""
+        """The consumer was started."""
 
     def consumer_ended(self, consumer: ObservedConsumer) -> None:
-        """It has stopped."""
+        """The consumer has stopped."""
 
     def batch_ended(self, consumer: ObservedConsumer, record_count: int, seconds: float, *, failed: bool) -> None:
-        """A handler returned, or raised."""
+        """A handler returned or raised (`failed`), after so many seconds."""
 
     def handler_stuck(self, consumer: ObservedConsumer) -> None:
         """A handler ran for longer than `max_poll_interval_ms`."""
 
 
 class ObservedTransport:
-    """A transport whose calls are told: `called` gets the operation, the outcome and how long it took."""
+    """A transport that reports its calls: `called` gets the operation, the outcome and how long it took in seconds."""
 
     def __init__(
         self, inner: Transport, called: Callable[[str, str, float], None], channel_lost: Callable[[], None]
@@ -95,20 +97,20 @@ class ObservedTransport:
         self._called = called
         self._channel_lost = channel_lost
 
-    def attach(self, tell: Callable[[Event], None]) -> None:
+    def attach(self, on_event: Callable[[Event], None]) -> None:
         """As `Transport.attach`."""
 
-        def tell_both(event: Event) -> None:
+        def on_both(event: Event) -> None:
             if isinstance(event, ChannelLost):
                 self._channel_lost()
-            tell(event)
+            on_event(event)
 
-        self._inner.attach(tell_both)
+        self._inner.attach(on_both)
 
     async def call(
         self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
     ) -> Outcome:
-        """As `Transport.call`. One that is dropped on the way is not told."""
+        """As `Transport.call`. One that is cancelled is not reported."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         outcome = await self._inner.call(url, operation, body, group_id=group_id, timeout_ms=timeout_ms)

@@ -27,66 +27,98 @@ TransportName = Literal["channel", "http"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """Options of one member. ValueError, in words that name the option, if one is not usable.
+    """Options of one member. Making one with an option that is not usable raises ValueError, which names the option.
 
-    `coordinator`: base URL of any node, or of several, asked in turn. `client_id`: the start of the member id, for
-    people to recognise it. `group_instance_id`: makes the member static: after a restart within `session_timeout_ms`
-    it gets its old partitions without a rebalance. `assignors`: names in `assignors.registry`, or classes or instances
-    of the program's own, the preferred first; if all of them are cooperative, the member keeps its partitions while
-    it joins. `eager`: it gives everything up before each join all the same, for programs that only know whole
-    assignments.
-
-    `topics_pattern`: in place of `topics`, a regular expression of Python's `re` that the whole name of a topic
-    matches. `metadata_max_age_ms`: how often it is looked which topics those are, and by the leader whether one has
-    grown, if the counts are not the registry's (1 min; Kafka's is 5 min).
-
-    `session_timeout_ms`: without a heartbeat for so long the group takes the member for dead (45 s, as in Kafka).
-    `rebalance_timeout_ms`: how long the group waits for this member to give up its partitions and join again; longer
-    than `on_revoked` ever takes (5 min, as Kafka's `max.poll.interval.ms`). `heartbeat_interval_ms`: between
-    heartbeats that the service does not hold back, as all over a channel, cut to a third of the session timeout; None
-    takes what the service says (3 s).
-    `heartbeat_wait_ms`: how long the service may hold a heartbeat back to report a rebalance at once, if no channel
-    does; cut to half the session timeout.
-
-    `retry_backoff_ms`, `retry_backoff_max_ms`: the wait before a repeat doubles from the first to the second.
-    `request_timeout_ms`: for one answer, on top of what the service was asked to hold it back. `park_wait_ms`: how
-    long a join or sync may be held back before it is asked again; below what proxies cut. `call_timeout_ms`: for a
-    commit or fetch with all its repeats. `leave_timeout_ms`: for the leave, after `on_revoked`.
-
-    `transport`: "channel" makes all calls over one WebSocket, which tells of a rebalance at once, and goes on over
-    HTTP if something on the way lets none pass; "http" never opens one. `disconnect_grace_ms`: how long the group
-    waits for this member when the WebSocket is gone, with the process or without; None takes what the service says,
-    which is 2 s, and the session timeout for a static member. `token`: bearer token, or a function that
-    gives the present one, see `member.tokens`. `ssl_context`: for
-    https with a private authority or a client certificate; None is Python's default. `user_data`: any JSON value for
-    the leader's assignor. `rack_id`: where the member runs, for assignors that look at it.
+    All times are in milliseconds, at the most 2,147,483,647.
     """
 
     coordinator: str | tuple[str, ...]
+    """The base URL of any node of the service, or of several, which are asked in turn. Without a query, a fragment or a
+    user name."""
+
     group_id: str
+    """The group to join: 1 to 255 characters, not `.` or `..`."""
+
     topics: tuple[str, ...] = ()
+    """The topics to subscribe to, at least one unless `topics_pattern` is given."""
+
     topics_pattern: str | None = None
+    """In place of `topics`: a regular expression of Python's `re`, which the whole name of a topic must match."""
+
     metadata_max_age_ms: int = 60_000
+    """How often the member looks which topics match the pattern, and as leader whether a topic has grown, if the counts
+    are not the registry's. One minute; Kafka's is five."""
+
     client_id: str = "member"
+    """The start of the member id, so that people recognise the member: 1 to 255 characters."""
+
     group_instance_id: str | None = None
+    """Makes the member static: after a restart within `session_timeout_ms` it gets its partitions back without a
+    rebalance. Two members with one id fence each other. None: a dynamic member."""
+
     assignors: tuple[registry.Choice, ...] = ("range",)
+    """Names in `assignors.registry`, or classes or instances of your own, the preferred first. If all of them are
+    cooperative, the member keeps its partitions while it joins."""
+
     eager: bool = False
+    """Give everything up before each join even with cooperative assignors, for programs that only know whole
+    assignments."""
+
     session_timeout_ms: int = 45_000
+    """The group removes the member after this time without a heartbeat. 45 s, as in Kafka; the service bounds it."""
+
     rebalance_timeout_ms: int = 300_000
+    """How long the group waits for this member to give up its partitions and join again. Choose it longer than
+    `on_revoked` ever takes. 5 min, as Kafka's `max.poll.interval.ms`, which Kafka uses for it."""
+
     heartbeat_interval_ms: int | None = None
+    """The time between heartbeats that the service answers at once, as it does over a channel. Below
+    `session_timeout_ms`, and cut to a third of it. None: what the service says, which is 3 s unless it is set."""
+
     heartbeat_wait_ms: int = 20_000
+    """How long the service may hold a heartbeat back, to report a rebalance at once, where there is no channel. Cut to
+    half the session timeout. 0: not at all."""
+
     transport: TransportName = "channel"
+    """`"channel"` makes all calls over one WebSocket, which reports a rebalance at once, and falls back to HTTP if
+    something between refuses WebSockets. `"http"` never opens one."""
+
     disconnect_grace_ms: int | None = None
+    """How long the group waits for this member after its WebSocket is gone, with the process or without. None: what the
+    service says, 2 s unless it is set, and the session timeout for a static member."""
+
     token: Token | None = field(default=None, repr=False)
+    """Bearer token, or a function that returns the present one, such as a `TokenFile`. It is called in the event loop
+    for each request over HTTP and each handshake, so it must return at once."""
+
     user_data: JsonValue = None
+    """Any JSON value for the leader's assignor."""
+
     rack_id: str | None = None
+    """Where the member runs, for assignors that place partitions by rack: 1 to 255 characters."""
+
     ssl_context: "SSLContext | None" = None
+    """For HTTPS with a private authority or a client certificate. None: Python's default."""
+
     retry_backoff_ms: int = 100
+    """The wait before the first repeat that is not made at once. It doubles with each repeat."""
+
     retry_backoff_max_ms: int = 5_000
+    """The longest wait before a repeat; not below `retry_backoff_ms`. A sixth of the session timeout bounds it too, so
+    that a wait does not use up the session."""
+
     request_timeout_ms: int = 10_000
+    """For the answer of one request, on top of the time the service may hold it back."""
+
     park_wait_ms: int = 20_000
+    """How long the service may hold a join or sync back before the member repeats it. Choose it below the timeout of
+    proxies on the way."""
+
     call_timeout_ms: int = 60_000
+    """For a commit or a fetch, with all its repeats."""
+
     leave_timeout_ms: int = 5_000
+    """For the leave, after `on_revoked`."""
 
     def __post_init__(self) -> None:
         for name, example in (("topics", "clicks"), ("assignors", "range")):

@@ -42,18 +42,18 @@ def metadata_of(
 
 
 def subscription_of(member: JoinedMember) -> MemberSubscription:
-    """What a member told, for the assignor; no topics if it is unreadable."""
+    """A member's subscription, for the assignor; no topics if it is unreadable."""
     try:
-        told = ConsumerSubscription.model_validate(member.metadata.value)
+        metadata = ConsumerSubscription.model_validate(member.metadata.value)
     except ValidationError:
         return MemberSubscription(topics=(), group_instance_id=member.group_instance_id)
     return MemberSubscription(
-        topics=told.topics,
+        topics=metadata.topics,
         group_instance_id=member.group_instance_id,
-        owned=_flat(told.owned_partitions),
-        generation_id=told.generation_id,
-        rack_id=told.rack_id,
-        user_data=told.user_data,
+        owned=_flat(metadata.owned_partitions),
+        generation_id=metadata.generation_id,
+        rack_id=metadata.rack_id,
+        user_data=metadata.user_data,
     )
 
 
@@ -75,7 +75,7 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-def share_out(
+def assign_partitions(
     assignor: Assignor,
     members: Sequence[JoinedMember],
     leader_id: str,
@@ -120,8 +120,8 @@ def read_assignment(assignment: OpaqueJson) -> Given:
     """
     if assignment == EMPTY:
         return Given()
-    told = ConsumerAssignment.model_validate(assignment.value)
-    return Given(frozenset(_flat(told.partitions)), told.user_data, told.partition_counts)
+    metadata = ConsumerAssignment.model_validate(assignment.value)
+    return Given(frozenset(_flat(metadata.partitions)), metadata.user_data, metadata.partition_counts)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:

@@ -37,7 +37,7 @@ def is_token(value: object) -> bool:
 
 
 def headers_of(token: Token | None) -> dict[str, str]:
-    """What a request says of who sends it. Raises TokenUnavailable, whose text does not have the token."""
+    """The headers that authenticate a request. Raises TokenUnavailable, whose text does not have the token."""
     if token is None:
         return {}
     return {"Authorization": f"Bearer {token if isinstance(token, str) else _present(token)}"}

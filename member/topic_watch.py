@@ -1,18 +1,19 @@
 """What a member learns of topics while it runs: which ones its pattern means, and as leader that one has grown.
 
-Lives beside the core, which only hears of another subscription or of a wish to join again. The service's own registry
-tells the groups when a topic grows, and over a channel when one comes or goes; whatever is missed, and what is counted
-elsewhere, is looked at every `metadata_max_age_ms`. Growth is what the present assignment was not made for, whoever
-made it and in which life: the leader's own says that. So a leader that finds an assignment in place compares, too.
+This module decides when to look; `core.topic_growth` decides what follows. The core's machine only hears of another
+subscription, or of a wish to join again. The service's own registry tells the groups when a topic grows, and over a
+channel when one comes or goes. What is missed, and what is counted elsewhere, is looked at every `metadata_max_age_ms`.
+A topic has grown if it has other partitions than the present assignment was made for, even if another leader made
+it: the leader's own assignment says that. So a leader that finds an assignment in place compares, too.
 """
 
 import asyncio
 import random
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from rallypoint.member.assignment import Assignment
+from rallypoint.member.core.topic_growth import matching, rebalance_reason, topics_to_count
 from rallypoint.member.errors import MemberError
 from rallypoint.member.options import MemberOptions, check_topics
 
@@ -21,26 +22,6 @@ JITTER = 0.2
 
 CountsOfSome = Callable[[frozenset[str]], Awaitable[Mapping[str, int]]]
 CountsOfAll = Callable[[], Awaitable[Mapping[str, int]]]
-
-
-def matching(pattern: str, topics: Mapping[str, int]) -> tuple[str, ...]:
-    """The topics whose whole name matches, sorted."""
-    matcher = re.compile(pattern)
-    return tuple(sorted(topic for topic in topics if matcher.fullmatch(topic)))
-
-
-def growth(made_for: Mapping[str, int] | None, counts: Mapping[str, int]) -> str | None:
-    """What has other partitions than the assignment was made for, in a sentence; None if nothing has. A topic that
-    is not in `counts` has none. `made_for`: None if whoever made the assignment has not said.
-    """
-    if made_for is None:
-        return "the leader before has not said which numbers of partitions it assigned"
-    changes = [
-        f"{topic} from {count} to {counts.get(topic, 0)}"
-        for topic, count in sorted(made_for.items())
-        if counts.get(topic, 0) != count
-    ]
-    return f"the number of partitions changed: {', '.join(changes)}" if changes else None
 
 
 class TopicWatch:
@@ -90,12 +71,12 @@ class TopicWatch:
         self._found_in_place = True
         self._is_due.set()
 
-    def heard_of(self, topics: frozenset[str]) -> None:
+    def topics_changed(self, topics: frozenset[str]) -> None:
         """The service says that these came or went. If the pattern means one of them, `run` looks at once: the
         members of a group that look together join together.
         """
         pattern = self._options.topics_pattern
-        if pattern is not None and self._follows_registry and matching(pattern, dict.fromkeys(topics, 0)):
+        if pattern is not None and self._follows_registry and matching(pattern, topics):
             self._is_due.set()
 
     async def find_topics(self) -> None:
@@ -146,13 +127,11 @@ class TopicWatch:
 
     async def _look_for_growth(self) -> None:
         before = self._held()
-        if before is None or not before.leader or (before.partition_counts is None and self._follows_registry):
+        topics = topics_to_count(before, follows_registry=self._follows_registry)
+        if before is None or topics is None:
             return
-        counts = await self._counts_of_some(frozenset(before.partition_counts or ()))
-        reason = growth(before.partition_counts, counts)
-        held = self._held()
-        is_same = held is not None and held.leader and held.generation_id == before.generation_id
-        if reason is not None and is_same:
+        counts = await self._counts_of_some(topics)
+        if (reason := rebalance_reason(before, self._held(), counts)) is not None:
             self._request_rejoin(reason)
 
     async def _look_for_topics(self) -> None:

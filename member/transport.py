@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from rallypoint.member.channel.channel import Place
+from rallypoint.member.channel.channel import Endpoint
 from rallypoint.member.channel.connections import ConnectionLease
 from rallypoint.member.channel.pool import ChannelPool
 from rallypoint.member.core.events import Event
@@ -28,8 +28,8 @@ PING_INTERVAL_MAX_MS = 15_000
 class Transport(Protocol):
     """Attach it once, in the event loop that it is used in, and close it once. It may be closed without either."""
 
-    def attach(self, tell: Callable[[Event], None]) -> None:
-        """From now on tell what comes unasked."""
+    def attach(self, on_event: Callable[[Event], None]) -> None:
+        """From now on call `on_event` with what comes unasked."""
 
     async def call(
         self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
@@ -39,7 +39,7 @@ class Transport(Protocol):
         """
 
     async def close(self) -> None:
-        """Close what is open for this member. Nothing is told any more."""
+        """Close what is open for this member. Nothing is delivered any more."""
 
 
 class ChannelTransport:
@@ -52,14 +52,14 @@ class ChannelTransport:
         self._ping_interval_ms = ping_interval_ms(options.session_timeout_ms)
         self._pool = pool
         self._http = HttpTransport(options.token, options.ssl_context)
-        self._tell: Callable[[Event], None] | None = None
+        self._on_event: Callable[[Event], None] | None = None
         self._leases: dict[str, ConnectionLease] = {}
         self._releasing: set[asyncio.Task[None]] = set()
 
-    def attach(self, tell: Callable[[Event], None]) -> None:
+    def attach(self, on_event: Callable[[Event], None]) -> None:
         """As `Transport.attach`. RuntimeError if the pool keeps to another event loop."""
         self._pool.attach()
-        self._tell = tell
+        self._on_event = on_event
 
     async def call(
         self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
@@ -76,19 +76,19 @@ class ChannelTransport:
         """As `Transport.close`."""
         leases, self._leases = list(self._leases.values()), {}
         for lease in leases:
-            lease.tell_no_more()  # now: each is released by a task, which begins a turn later
+            lease.detach()  # now: each is released by a task, which begins a turn later
         await asyncio.gather(*(lease.release() for lease in leases), *self._releasing)
         await self._http.close()
 
     def _lease_at(self, url: str) -> ConnectionLease:
-        assert self._tell is not None, "attached first"
+        assert self._on_event is not None, "attached first"
         if url not in self._leases:
-            place = Place(url, self._token, self._ssl_context, self._ping_interval_ms)
-            self._leases[url] = self._pool.lease(place, self._group_id, self._tell, self._http)
+            endpoint = Endpoint(url, self._token, self._ssl_context, self._ping_interval_ms)
+            self._leases[url] = self._pool.lease(endpoint, self._group_id, self._on_event, self._http)
         return self._leases[url]
 
     def _stay_at(self, url: str) -> None:
-        """The group is at this node: whoever was only asked for the way, or had the group before, is left alone."""
+        """The group is at this node: release the leases at nodes that were only asked, or had the group before."""
         for other in [other for other, lease in self._leases.items() if other != url and lease.open_count == 0]:
             releasing = asyncio.create_task(self._leases.pop(other).release())
             self._releasing.add(releasing)

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from rallypoint.member.core.outcomes import Answered, Refused, Unreachable
+from rallypoint.member.coordinator_client import CoordinatorClient, sentence_of
+from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable
 from rallypoint.member.loop_thread import run_in_thread
-from rallypoint.member.single_calls import call_once, sentence_of
 from rallypoint.member.tokens import Token
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
@@ -63,17 +63,11 @@ class Coordinators:
     def _ask(
         self, operation: ops.Operation, body: BaseModel, answer: type[A], *, group_id: str = "", topic: str = ""
     ) -> A:
-        outcome = run_in_thread(
-            lambda: call_once(
-                self._urls,
-                operation,
-                body,
-                timeout_ms=REQUEST_TIMEOUT_MS,
-                group_id=group_id,
-                topic=topic,
-                token=self._token,
-            )
-        )
+        async def call() -> Outcome:
+            async with CoordinatorClient(self._urls, timeout_ms=REQUEST_TIMEOUT_MS, token=self._token) as client:
+                return await client.call(operation, body, group_id=group_id, topic=topic)
+
+        outcome = run_in_thread(call)
         if isinstance(outcome, Answered):
             assert isinstance(outcome.answer, answer)
             return outcome.answer

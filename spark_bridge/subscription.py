@@ -7,6 +7,7 @@ the planner and for the search for missing topics, which run in other threads.
 import logging
 from difflib import get_close_matches
 
+from rallypoint.member.core.topic_growth import matching
 from rallypoint.spark_bridge.errors import SourceError
 from rallypoint.spark_bridge.options import BridgeOptions
 from rallypoint.spark_bridge.sources.contract import Source
@@ -106,4 +107,4 @@ class Subscription:
     def _matching(self) -> tuple[str, ...]:
         if self._pattern is None:
             return self._named
-        return tuple(sorted(topic for topic in self._source.topics() if self._pattern.fullmatch(topic)))
+        return matching(self._pattern.pattern, self._source.topics())

@@ -6,6 +6,8 @@ from importlib import import_module
 
 import pytest
 
+import rallypoint
+
 LAZY = ("rallypoint", "rallypoint.sources", "rallypoint.spark", "rallypoint.testing")
 
 
@@ -21,6 +23,18 @@ def test_the_names_are_those_of_the_table() -> None:
     for face in LAZY:
         module = import_module(face)
         assert sorted(" ".join(module._HOMES.values()).split()) == sorted(module.__all__)
+
+
+def test_the_example_of_the_package_makes_a_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[rallypoint.BlockingConsumer[object]] = []
+    monkeypatch.setattr(rallypoint, "run", started.append)
+    assert rallypoint.__doc__ is not None
+    code = [
+        line.removeprefix("    ") for line in rallypoint.__doc__.splitlines() if line.startswith("    ") or not line
+    ]
+    names: dict[str, object] = {}
+    exec("\n".join(code), names)
+    assert [type(consumer) for consumer in started] == [names["BlockingConsumer"]]
 
 
 def test_a_name_that_is_not_there_is_refused_as_of_any_module() -> None:

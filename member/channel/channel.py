@@ -1,13 +1,13 @@
 """One channel with one node: a WebSocket, many calls at a time on it, and what is pushed.
 
 What an outcome or a push means is not known here, nor is it decided when a channel is opened; `pool` does that.
-Everything runs in one event loop, and reaches whoever is told in the order in which it came: an answer before the push
-after it, and the outcomes of all open calls before the word of the end.
+Everything runs in one event loop, and callbacks come in the order of what was received: an answer before the push after
+it, and the outcomes of all open calls before `on_end`.
 
 A line on which nothing comes any more is given up here, but its socket is not closed. Where the line is down for a
 while, the close would reach the node when it is up again, and look like the end of this process: the node would wait
 for the member no longer than its grace, and not as long as its session. So `silent_end` is open until it cannot be
-misread, which is for whoever is told of the end to say.
+misread; the receiver of `on_end` decides when.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ GOODBYE_TIMEOUT_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Endpoint:
     """Where a channel goes, as whom, and how often its line is tried: a ping that is not answered within half the
     interval ends it.
     """
@@ -58,8 +58,8 @@ class HandshakeError(Exception):
 class Channel:
     """An open channel. `on_push` is called for each push, `on_end` once with the reason, unless this side closed it.
 
-    `was_of_use`: something came on it. `silent_end`: this side's end of a line that fell silent, to be closed by
-    whoever is told of the end; else None. Both callbacks come in a turn of the event loop of their own.
+    `was_useful`: something came on it. `silent_end`: this side's end of a line that fell silent, to be closed by
+    the receiver of `on_end`; else None. Both callbacks come in a turn of the event loop of their own.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Channel:
         self._calls: dict[int, tuple[Operation, asyncio.Future[Outcome]]] = {}
         self._is_closing = False
         self.why_ended: str | None = None
-        self.was_of_use = False
+        self.was_useful = False
         self.silent_end: Socket | None = None
         self._end_of_line = _second_handle(socket)
         self._loop = asyncio.get_running_loop()
@@ -151,7 +151,7 @@ class Channel:
             self._end_of_line = None
 
     def _take(self, message: AnswerText | Push | None) -> None:
-        self.was_of_use = True
+        self.was_useful = True
         if isinstance(message, AnswerText):
             operation, waiting = self._calls.get(message.call_id, (None, None))
             if operation is not None and waiting is not None and not waiting.done():
@@ -176,28 +176,28 @@ def _second_handle(socket: "aiohttp.ClientWebSocketResponse[bool]") -> Socket | 
 
 
 async def open_channel(
-    place: Place, timeout_ms: int, on_push: Callable[[Push], None], on_end: Callable[[str], None]
+    endpoint: Endpoint, timeout_ms: int, on_push: Callable[[Push], None], on_end: Callable[[str], None]
 ) -> Channel:
     """Connect and shake hands, in `timeout_ms` at the most. Raises HandshakeError, or OSError or aiohttp.ClientError
     where nobody takes the connection.
     """
     try:
-        headers = headers_of(place.token)
+        headers = headers_of(endpoint.token)
     except TokenUnavailable as error:
         raise HandshakeError(str(error)) from error
-    client = _new_client(place, headers)
+    client = _new_client(endpoint, headers)
     try:
-        return Channel(client, await _shake_hands(client, place, timeout_ms), on_push, on_end)
+        return Channel(client, await _shake_hands(client, endpoint, timeout_ms), on_push, on_end)
     except BaseException:
         await client.close()
         raise
 
 
-def _new_client(place: Place, headers: Mapping[str, str]) -> aiohttp.ClientSession:
+def _new_client(endpoint: Endpoint, headers: Mapping[str, str]) -> aiohttp.ClientSession:
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(_refuse_redirect)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=True if place.ssl_context is None else place.ssl_context),
+        connector=aiohttp.TCPConnector(ssl=True if endpoint.ssl_context is None else endpoint.ssl_context),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_MS / 1000),
@@ -206,13 +206,13 @@ def _new_client(place: Place, headers: Mapping[str, str]) -> aiohttp.ClientSessi
 
 
 async def _shake_hands(
-    client: aiohttp.ClientSession, place: Place, timeout_ms: int
+    client: aiohttp.ClientSession, endpoint: Endpoint, timeout_ms: int
 ) -> "aiohttp.ClientWebSocketResponse[bool]":
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             return await client.ws_connect(
-                URL(place.url + CHANNEL.path, encoded=True),
-                heartbeat=place.ping_interval_ms / 1000,
+                URL(endpoint.url + CHANNEL.path, encoded=True),
+                heartbeat=endpoint.ping_interval_ms / 1000,
                 timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE_TIMEOUT_MS / 1000),
                 max_msg_size=0,
                 decode_text=False,

@@ -1,6 +1,6 @@
 """Which member uses which channel, when one is opened, and when it is closed.
 
-    Node              all channels with one place (`channel.Place`), and whether calls use them (`core.transport_mode`)
+    Node              all channels with one `channel.Endpoint`, and whether calls use them (`core.transport_mode`)
     Connection        one channel, from the beginning of its handshake to its end, and the leases on it
     ConnectionLease   one member's share of a connection with one node; it has none until it calls
 
@@ -19,7 +19,7 @@ from socket import socket as Socket  # noqa: N812 - a socket of the system
 import aiohttp
 from pydantic import BaseModel
 
-from rallypoint.member.channel.channel import Channel, HandshakeError, Place, open_channel
+from rallypoint.member.channel.channel import Channel, Endpoint, HandshakeError, open_channel
 from rallypoint.member.channel.codec import Push
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.outcomes import Outcome, Refused, Unreachable
@@ -28,7 +28,7 @@ from rallypoint.member.http import HttpTransport
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol.operations import Operation
 
-Tell = Callable[[ev.Event], None]
+OnEvent = Callable[[ev.Event], None]
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """Linger for no time."""
@@ -50,8 +50,8 @@ class PoolOptions:
 class Node:
     """What the leases at one node share."""
 
-    def __init__(self, place: Place, options: PoolOptions) -> None:
-        self.place = place
+    def __init__(self, endpoint: Endpoint, options: PoolOptions) -> None:
+        self.endpoint = endpoint
         self.options = options
         self.fallback = TransportFallback(options.try_again_ms, max(options.try_again_ms, options.try_again_max_ms))
         self.connections: list[Connection] = []
@@ -62,14 +62,14 @@ class Node:
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether nobody is here, and nothing is known that whoever comes next had better know."""
+        """Whether the node has no lease, and its fallback has nothing to remember."""
         return not self._leases and self.fallback.is_forgettable(_now_ms())
 
     def enter(self, lease: "ConnectionLease") -> None:
         """One lease more."""
         self._leases[lease] = None
         if self.fallback.mode is TransportMode.HTTP:
-            lease.hear(ev.ChannelUnavailable(self.place.url, self.fallback.reason))
+            lease.deliver(ev.ChannelUnavailable(self.endpoint.url, self.fallback.reason))
             self._plan_next_try()
 
     async def leave(self, lease: "ConnectionLease") -> None:
@@ -124,7 +124,7 @@ class Node:
         answered = not isinstance(outcome, Unreachable)
         if self.fallback.ended_over_http(_now_ms(), random.random(), answered=answered):
             for lease in list(self._leases):
-                lease.hear(ev.ChannelUnavailable(self.place.url, self.fallback.reason))
+                lease.deliver(ev.ChannelUnavailable(self.endpoint.url, self.fallback.reason))
             self._plan_next_try()
 
     def open_again_in_time(self) -> None:
@@ -197,7 +197,7 @@ class Connection:
         self.leases[lease] = None
         lease.connection = self
         if self.channel is not None:
-            lease.hear(ev.ChannelOpened(self._node.place.url))
+            lease.deliver(ev.ChannelOpened(self._node.endpoint.url))
 
     def lose(self, lease: "ConnectionLease") -> bool:
         """Remove a lease. Whether that was the last one, so that the connection is to be closed."""
@@ -216,9 +216,9 @@ class Connection:
         await asyncio.wait([self.opening])
 
     async def _open(self) -> None:
-        place, timeout_ms = self._node.place, self._node.options.handshake_timeout_ms
+        endpoint, timeout_ms = self._node.endpoint, self._node.options.handshake_timeout_ms
         try:
-            self.channel = await open_channel(place, timeout_ms, self._pushed, self._ended)
+            self.channel = await open_channel(endpoint, timeout_ms, self._pushed, self._ended)
         except HandshakeError as error:
             self._node.fallback.refused(error.status, str(error), _now_ms(), random.random())
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: of a URL that is none
@@ -231,7 +231,7 @@ class Connection:
             self._node.fallback.opened()
             self._node.reset_silent_ends()
             for lease in list(self.leases):
-                lease.hear(ev.ChannelOpened(place.url))
+                lease.deliver(ev.ChannelOpened(endpoint.url))
             return
         self._empty()
 
@@ -248,17 +248,17 @@ class Connection:
         return leases
 
     def _pushed(self, push: Push) -> None:
-        url = self._node.place.url
+        url = self._node.endpoint.url
         for lease in list(self.leases):
             match push:
                 case s.RebalancePush(group_id=group_id, generation_id=generation_id) if group_id == lease.group_id:
-                    lease.hear(ev.RebalanceBegan(generation_id))
+                    lease.deliver(ev.RebalanceBegan(generation_id))
                 case s.UnloadedPush(group_id=group_id) if group_id == lease.group_id:
-                    lease.hear(ev.GroupUnloaded(url))
+                    lease.deliver(ev.GroupUnloaded(url))
                 case s.DrainPush():
-                    lease.hear(ev.NodeDraining(url))
+                    lease.deliver(ev.NodeDraining(url))
                 case s.TopicsPush(topics=topics):
-                    lease.hear(ev.TopicsListed(frozenset(topics)))
+                    lease.deliver(ev.TopicsListed(frozenset(topics)))
 
     def _ended(self, reason: str) -> None:
         assert self.channel is not None
@@ -267,33 +267,33 @@ class Connection:
             reason,
             now_ms,
             random.random(),
-            was_of_use=self.channel.was_of_use,
+            was_useful=self.channel.was_useful,
             lasted_ms=now_ms - self._opened_at_ms,
         )
         if self.channel.silent_end is not None:
             self._node.keep_silent_end(self.channel.silent_end)
         for lease in self._empty():
-            lease.hear(ev.ChannelLost(self._node.place.url, reason))
+            lease.deliver(ev.ChannelLost(self._node.endpoint.url, reason))
         self._node.open_again_in_time()
 
 
 class ConnectionLease:
     """One member's share of a connection with one node, or of none. `open_count`: calls that are not answered yet."""
 
-    def __init__(self, node: Node, group_id: str, tell: Tell, http: HttpTransport) -> None:
+    def __init__(self, node: Node, group_id: str, on_event: OnEvent, http: HttpTransport) -> None:
         self.group_id = group_id
         self.connection: Connection | None = None
         self.open_count = 0
         self._node = node
-        self._tell = tell
+        self._on_event = on_event
         self._http = http
         self._is_released = False
         node.enter(self)
 
-    def hear(self, event: ev.Event) -> None:
-        """Tell the member."""
+    def deliver(self, event: ev.Event) -> None:
+        """Feed the member, until the lease is released."""
         if not self._is_released:
-            self._tell(event)
+            self._on_event(event)
 
     async def call(self, operation: Operation, body: BaseModel | None, timeout_ms: int) -> Outcome:
         """As `HttpTransport.call`, over a channel or over HTTP."""
@@ -307,13 +307,13 @@ class ConnectionLease:
         finally:
             self.open_count -= 1
 
-    def tell_no_more(self) -> None:
-        """The member hears nothing from now on."""
+    def detach(self) -> None:
+        """Deliver nothing to the member from now on."""
         self._is_released = True
 
     async def release(self) -> None:
         """Give the lease back for good. Returns when what nobody needs any more is closed."""
-        self.tell_no_more()
+        self.detach()
         connection = self.connection
         if connection is not None and connection.lose(self):
             await connection.close()
@@ -325,7 +325,7 @@ class ConnectionLease:
             return await connection.channel.call(operation, body, group_id=self.group_id, timeout_ms=_left_ms(ends_at))
         if connection is not None:
             return connection.failure or Unreachable("no channel was opened in time")
-        url = self._node.place.url
+        url = self._node.endpoint.url
         outcome = await self._http.call(url, operation, body, group_id=self.group_id, timeout_ms=_left_ms(ends_at))
         self._node.ended_over_http(outcome)
         return outcome

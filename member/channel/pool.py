@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import asdict
 
-from rallypoint.member.channel.channel import Place
-from rallypoint.member.channel.connections import ConnectionLease, Node, PoolOptions, Tell
+from rallypoint.member.channel.channel import Endpoint
+from rallypoint.member.channel.connections import ConnectionLease, Node, OnEvent, PoolOptions
 from rallypoint.member.http import HttpTransport
 
 MEMBERS_MAX = 500
@@ -12,19 +12,25 @@ MEMBERS_MAX = 500
 than two at a time."""
 
 HANDSHAKE_TIMEOUT_MS = 8_000
-"""Some proxies never answer a handshake. Longer than connecting may take, so that this is told apart."""
+"""Some proxies never answer a handshake. Longer than connecting may take, so that the two can be told apart."""
 
 TRY_AGAIN_MS, TRY_AGAIN_MAX_MS = 30_000, 600_000
 
 
 class ChannelPool:
-    """Lets members of one event loop share channels: one for up to `members_max` of them at each node. A further one
-    is opened where those are full, or where the service says that they are.
+    """Shares channels between members of one event loop: pass it to each `GroupMember`.
 
-    Members share what has the same token, TLS context, and session timeout. Nothing is opened before it is needed, and
-    nothing is left when the last member has left or was closed. `handshake_timeout_ms`: for a handshake, connecting
-    included. `try_again_ms`: how long to go on over HTTP, where there are no channels, before one is tried again;
-    it doubles up to `try_again_max_ms`. ValueError where one of them is not above 0.
+    Members share a channel if they have the same token, TLS context and session timeout. A further channel to a node is
+    opened if the others are full, or the service says that they are. A channel is opened when it is needed, and closed
+    when the last of its members has left or was closed, so a pool needs no close. Raises ValueError for an argument
+    below 1.
+
+    Args:
+        members_max: The most members on one channel.
+        handshake_timeout_ms: For a handshake, connecting included.
+        try_again_ms: How long members use HTTP, after something refused WebSockets, before a channel is tried again.
+            It doubles with each failure.
+        try_again_max_ms: The longest such time.
     """
 
     def __init__(
@@ -45,10 +51,10 @@ class ChannelPool:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: {value!r} is not a whole number above 0")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._nodes: dict[Place, Node] = {}
+        self._nodes: dict[Endpoint, Node] = {}
 
     def attach(self) -> None:
-        """Keep to the running event loop. RuntimeError where the pool keeps to another one."""
+        """Bind the pool to the running event loop. Raises RuntimeError if it is bound to another one."""
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop and not self._loop.is_closed():
             raise RuntimeError("a ChannelPool belongs to one event loop; make another for each loop")
@@ -56,15 +62,15 @@ class ChannelPool:
             self._nodes.clear()
         self._loop = loop
 
-    def lease(self, place: Place, group_id: str, tell: Tell, http: HttpTransport) -> ConnectionLease:
-        """A lease at a node, to be released once."""
-        if place not in self._nodes:
+    def lease(self, endpoint: Endpoint, group_id: str, on_event: OnEvent, http: HttpTransport) -> ConnectionLease:
+        """A lease of one member at a node, to be released once."""
+        if endpoint not in self._nodes:
             # Nodes come and go while a program runs.
             self._nodes = {known: node for known, node in self._nodes.items() if not node.is_forgettable}
-            self._nodes[place] = Node(place, self._options)
-        return ConnectionLease(self._nodes[place], group_id, tell, http)
+            self._nodes[endpoint] = Node(endpoint, self._options)
+        return ConnectionLease(self._nodes[endpoint], group_id, on_event, http)
 
     @property
     def channel_count(self) -> int:
-        """Channels that are open, or are being opened."""
+        """How many channels are open, or are being opened."""
         return sum(len(node.connections) for node in self._nodes.values())

@@ -24,7 +24,7 @@ from rallypoint.member.consumer.contract import (
 from rallypoint.member.consumer.options import ConsumerOptions
 from rallypoint.member.consumer.partition_worker import Handler, NoCommittedOffset
 from rallypoint.member.consumer.program import run
-from rallypoint.member.consumer.threads import threaded
+from rallypoint.member.consumer.threaded_source import threaded
 
 __all__ = [
     "Batch",

@@ -2,7 +2,7 @@
 
 The consumer says what comes and goes; nothing here knows why, or of the member's life beyond its commits and fetches.
 Progress is known from a partition's arrival until it is given up or lost, and nothing else is ever committed. A worker
-whose handler still runs then is remembered, for whoever has the partition next must wait for it.
+whose handler still runs then is remembered, because the next worker of the partition must wait for it.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ class AssignedPartitions(Generic[R]):
             await self._commit_at_the_end(workers)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin nothing more of these, and commit nothing of them from now on. A handler that runs is told."""
+        """Begin and commit nothing of these from now on. A handler that runs sees `Batch.revoking`."""
         for topic_partition in partitions:
             self._progress.pop(topic_partition, None)
             if (worker := self._workers.pop(topic_partition, None)) is not None:

@@ -1,14 +1,14 @@
-"""What a handler gets: some records of one partition, in order, and word of whether they are wanted back."""
+"""What a handler gets: records of one partition, in order, and whether the partition is being revoked."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 R = TypeVar("R")
 
 
 class Offer(Protocol):
-    """A batch's way to whoever polls, if there is no handler. `is_withdrawn`: nobody has had it, and nobody will."""
+    """A batch on its way to `Consumer.poll`. `is_withdrawn`: it was not taken, and will not be."""
 
     is_taken: bool
     is_withdrawn: bool
@@ -18,77 +18,102 @@ class Offer(Protocol):
         ...
 
     def withdraw(self) -> None:
-        """Let nobody have it from now on. Nothing if somebody has it."""
+        """Withdraw it. Nothing if it was taken."""
         ...
+
+
+class Delivery:
+    """How far a batch has come; the consumer's side of a `Batch`, which `delivery_of` gives."""
+
+    __slots__ = ("_offer", "_on_taken", "revoking")
+
+    def __init__(self) -> None:
+        self.revoking = False
+        self._offer: Offer | None = None
+        self._on_taken: Callable[[], None] | None = None
+
+    def revoke(self) -> None:
+        """Let `Batch.revoking` be true from now on. Called in the consumer's event loop."""
+        self.revoking = True
+        if self._offer is not None:
+            self._offer.revoke()
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the batch was taken. A handler takes it as soon as there is one."""
+        return self._offer is None or self._offer.is_taken
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether the batch was offered, and withdrawn before it was taken."""
+        return self._offer is not None and self._offer.is_withdrawn
+
+    def offer(self, offer: Offer) -> None:
+        """Offer the batch to `Consumer.poll`."""
+        self._offer = offer
+
+    def withdraw(self) -> None:
+        """Withdraw the batch, unless it was taken."""
+        if self._offer is not None:
+            self._offer.withdraw()
+
+    def when_taken(self, on_taken: Callable[[], None]) -> None:
+        """Call `on_taken` when the offered batch is taken."""
+        self._on_taken = on_taken
+
+    def note_taken(self) -> None:
+        """The offered batch was taken."""
+        if self._on_taken is not None:
+            self._on_taken()
 
 
 @dataclass(slots=True)
 class Batch(Generic[R]):
-    """Records of one partition, in order, at least one. The position moves to `next_offset` when the handler returns.
-
-    `offset`: where they were read; the first record's, or before it if offsets are missing. `generation_id`: of the
-    assignment that brought the partition; to be passed to `commit`. `attempt`: 1, and one more after each failure.
-    """
+    """Records of one partition, in order, at least one."""
 
     topic: str
+    """The topic of the records."""
+
     partition: int
+    """The partition of the records."""
+
     offset: int
+    """Where the records were read: the offset of the first one, or one before it if offsets are missing."""
+
     next_offset: int
+    """Where the position moves when the handler returns."""
+
     records: Sequence[R]
+    """The records, as the source makes them."""
+
     generation_id: int
+    """The generation of the assignment that brought the partition, to be passed to `Consumer.commit`."""
+
     attempt: int = 1
-    _revoking: bool = field(default=False, repr=False)
-    _offer: Offer | None = field(default=None, repr=False, compare=False)
-    _taken: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    """1, and one more after each failure of the handler."""
+
+    _delivery: Delivery = field(default_factory=Delivery, init=False, repr=False, compare=False)
 
     @property
     def revoking(self) -> bool:
-        """Whether the partition is to be given up, or is lost, or the consumer stops: the handler had better come to
-        an end. May be read from any thread.
+        """Whether the handler should come to an end, because the partition is to be given up, or is lost, or the
+        consumer stops. May be read from any thread.
         """
-        return self._revoking
+        return self._delivery.revoking
 
     def stop_at(self, next_offset: int) -> None:
-        """Say that all below `next_offset` is handled and the rest is not, before the handler returns early.
+        """Declare what is below `next_offset` handled and the rest not, before the handler returns early.
 
-        The rest is handed over again, to whoever has the partition then. ValueError for an offset outside the batch.
+        The rest is handed over again, to whichever consumer has the partition then.
+
+        Args:
+            next_offset: An offset from `offset` to `next_offset`; ValueError for any other.
         """
         if not self.offset <= next_offset <= self.next_offset:
             raise ValueError(f"next_offset: {next_offset} is not between {self.offset} and {self.next_offset}")
         self.next_offset = next_offset
 
-    def announce(self) -> None:
-        """Let `revoking` be true from now on; the consumer calls it, in its event loop."""
-        self._revoking = True
-        if self._offer is not None:
-            self._offer.revoke()
 
-    # --- for consumers without a handler -----------------------------------------------------------------------------
-
-    @property
-    def is_handed_over(self) -> bool:
-        """Whether somebody has it. A handler has it as soon as there is one."""
-        return self._offer is None or self._offer.is_taken
-
-    @property
-    def is_withdrawn(self) -> bool:
-        """Whether it was offered, and taken back before anybody had it."""
-        return self._offer is not None and self._offer.is_withdrawn
-
-    def offer(self, offer: Offer) -> None:
-        """It waits for somebody to take it."""
-        self._offer = offer
-
-    def withdraw(self) -> None:
-        """Take it back, unless somebody has it."""
-        if self._offer is not None:
-            self._offer.withdraw()
-
-    def when_taken(self, taken: Callable[[], None]) -> None:
-        """Have it called when somebody takes what was offered."""
-        self._taken = taken
-
-    def note_taken(self) -> None:
-        """Somebody has taken it."""
-        if self._taken is not None:
-            self._taken()
+def delivery_of(batch: Batch[Any]) -> Delivery:
+    """The consumer's side of a batch."""
+    return batch._delivery

@@ -52,15 +52,20 @@ STUCK = "a handler ran for longer than max_poll_interval_ms"
 class Consumer(Generic[R]):
     """Reads the partitions it is assigned, for one life: `run` it once, or start it once and then stop it.
 
-    `handler` is awaited with each `Batch`, at most `concurrency` of them at once, those of one partition one after
-    another. Without one, `poll` gives the batches, or `async for` does; ValueError then for a `concurrency` above 1.
-    All methods belong to one event loop.
+    All methods belong to one event loop. None of the hooks, nor the handler, may wait for `stop`.
 
-    `partition_counts`: as `GroupMember`'s, and asked with None for every topic if a pattern is subscribed to; None
-    asks the source if it is a `CountedSource`, else the service's registry. `on_assigned` is awaited before the
-    first read of what was added, `on_revoked` when the batches in hand have ended and what was handled is committed,
-    `on_lost` when nothing can be committed any more; a handler may then still run. None of them may wait for `stop`.
-    `observer`: is told what happens, as `member.metrics` wants it. `make_member`: for tests, see `member.testing`.
+    Args:
+        options: The options of the consumer and its member.
+        source: Where the records come from. Wrap a blocking source with `threaded`.
+        handler: Awaited with each `Batch`: up to `concurrency` of them at once, those of one partition one after
+            another. None: `poll` or `async for` gives the batches; `concurrency` must be 1 then, else ValueError.
+        partition_counts: As `GroupMember`; called with None, for every topic, if a pattern is subscribed to. None: what
+            the source says if it is a `CountedSource`, else the service's registry.
+        on_assigned: Awaited before the first read of what was added.
+        on_revoked: Awaited when the batches in hand have ended and what was handled is committed.
+        on_lost: Awaited when nothing can be committed any more. A handler may still run.
+        observer: Gets what happens to the consumer and its member, such as `MemberMetrics`.
+        make_member: For tests: `FakeGroup.make_member` of `rallypoint.testing`.
     """
 
     def __init__(
@@ -125,8 +130,8 @@ class Consumer(Generic[R]):
     async def run(self) -> None:
         """Consume until `request_stop` or an error, which is raised: the handler's own, the source's, or the member's.
 
-        Cancelled, it stops in order before it ends; if a stop was asked for before, it begins nothing. RuntimeError
-        if there is no handler.
+        If this is cancelled, the consumer stops in order before it ends. If a stop was requested before, it reads
+        nothing. Raises RuntimeError if there is no handler.
         """
         if self._polling is not None:
             raise RuntimeError("there is no handler to run: start the consumer, and poll")
@@ -137,8 +142,9 @@ class Consumer(Generic[R]):
             await self.stop()
 
     async def start(self) -> None:
-        """Begin; returns at once. If `request_stop` came before, as from a signal, nothing is begun. RuntimeError
-        where it was started or stopped before.
+        """Begin to join and read; returns at once. If `request_stop` came before, as from a signal, it begins nothing.
+
+        Raises RuntimeError if the consumer was started or stopped before.
         """
         if self._task is not None:
             raise RuntimeError("a consumer is started once; make a new one for another life")
@@ -146,19 +152,21 @@ class Consumer(Generic[R]):
         self._task = asyncio.create_task(self._close_source() if self._stop_wanted else self._run_until_stopped())
 
     def request_stop(self) -> None:
-        """Begin to stop; returns at once. Again: nothing."""
+        """Begin to stop; returns at once. A second call does nothing."""
         self._stop_wanted = True
         self._wakeup.set()
         if self._polling is not None:
             self._polling.wake()
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Finish the batches in hand, commit, leave; a static member stays. Raises nothing of the group's or the
-        handler's: `error` has it. One that was never started closes its source, and can be started no more.
-        RuntimeError in a handler or a hook, which it would wait for.
+        """Finish the batches in hand, commit, and leave; a static member stays.
 
-        `timeout_ms`: how long batches and hooks are waited for; what runs after it is cancelled, or goes on in its
-        thread, and is not committed. None: as long as `GroupMember.leave` waits.
+        Errors of the group and the handler are not raised: `error` has them. A consumer that was never started closes
+        its source, and cannot be started any more. Raises RuntimeError in a handler or a hook, which it would wait for.
+
+        Args:
+            timeout_ms: How long to wait for batches and hooks. What runs after it is cancelled, or goes on in its
+                thread, and is not committed. None: as long as `GroupMember.leave` waits.
         """
         inside = {self._hook, *self._assigned.tasks}
         if asyncio.current_task() in inside:
@@ -178,10 +186,13 @@ class Consumer(Generic[R]):
     # --- without a handler -------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int | None = None) -> Batch[R] | None:
-        """The next batch; None after `timeout_ms`. The batch of the poll before counts as handled from now on.
+        """Take the next batch. The batch of the previous poll counts as handled from now on.
 
-        May be cancelled: then nothing was taken. Raises the error that stopped the consumer, MemberClosed where it was
-        stopped or not started, RuntimeError if there is a handler.
+        If this is cancelled, it takes nothing. Raises the error that stopped the consumer, MemberClosed if it was
+        stopped or not started, and RuntimeError if there is a handler.
+
+        Args:
+            timeout_ms: The longest wait, after which it returns None. None: no limit.
         """
         polling = self._polling_for_sure
         self.finish_batch()
@@ -203,7 +214,7 @@ class Consumer(Generic[R]):
         return self
 
     async def __anext__(self) -> Batch[R]:
-        """As `poll`, but it ends if the consumer was stopped in order."""
+        """As `poll`. The iteration ends if the consumer was stopped in order."""
         try:
             batch = await self.poll()
         except MemberClosed:
@@ -214,17 +225,17 @@ class Consumer(Generic[R]):
         return batch
 
     def finish_batch(self) -> None:
-        """Say that the polled batch is handled, as the next poll would. Nothing if there is none."""
+        """Declare the polled batch handled, as the next poll would. Does nothing if there is none."""
         if self._polling is not None and (batch := self._polling.finish()) is not None:
             self._assigned.note_handled(batch)
 
     def give_back_batch(self) -> None:
-        """Say that the polled batch was not handled: it is handed over again. Nothing if there is none."""
+        """Declare the polled batch not handled: a later poll takes it again. Does nothing if there is none."""
         if self._polling is not None:
             self._polling.give_back()
 
     async def wait_ended(self) -> None:
-        """Wait until it has stopped, by whatever. Raises the error that stopped it, if one did."""
+        """Wait until the consumer has stopped. Raises the error that stopped it, if one did."""
         if self._task is not None:
             await asyncio.shield(self._task)
         if self._error is not None:
@@ -232,57 +243,64 @@ class Consumer(Generic[R]):
 
     @property
     def error(self) -> Exception | None:
-        """What stops or stopped the consumer; None while it runs, and after a stop without one."""
+        """The error that stops or stopped the consumer; None while it runs, and after a stop in order."""
         return self._error
 
     @property
     def options(self) -> ConsumerOptions:
-        """As it was made."""
+        """The options that the consumer was made with."""
         return self._options
 
     @property
     def in_hand_ms(self) -> float:
-        """For how long the slowest batch in hand has been handled by now; 0 if there is none."""
+        """How long ago, in ms, the handling of the oldest batch in hand began; 0 if there is none."""
         return self._assigned.in_hand_ms
 
     @property
     def member_id(self) -> str:
-        """The id that the group gave; empty while there is none."""
+        """The id that the group gave to the member; empty while it has none."""
         return "" if self._member is None else self._member.member_id
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is worked on now."""
+        """The partitions that the consumer works on now."""
         return self._assigned.partitions
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """As `position`, by partition; one whose beginning is not known yet is absent."""
+        """The `position` of each partition; one whose position is not known yet is absent."""
         return self._assigned.positions
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """What is paused of the assignment."""
+        """The partitions of the assignment that are paused."""
         return self._assigned.paused
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand over nothing of these until `resume`. A batch in hand is finished. A partition stays paused while it is
-        assigned, and begins unpaused when it comes back. NotAssigned for one that is not assigned; then none is paused.
+        """Hand over nothing of these partitions until `resume`. A batch in hand is finished.
+
+        A partition stays paused while it is assigned, and begins unpaused when it comes back. Raises NotAssigned if one
+        is not assigned; then none is paused.
         """
         for worker in self._assigned.workers_of(partitions):
             worker.pause()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Go on with these. NotAssigned for one that is not assigned; then none is resumed."""
+        """Go on with these partitions. Raises NotAssigned if one is not assigned; then none is resumed."""
         for worker in self._assigned.workers_of(partitions):
             worker.resume()
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Hand over next what is at `offset`. A batch in hand is finished before, and does not move the position any
-        more. May be called in `on_assigned`. NotAssigned for a partition that is not assigned; it is forgotten with
-        the partition, but for the commit before that. ValueError for an offset that nothing can carry.
+        """Move the position, so that the next batch begins at `offset`. May be called in `on_assigned`.
+
+        A batch in hand is finished before, and no longer moves the position. Losing the partition drops the new
+        position, but the commit before that includes it. Raises NotAssigned for a partition that is not assigned.
+
+        Args:
+            topic_partition: An assigned partition.
+            offset: The offset of the next record to read. ValueError if it is below 0 or above 2**63 - 1.
         """
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
             raise ValueError(f"offset: {offset!r} is not a whole number from 0 to {OFFSET_MAX}")
@@ -298,37 +316,45 @@ class Consumer(Generic[R]):
         await self._seek_to(partitions, self._source.latest)
 
     def position(self, topic_partition: TopicPartition) -> int | None:
-        """The offset of the next record to hand over, behind a batch in hand; None while it is not known where to
-        begin. NotAssigned for a partition that is not assigned.
+        """The offset after the batch in hand, or of the next record to hand over; None while it is not known yet.
+
+        Raises NotAssigned for a partition that is not assigned.
         """
         (worker,) = self._assigned.workers_of([topic_partition])
         return worker.position
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed of these, whoever has them; one without a commit is absent. Raises as
-        `GroupMember.committed`.
+        """Fetch the committed offsets of these partitions, assigned or not. A partition without a commit is absent.
+
+        Raises as `GroupMember.committed`.
         """
         wanted = set(partitions)
         found = await self._present.committed({topic for topic, _ in wanted})
         return {topic_partition: found[topic_partition] for topic_partition in sorted(wanted & found.keys())}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record of each that can still be read, whoever has them. Raises what the source
+        """Ask the source for the offset of the first record of each partition, assigned or not. Raises what the source
         raises.
         """
         return {topic_partition: await self._source.earliest(*topic_partition) for topic_partition in set(partitions)}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each, whoever has them. Raises what the source raises."""
+        """Ask the source for the offset after the last record of each partition, assigned or not. Raises what the
+        source raises.
+        """
         return {topic_partition: await self._source.latest(*topic_partition) for topic_partition in set(partitions)}
 
     async def commit(self, offsets: Offsets | None = None, *, generation_id: int | None = None) -> None:
-        """Commit these offsets, or for None what was handled of every partition; returns once it is on disk.
+        """Commit offsets. Returns once they are on the service's disk.
 
-        Within a handler, None does not include the batch in hand; `{(topic, partition): offset}` with
-        `batch.generation_id` may. A polled batch is included, and counts as handled from then on; a position that was
-        sought since goes before it. Raises as `GroupMember.commit`, and IllegalGeneration for a partition that is not
-        assigned, or has come in another generation than `generation_id`.
+        Raises as `GroupMember.commit`, and IllegalGeneration for a partition that is not assigned, or was assigned in
+        another generation than `generation_id`.
+
+        Args:
+            offsets: By (topic, partition). None: what was handled of every partition. A polled batch is included, and
+                counts as handled from then on; if a seek has moved the position since, that position is committed. In a
+                handler, None does not include the batch in hand: commit its offsets with `batch.generation_id`.
+            generation_id: The generation in which the partitions were assigned. None: whichever it was.
         """
         polling = self._polling
         if offsets is None:
@@ -433,7 +459,7 @@ class Consumer(Generic[R]):
 
     def _note_end_of_reports(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log(logging.ERROR, f"where topics end is told no more: {type(error).__name__}: {error}")
+            self._log(logging.ERROR, f"end offsets are reported no more: {type(error).__name__}: {error}")
 
     async def _close_source(self) -> None:
         if not isinstance(self._source, ClosedSource):

@@ -1,6 +1,6 @@
-"""What a consumer is joined from: the source that it reads, the member that it is, and what a read gives.
+"""What a consumer is made from: the source that it reads, the member that it is, and what a read gives.
 
-Contracts and their one exception; nothing here does anything. `member.testing` has a fake for each of the two, and
+Contracts and their exceptions, without behaviour. `member.testing` has a fake for each of the two, and
 `member.sources` has sources.
 """
 
@@ -19,7 +19,7 @@ TopicPartition = tuple[str, int]
 Offsets = Mapping[TopicPartition, OffsetCommit | int]
 
 Counts = Callable[[frozenset[str] | None], Awaitable[Mapping[str, int]]]
-"""From topics to how many partitions each has; a topic that does not exist is absent. None: of every topic."""
+"""From topics to their numbers of partitions. A topic that does not exist is absent. None asks for every topic."""
 
 BlockingCounts = Callable[[frozenset[str] | None], Mapping[str, int]]
 """As `Counts`, but may block."""
@@ -33,22 +33,22 @@ class OffsetOutOfRange(LookupError):  # noqa: N818 - Kafka's name
 
 
 class NotAssigned(ValueError):  # noqa: N818 - it says what is the matter
-    """Raised for a partition that is not this consumer's, or is not any more."""
+    """Raised for a partition that is not assigned to this consumer, or not any more."""
 
 
 class SourceUnavailable(Exception):  # noqa: N818 - it says what happened
-    """Raised by a source that cannot be reached just now. It is asked again, whatever `on_error` says."""
+    """Raised by a source that cannot be reached for now. The consumer repeats the call, whatever `on_error` says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Generic[R_co]):
-    """What one read gave: records in order, perhaps none, and the offset at which the next read begins.
-
-    `next_offset` may skip what holds no record (compaction), also if `records` is empty.
-    """
+    """What one read gave."""
 
     records: Sequence[R_co]
+    """The records in order, perhaps none."""
+
     next_offset: int
+    """Where the next read begins. It may be past offsets without a record (compaction), even if `records` is empty."""
 
 
 class Source(Protocol[R_co]):
@@ -58,8 +58,8 @@ class Source(Protocol[R_co]):
     """
 
     async def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[R_co]:
-        """Records from `offset` on, `record_count_max` at the most. If there is none yet: empty, at once or after
-        a short wait for one.
+        """Read records from `offset` on, up to `record_count_max`. If there is none yet, return an empty result, at
+        once or after a short wait.
         """
         ...
 
@@ -90,8 +90,8 @@ class BlockingSource(Protocol[R_co]):
 
 @runtime_checkable
 class CountedSource(Protocol):
-    """A `Source` that also knows its topics. The consumer then asks it, and not the service, how many partitions
-    there are, and which topics a pattern means.
+    """A `Source` that also knows its topics. The consumer takes partition counts, and the topics that match a pattern,
+    from it and not from the service.
     """
 
     async def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
@@ -101,19 +101,19 @@ class CountedSource(Protocol):
 
 @runtime_checkable
 class EndOffsetSource(Protocol):
-    """A `Source` that can be asked where partitions end without a part in what its reads need, as threads."""
+    """A `Source` whose end offsets can be asked for without what its reads need, such as threads."""
 
     async def end_offset(self, topic: str, partition: int) -> int:
-        """As `Source.latest`. Cancelled it ends at once."""
+        """As `Source.latest`. If it is cancelled, it ends at once."""
         ...
 
 
 @runtime_checkable
 class ReleasedSource(Protocol):
-    """A `Source` that keeps something for the partitions that it is asked for."""
+    """A `Source` that keeps something for the partitions that are read."""
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are read no more for now. Called in the event loop, so it returns at once."""
+        """Drop what is kept for these partitions. Called in the event loop, so it must not block."""
         ...
 
 
@@ -131,8 +131,8 @@ class BlockingClosedSource(Protocol):
     """As `ClosedSource`, but may block."""
 
     def close(self) -> None:
-        """As `ClosedSource.close`. Called when no other call of the source runs any more; never, if one has not
-        returned 10 seconds after the consumer's end.
+        """As `ClosedSource.close`. Called when no other call of the source runs. If one has not returned 10 seconds
+        after the consumer's end, this is not called.
         """
         ...
 
@@ -147,7 +147,7 @@ class BlockingCountedSource(Protocol):
 
 
 class Member(Protocol):
-    """What a consumer asks of its member; `GroupMember` is one, and says what each of these promises."""
+    """What a consumer calls of its member. `GroupMember` is one, and documents each method."""
 
     @property
     def member_id(self) -> str:
@@ -187,11 +187,11 @@ class Member(Protocol):
         ...
 
 
-AssignmentHook = Callable[[Assignment], Awaitable[None]]
+AssignmentHook = Callable[[Assignment], Awaitable[object]]
 
 
 class MakeMember(Protocol):
-    """Makes the member of one life; the class `GroupMember` does it for real."""
+    """Makes a member for a consumer. The class `GroupMember` is the real one; `FakeGroup.make_member` is for tests."""
 
     def __call__(
         self,

@@ -15,10 +15,10 @@ from typing import Generic, TypeVar
 
 from rallypoint.member.consumer.contract import Counts, EndOffsetSource, Member, Source, TopicPartition
 from rallypoint.member.consumer.options import ConsumerOptions
-from rallypoint.member.consumer.threads import ASKED_AT_ONCE
+from rallypoint.member.consumer.threaded_source import END_OFFSETS_AT_ONCE
+from rallypoint.member.core.topic_growth import matching, unregistered
 from rallypoint.member.driver import CANCEL_SECONDS
 from rallypoint.member.errors import MemberError, NotAuthenticated, NotAuthorized
-from rallypoint.member.topic_watch import matching
 from rallypoint.member.user_code import called
 
 R = TypeVar("R")
@@ -52,10 +52,10 @@ class EndOffsets(Generic[R]):
         self._options = options
         self._counts = counts
         self._log = log
-        self._told: str | None = None
+        self._last_warning: str | None = None
         self._registered: dict[str, int] = {}
         self._end_of = source.end_offset if isinstance(source, EndOffsetSource) else source.latest
-        self._turns = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._turns = asyncio.Semaphore(END_OFFSETS_AT_ONCE)
         self._questions: dict[TopicPartition, asyncio.Task[int]] = {}
 
     async def register(self, member: Member) -> None:
@@ -98,7 +98,7 @@ class EndOffsets(Generic[R]):
                 except Exception as error:  # of the source, of one topic, or of the user's function
                     self._warn(f"where topics end could not be found: {_words(error)}")
                 else:
-                    self._told = None
+                    self._last_warning = None
             await asyncio.sleep(self._options.report_interval_ms / 1000)
 
     async def _report(self, member: Member) -> None:
@@ -180,15 +180,14 @@ class EndOffsets(Generic[R]):
 
     async def _put(self, member: Member, counts: Mapping[str, int]) -> None:
         """Register those that have more partitions than this consumer has registered."""
-        for topic, count in counts.items():
-            if count > self._registered.get(topic, 0):
-                await member.put_topic(topic, count, {})
-                self._registered[topic] = count
+        for topic, count in unregistered(self._registered, counts).items():
+            await member.put_topic(topic, count, {})
+            self._registered[topic] = count
 
     def _warn(self, text: str) -> None:
         """Once, until all went well or something else is wrong."""
-        if self._told != text:
-            self._told = text
+        if self._last_warning != text:
+            self._last_warning = text
             self._log(logging.WARNING, text)
 
 

@@ -13,39 +13,55 @@ OffsetReset = Literal["earliest", "latest", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(MemberOptions):
-    """Options of one consumer: those of its member, and these. ValueError if one is not usable.
+    """Options of one consumer: those of its member, and these.
 
-    `auto_offset_reset`: where to begin in a partition that the group never committed, or whose position is out of
-    range: `earliest`, so that nothing is passed over, `latest`, or `none`, which stops the consumer. `commit_mode`:
-    `batch` commits each batch before the next one of its partition, `interval` every `auto_commit_interval_ms` (5 s, as
-    in Kafka), `manual` leaves it to `Consumer.commit`.
-
-    `max_poll_records`: the most records of one batch (500, as in Kafka). `concurrency`: how many batches are handled
-    at once, of different partitions. `max_poll_interval_ms`: a handler that takes longer for one batch is taken for
-    stuck, and the consumer leaves the group until it returns (5 min, as in Kafka). `idle_wait_ms`: how long after a
-    read that found nothing the same partition is read again.
-
-    `on_error`: what follows if the handler or the source raises. `stop`: the consumer commits what was handled
-    before, leaves, and ends with the error; `retry`: the same again, after `error_backoff_ms`, which doubles up to
-    `error_backoff_max_ms`. The position never moves past what was not handled.
-
-    `report_end_offsets`: while the member leads, it tells the service every `report_interval_ms` where the topics end,
-    so that lag is known; the consumer reads all the same if it may not. False also leaves topics, and what they have
-    grown by, to be registered by others.
+    Making one with an option that is not usable raises ValueError, which names the option. Times are in milliseconds,
+    numbers at least 1 and at the most 2,147,483,647.
     """
 
     auto_offset_reset: OffsetReset = "earliest"
+    """Where to begin in a partition that the group never committed, or whose position is out of range. `"earliest"`
+    misses no record, unlike Kafka's default `"latest"`. `"none"` stops the consumer with `NoCommittedOffset` or
+    `OffsetOutOfRange`."""
+
     commit_mode: CommitMode = "batch"
+    """`"batch"` commits each batch before the next one of its partition, so that a restart repeats at the
+    most one batch of each.
+    `"interval"` commits every `auto_commit_interval_ms`. `"manual"` leaves it to `Consumer.commit`."""
+
     auto_commit_interval_ms: int = 5_000
+    """The time between commits with `commit_mode="interval"`. 5 s, as in Kafka."""
+
     max_poll_records: int = 500
+    """The most records of one batch. 500, as in Kafka."""
+
     concurrency: int = 1
+    """How many batches are handled at once, of different partitions. 1 without a handler."""
+
     max_poll_interval_ms: int = 300_000
+    """A handler that takes longer for one batch counts as stuck: the consumer leaves the group until it returns. A
+    program without a handler counts as stuck if it does not poll for so long. 5 min, as in Kafka."""
+
     idle_wait_ms: int = 200
+    """How long to wait after a read that found nothing, before the same partition is read again."""
+
     on_error: OnError = "stop"
+    """What follows if the handler or the source raises. `"stop"`: the consumer commits what was handled, leaves and
+    ends with the error. `"retry"`: it repeats the call after `error_backoff_ms`. The position never moves past what was
+    not handled."""
+
     error_backoff_ms: int = 1_000
+    """The wait before the first repeat with `on_error="retry"`. It doubles with each repeat."""
+
     error_backoff_max_ms: int = 60_000
+    """The longest wait before a repeat; not below `error_backoff_ms`."""
+
     report_end_offsets: bool = True
+    """Let the leader's consumer report to the service where the topics end, so that lag is known. The consumer works
+    without the right to do so. False also leaves it to others to register topics, and what they have grown by."""
+
     report_interval_ms: int = 10_000
+    """The time between two reports of end offsets."""
 
     def __post_init__(self) -> None:
         MemberOptions.__post_init__(self)

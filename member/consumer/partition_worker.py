@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rallypoint.member.consumer.batch import Batch
+from rallypoint.member.consumer.batch import Batch, delivery_of
 from rallypoint.member.consumer.contract import Fetched, OffsetOutOfRange, Source, SourceUnavailable, TopicPartition
 from rallypoint.member.consumer.options import ConsumerOptions
 from rallypoint.member.consumer.progress import Progress
@@ -41,9 +41,9 @@ class NoCommittedOffset(LookupError):  # noqa: N818 - it says what is missing
 
 @dataclass(slots=True)
 class WorkerDependencies(Generic[R]):
-    """What all workers of a consumer share. `turns`: as many handlers at once. `commit`: what was handled there.
+    """What all workers of a consumer share. `turns`: as many handlers at once. `commit`: commits what was handled.
 
-    `batch_ended` is told of each batch, when its handler has returned or raised: how many seconds it took.
+    `batch_ended`: called when a handler has returned or raised, with how many seconds it took.
     """
 
     options: ConsumerOptions
@@ -111,7 +111,7 @@ class PartitionWorker(Generic[R]):
         """Of the next record to hand over; None while it is not known where to begin."""
         if self.progress.sought is not None:
             return self.progress.sought
-        if self.in_hand is not None and self.in_hand.is_handed_over:
+        if self.in_hand is not None and delivery_of(self.in_hand).is_taken:
             return self.in_hand.next_offset
         return self.progress.position
 
@@ -125,15 +125,16 @@ class PartitionWorker(Generic[R]):
         self._withdraw()
 
     def stop(self) -> None:
-        """Begin nothing more. A handler that runs is told, and not cut short; anything else is, but for the waiting for
-        the predecessor: whoever comes next waits for this task, and so for the predecessor's handler and read. Again:
-        nothing.
+        """Begin nothing more. Again: nothing.
+
+        A handler that runs sees `Batch.revoking`, and is not cut short. Anything else is cut short, but for the waiting
+        for the predecessor: the next worker waits for this task, and so for the predecessor's handler and read.
         """
         if self._stopping:
             return
         self._stopping = True
         if self.in_hand is not None:
-            self.in_hand.announce()
+            delivery_of(self.in_hand).revoke()
             return
         self._take_sought()
         self.ended.set()
@@ -142,7 +143,7 @@ class PartitionWorker(Generic[R]):
 
     def _withdraw(self) -> None:
         if self.in_hand is not None:
-            self.in_hand.withdraw()
+            delivery_of(self.in_hand).withdraw()
 
     def _cut(self) -> None:
         """Once: a read in a thread is waited for then, and a second time would end that waiting."""
@@ -262,7 +263,7 @@ class PartitionWorker(Generic[R]):
         if policy == "earliest":
             self.progress.committed = self.progress.position
         elif self._deps.options.commit_mode != "manual":
-            # Whoever begins here next time must not begin at an end that has moved on meanwhile.
+            # The next start must not begin at an end that has moved on meanwhile.
             await self._commit()
 
     async def _reset(self) -> int:
@@ -294,7 +295,7 @@ class PartitionWorker(Generic[R]):
                     )
                     self._may_be_cut = False
                     error = await self._handle(batch)
-            if batch.is_withdrawn:
+            if delivery_of(batch).is_withdrawn:
                 if self._stopping:
                     self._take_sought()
                 if self._stopping or self.progress.sought is not None:
@@ -308,9 +309,7 @@ class PartitionWorker(Generic[R]):
                 error.add_note(_where(batch))
                 raise error
             if self._stopping:
-                self._log(
-                    logging.ERROR, f"the handler failed at {batch.offset}, whoever reads next begins there", error
-                )
+                self._log(logging.ERROR, f"the handler failed at {batch.offset}; the next reader begins there", error)
                 self._take_sought()
                 return False
             self._log(logging.ERROR, f"the handler failed at {batch.offset}, for the {attempt}. time", error)
@@ -322,7 +321,7 @@ class PartitionWorker(Generic[R]):
 
     async def _handle(self, batch: Batch[R]) -> Exception | None:
         """Run the handler; what it raised."""
-        batch.when_taken(self._restart_timer)
+        delivery_of(batch).when_taken(self._restart_timer)
         self._restart_timer()
         self.in_hand = batch
         try:
@@ -330,7 +329,7 @@ class PartitionWorker(Generic[R]):
         finally:
             self.in_hand = None
             self._stop_timer()
-        if not batch.is_withdrawn:
+        if not delivery_of(batch).is_withdrawn:
             self._deps.batch_ended(batch, time.monotonic() - self.in_hand_since, error)
         return error
 

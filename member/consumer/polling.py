@@ -1,19 +1,19 @@
-"""The handler of a consumer that has none: each batch goes to whoever polls, and is handled when he polls again.
+"""The handler of a consumer that has none: `poll` takes each batch, and the next `poll` says that it is handled.
 
-So all that holds for handlers holds here: the group waits for a batch that somebody has, one that he has for too long
-is stuck, and what was not handled is handed over again. Everything runs in one event loop.
+So all that holds for handlers holds here: the group waits for a batch that was taken, one that is held for too long is
+stuck, and what was not handled is handed over again. Everything runs in one event loop.
 """
 
 import asyncio
 from typing import Generic, TypeVar
 
-from rallypoint.member.consumer.batch import Batch
+from rallypoint.member.consumer.batch import Batch, delivery_of
 
 R = TypeVar("R")
 
 
 class _Offer(Generic[R]):
-    """A batch on its way. `is_void`: its partition is gone, so nobody is to have it. `settled`: it is handled, given
+    """A batch on its way. `is_void`: its partition is gone, so it must not be taken. `settled`: it is handled, given
     back, or withdrawn.
     """
 
@@ -28,7 +28,7 @@ class _Offer(Generic[R]):
         self.withdraw()
 
     def withdraw(self) -> None:
-        """As `Offer.withdraw`. One that is stuck stays: the next life is to wait for somebody who comes for it."""
+        """As `Offer.withdraw`. One that is stuck stays: the next member waits until it is taken."""
         if not self.is_taken and not self.is_stuck:
             self.end_untaken()
 
@@ -52,9 +52,9 @@ class Polling(Generic[R]):
         self._changed = asyncio.Event()
 
     async def __call__(self, batch: Batch[R]) -> None:
-        """Offer it, and return when it is handled, or nobody is to have it any more."""
+        """Offer it, and return when it is handled, given back or withdrawn."""
         offer = self._offer = _Offer(batch)
-        batch.offer(offer)
+        delivery_of(batch).offer(offer)
         self._changed.set()
         try:
             await offer.settled.wait()
@@ -64,7 +64,7 @@ class Polling(Generic[R]):
 
     @property
     def taken(self) -> Batch[R] | None:
-        """What the user has, until he says that it is handled."""
+        """The batch that was taken, until it is handled or given back."""
         offer = self._taken_offer
         return None if offer is None else offer.batch
 
@@ -77,7 +77,7 @@ class Polling(Generic[R]):
             offer.end_untaken()
             return None
         offer.is_taken = True
-        offer.batch.note_taken()
+        delivery_of(offer.batch).note_taken()
         return offer.batch
 
     async def change(self) -> None:
@@ -86,7 +86,7 @@ class Polling(Generic[R]):
         await self._changed.wait()
 
     def wake(self) -> None:
-        """Let whoever waits look at how things are."""
+        """Wake `change`."""
         self._changed.set()
 
     def finish(self) -> Batch[R] | None:
@@ -107,7 +107,7 @@ class Polling(Generic[R]):
             offer.is_committed = True
 
     def note_stuck(self) -> None:
-        """Nobody has come for too long: the next life is to wait for somebody."""
+        """No poll has come for too long: the next member waits for one."""
         if self._offer is not None:
             self._offer.is_stuck = True
 

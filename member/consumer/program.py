@@ -19,11 +19,14 @@ log = logging.getLogger("rallypoint.member")
 
 
 def run(consumer: Consumer[Any] | BlockingConsumer[Any]) -> None:
-    """Consume until SIGTERM or SIGINT: then finish the batches in hand, commit, leave (a static member stays), return.
+    """Consume until SIGTERM or SIGINT, then stop in order: finish the batches in hand, commit, leave, and return.
 
-    A second signal ends the process at once. The handlers of signals that were there before are there again when it
-    returns. For the main thread; RuntimeError in any other. A `Consumer` gets an event loop of its own, so it is a
-    RuntimeError if one runs, as in a notebook. Raises the error that stops the consumer, if one does.
+    A static member stays in the group. A second signal ends the process at once. When this returns, the previous signal
+    handlers are set again. Raises the error that stops the consumer, if one does, and RuntimeError outside the main
+    thread, and for a `Consumer` if an event loop runs already, as in a notebook.
+
+    Args:
+        consumer: A consumer that was not started. A `Consumer` gets an event loop of its own.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(

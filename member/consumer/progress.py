@@ -23,7 +23,7 @@ class Progress:
 
     @property
     def to_commit(self) -> int | None:
-        """Where whoever comes next is to begin; None if there is nothing to commit."""
+        """The offset to commit, at which the next owner begins; None if there is nothing to commit."""
         wanted = self.position if self.sought is None else self.sought
         return None if wanted == self.committed else wanted
 

@@ -76,7 +76,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The state changed, for this reason; for the log, and for whoever waits."""
+    """The state changed, for this reason. It goes to the log and the observer."""
 
     old: State
     new: State

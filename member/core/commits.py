@@ -30,7 +30,7 @@ _OF_THE_GENERATION = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANC
 
 @dataclass(slots=True)
 class PendingCommit:
-    """One commit. `body`: what to say, but for who says it in which generation. `generation_id`: under which its
+    """One commit. `body`: without the member id and the generation. `generation_id`: under which its
     records were read. `sent_under`: -1 before it first went out.
 
     `refused`: what came back last, where it was refused for its generation. `held`: it is not on the wire.

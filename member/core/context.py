@@ -35,7 +35,7 @@ class Ending:
 
 
 class MemberContext:
-    """`assigning`: the answer to the join by which this member leads, while it makes the assignment. `disowned`: the
+    """`assigning`: the answer to the join by which this member leads, while it makes the assignment. `fenced`: the
     group has gone on without the member while `on_revoked` runs. `ending`: how the member will end, once that is asked
     for.
     """
@@ -51,7 +51,7 @@ class MemberContext:
         self.error: FatalError | None = None
         self.ending: Ending | None = None
         self.assigning: m.JoinAnswer | None = None
-        self.disowned = False
+        self.fenced = False
 
     def move(self, state: State, reason: str) -> None:
         """Be in another state, for this reason."""
@@ -63,12 +63,12 @@ class MemberContext:
         """Tell an operator."""
         self.net.actions.append(Warn(text))
 
-    def hear(self, now_ms: int) -> None:
-        """The group has answered, and counts this member in: it may go on with what it owns while it joins."""
+    def extend_session(self, now_ms: int) -> None:
+        """The group has answered, and has this member: it may go on with what it owns while it joins."""
         if self.owned.assignment is not None:
             self.net.set_timer(SESSION, now_ms + self.options.session_timeout_ms)
 
-    def call_lost(self) -> None:
+    def report_lost(self) -> None:
         """The group holds nothing for the member any more: tell the user what was lost."""
         if (lost := self.owned.lose()) is not None:
             self.net.actions.append(CallBack(Callback.LOST, lost))

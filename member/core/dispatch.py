@@ -28,7 +28,7 @@ REDIRECTS_MAX = 3
 """Redirects followed in a row; one more means that the nodes disagree, and a look-up asks again, after a back-off."""
 
 RETRY_AFTER_MAX_MS = 60_000
-"""A longer `Retry-After` is cut to this: the service may be back sooner than whoever wrote it thought."""
+"""A longer `Retry-After` is cut to this: the service may be back sooner than it said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Intent:
 
 @dataclass(slots=True)
 class RequestSlot:
-    """One intent on its way, or none. `failures` in a row lengthen the back-off until someone says `calm`.
+    """One intent on its way, or none. `failures` in a row lengthen the back-off until `reset_failures`.
 
     `sent`: the intent was on the wire at least once, so it may have been done. `blocked`: it waits for the coordinator
     to be found.
@@ -161,12 +161,12 @@ class Dispatcher:
         for key in list(self.timers):
             self.cancel_timer(key)
 
-    def calm(self, name: str) -> None:
-        """Things go well: the next failure is the first of its row."""
+    def reset_failures(self, name: str) -> None:
+        """The next failure is the first in a row."""
         self.slot(name).failures = 0
 
-    def setback_ms(self, name: str, jitter: float) -> int:
-        """Count a failure that asks for another intent rather than the same one; how long to wait before it.
+    def count_failure(self, name: str, jitter: float) -> int:
+        """Count a failure that asks for another intent rather than the same one. Returns how many ms to wait before it.
 
         The first is answered at once.
         """
@@ -217,7 +217,7 @@ class Dispatcher:
         """
         slot = self.slot(name)
         early_ms = slot.sent_at_ms + self._options.retry_backoff_ms - now_ms
-        self.calm(name)
+        self.reset_failures(name)
         self.open(name, intent, now_ms, delay_ms=max(0, early_ms))
 
     def try_now(self, now_ms: int) -> None:
@@ -314,7 +314,7 @@ class Dispatcher:
         if entry is not None and entry.error_code == ErrorCode.NONE and entry.url and is_usable(entry.url):
             if lowers_scheme(slot.url, entry.url):
                 return self._settle(slot, intent, outcome)
-            self.route.found_by_asking()
+            self.route.keep_last()
             self.route.learn(entry.url)
             self.close(LOOKUP)
             for waiting in list(self._slots.values()):

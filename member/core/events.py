@@ -83,7 +83,7 @@ class AssignmentFailed:
 
 @dataclass(frozen=True, slots=True)
 class RejoinRequested:
-    """The user wants another round."""
+    """The user asks for a rebalance."""
 
     reason: str
 
@@ -98,7 +98,7 @@ class SubscriptionChanged:
 
 @dataclass(frozen=True, slots=True)
 class LeaveRequested:
-    """Give up the partitions in order, tell the group, stop. `stay`: tell nobody, to keep a static member's place."""
+    """Give up the partitions in order, leave the group, stop. `stay`: stop without leaving, as a static member does."""
 
     reason: str | None
     stay: bool
@@ -139,7 +139,7 @@ class CallAbandoned:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequested:
-    """The user's commit. `body`: the offsets; the core fills in who commits, and in which generation. `generation_id`:
+    """The user's commit. `body`: the offsets; the core fills in the member and the generation. `generation_id`:
     under which the records were read; None for the present one. It is settled and abandoned like a `CallRequested`.
     """
 
@@ -206,7 +206,7 @@ class TopicsListed:
 
 
 ChannelEvent = ChannelOpened | ChannelLost | ChannelUnavailable | GroupUnloaded | NodeDraining
-"""What is told of a channel, or said on it, of a node rather than of the group's rebalances."""
+"""Events of a channel that are about a node rather than about the group's rebalances."""
 
 UserRequest = (
     RejoinRequested

@@ -46,7 +46,7 @@ class Heartbeats:
         """Send one that does not wait, to learn whether the member is still one, or to say so. Do nothing if it is
         not, or if that does not matter any more.
         """
-        if self.keep_alive and not self._context.disowned:
+        if self.keep_alive and not self._context.fenced:
             self.beat(now_ms, wait_ms=0)
 
     def plan(self, at_ms: int, now_ms: int) -> None:
@@ -61,7 +61,7 @@ class Heartbeats:
         context = self._context
         context.net.close(HEARTBEAT)
         context.net.cancel_timer(HEARTBEAT)
-        if context.owned.assignment is None or context.disowned or not context.cooperative:
+        if context.owned.assignment is None or context.fenced or not context.cooperative:
             context.net.cancel_timer(SESSION)
 
     def _long_poll_ms(self, now_ms: int) -> int:

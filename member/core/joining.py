@@ -23,7 +23,7 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
 HANDOVER = "handover"
-"""No slot of calls: it counts rounds in a row that took something from this member."""
+"""No slot of calls: it counts rebalances in a row that took something from this member."""
 
 
 class Joining:
@@ -41,7 +41,7 @@ class Joining:
         self._found_in_place = False
         self._subscription_stale = False
         self._reason = ""
-        self._owes_round: str | None = None
+        self._rejoin_reason: str | None = None
         self._attempt = 0
         self.topics = context.options.topics
         self.user_data = context.options.user_data
@@ -55,7 +55,7 @@ class Joining:
         self._reason = reason
         context.drop_assigning()
         self._subscription_stale = False
-        self._owes_round = None
+        self._rejoin_reason = None
         if context.state not in {State.FINDING, State.JOINING}:
             context.move(State.JOINING, reason)
         self.user_data = draw.user_data(self.user_data)
@@ -81,14 +81,14 @@ class Joining:
         context = self._context
         match settled.outcome:
             case Answered(m.JoinAnswer() as answer):
-                context.hear(now_ms)
+                context.extend_session(now_ms)
                 context.member_id = answer.member_id
                 if self._subscription_stale and context.owned.assignment is None:
                     self.join("the subscription changed", now_ms, draw)
                 else:
                     self._joined(answer, now_ms)
             case Waiting(answer):
-                context.hear(now_ms)
+                context.extend_session(now_ms)
                 intent = settled.intent
                 if not context.member_id and answer.member_id:
                     context.member_id = answer.member_id
@@ -139,7 +139,7 @@ class Joining:
         context = self._context
         if retriable:
             context.warn(f"the partition counts cannot be had yet: {error}; trying again")
-            context.net.set_timer(ASSIGN, now_ms + max(1, context.net.setback_ms(MEMBER, draw.jitter)))
+            context.net.set_timer(ASSIGN, now_ms + max(1, context.net.count_failure(MEMBER, draw.jitter)))
             return
         failure = AssignorFailed(f"no assignment with {self._protocol_name!r}: {type(error).__name__}: {error}")
         failure.__cause__ = error
@@ -162,7 +162,7 @@ class Joining:
             case Answered(m.SyncAnswer() as answer):
                 self._assigned(answer, now_ms, draw)
             case Waiting():
-                self._context.hear(now_ms)
+                self._context.extend_session(now_ms)
                 self._context.net.repeat(MEMBER, settled.intent, now_ms)
             case Refused(problem) if problem.error_code == ErrorCode.INVALID_REQUEST and _submits(settled.intent):
                 failure = AssignorFailed(f"the assignment of {self._protocol_name!r} is refused: {problem.detail}")
@@ -182,8 +182,8 @@ class Joining:
             failure = UnreadableAssignment(f"the leader's assignment is not one of partitions: {error}")
             self._leaving.leave(Ending("its assignment is unreadable", tell=True, error=failure), now_ms)
             return
-        context.disowned = False
-        context.net.calm(MEMBER)
+        context.fenced = False
+        context.net.reset_failures(MEMBER)
         context.move(State.STABLE, f"generation {context.generation_id}, {len(given.partitions)} partitions")
         context.net.set_timer(SESSION, now_ms + context.options.session_timeout_ms)
         new = Assignment(
@@ -200,38 +200,38 @@ class Joining:
             context.net.actions.append(CompareCounts())
 
     def _take(self, new: Assignment, now_ms: int, draw: Draw) -> None:
-        """First what the new assignment takes away, then what it adds; and another round, if somebody waits."""
+        """Give up what the new assignment takes away, then take what it adds. Rejoin if another member waits."""
         context = self._context
         if not context.owned.owned_at_join <= new.partitions:
-            self._owes_round = "what it gave up is free"
+            self._rejoin_reason = "what it gave up is free"
         else:
-            context.net.calm(HANDOVER)
+            context.net.reset_failures(HANDOVER)
         if revoked := context.owned.revoked_by(new):
             context.owned.promise(new)
             self._reason = f"{len(revoked)} partitions go to others"
             self._leaving.revoke(self._reason, revoked, now_ms)
             return
         context.net.actions.append(CallBack(Callback.ASSIGNED, context.owned.take(new)))
-        if not self._go_another_round(now_ms, draw):
+        if not self._rejoin_if_due(now_ms, draw):
             self._heartbeats.beat(now_ms)
 
-    def _go_another_round(self, now_ms: int, draw: Draw) -> bool:
-        """Join again if that is owed. The first time at once; if every round takes something, slower and slower,
-        for an assignor that never comes to rest must not keep a group busy.
+    def _rejoin_if_due(self, now_ms: int, draw: Draw) -> bool:
+        """Rejoin if there is a reason. The first time at once; if every rebalance takes something, later and later,
+        because an assignor that never settles must not keep a group busy.
         """
-        if self._owes_round is not None:
-            delay_ms = self._context.net.setback_ms(HANDOVER, draw.jitter)
-            self.give_way(self._owes_round, now_ms, draw, delay_ms)
+        if self._rejoin_reason is not None:
+            delay_ms = self._context.net.count_failure(HANDOVER, draw.jitter)
+            self.rejoin(self._rejoin_reason, now_ms, draw, delay_ms)
         elif self._subscription_stale:
-            self.give_way("the subscription changed", now_ms, draw)
+            self.rejoin("the subscription changed", now_ms, draw)
         else:
             return False
         return True
 
     # --- joining again -----------------------------------------------------------------------------------------------
 
-    def another_round(self, reason: str, now_ms: int, draw: Draw) -> None:
-        """The user wants one: now, or not at all if one is on."""
+    def request_rebalance(self, reason: str, now_ms: int, draw: Draw) -> None:
+        """Rejoin for the user; nothing if a rebalance is on."""
         context = self._context
         # A cooperative member that owns something lets a sync come to its end: in between it could not give up in
         # order what it subscribes to no more.
@@ -239,9 +239,9 @@ class Joining:
         if context.state is State.STABLE or (
             turns_back and not (self._subscription_stale and context.owned.assignment)
         ):
-            self.give_way(reason, now_ms, draw)
+            self.rejoin(reason, now_ms, draw)
 
-    def give_way(self, reason: str, now_ms: int, draw: Draw, delay_ms: int = 0) -> None:
+    def rejoin(self, reason: str, now_ms: int, draw: Draw, delay_ms: int = 0) -> None:
         """Join again, after giving up what the protocol asks for: everything, or what nobody here subscribes to."""
         context = self._context
         if context.ending is not None:
@@ -261,7 +261,7 @@ class Joining:
         self.topics, self.user_data = topics, user_data
         # A join on the wire is not abandoned for another: it may be done after its successor. Its answer comes first.
         self._subscription_stale = True
-        self.another_round("the subscription changed", now_ms, draw)
+        self.request_rebalance("the subscription changed", now_ms, draw)
 
     def revoked(self, now_ms: int, draw: Draw) -> None:
         """`on_revoked` has returned: leave, or own what was promised, and join again."""
@@ -272,8 +272,8 @@ class Joining:
             return
         if (promised := context.owned.promised) is not None:
             context.net.actions.append(CallBack(Callback.ASSIGNED, context.owned.take(promised)))
-        if not self._go_another_round(now_ms, draw):
-            self.give_way(self._reason, now_ms, draw)
+        if not self._rejoin_if_due(now_ms, draw):
+            self.rejoin(self._reason, now_ms, draw)
 
     # --- refusals ----------------------------------------------------------------------------------------------------
 
@@ -289,8 +289,8 @@ class Joining:
             case Reaction.TAKE_ID:
                 self._leaving.fail(ServiceFailed("MEMBER_ID_REQUIRED came without a member id, or where there is one"))
             case Reaction.REJOIN:
-                delay_ms = context.net.setback_ms(MEMBER, draw.jitter) if joining else 0
-                self.give_way("the group began another rebalance", now_ms, draw, delay_ms)
+                delay_ms = context.net.count_failure(MEMBER, draw.jitter) if joining else 0
+                self.rejoin("the group began another rebalance", now_ms, draw, delay_ms)
             case Reaction.FORGET_GENERATION:
                 self.lose(reason, now_ms, draw)
             case Reaction.FORGET_ID:
@@ -302,17 +302,17 @@ class Joining:
     def lose(self, reason: str, now_ms: int, draw: Draw) -> None:
         """The group does not hold the assignment for this member any more."""
         context = self._context
-        context.call_lost()
+        context.report_lost()
         if context.state is State.REVOKING:
             # `on_revoked` runs and ends its part of the assignment; only then is there somewhere to go.
-            context.disowned = True
+            context.fenced = True
             self._heartbeats.stop()
             return
         context.generation_id = -1
         if context.ending is not None:
             self._leaving.say_leave(now_ms)
         else:
-            self.join(reason, now_ms, draw, delay_ms=context.net.setback_ms(MEMBER, draw.jitter))
+            self.join(reason, now_ms, draw, delay_ms=context.net.count_failure(MEMBER, draw.jitter))
 
 
 def _submits(intent: Intent) -> bool:

@@ -50,7 +50,7 @@ class Leaving:
         context.net.cancel_timer(REVOKE_WARNING)
         context.net.cancel_timer(REVOKE_LIMIT)
         context.owned.gave_up()
-        if context.disowned:
+        if context.fenced:
             context.owned.lose()
 
     # --- going -------------------------------------------------------------------------------------------------------
@@ -62,14 +62,14 @@ class Leaving:
             return
         context.ending = ending
         if context.cooperative and context.state is State.SYNCING and context.owned.assignment and ending.error is None:
-            # Between two generations nothing can be committed, so the round comes to its end first, if it soon does.
+            # Between two generations nothing can be committed, so the rebalance ends first, if it soon does.
             context.net.set_timer(LEAVE_PATIENCE, now_ms + context.options.leave_timeout_ms)
         elif context.state is not State.REVOKING:
             self.leave_now(now_ms)
 
     def hurry(self, now_ms: int) -> None:
-        """Say the leave that waits for a callback, or for the end of a round. A callback that runs then ends somewhere
-        else: its word changes nothing any more.
+        """Send the leave that waits for a callback, or for the end of a rebalance. The end of a callback that runs then
+        changes nothing any more.
         """
         context = self._context
         if context.ending is not None and context.state is not State.LEAVING:
@@ -142,14 +142,14 @@ class Leaving:
             context.warn(f"the leave was refused: {error}")
             self.end(State.LEFT, "the leave was refused")
             return
-        context.call_lost()
+        context.report_lost()
         context.error = error
         self.end(State.FAILED, str(error))
 
     def break_off(self, reason: str) -> None:
         """Stop for good, wherever the member stands; what it holds is lost, for nobody keeps it alive any more."""
         self._context.ending = None
-        self._context.call_lost()
+        self._context.report_lost()
         self.end(State.FAILED, reason)
 
     def end(self, state: State, reason: str, *, at_once: bool = False) -> None:

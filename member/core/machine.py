@@ -159,7 +159,7 @@ class Membership:
     def _requested(self, event: ev.UserRequest, now_ms: int, draw: Draw) -> None:
         match event:
             case ev.RejoinRequested(reason):
-                self._joining.another_round(reason, now_ms, draw)
+                self._joining.request_rebalance(reason, now_ms, draw)
             case ev.SubscriptionChanged(topics, user_data):
                 self._joining.subscribe(topics, user_data, now_ms, draw)
             case ev.LeaveRequested(reason, stay):

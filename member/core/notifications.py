@@ -35,13 +35,13 @@ class Notifications:
         if isinstance(outcome, Refused) and not pending:
             self._joining.refused(outcome.problem, now_ms, draw)
             return
-        context.net.calm(HEARTBEAT)
-        context.hear(now_ms)
+        context.net.reset_failures(HEARTBEAT)
+        context.extend_session(now_ms)
         if context.state is State.SYNCING and pending:
-            self._joining.give_way("the group began another rebalance", now_ms, draw)
+            self._joining.rejoin("the group began another rebalance", now_ms, draw)
             return
         if context.state is State.STABLE and pending:
-            self._joining.give_way("the group rebalances", now_ms, draw)
+            self._joining.rejoin("the group rebalances", now_ms, draw)
             if context.cooperative:
                 return
         # Measured from the sending, so that a service which does not hold heartbeats back is not asked in a loop.
@@ -56,7 +56,7 @@ class Notifications:
         elif context.owned.assignment is not None and context.state is not State.REVOKING:
             # The join or sync on its way goes on: another would not be heard either.
             context.warn(f"{reason}: what it owned is lost")
-            context.call_lost()
+            context.report_lost()
             if context.ending is not None:
                 self._leaving.say_leave(now_ms)
 
@@ -68,7 +68,7 @@ class Notifications:
         """
         context = self._context
         if generation_id >= context.generation_id and context.state in {State.STABLE, State.SYNCING}:
-            self._joining.give_way("the group rebalances", now_ms, draw)
+            self._joining.rejoin("the group rebalances", now_ms, draw)
 
     def channel_changed(self, event: ev.ChannelEvent, now_ms: int) -> None:
         """A channel is open, lost, not to be had, or about to end; or its node has let go of the group."""

@@ -1,4 +1,4 @@
-"""Which node to talk to: what is known about the coordinator's place, and whom to ask when nothing is."""
+"""Which node to call: the coordinator if it is known, else the node to ask for it."""
 
 from urllib.parse import urlsplit
 
@@ -13,7 +13,7 @@ class Route:
     def __init__(self, configured: tuple[str, ...]) -> None:
         self._configured = configured
         self._owners: list[str] = []
-        self._asked = -1
+        self._last_index = -1
         self.url: str | None = None
 
     @property
@@ -22,13 +22,13 @@ class Route:
         return (*self._configured, *(url for url in self._owners if url not in self._configured))
 
     def next_node(self) -> str:
-        """The next node to ask, round and round."""
-        self._asked = (self._asked + 1) % len(self.nodes)
-        return self.nodes[self._asked]
+        """The next node to ask; after the last one the first."""
+        self._last_index = (self._last_index + 1) % len(self.nodes)
+        return self.nodes[self._last_index]
 
-    def found_by_asking(self) -> None:
+    def keep_last(self) -> None:
         """The node asked last answered: ask it first the next time."""
-        self._asked -= 1
+        self._last_index -= 1
 
     def learn(self, url: str) -> None:
         """This is the coordinator; remembered for later look-ups too."""

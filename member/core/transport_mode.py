@@ -27,7 +27,7 @@ OPEN_AGAIN_MS, OPEN_AGAIN_MAX_MS = 100, 10_000
 that lasted for the longer time begins a new row: however they end, ten are opened in that time at the most."""
 
 PASSING_STATUSES = frozenset({401, 403, 503})
-"""Refusals that are the service's own, of the token or while it stops. The call is told them again over HTTP."""
+"""Refusals that are the service's own, of the token or while it stops. The call gets them again over HTTP."""
 
 
 class TransportMode(Enum):
@@ -66,7 +66,7 @@ class TransportFallback:
         return max(tried_ms, self._open_again_at_ms)
 
     def is_forgettable(self, now_ms: int) -> bool:
-        """Whether nothing was learned of this node that whoever comes next had better know."""
+        """Whether there is nothing to remember of this node for the next member."""
         return self.mode is TransportMode.CHANNEL and now_ms >= self._open_again_at_ms + OPEN_AGAIN_MAX_MS
 
     def opened(self) -> None:
@@ -78,12 +78,12 @@ class TransportFallback:
         self._put_off_opening(now_ms, jitter)
         self._doubt(reason, at_once=status not in PASSING_STATUSES)
 
-    def lost(self, reason: str, now_ms: int, jitter: float, *, was_of_use: bool, lasted_ms: int) -> None:
-        """A channel ended. `was_of_use`: anything was said to us on it."""
+    def lost(self, reason: str, now_ms: int, jitter: float, *, was_useful: bool, lasted_ms: int) -> None:
+        """A channel ended. `was_useful`: something was received on it."""
         if lasted_ms >= OPEN_AGAIN_MAX_MS:
             self._ends = 0
         self._put_off_opening(now_ms, jitter)
-        if was_of_use:
+        if was_useful:
             self._fruitless = self._tries = 0
         else:
             self._doubt(reason, at_once=False)

@@ -1,4 +1,4 @@
-"""What the sources of this package raise, in words for whoever runs the program.
+"""What the sources of this package raise, in words for the operator of the program.
 
 SourceError
   RecordsLost    records between two positions are gone

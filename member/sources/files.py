@@ -13,9 +13,13 @@ log = logging.getLogger(__name__)
 
 
 class FilesSource:
-    """Reads what a `FilesWriter` appends to the directory `path`. For `BlockingConsumer`, or `threaded` for `Consumer`.
+    """Reads what a `FilesWriter` appends. For `BlockingConsumer`; wrap it with `threaded` for `Consumer`.
 
-    Reading on where the last read ended costs what is read; beginning elsewhere counts the lines of one file.
+    A read that begins where the last one ended costs what it reads. One that begins elsewhere counts the lines of one
+    file.
+
+    Args:
+        path: The directory that has a folder for each topic.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -54,11 +58,11 @@ class FilesSource:
         return self._directory.latest((topic, partition))
 
     def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[Record]:
-        """Complete lines from `offset` on, of one file; returns at once. RecordsLost if a file ends too early."""
+        """Read complete lines of one file from `offset` on, without waiting. RecordsLost if a file ends too early."""
         tp = (topic, partition)
         files = self._directory.files(tp)
         earliest = files[0][0] if files else 0
-        at = max((place for place, (first, _) in enumerate(files) if first <= offset), default=None)
+        at = max((index for index, (first, _) in enumerate(files) if first <= offset), default=None)
         if at is None:
             if offset == earliest:
                 return Fetched((), offset)

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not list what it exports
     AdminClient,
     OffsetSpec,
 )
 
-from rallypoint.member.consumer.contract import Fetched, OffsetOutOfRange, SourceUnavailable
-from rallypoint.member.consumer.contract import TopicPartition as Place
+from rallypoint.member.consumer.contract import Fetched, OffsetOutOfRange, SourceUnavailable, TopicPartition
 from rallypoint.member.daemon_threads import DaemonThreads
 from rallypoint.member.sources import kafka_config
 from rallypoint.member.sources.errors import SourceError
@@ -40,13 +40,17 @@ READ_WAIT_SECONDS = 10.0
 
 ASK_AGAIN_SECONDS = 0.2
 
+REQUESTS = "rallypoint-kafka-ask"
+"""The threads of requests about topics and offsets, which block."""
+REQUESTS_AT_ONCE = 2
+
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What came of one partition and was not read yet. `position`: of the next read. `end`: after all that came."""
+    """What was fetched of one partition and not read yet. `position`: of the next read. `end`: after all records."""
 
     number: int
     position: int
@@ -63,16 +67,21 @@ class _Kept:
 
 
 class KafkaSource:
-    """Topics of one cluster, for `Consumer` and `BlockingConsumer`. One source is for one consumer, which closes it.
+    """Topics of one cluster, for `Consumer` and `BlockingConsumer`. A source serves one consumer, which closes it.
 
-    `config`: librdkafka's options, at least `bootstrap.servers`. Offsets are committed to the consumer's group, not to
-    Kafka. `isolation.level` is librdkafka's own, `read_committed`, unless the options say otherwise; then the end of a
-    partition is its last stable offset. `buffer_bytes_max`: about how much is kept of each partition beside what
-    librdkafka keeps (`queued.max.messages.kbytes`). `request_timeout_ms`: for a question about topics or offsets, with
-    its repeats. `make_consumer`, `make_admin`: for tests.
+    Offsets are committed to the consumer's group, not to Kafka. Unless `isolation.level` is set, it is librdkafka's
+    default, `read_committed`: the end of a partition is its last stable offset.
 
-    Errors: ValueError, which names the option, for options that cannot work. From reads SourceError, with a sentence,
-    if going on cannot help, and SourceUnavailable or silence and a line in the log if it can.
+    Making a source raises ValueError, which names the option, for options that cannot work. A read raises SourceError
+    if repeating it cannot help. If it can, the read raises SourceUnavailable, or returns nothing and logs a warning.
+
+    Args:
+        config: librdkafka's options, at least `bootstrap.servers`.
+        buffer_bytes_max: About how many bytes to keep of each partition, besides what librdkafka keeps
+            (`queued.max.messages.kbytes`). 4 MiB, so that a pause throws little away. At least 1.
+        request_timeout_ms: For a request about topics or offsets, with its repeats. At least 1.
+        make_consumer: For tests.
+        make_admin: For tests.
     """
 
     def __init__(
@@ -99,7 +108,7 @@ class KafkaSource:
         self._topics = KafkaTopics(config, request_timeout_ms=min(request_timeout_ms, 10_000), make_admin=make_admin)
         self._threads = _threads()
         self._numbers = itertools.count(1)
-        self._kept: dict[Place, _Kept] = {}
+        self._kept: dict[TopicPartition, _Kept] = {}
         self._fetcher: Fetcher | None = None
         self._admin: Any = None
         self._try_options()
@@ -108,19 +117,19 @@ class KafkaSource:
         """As `Source.read`: waits up to 10 s for a record."""
         if not 0 <= offset <= OFFSET_MAX:
             raise OffsetOutOfRange(f"Kafka has no offset {offset}")
-        place = (topic, partition)
-        kept = self._kept.get(place)
+        topic_partition = (topic, partition)
+        kept = self._kept.get(topic_partition)
         if kept is None or kept.position != offset:
-            kept = self._begin(place, offset)
+            kept = self._begin(topic_partition, offset)
         if not kept.has_news:
             kept.changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(READ_WAIT_SECONDS):
                     await kept.changed.wait()
         if not kept.records and kept.error is not None:
-            self.release([place])
+            self.release([topic_partition])
             raise kept.error
-        return self._hand_out(place, kept, record_count_max)
+        return self._hand_out(topic_partition, kept, record_count_max)
 
     async def earliest(self, topic: str, partition: int) -> int:
         """The log's start."""
@@ -132,52 +141,52 @@ class KafkaSource:
 
     async def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
         """As `CountedSource` says, from the cluster's metadata."""
-        return await self._threads.call(lambda: self._topics.partition_counts(topics))
+        return await self._threads.call(REQUESTS, lambda: self._topics.partition_counts(topics))
 
-    def release(self, partitions: Iterable[Place]) -> None:
-        """Fetch nothing more of these, and forget what was not read."""
-        for place in partitions:
-            if self._kept.pop(place, None) is not None and self._fetcher is not None:
-                self._fetcher.tell(End(place))
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch nothing more of these partitions, and drop what was not read."""
+        for topic_partition in partitions:
+            if self._kept.pop(topic_partition, None) is not None and self._fetcher is not None:
+                self._fetcher.send(End(topic_partition))
 
     async def close(self) -> None:
-        """Close all connections. A later read opens them again."""
+        """Close all connections. A later read opens new ones."""
         self._kept.clear()
         fetcher, self._fetcher, self._admin = self._fetcher, None, None
         if fetcher is not None:
-            fetcher.tell(None)
-            await self._threads.call(fetcher.join)
+            fetcher.send(None)
+            await self._threads.call(REQUESTS, fetcher.join)
         threads, self._threads = self._threads, _threads()
         threads.close()
 
     # --- inside: reading ---------------------------------------------------------------------------------------------
 
-    def _begin(self, place: Place, offset: int) -> _Kept:
+    def _begin(self, topic_partition: TopicPartition, offset: int) -> _Kept:
         if self._fetcher is None:
             self._fetcher = self._new_fetcher()
-        kept = self._kept[place] = _Kept(next(self._numbers), offset, offset)
-        self._fetcher.tell(Begin(place, offset, kept.number))
+        kept = self._kept[topic_partition] = _Kept(next(self._numbers), offset, offset)
+        self._fetcher.send(Begin(topic_partition, offset, kept.number))
         return kept
 
     def _new_fetcher(self) -> Fetcher:
         loop = asyncio.get_running_loop()
         logger = logging.getLogger("rallypoint.kafka")
 
-        def make(hear: Callable[[KafkaError], None]) -> Any:
-            return self._make_consumer({**self._reading, "error_cb": hear, "logger": logger})
+        def make(on_error: Callable[[KafkaError], None]) -> Any:
+            return self._make_consumer({**self._reading, "error_cb": on_error, "logger": logger})
 
-        def deliver(came: Mapping[Place, Came], refused: Exception | None) -> None:
+        def deliver(came: Mapping[TopicPartition, Came], refused: Exception | None) -> None:
             loop.call_soon_threadsafe(self._arrive, fetcher, came, refused)
 
         fetcher = Fetcher(make, deliver)
         fetcher.start()
         return fetcher
 
-    def _arrive(self, fetcher: Fetcher, came: Mapping[Place, Came], refused: Exception | None) -> None:
+    def _arrive(self, fetcher: Fetcher, came: Mapping[TopicPartition, Came], refused: Exception | None) -> None:
         if fetcher.has_failed and self._fetcher is fetcher:
             self._fetcher = None
-        for place, one in came.items():
-            kept = self._kept.get(place)
+        for topic_partition, one in came.items():
+            kept = self._kept.get(topic_partition)
             if kept is None or kept.number != one.number:
                 continue  # of a beginning that is past
             kept.records.extend(record for record in one.records if record.offset >= kept.end)
@@ -187,29 +196,29 @@ class KafkaSource:
             if kept.has_news:
                 kept.changed.set()
             if kept.size_bytes >= self._buffer_bytes_max and not kept.held:
-                self._hold(place, kept, held=True)
+                self._hold(topic_partition, kept, held=True)
         if refused is not None:
             for kept in self._kept.values():
                 kept.error = kept.error or refused
                 kept.changed.set()
 
-    def _hand_out(self, place: Place, kept: _Kept, record_count_max: int) -> Fetched[KafkaRecord]:
+    def _hand_out(self, topic_partition: TopicPartition, kept: _Kept, record_count_max: int) -> Fetched[KafkaRecord]:
         count = min(record_count_max, len(kept.records))
         records = tuple(kept.records.popleft() for _ in range(count))
         kept.position = records[-1].offset + 1 if kept.records else kept.end
         kept.size_bytes = kept.size_bytes * len(kept.records) // (len(kept.records) + count) if count else 0
         if kept.held and kept.size_bytes <= self._buffer_bytes_max // 4:
-            self._hold(place, kept, held=False)
+            self._hold(topic_partition, kept, held=False)
         return Fetched(records, kept.position)
 
-    def _hold(self, place: Place, kept: _Kept, *, held: bool) -> None:
+    def _hold(self, topic_partition: TopicPartition, kept: _Kept, *, held: bool) -> None:
         kept.held = held
         if self._fetcher is not None:
-            self._fetcher.tell(Hold(place, held))
+            self._fetcher.send(Hold(topic_partition, held))
 
     # --- inside: asking ----------------------------------------------------------------------------------------------
 
-    async def _ask(self, place: Place, spec: Any) -> int:
+    async def _ask(self, topic_partition: TopicPartition, spec: Any) -> int:
         """Asked again if a cluster that restarts may answer soon; SourceUnavailable if it does not in time."""
         if self._admin is None:
             self._admin = self._make_admin(self._asking)
@@ -218,21 +227,22 @@ class KafkaSource:
         while True:
             try:
                 return await self._threads.call(
-                    partial(self._ask_once, self._admin, place, spec, max(ends_at - loop.time(), 0.5))
+                    REQUESTS,
+                    partial(self._ask_once, self._admin, topic_partition, spec, max(ends_at - loop.time(), 0.5)),
                 )
             except (KafkaException, TimeoutError) as error:
                 said = error_of(error)
                 may_pass = said is None or is_retriable(said) or may_be_missing(said)
-                text = "Kafka does not say where {}-{} begins or ends: ".format(*place) + words(error)
+                text = "Kafka does not say where {}-{} begins or ends: ".format(*topic_partition) + words(error)
                 if not may_pass:
                     raise SourceError(text) from error
                 if loop.time() >= ends_at:
                     raise SourceUnavailable(text) from error
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
 
-    def _ask_once(self, admin: Any, place: Place, spec: Any, timeout_seconds: float) -> int:
+    def _ask_once(self, admin: Any, topic_partition: TopicPartition, spec: Any, timeout_seconds: float) -> int:
         (future,) = admin.list_offsets(
-            {TopicPartition(*place): spec}, isolation_level=self._isolation, request_timeout=timeout_seconds
+            {KafkaPartition(*topic_partition): spec}, isolation_level=self._isolation, request_timeout=timeout_seconds
         ).values()
         try:
             return int(future.result(timeout_seconds + 1).offset)
@@ -241,7 +251,7 @@ class KafkaSource:
             if said is not None and is_about_leaders(said):
                 # The client goes by the partitions and leaders that it knew until it looks at the topic again.
                 with suppress(KafkaException):
-                    admin.list_topics(place[0], timeout=timeout_seconds)
+                    admin.list_topics(topic_partition[0], timeout=timeout_seconds)
             raise
 
     def _try_options(self) -> None:
@@ -254,5 +264,4 @@ class KafkaSource:
 
 
 def _threads() -> DaemonThreads:
-    """For questions, which block."""
-    return DaemonThreads("rallypoint-kafka-ask", 2)
+    return DaemonThreads({REQUESTS: REQUESTS_AT_ONCE})

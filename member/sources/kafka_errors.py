@@ -1,10 +1,10 @@
-"""Which of Kafka's errors go away by themselves: one table, for whoever asks a cluster and for whoever reads from it.
+"""Which of Kafka's errors go away by themselves: one table, for requests and for reads.
 
 librdkafka's own `KafkaError.retriable()` speaks of transactions alone, and is false for a broker that starts again. So
 the broker's codes are sorted here as Kafka's Java client sorts them (`RetriableException` in
 org.apache.kafka.common.protocol.Errors, 4.1.1), and librdkafka's own, which are negative, by what they mean.
 
-A topic or a partition that is missing stands apart: Java asks again, also for what was deleted. Whoever meets it looks
+A topic or a partition that is missing stands apart: Java asks again, also for what was deleted. The caller looks
 into the cluster's metadata, and asks again only if that has the partition.
 """
 
@@ -92,5 +92,5 @@ def is_retriable(error: KafkaError) -> bool:
 
 
 def may_be_missing(error: KafkaError) -> bool:
-    """Whether it says that a topic or a partition is not there, as far as the one who answered knows."""
+    """Whether it says that a topic or a partition is not there, as far as the broker that answered knows."""
     return error.code() in MISSING_AT_BROKERS or error.code() in MISSING_IN_CLIENT

@@ -1,4 +1,4 @@
-"""What librdkafka's errors mean that do not pass by themselves, in a sentence for whoever runs the program. Pure.
+"""What librdkafka's errors mean that do not pass by themselves, in a sentence for the operator of the program. Pure.
 
 Which ones pass is in `kafka_errors`; librdkafka goes on by itself after those. Anything else is raised, for an error
 that nobody knows must not become a silence.
@@ -48,7 +48,7 @@ def is_about_leaders(error: KafkaError) -> bool:
 
 
 def sentence(error: KafkaError, what: str) -> str:
-    """For whoever runs the program. `what`: that was to be read, as "clicks-3 at 17"."""
+    """A sentence for the operator. `what`: that was to be read, as "clicks-3 at 17"."""
     if error.code() in REFUSED:
         return f"Kafka refuses this client, so {what} cannot be read; look at the security options: {error.str()}"
     if may_be_missing(error):

@@ -23,12 +23,17 @@ INTERNAL_PREFIX = "__"
 
 
 class KafkaTopics:
-    """Counts for `partition_counts`: the method `partition_counts` if it may block, `ask` for asyncio.
+    """Partition counts of a cluster: the method `partition_counts` for blocking programs, `ask` for asyncio.
 
-    `config`: librdkafka's options, at least `bootstrap.servers`. `request_timeout_ms`: for one answer. `cache_ms`: an
-    answer is good for so long. TopicsUnavailable, which is retriable, if the cluster does not answer; SourceError
-    if it refuses this client. Methods may be called from any thread; connections live as long as the instance.
-    `make_admin`: for tests.
+    Raises TopicsUnavailable, which is retriable, if the cluster does not answer, and SourceError if it refuses this
+    client. Methods may be called from any thread; connections live as long as the instance.
+
+    Args:
+        config: librdkafka's options, at least `bootstrap.servers`.
+        request_timeout_ms: For one answer of the cluster.
+        cache_ms: How long an answer is used again.
+        now_ms: For tests: a clock in milliseconds that never goes back.
+        make_admin: For tests.
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class KafkaTopics:
         self._asked_at_ms = 0.0
 
     def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
-        """Of these topics, or for None of all but the internal ones. One that does not exist is absent."""
+        """The counts of these topics, or for None of all but internal ones. A topic that does not exist is absent."""
         with self._lock:
             if self._known is None or self._now_ms() - self._asked_at_ms >= self._cache_ms:
                 self._known = self._look_up()

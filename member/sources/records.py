@@ -13,13 +13,22 @@ from rallypoint.member.sources.errors import SourceError
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as a line holds it. `timestamp_ms` since 1970. `offset`: None until it is read."""
+    """One record of a file."""
 
     value: bytes | None = None
+    """The value; None for a tombstone."""
+
     key: bytes | None = None
+    """The key, if the record has one."""
+
     timestamp_ms: int | None = None
+    """Milliseconds since 1970, if the record has a timestamp."""
+
     headers: Sequence[tuple[str, bytes | None]] = ()
+    """Names and values, in order. A name may come several times."""
+
     offset: int | None = None
+    """The offset in the partition; None until the record is read."""
 
 
 def read_line(line: bytes, path: Path, offset: int) -> Record:

@@ -22,10 +22,16 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class FilesWriter:
-    """Appends to one topic of a directory of topics. Several writers, also of several processes, may be at work.
+    """Appends to one topic of a directory of topics. Several writers may work at once, in several processes, too.
 
-    `partitions`: makes the topic, or lets it grow; None: it must exist. `file_bytes_max`: a file that is longer gets
-    no more records.
+    Raises ValueError for a topic that cannot be the name of a folder, and for one that does not exist if `partitions`
+    is not given.
+
+    Args:
+        path: The directory that has a folder for each topic.
+        topic: The name of the topic, and of its folder.
+        partitions: Creates the topic, or lets it grow to so many partitions. None: the topic must exist.
+        file_bytes_max: A file that is longer gets no more records.
     """
 
     def __init__(
@@ -44,7 +50,7 @@ class FilesWriter:
         self.partitions = count
 
     def grow(self, partitions: int) -> None:
-        """Let the topic have so many partitions, if it has fewer. ValueError if it has more: partitions never go."""
+        """Let the topic have so many partitions, if it has fewer. Raises ValueError if it has more."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with locked(self._folder):
             count = read_count(self._folder) or 0
@@ -58,7 +64,7 @@ class FilesWriter:
         self.partitions = partitions
 
     def append(self, partition: int, records: Iterable[Record]) -> int:
-        """Write records to the end of a partition, all in one file; the offset of the first is returned.
+        """Write records to the end of a partition, all in one file. Returns the offset of the first.
 
         Half a line that a writer left behind when it died is cut off first. The operating system has the records when
         this returns; they are not forced to the disk.

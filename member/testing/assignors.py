@@ -25,13 +25,13 @@ from rallypoint.assignors.measure import unassigned
 V = TypeVar("V")
 
 UserData = Callable[[random.Random], JsonValue]
-"""Draws what a member might say that knows the rule."""
+"""Draws user data as a member of this assignor might have it."""
 
-ROUNDS = 4
-"""How long each group is followed: members come, go or miss a round, topics grow, and all say what they were given."""
+REBALANCES = 4
+"""How often each group rebalances: members join, leave or miss a rebalance, topics grow, and all name what they own."""
 
-REST_ROUNDS_MAX = 10
-"""So many rounds a cooperative rule has until a group that stays as it is comes to rest. Two are usual."""
+SETTLING_REBALANCES_MAX = 10
+"""How many rebalances a cooperative assignor may need until a group that does not change settles. Two are usual."""
 
 ELSEWHERE_GROUPS_MAX = 100
 HASH_SEEDS = ("1", "2")
@@ -53,7 +53,7 @@ pickle.dump([(one, rule.user_data(spec, dict(one))) for one, spec in zip(given, 
 
 
 class AssignorFault(AssertionError):  # noqa: N818 - a failed test, as pytest shows it
-    """An assignor is at fault. `what` says how, in a sentence; `spec` is the group that shows it."""
+    """An assignor broke its contract. `what` says how, in a sentence; `spec` is the group that shows it."""
 
     def __init__(self, name: str, what: str, spec: GroupSpec) -> None:
         self.what = what
@@ -71,25 +71,32 @@ def check_assignor(
     deterministic: bool = True,
     elsewhere: bool = True,
 ) -> None:
-    """Raises AssignorFault at the first fault, and what `assignors.registry.resolve` raises if there is no assignor.
+    """Try an assignor with generated groups. Raises AssignorFault at the first fault.
 
-    In every group: it raises nothing, what it gives is valid (`assignors.validity`), for a cooperative rule nothing
-    goes to one while another owns it; it changes neither its question nor, in `user_data`, its result; owned partitions
-    and user data that make no sense harm nobody; a rule that says that it reads no owned partitions does not; a
-    cooperative rule comes to rest.
+    It checks for every group that the assignor raises nothing, that its result is valid (`assignors.validity`), that it
+    changes neither the `GroupSpec` nor, in `user_data`, its result, and that odd owned partitions and user data do no
+    harm. An assignor that says that it does not read owned partitions must not. A cooperative assignor must give no
+    partition to a member while another owns it, and must settle.
 
-    `groups`, `seed`: how many groups, and which. `user_data`: draws what members say; half of them say something else
-    all the same, as members of another version might. `assigns_all`: false for a rule that leaves partitions to nobody
-    on purpose; a cooperative one may always hold back what somebody owns. `deterministic`: false for a rule that may
-    answer the same question in several ways. `elsewhere`: asked in processes of their own, too, where sets of texts
-    have another order; it is imported there by its name, so it stands at the top of a module, else ValueError.
+    Args:
+        choice: A name in `assignors.registry`, or a class or an instance. Raises what `registry.resolve` raises if
+            there is no such assignor.
+        groups: How many groups to try.
+        seed: Which groups: the same seed draws the same.
+        user_data: Draws the user data of a member. Half of the members have other data all the same, as members of
+            another version might.
+        assigns_all: False for an assignor that leaves partitions unassigned on purpose. A cooperative one may always
+            hold back what another member owns.
+        deterministic: False for an assignor that may give several results for one group.
+        elsewhere: Also try it in other processes, in which sets of strings have another order. The assignor is imported
+            there by name, so it must stand at the top of a module, else ValueError.
     """
     trial = _Trial(choice, assigns_all=assigns_all, deterministic=deterministic)
     for number in range(groups):
         chance = random.Random(f"{seed}/{number}")
         spec = STRANGE[number] if number < len(STRANGE) else _any_group(chance, 2 + 6 * number // groups, user_data)
-        for _ in range(ROUNDS):
-            spec = _a_round_later(chance, spec, trial.check(chance, spec))
+        for _ in range(REBALANCES):
+            spec = _after_a_rebalance(chance, spec, trial.check(chance, spec))
     if deterministic and elsewhere:
         trial.check_elsewhere()
 
@@ -127,7 +134,7 @@ class _Trial:
         if self._rule.protocol == "cooperative":
             owners = validity.owners_now(spec)
             left = tuple(partition for partition in left if partition not in owners)
-            self._check_rest(spec, result.assignment)
+            self._check_settles(spec, result.assignment)
         if left:
             raise self._fault(f"it gives {_named(left[0])} to nobody", spec)
         return result.assignment
@@ -162,16 +169,16 @@ class _Trial:
         except (Exception, SystemExit, GeneratorExit) as error:  # anybody's code
             raise self._fault(f"it raises {type(error).__name__}: {error}", spec) from error
 
-    def _expect_same(self, spec: GroupSpec, asked: GroupSpec, result: validity.Result, what: str) -> None:
-        other = self._ask(asked)
+    def _expect_same(self, spec: GroupSpec, question: GroupSpec, result: validity.Result, what: str) -> None:
+        other = self._ask(question)
         if not _same(result, other):
             raise self._fault(f"{what}: {_difference(result, other)}", spec)
 
-    def _check_rest(self, spec: GroupSpec, given: Assignment) -> None:
-        """Everybody says what it was given, and nothing else changes: then soon nothing moves, and all have what is
-        theirs.
+    def _check_settles(self, spec: GroupSpec, given: Assignment) -> None:
+        """The members name what they were given, and nothing else changes: soon nothing moves, and everything has an
+        owner.
         """
-        for generation_id in range(100, 100 + REST_ROUNDS_MAX):
+        for generation_id in range(100, 100 + SETTLING_REBALANCES_MAX):
             following = self._ask(
                 _with_owned(spec, {member_id: (share, generation_id) for member_id, share in given.items()})
             )
@@ -179,7 +186,9 @@ class _Trial:
                 break
             given = following.assignment
         else:
-            raise self._fault(f"after {REST_ROUNDS_MAX} rounds without any change partitions still move", spec)
+            raise self._fault(
+                f"after {SETTLING_REBALANCES_MAX} rebalances without any change partitions still move", spec
+            )
         if self._assigns_all and (left := unassigned(spec, given)):
             raise self._fault(f"it gives {_named(left[0])} to nobody, though nobody owns it any more", spec)
 
@@ -252,8 +261,8 @@ def _odd_owned(chance: random.Random, spec: GroupSpec) -> Iterator[tuple[str, tu
         yield member_id, (tuple(chance.sample(wanted, chance.randint(0, min(4, len(wanted))))), chance.randint(-1, 3))
 
 
-def _a_round_later(chance: random.Random, spec: GroupSpec, given: Assignment) -> GroupSpec:
-    """Everybody says what it was given, but for who missed the round; and something has happened."""
+def _after_a_rebalance(chance: random.Random, spec: GroupSpec, given: Assignment) -> GroupSpec:
+    """The members name what they were given, some have missed the rebalance, and something has changed."""
     generation_id = 1 + max((said.generation_id for said in spec.subscriptions.values()), default=0)
     later_owned = {member_id: (share, generation_id) for member_id, share in given.items() if chance.random() < 0.9}
     later = _with_owned(

@@ -16,7 +16,11 @@ T = TypeVar("T")
 
 
 class BlockingFakeGroup:
-    """As `FakeGroup`, for `BlockingConsumer`. Its methods wait, and so must not be called from a handler or a hook."""
+    """As `FakeGroup`, for `BlockingConsumer`. Its methods wait, so do not call them from a handler or a hook.
+
+    Args:
+        cooperative: As `FakeGroup`.
+    """
 
     def __init__(self, *, cooperative: bool = False) -> None:
         self._group = FakeGroup(cooperative=cooperative)
@@ -33,7 +37,7 @@ class BlockingFakeGroup:
         on_lost: AssignmentHook,
         observer: Observer | None,
     ) -> FakeMember:
-        """To be passed to a consumer."""
+        """As `FakeGroup.make_member`."""
         self._loop = asyncio.get_running_loop()
         self._loop_known.set()
         return self._group.make_member(
@@ -52,7 +56,7 @@ class BlockingFakeGroup:
 
     @property
     def generation_id(self) -> int:
-        """Of the last rebalance."""
+        """As `FakeGroup.generation_id`."""
         return self._group.generation_id
 
     @property

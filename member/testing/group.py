@@ -1,4 +1,4 @@
-"""A group of one member without a service. A test moves it by hand; the account of who owns what is the real member's.
+"""A group of one member without a service. A test moves it by hand; ownership is that of the real member.
 
 Nothing here knows a clock or a socket.
 """
@@ -20,11 +20,19 @@ WAIT_SECONDS = 10.0
 
 
 class FakeGroup:
-    """A group of one member. `cooperative`: what is kept stays with it, as with cooperative assignors.
+    """A group of one member, which a test moves by hand. Pass its `make_member` to a `Consumer`.
 
-    `offsets` is what was committed, and may be set before the start. `topics` and `end_offsets` are what the service
-    was told of topics. `lives` counts the members that were started: a consumer that was stuck begins another. `left`
-    has the reason of each leave that the group was told of, `stayed_count` how many static members ended without one.
+    Args:
+        cooperative: Whether the member keeps its partitions over a rebalance, as with cooperative assignors.
+
+    Attributes:
+        offsets: The committed offsets. A test may set them before the start.
+        topics: The topics that the consumer has registered, with their numbers of partitions.
+        end_offsets: The end offsets that the consumer has reported.
+        generation_id: The generation of the last rebalance.
+        lives: How many members were started. A consumer starts another one after a handler was stuck.
+        left: The reason of each member that left the group.
+        stayed_count: How many static members stopped without leaving.
     """
 
     def __init__(self, *, cooperative: bool = False) -> None:
@@ -50,28 +58,28 @@ class FakeGroup:
         on_lost: AssignmentHook,
         observer: Observer | None,
     ) -> "FakeMember":
-        """To be passed to a consumer. Nothing is observed of such a member."""
+        """Make a member; pass this method to a consumer. The observer gets nothing from such a member."""
         return FakeMember(self, on_assigned, on_revoked, on_lost, cooperative=self._cooperative)
 
     # --- what a test does --------------------------------------------------------------------------------------------
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """A rebalance, after which the member has these: first `on_revoked` for what goes, then `on_assigned`.
+        """Rebalance, so that the member has exactly these partitions.
 
-        Returns when both have. Waits for a member to be started.
+        Waits for a member to be started. Returns when `on_revoked`, for what is given up, and `on_assigned` have ended.
         """
         member = await self._member()
         async with member.callbacks:
             await member.rebalance(frozenset(partitions))
 
     async def lose(self) -> None:
-        """The group goes on without the member: `on_lost`. Commits are refused from before it is called."""
+        """Let the group remove the member, which then calls `on_lost`. Commits are refused from before that call."""
         member = await self._member()
         async with member.callbacks:
             await member.lose()
 
     async def fail(self, error: FatalError) -> None:
-        """The member stops with an error, after `on_lost`."""
+        """Let the member call `on_lost` and stop with this error."""
         member = await self._member()
         async with member.callbacks:
             await member.lose()
@@ -79,35 +87,35 @@ class FakeGroup:
         await self.note_change()
 
     def refuse_commits(self, *errors: MemberError) -> None:
-        """The next commits raise these, one each."""
+        """Let the next commits raise these errors, one each."""
         self._refusals.extend(errors)
 
     async def wait_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Wait until these are committed, exactly; TimeoutError after 10 s."""
+        """Wait until exactly these offsets are committed. Raises TimeoutError after 10 s."""
         await self._wait_for(lambda: offsets.items() <= {tp: one.offset for tp, one in self.offsets.items()}.items())
 
     async def wait_lives(self, count: int) -> None:
-        """Wait until so many members were started; TimeoutError after 10 s."""
+        """Wait until so many members were started. Raises TimeoutError after 10 s."""
         await self._wait_for(lambda: self.lives >= count)
 
     # --- what its members do -----------------------------------------------------------------------------------------
 
     async def enter(self, member: "FakeMember") -> str:
-        """A member was started; its id."""
+        """Start a member. Returns its id."""
         self._present = member
         self.lives += 1
         await self.note_change()
         return f"member-{self.lives}"
 
     async def store(self, offsets: Mapping[TopicPartition, OffsetCommit]) -> None:
-        """A commit that is not refused by the member itself."""
+        """Commit what the member itself did not refuse."""
         if self._refusals:
             raise self._refusals.pop(0)
         self.offsets |= offsets
         await self.note_change()
 
     async def note_change(self) -> None:
-        """Wake whoever waits for something."""
+        """Wake the waiting methods."""
         async with self._changed:
             self._changed.notify_all()
 
@@ -151,7 +159,7 @@ class FakeMember:
         return self._ended.is_set()
 
     async def start(self) -> None:
-        """As `GroupMember.start`; it has nothing until the test assigns something."""
+        """As `GroupMember.start`. The member holds nothing until the test assigns something."""
         self.member_id = await self._group.enter(self)
 
     async def commit(self, offsets: Offsets, *, generation_id: int | None = None) -> None:
@@ -220,7 +228,7 @@ class FakeMember:
     # --- what the group does with it ---------------------------------------------------------------------------------
 
     async def rebalance(self, partitions: frozenset[TopicPartition]) -> None:
-        """Give up what goes, take what comes."""
+        """Give up what is not among these, take the rest."""
         held = self._held
         await self._give_up(held - partitions if self._cooperative else held)
         if self.has_ended:
@@ -235,12 +243,12 @@ class FakeMember:
             self.end(failure)
 
     async def lose(self) -> None:
-        """Everything at once."""
+        """Lose everything, and call `on_lost`."""
         if (lost := self._owned.lose()) is not None:
             await self._on_lost(lost)
 
     def end(self, error: MemberError | None) -> None:
-        """Nothing follows."""
+        """Stop, with this error if it is one."""
         if not self.has_ended:
             self._owned.clear()
             self._error = error

@@ -9,7 +9,11 @@ R = TypeVar("R")
 
 
 class BlockingMemorySource(Generic[R]):
-    """For `BlockingConsumer`. `partitions`: the topics that there are. Its methods may be called from any thread."""
+    """Records in memory, for `BlockingConsumer`. Its methods may be called from any thread.
+
+    Args:
+        partitions: The topics, each with its number of partitions.
+    """
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self._slots: dict[str, list[list[tuple[R, ...]]]] = {
@@ -22,16 +26,16 @@ class BlockingMemorySource(Generic[R]):
         self._slots[topic][partition].extend((record,) for record in records)
 
     def skip(self, topic: str, partition: int, count: int) -> None:
-        """Let the next `count` offsets of a partition hold no record, as transaction markers and compaction do."""
+        """Leave the next `count` offsets of a partition without a record, as transaction markers and compaction do."""
         self._slots[topic][partition].extend(() for _ in range(count))
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Let a topic have so many partitions, or make it."""
+        """Let a topic have so many partitions. Creates the topic if it does not exist."""
         known = self._slots.setdefault(topic, [])
         known.extend([] for _ in range(partitions - len(known)))
 
     def forget_below(self, topic: str, partition: int, offset: int) -> None:
-        """Let the records below `offset` be gone, as when the oldest are deleted."""
+        """Delete the records below `offset`, as retention does."""
         self._firsts[topic, partition] = offset
 
     def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[R]:
@@ -59,7 +63,11 @@ class BlockingMemorySource(Generic[R]):
 
 
 class MemorySource(Generic[R]):
-    """The same for `Consumer`."""
+    """As `BlockingMemorySource`, for `Consumer`.
+
+    Args:
+        partitions: The topics, each with its number of partitions.
+    """
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self._source = BlockingMemorySource[R](partitions)

@@ -1,12 +1,23 @@
 """Consumer groups over HTTP, and for Spark: the member of a group, and the consumer on top of it.
 
-    from rallypoint import BlockingConsumer, ConsumerOptions, run
+A consumer reads the partitions that its group assigns to it, calls a handler with each batch, and commits:
 
-Public is what stands in `__all__` here, and in `rallypoint.sources` (where records come from), `rallypoint.testing` (a
-group without a service), `rallypoint.assignors` (for writers of assignors) and `rallypoint.spark` (the data source and
-the sinks for PySpark). Everything else is private: it may change with any release.
+    from rallypoint import Batch, BlockingConsumer, ConsumerOptions, run
+    from rallypoint.sources import FilesSource, Record
 
-`docs/member.md` and `docs/consumer.md` show the use of what is here.
+    def handle(batch: Batch[Record]) -> None:
+        for record in batch.records:
+            print(record.value)
+
+    options = ConsumerOptions(coordinator="http://127.0.0.1:8000", group_id="readers", topics=("clicks",))
+    run(BlockingConsumer(options, FilesSource("topics"), handle))
+
+Programs with asyncio use `Consumer`. Programs that only need to know their partitions use `GroupMember`, or
+`BlockingGroupMember`. The pages `docs/consumer.md` and `docs/member.md` are the guides to both.
+
+The names in `__all__` are public, here and in `rallypoint.sources` (where records come from), `rallypoint.testing` (a
+group without a service), `rallypoint.assignors` (for assignors of your own) and `rallypoint.spark` (the data source and
+the sinks for PySpark). Everything else is private and may change with any release.
 """
 
 from typing import TYPE_CHECKING

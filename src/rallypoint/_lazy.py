@@ -1,6 +1,6 @@
-"""How the public modules import what they name: each name when it is first asked for (PEP 562).
+"""Lazy imports for the public modules: each name is imported when it is first used (PEP 562).
 
-Who needs a part, as a task of Spark that reads records and is no member, does not wait for the libraries of the others.
+A program that uses one part, such as a Spark task that reads records, does not wait for the libraries of the others.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
@@ -8,8 +8,11 @@ from importlib import import_module
 
 
 def lazy_names(names: MutableMapping[str, object], homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a module. `names`: its globals, in which a name stays once it was asked for. `homes`: where
-    each name of `__all__` is, by module, separated by spaces.
+    """Make the `__getattr__` of a module.
+
+    Args:
+        names: The globals of the module, which keep each name once it was imported.
+        homes: By module, the names of `__all__` that are defined there, separated by spaces.
     """
     module_of = {name: module for module, listed in homes.items() for name in listed.split()}
 

@@ -1,6 +1,9 @@
-"""Where a consumer's records come from: folders of files, and Kafka. `docs/consumer.md` shows their use.
+"""Where a consumer's records come from: folders of files, and Kafka.
 
-A source of your own implements `rallypoint.Source` or `rallypoint.BlockingSource`.
+`FilesSource` reads what a `FilesWriter` appends; both need nothing but a folder. `KafkaSource` needs the extra `kafka`:
+`pip install 'rallypoint[kafka]'`. `KafkaTopics` gives a Kafka cluster's partition counts to a `GroupMember`.
+
+A source of your own implements `rallypoint.Source` or `rallypoint.BlockingSource`. `docs/consumer.md` is the guide.
 """
 
 from typing import TYPE_CHECKING

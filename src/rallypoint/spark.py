@@ -1,12 +1,14 @@
-"""Spark streaming queries as members of a consumer group: partitions move between queries, no query restarts.
+"""Spark streaming queries as members of a consumer group: partitions move between queries without a restart.
 
     from rallypoint.spark import register
     register(spark)
     df = spark.readStream.format("rallypoint").option("coordinator", "http://127.0.0.1:8000") ...
 
-Here are the data source (`register`, `start`, `stop`), the loop of batches (`batches`), the sinks that write exactly
-once (`ExactlyOnce…`), what shows a plain query's progress, and what a source of your own implements (`Source`). PySpark
-is imported when one of them is used, not before. `docs/spark.md` is the way to begin.
+`register` makes the data source known to a session, `start` starts a query, `stop` stops one in order. `batches` is a
+loop for programs that want each batch as a DataFrame. `ExactlyOnce` writes to PostgreSQL, SQLite or files exactly once.
+`ProgressCommits` commits the progress of a query that is no member, `OffsetMirror` copies the group's offsets to Kafka,
+and `Source` is what a source of your own implements. PySpark is imported when one of them is used, not before.
+`docs/spark.md` is the guide.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,6 @@
-"""For tests of programs that consume: a group without a service, which the test moves by hand, and a source in memory.
-And for tests of assignors: `check_assignor`, which tries one with generated groups.
+"""Test programs that consume without a service or a broker, and test assignors of your own.
+
+`FakeGroup` is a group that the test moves by hand, and `MemorySource` holds records in memory:
 
     group, source = FakeGroup(), MemorySource({"clicks": 2})
     consumer = Consumer(options, source, handle, make_member=group.make_member)
@@ -7,6 +8,9 @@ And for tests of assignors: `check_assignor`, which tries one with generated gro
         await group.assign({("clicks", 0)})
         source.append("clicks", 0, "a record")
         await group.wait_committed({("clicks", 0): 1})
+
+`BlockingFakeGroup` and `BlockingMemorySource` are for programs without asyncio. `check_assignor` tries an assignor with
+generated groups.
 """
 
 from typing import TYPE_CHECKING

@@ -2,12 +2,12 @@
 
 import json
 
-from bench.crowd import is_rebalancing, share_out
+from bench.crowd import assign_partitions, is_rebalancing
 from bench.line import Answer
 
 
 def test_every_member_gets_partitions_of_its_own() -> None:
-    shared = share_out(["b", "a"])
+    shared = assign_partitions(["b", "a"])
     assert shared == {"b": {"partitions": {"bench": [0, 1, 2, 3]}}, "a": {"partitions": {"bench": [4, 5, 6, 7]}}}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 from pydantic import BaseModel
 
-from rallypoint.member.channel.channel import HandshakeError, Place
+from rallypoint.member.channel.channel import Endpoint, HandshakeError
 from rallypoint.member.core.outcomes import Answered, Outcome, Unreachable
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -66,12 +66,12 @@ class Script:
 
     # --- what stands for parts of `member.channel` and `member.http` -------------------------------------------------
 
-    def new_client(self, place: Place, headers: Mapping[str, str]) -> "ScriptedClient":
+    def new_client(self, endpoint: Endpoint, headers: Mapping[str, str]) -> "ScriptedClient":
         """In place of `channel._new_client`."""
         self.clients.append(ScriptedClient())
         return self.clients[-1]
 
-    async def shake_hands(self, client: "ScriptedClient", place: Place, timeout_ms: int) -> "ScriptedSocket":
+    async def shake_hands(self, client: "ScriptedClient", endpoint: Endpoint, timeout_ms: int) -> "ScriptedSocket":
         """In place of `channel._shake_hands`."""
         handshake = self.handshake
         await asyncio.sleep(self.chance.choice(LATE_MS[:4]) / 1000)
@@ -85,7 +85,7 @@ class Script:
                 raise HandshakeError("the handshake was not answered")
             case "gone":
                 raise ConnectionRefusedError("nobody listens")
-        self.sockets.append(ScriptedSocket(self, place))
+        self.sockets.append(ScriptedSocket(self, endpoint))
         return self.sockets[-1]
 
     async def call_over_http(self, body: BaseModel | None, group_id: str, timeout_ms: int) -> Outcome:
@@ -154,12 +154,12 @@ class Handle:
 class ScriptedSocket:
     """In place of aiohttp's client side of a WebSocket, and the node behind it."""
 
-    def __init__(self, script: Script, place: Place) -> None:
-        self.url = place.url
+    def __init__(self, script: Script, endpoint: Endpoint) -> None:
+        self.url = endpoint.url
         self.is_open = True
         self.is_silent = False
         self._script = script
-        self._ping_ms = place.ping_interval_ms
+        self._ping_ms = endpoint.ping_interval_ms
         self._queue: asyncio.Queue[Message] = asyncio.Queue()
         self._broken: BaseException | None = None
         self._answered: dict[int, int] = defaultdict(int)

@@ -90,8 +90,8 @@ class LosesTheRemainder(Right):
         given: Assignment = dict.fromkeys(members, ())
         for topic, subscribers in subscribers_by_topic(spec, members).items():
             size = spec.partitions_per_topic[topic] // len(subscribers)
-            for place, member in enumerate(subscribers):
-                given[members[member]] += tuple((topic, number) for number in range(place * size, (place + 1) * size))
+            for index, member in enumerate(subscribers):
+                given[members[member]] += tuple((topic, number) for number in range(index * size, (index + 1) * size))
         return given
 
 
@@ -233,7 +233,7 @@ class BelievesOldClaims(Cooperative):
 
 
 class NeverRests(Cooperative):
-    """Holds back as it must, and moves something in every round."""
+    """Holds back as it must, and moves something in every rebalance."""
 
     def assign(self, spec: GroupSpec) -> Assignment:
         owners, given = owners_now(spec), RULE.assign(spec)
@@ -318,7 +318,7 @@ WRONG: list[tuple[type[Assignor], str]] = [
     (GoesByTheOrderOfASet, "its answer depends on (the process that asks|the order of its question)"),
     (HoldsNothingBack, "still owns"),
     (BelievesOldClaims, "still owns"),
-    (NeverRests, "after 10 rounds without any change partitions still move"),
+    (NeverRests, "after 10 rebalances without any change partitions still move"),
     (HoldsBackWhatNobodyOwns, "to nobody"),
     (TellsAStranger, "its user_data is for 'nobody', which is no member"),
     (TellsNoJson, "is no JSON value"),

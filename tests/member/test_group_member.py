@@ -1,4 +1,4 @@
-"""`GroupMember` against the fake coordinator: the core, asyncio's hands and each transport, over real sockets."""
+"""`GroupMember` against the fake coordinator: the core, the driver and each transport, over real sockets."""
 
 import asyncio
 import gc
@@ -89,15 +89,15 @@ class Story:
         self.changed = asyncio.Condition()
 
     async def on_assigned(self, assignment: Assignment) -> None:
-        await self._tell("assigned", assignment)
+        await self._record("assigned", assignment)
 
     async def on_revoked(self, assignment: Assignment) -> None:
-        await self._tell("revoked", assignment)
+        await self._record("revoked", assignment)
 
     async def on_lost(self, assignment: Assignment) -> None:
-        await self._tell("lost", assignment)
+        await self._record("lost", assignment)
 
-    async def _tell(self, what: str, assignment: Assignment) -> None:
+    async def _record(self, what: str, assignment: Assignment) -> None:
         async with self.changed:
             self.events.append((what, assignment.generation_id))
             self.changed.notify_all()
@@ -154,15 +154,15 @@ async def test_a_topic_that_cannot_be_named_is_left_out_of_a_pattern(
 class RaisesAt:
     """An observer that breaks its contract: what a fault of this library looks like from within."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place
+    def __init__(self, raises_at: str) -> None:
+        self.raises_at = raises_at
 
     def moved(self, member: ObservedMember, old: State, new: State) -> None:
-        if new.value == self.place:
+        if new.value == self.raises_at:
             raise ZeroDivisionError("planted")
 
     def called(self, member: ObservedMember, operation: str, outcome: str, seconds: float) -> None:
-        if operation == self.place:
+        if operation == self.raises_at:
             raise ZeroDivisionError("planted")
 
     def channel_lost(self, member: ObservedMember) -> None:
@@ -180,9 +180,9 @@ class RaisesAt:
 
 
 @pytest.mark.parametrize("cooperative", [False, True])
-@pytest.mark.parametrize("place", ["heartbeat", "commit", "sync", "Stable", "Finding"])
+@pytest.mark.parametrize("raises_at", ["heartbeat", "commit", "sync", "Stable", "Finding"])
 async def test_a_fault_of_this_library_is_told_everywhere(
-    fake: FakeCoordinator, place: str, cooperative: bool, caplog: pytest.LogCaptureFixture
+    fake: FakeCoordinator, raises_at: str, cooperative: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     story = Story()
     member = GroupMember(
@@ -190,7 +190,7 @@ async def test_a_fault_of_this_library_is_told_everywhere(
         on_assigned=story.on_assigned,
         on_revoked=story.on_revoked,
         on_lost=story.on_lost,
-        observer=RaisesAt(place),
+        observer=RaisesAt(raises_at),
     )
 
     async def work() -> None:
@@ -206,7 +206,7 @@ async def test_a_fault_of_this_library_is_told_everywhere(
     assert (member.state, member.assignment) == (State.FAILED, None)
     assert isinstance(member.error, ZeroDivisionError)
     assert [what for what, _ in story.events] in (["assigned", "lost"], [])
-    assert bool(story.events) == (place in {"heartbeat", "commit", "Stable"})
+    assert bool(story.events) == (raises_at in {"heartbeat", "commit", "Stable"})
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert any("a fault of this library" in record.getMessage() and record.exc_info for record in errors)
     await member.leave()

@@ -47,7 +47,7 @@ def test_a_loop_that_ends_by_itself_is_said_and_nobody_waits_for_it(caplog: pyte
     def end() -> None:
         raise SystemExit(3)
 
-    loop.tell(end)
+    loop.call_soon(end)
     waiter.join(30)
     assert len(refused) == 1
     with pytest.raises(MemberClosed):

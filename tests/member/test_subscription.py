@@ -13,10 +13,10 @@ from rallypoint.assignors.range import RangeAssignor
 from rallypoint.assignors.validity import InvalidAssignment
 from rallypoint.member.subscription import (
     Given,
+    assign_partitions,
     check_racks,
     metadata_of,
     read_assignment,
-    share_out,
     subscription_of,
     topics_of,
 )
@@ -63,7 +63,7 @@ def test_the_same_subscription_in_another_order_is_the_same_text() -> None:
 def test_an_unreadable_member_gets_nothing_and_stops_nobody(metadata: OpaqueJson) -> None:
     members = [member("odd", metadata), member("good", plain("clicks"))]
     assert topics_of(members) == {"clicks"}
-    entries = share_out(RangeAssignor(), members, "odd", {"clicks": 2})
+    entries = assign_partitions(RangeAssignor(), members, "odd", {"clicks": 2})
     assert {entry.member_id: entry.assignment.value for entry in entries} == {
         "good": {"partitions": {"clicks": [0, 1]}},
         "odd": {"partitions": {}, "partition_counts": {"clicks": 2}},
@@ -77,7 +77,7 @@ def test_fields_that_a_newer_member_adds_are_ignored() -> None:
 
 def test_what_the_leader_makes_is_read_by_the_member() -> None:
     members = [member(name, plain("clicks", "orders", "ghosts")) for name in "ab"]
-    first, second = share_out(RangeAssignor(), members, "a", {"clicks": 2, "orders": 1, "others": 7})
+    first, second = assign_partitions(RangeAssignor(), members, "a", {"clicks": 2, "orders": 1, "others": 7})
     assert read_assignment(first.assignment) == Given(
         frozenset({("clicks", 0), ("orders", 0)}), None, {"clicks": 2, "ghosts": 0, "orders": 1}
     )
@@ -99,7 +99,7 @@ def test_an_unreadable_assignment_is_an_error(junk: object) -> None:
 def test_the_leader_hands_the_racks_on(name: str) -> None:
     members = [member(rack, metadata_of(("clicks",), (), -1, rack, None)) for rack in "xy"]
     racks = {"clicks": [["y"], ["x"], ["y"], ["x"]]}
-    shared = share_out(registry.find(name), members, "x", {"clicks": 4}, racks)
+    shared = assign_partitions(registry.find(name), members, "x", {"clicks": 4}, racks)
     near = {entry.member_id: read_assignment(entry.assignment)[0] for entry in shared}
     assert near == {"x": {("clicks", 1), ("clicks", 3)}, "y": {("clicks", 0), ("clicks", 2)}}
 
@@ -157,7 +157,7 @@ NOTHING: Assignment = {"a": (), "b": ()}
 def test_an_assignor_that_breaks_its_contract_is_found_out(result: object, words: str) -> None:
     members = [member("a", plain("clicks")), member("b", plain("clicks"))]
     with pytest.raises(InvalidAssignment, match=words):
-        share_out(Fixed(result), members, "a", {"clicks": 2, "orders": 2})
+        assign_partitions(Fixed(result), members, "a", {"clicks": 2, "orders": 2})
 
 
 @pytest.mark.parametrize(
@@ -177,12 +177,12 @@ def test_an_assignor_that_breaks_its_contract_is_found_out(result: object, words
 def test_so_is_what_it_tells_members_besides(told: object, words: str) -> None:
     members = [member("a", plain("clicks")), member("b", plain("clicks"))]
     with pytest.raises(InvalidAssignment, match=words):
-        share_out(Fixed(NOTHING, told), members, "a", {"clicks": 2})
+        assign_partitions(Fixed(NOTHING, told), members, "a", {"clicks": 2})
 
 
 def test_what_it_tells_a_member_besides_reaches_that_member() -> None:
     members = [member("a", plain("clicks")), member("b", plain("clicks"))]
-    shared = share_out(
+    shared = assign_partitions(
         Fixed({"a": [("clicks", 0)], "b": set()}, {"b": {"standby": ["clicks-0"]}}), members, "a", {"clicks": 1}
     )
     given = [read_assignment(entry.assignment) for entry in shared]
@@ -219,11 +219,11 @@ class GivesMoreAsItTells(Assignor):
 def test_what_an_assignor_changes_in_its_question_is_not_what_it_is_checked_by() -> None:
     owning = metadata_of(("clicks",), [("clicks", 0)], 3, None, None)
     with pytest.raises(InvalidAssignment, match="b is given clicks-0, which a still owns"):
-        share_out(ForgetsWhatIsOwned(), [member("a", owning), member("b", plain("clicks"))], "a", {"clicks": 1})
+        assign_partitions(ForgetsWhatIsOwned(), [member("a", owning), member("b", plain("clicks"))], "a", {"clicks": 1})
 
 
 def test_what_is_handed_out_is_what_was_looked_at() -> None:
-    shared = share_out(
+    shared = assign_partitions(
         GivesMoreAsItTells(), [member("a", plain("clicks")), member("b", plain("clicks"))], "a", {"clicks": 1}
     )
     given = {entry.member_id: read_assignment(entry.assignment).partitions for entry in shared}
@@ -254,10 +254,10 @@ def test_a_cooperative_assignor_gives_nobody_what_another_still_owns(
         for name in "abc"
     ]
     result = {name: (("clicks", 0),) if name == taker else () for name in "abc"}
-    share_out(Fixed(result), members, "a", {"clicks": 1})
+    assign_partitions(Fixed(result), members, "a", {"clicks": 1})
     if not owning or taker in may_have_it:
-        share_out(Fixed(result, protocol="cooperative"), members, "a", {"clicks": 1})
+        assign_partitions(Fixed(result, protocol="cooperative"), members, "a", {"clicks": 1})
     else:
         with pytest.raises(InvalidAssignment, match=f"{taker} is given clicks-0, which [ab] still owns"):
-            share_out(Fixed(result, protocol="cooperative"), members, "a", {"clicks": 1})
-    share_out(Fixed(dict.fromkeys("abc", ()), protocol="cooperative"), members, "a", {"clicks": 1})
+            assign_partitions(Fixed(result, protocol="cooperative"), members, "a", {"clicks": 1})
+    assign_partitions(Fixed(dict.fromkeys("abc", ()), protocol="cooperative"), members, "a", {"clicks": 1})

@@ -9,8 +9,9 @@ import pytest
 
 from rallypoint import GroupMember, MemberClosed, MemberOptions, NotAuthenticated
 from rallypoint.member.assignment import Assignment
+from rallypoint.member.core.topic_growth import matching
 from rallypoint.member.errors import TopicsUnavailable
-from rallypoint.member.topic_watch import TopicWatch, matching
+from rallypoint.member.topic_watch import TopicWatch
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.fake_coordinator import FakeCoordinator, problem
 
@@ -47,14 +48,14 @@ def test_the_whole_name_matches() -> None:
     assert matching("none", topics) == ()
 
 
-class Ears:
+class WatchHarness:
     """What a watch told."""
 
     def __init__(self, *, counts_change: bool = True, follows_registry: bool = False) -> None:
         self.counts: dict[str, int] = {"clicks": 2}
         self.held: Assignment | None = None
         self.is_away = False
-        self.told: list[object] = []
+        self.actions: list[object] = []
         self.asked = 0
         self.watch = TopicWatch(
             options(topics_pattern=None, topics=("clicks",)),
@@ -63,9 +64,9 @@ class Ears:
             counts_change=counts_change,
             follows_registry=follows_registry,
             held=lambda: self.held,
-            change_topics=self.told.append,
-            request_rejoin=self.told.append,
-            warn=self.told.append,
+            change_topics=self.actions.append,
+            request_rejoin=self.actions.append,
+            warn=self.actions.append,
         )
 
     async def _all(self) -> Mapping[str, int]:
@@ -84,74 +85,74 @@ def shared_out(counts: Mapping[str, int] | None, *, leader: bool = True, generat
 
 
 async def test_a_leader_tells_growth_until_it_is_shared_out() -> None:
-    ears = Ears()
-    await ears.watch.look()
-    assert ears.told == [], "it holds nothing yet"
-    ears.held = shared_out({"clicks": 2, "missing": 0})
-    await ears.watch.look()
-    assert ears.told == []
-    ears.counts = {"clicks": 4, "missing": 1}
-    await ears.watch.look()
-    await ears.watch.look()
-    assert ears.told == ["the number of partitions changed: clicks from 2 to 4, missing from 0 to 1"] * 2
-    ears.held = shared_out(ears.counts, generation_id=4)
-    await ears.watch.look()
-    assert len(ears.told) == 2
+    harness = WatchHarness()
+    await harness.watch.look()
+    assert harness.actions == [], "it holds nothing yet"
+    harness.held = shared_out({"clicks": 2, "missing": 0})
+    await harness.watch.look()
+    assert harness.actions == []
+    harness.counts = {"clicks": 4, "missing": 1}
+    await harness.watch.look()
+    await harness.watch.look()
+    assert harness.actions == ["the number of partitions changed: clicks from 2 to 4, missing from 0 to 1"] * 2
+    harness.held = shared_out(harness.counts, generation_id=4)
+    await harness.watch.look()
+    assert len(harness.actions) == 2
 
 
 async def test_who_does_not_lead_looks_for_nothing() -> None:
-    ears = Ears()
-    ears.held = shared_out(None, leader=False)
-    ears.watch.found_in_place()
-    await ears.watch.look()
-    assert (ears.told, ears.asked) == ([], 0)
+    harness = WatchHarness()
+    harness.held = shared_out(None, leader=False)
+    harness.watch.found_in_place()
+    await harness.watch.look()
+    assert (harness.actions, harness.asked) == ([], 0)
 
 
 async def test_what_is_fixed_is_compared_once_with_an_assignment_found_in_place() -> None:
-    ears = Ears(counts_change=False)
-    ears.held = shared_out({"clicks": 1})
-    await ears.watch.look()
-    assert (ears.told, ears.asked) == ([], 0), "this life made the assignment, with the same counts"
-    ears.watch.found_in_place()
-    await ears.watch.look()
-    await ears.watch.look()
-    assert ears.told == ["the number of partitions changed: clicks from 1 to 2"]
-    assert ears.asked == 1
+    harness = WatchHarness(counts_change=False)
+    harness.held = shared_out({"clicks": 1})
+    await harness.watch.look()
+    assert (harness.actions, harness.asked) == ([], 0), "this life made the assignment, with the same counts"
+    harness.watch.found_in_place()
+    await harness.watch.look()
+    await harness.watch.look()
+    assert harness.actions == ["the number of partitions changed: clicks from 1 to 2"]
+    assert harness.asked == 1
 
 
 async def test_counts_that_cannot_be_had_are_compared_later() -> None:
-    ears = Ears(counts_change=False)
-    ears.held = shared_out({"clicks": 1})
-    ears.watch.found_in_place()
-    ears.is_away = True
+    harness = WatchHarness(counts_change=False)
+    harness.held = shared_out({"clicks": 1})
+    harness.watch.found_in_place()
+    harness.is_away = True
     for _ in range(2):
         with pytest.raises(TopicsUnavailable):
-            await ears.watch.look()
-    ears.is_away = False
-    await ears.watch.look()
-    assert ears.told == ["the number of partitions changed: clicks from 1 to 2"]
+            await harness.watch.look()
+    harness.is_away = False
+    await harness.watch.look()
+    assert harness.actions == ["the number of partitions changed: clicks from 1 to 2"]
 
 
 @pytest.mark.parametrize(("follows_registry", "told"), [(True, 0), (False, 1)])
 async def test_an_assignment_that_says_no_counts_is_made_again_unless_the_service_counts(
-    follows_registry: bool, told: int
+    follows_registry: bool, actions: int
 ) -> None:
-    ears = Ears(counts_change=False, follows_registry=follows_registry)
-    ears.held = shared_out(None)
-    ears.watch.found_in_place()
-    await ears.watch.look()
-    assert len(ears.told) == told
+    harness = WatchHarness(counts_change=False, follows_registry=follows_registry)
+    harness.held = shared_out(None)
+    harness.watch.found_in_place()
+    await harness.watch.look()
+    assert len(harness.actions) == actions
 
 
 async def test_an_answer_that_comes_when_another_assignment_is_held_says_nothing() -> None:
-    ears = Ears()
-    ears.held = shared_out({"clicks": 1})
-    looking = asyncio.create_task(ears.watch.look())
-    ears.held = shared_out({"clicks": 2}, generation_id=4)
+    harness = WatchHarness()
+    harness.held = shared_out({"clicks": 1})
+    looking = asyncio.create_task(harness.watch.look())
+    harness.held = shared_out({"clicks": 2}, generation_id=4)
     await looking
-    ears.held = None
-    await ears.watch.look()
-    assert ears.told == []
+    harness.held = None
+    await harness.watch.look()
+    assert harness.actions == []
 
 
 async def test_a_member_joins_with_what_its_pattern_means_and_follows_it(fake: FakeCoordinator) -> None:
@@ -273,7 +274,7 @@ async def test_a_topic_that_a_channel_tells_of_is_followed_at_once(fake: FakeCoo
         assert held.partitions == {("clicks", 0), ("clicks", 1)}
         asked = len(fake.bodies("list_topics"))
         await asyncio.sleep(0.05)
-        assert len(fake.bodies("list_topics")) == asked, "once for each push, and for each round of a leader"
+        assert len(fake.bodies("list_topics")) == asked, "once for each push, and for each look of a leader"
 
 
 async def test_who_counts_topics_elsewhere_does_not_mind_the_registry(fake: FakeCoordinator) -> None:

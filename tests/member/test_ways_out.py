@@ -28,7 +28,7 @@ from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
 IN_TIME_SECONDS = 60
 """What a slow machine may take for some milliseconds. What never returns takes ten minutes."""
 NEVER_SECONDS = 600
-PLACES = ("on_assigned", "on_revoked", "on_lost", "partition_counts")
+CALLS = ("on_assigned", "on_revoked", "on_lost", "partition_counts")
 COUNTS = {"clicks": 1}
 
 
@@ -61,16 +61,16 @@ def options(url: str) -> MemberOptions:
 
 
 class Stuck:
-    """The user's code, which never returns from one place, and lets itself be cancelled or not."""
+    """The user's code, which never returns from one call, and lets itself be cancelled or not."""
 
-    def __init__(self, place: str, *, stubborn: bool) -> None:
-        self._place = place
+    def __init__(self, stuck_in: str, *, stubborn: bool) -> None:
+        self._stuck_in = stuck_in
         self._stubborn = stubborn
         self.reached = asyncio.Event()
         self.let_go = asyncio.Event()
 
-    async def _come_by(self, place: str) -> None:
-        if place != self._place:
+    async def _hang_in(self, stuck_in: str) -> None:
+        if stuck_in != self._stuck_in:
             return
         self.reached.set()
         while not self.let_go.is_set():
@@ -81,36 +81,36 @@ class Stuck:
                     raise
 
     async def on_assigned(self, assignment: Assignment) -> None:
-        await self._come_by("on_assigned")
+        await self._hang_in("on_assigned")
 
     async def on_revoked(self, assignment: Assignment) -> None:
-        await self._come_by("on_revoked")
+        await self._hang_in("on_revoked")
 
     async def on_lost(self, assignment: Assignment) -> None:
-        await self._come_by("on_lost")
+        await self._hang_in("on_lost")
 
     async def counts(self, topics: frozenset[str]) -> dict[str, int]:
-        await self._come_by("partition_counts")
+        await self._hang_in("partition_counts")
         return COUNTS
 
 
-async def get_stuck(place: str, stuck: Stuck, member: GroupMember, fake: FakeCoordinator) -> None:
+async def get_stuck(stuck_in: str, stuck: Stuck, member: GroupMember, fake: FakeCoordinator) -> None:
     """Have the member be where the user's code does not return; in `on_revoked` it gets by the leave itself."""
-    if place == "on_lost":
+    if stuck_in == "on_lost":
         await member.wait_assigned(30_000)
         await fake.expire(member.member_id)
-    if place == "on_revoked":
+    if stuck_in == "on_revoked":
         await member.wait_assigned(30_000)
     else:
         await stuck.reached.wait()
 
 
 @pytest.mark.parametrize("stay", [False, True])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("stuck_in", CALLS)
 async def test_a_leave_ends_in_time_wherever_the_users_code_is_stuck(
-    fake: FakeCoordinator, place: str, stay: bool
+    fake: FakeCoordinator, stuck_in: str, stay: bool
 ) -> None:
-    stuck = Stuck(place, stubborn=False)
+    stuck = Stuck(stuck_in, stubborn=False)
     member = GroupMember(
         options(fake.url),
         partition_counts=stuck.counts,
@@ -120,9 +120,9 @@ async def test_a_leave_ends_in_time_wherever_the_users_code_is_stuck(
     )
     async with asyncio.timeout(IN_TIME_SECONDS):
         await member.start()
-        await get_stuck(place, stuck, member, fake)
+        await get_stuck(stuck_in, stuck, member, fake)
         await member.leave(stay=stay, timeout_ms=20)
-    assert stuck.reached.is_set() or (place, stay) == ("on_revoked", True)
+    assert stuck.reached.is_set() or (stuck_in, stay) == ("on_revoked", True)
     assert stay or fake.bodies("leave"), "the group is told all the same"
 
 
@@ -169,14 +169,14 @@ def stuck_thread() -> Iterator[StuckThread]:
 
 
 @pytest.mark.parametrize("way", ["leave", "close", "close beside a leave"])
-@pytest.mark.parametrize("place", ["on_assigned", "on_revoked", "partition_counts"])
+@pytest.mark.parametrize("stuck_in", ["on_assigned", "on_revoked", "partition_counts"])
 def test_a_blocking_member_ends_in_time_too(
-    served: FakeCoordinator, stuck_thread: StuckThread, place: str, way: str
+    served: FakeCoordinator, stuck_thread: StuckThread, stuck_in: str, way: str
 ) -> None:
-    arguments: dict[str, Any] = {"partition_counts": COUNTS, place: stuck_thread}
+    arguments: dict[str, Any] = {"partition_counts": COUNTS, stuck_in: stuck_thread}
     member = BlockingGroupMember(options(served.url), **arguments)
     member.start()
-    if place == "on_revoked":
+    if stuck_in == "on_revoked":
         member.wait_assigned(30_000)
     else:
         assert stuck_thread.reached.wait(IN_TIME_SECONDS)
@@ -184,7 +184,7 @@ def test_a_blocking_member_ends_in_time_too(
     ending = threading.Thread(target=ways[way], daemon=True)
     ending.start()
     if way == "close beside a leave":
-        if place == "on_revoked":
+        if stuck_in == "on_revoked":
             assert stuck_thread.reached.wait(IN_TIME_SECONDS)
         member.close()
     ending.join(IN_TIME_SECONDS)
@@ -195,19 +195,19 @@ def test_a_blocking_member_ends_in_time_too(
 
 
 class Endless:
-    """A source with a record at every offset, of which one place is stuck."""
+    """A source with a record at every offset, of which one method is stuck."""
 
-    def __init__(self, stuck: Any, place: str) -> None:
+    def __init__(self, stuck: Any, stuck_in: str) -> None:
         self._stuck = stuck
-        self._place = place
+        self._stuck_in = stuck_in
 
     def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Fetched[int]:
-        if self._place == "read":
+        if self._stuck_in == "read":
             self._stuck()
         return Fetched([offset], offset + 1)
 
     def earliest(self, topic: str, partition: int) -> int:
-        if self._place == "earliest":
+        if self._stuck_in == "earliest":
             self._stuck()
         return 0
 
@@ -215,20 +215,20 @@ class Endless:
         return 0
 
 
-@pytest.mark.parametrize("place", ["read", "earliest", "handler", "on_revoked"])
-def test_a_blocking_consumer_stops_in_time_wherever_a_thread_is_stuck(stuck_thread: StuckThread, place: str) -> None:
+@pytest.mark.parametrize("stuck_in", ["read", "earliest", "handler", "on_revoked"])
+def test_a_blocking_consumer_stops_in_time_wherever_a_thread_is_stuck(stuck_thread: StuckThread, stuck_in: str) -> None:
     group = BlockingFakeGroup()
     plain = ConsumerOptions(coordinator="http://unused", group_id="g", topics=("clicks",))
     consumer = BlockingConsumer(
         plain,
-        Endless(stuck_thread, place),
-        stuck_thread if place == "handler" else lambda batch: None,
-        on_revoked=stuck_thread if place == "on_revoked" else None,
+        Endless(stuck_thread, stuck_in),
+        stuck_thread if stuck_in == "handler" else lambda batch: None,
+        on_revoked=stuck_thread if stuck_in == "on_revoked" else None,
         make_member=group.make_member,
     )
     consumer.start()
     group.assign({("clicks", 0)})
-    if place != "on_revoked":
+    if stuck_in != "on_revoked":
         assert stuck_thread.reached.wait(IN_TIME_SECONDS)
     ending = threading.Thread(target=lambda: consumer.stop(timeout_ms=20), daemon=True)
     ending.start()

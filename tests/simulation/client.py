@@ -18,9 +18,9 @@ from rallypoint.member.core.events import Draw
 from rallypoint.member.core.machine import Membership
 from rallypoint.member.core.outcomes import Answered, Outcome
 from rallypoint.member.core.states import ENDED, State
+from rallypoint.member.core.topic_growth import rebalance_reason, topics_to_count
 from rallypoint.member.options import MemberOptions
-from rallypoint.member.subscription import share_out, topics_of
-from rallypoint.member.topic_watch import growth
+from rallypoint.member.subscription import assign_partitions, topics_of
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
 from rallypoint.protocol.channel_messages import OPERATIONS_BY_OP
@@ -338,7 +338,7 @@ class Client:
         counts = {topic: count for topic, count in self._counts_in(outcome).items() if topic in wanted}
         assignor = self._assignors[assign.protocol_name]
         try:
-            made = share_out(assignor, assign.members, self.machine.member_id, counts)
+            made = assign_partitions(assignor, assign.members, self.machine.member_id, counts)
         except InvalidAssignment as error:
             self._trace.note(self._network.now_ms, f"   {self.name} submits nothing: {error}")
             self.feed(ev.AssignmentFailed(assign.call_id, error, retriable=False))
@@ -358,13 +358,12 @@ class Client:
 
     def _look_for_growth(self) -> None:
         held = self.held
-        if held is not None and held.leader:
+        if held is not None and topics_to_count(held, follows_registry=False) is not None:
             self._request(ops.LIST_TOPICS, None, lambda outcome: self._compare(held, outcome))
 
     def _compare(self, before: Assignment, outcome: Outcome) -> None:
-        held = self.held
-        if isinstance(outcome, Answered) and held is not None and held.generation_id == before.generation_id:
-            reason = growth(before.partition_counts, self._counts_in(outcome))
+        if isinstance(outcome, Answered):
+            reason = rebalance_reason(before, self.held, self._counts_in(outcome))
             if reason is not None:
                 self.feed(ev.RejoinRequested(reason))
 

@@ -14,7 +14,7 @@ from rallypoint.coordinator.core.group import State as GroupState
 from rallypoint.coordinator.runtime.condition import ShardState
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.states import State
-from rallypoint.member.topic_watch import growth
+from rallypoint.member.core.topic_growth import growth
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
 from tests.simulation.actions import Actions

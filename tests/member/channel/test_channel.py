@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import WSMsgType, web
 
-from rallypoint.member.channel.channel import Channel, Place, open_channel
+from rallypoint.member.channel.channel import Channel, Endpoint, open_channel
 from rallypoint.member.channel.codec import Push
 from rallypoint.member.core.outcomes import Answered, Outcome, Unreachable
 from rallypoint.protocol import messages as m
@@ -60,8 +60,8 @@ async def node(say: Say) -> AsyncIterator[Heard]:
     heard = Heard()
     try:
         async with nothing_left():
-            place = Place(f"http://{host}:{port}")
-            heard.channel = await open_channel(place, 2_000, heard.pushed, heard.ended)
+            endpoint = Endpoint(f"http://{host}:{port}")
+            heard.channel = await open_channel(endpoint, 2_000, heard.pushed, heard.ended)
             yield heard
             await heard.channel.close()
     finally:

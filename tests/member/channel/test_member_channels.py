@@ -13,7 +13,7 @@ from aiohttp import web
 
 from rallypoint import Assignment, ChannelPool, GroupMember, MemberOptions
 from rallypoint import member as member_package
-from rallypoint.member.channel.channel import Place
+from rallypoint.member.channel.channel import Endpoint
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.outcomes import Answered
 from rallypoint.member.core.states import State
@@ -617,7 +617,7 @@ async def test_a_pool_forgets_nodes_that_nobody_uses(fake: FakeCoordinator) -> N
         assert len(pool._nodes) == 2
         async with FakeCoordinator() as third, GroupMember(options(third), channels=pool) as member:
             await member.wait_assigned(2000)
-            assert [place.url for place in pool._nodes] == [third.url]
+            assert [endpoint.url for endpoint in pool._nodes] == [third.url]
 
 
 async def test_channels_that_are_cut_before_they_are_of_use_are_none(
@@ -679,7 +679,7 @@ async def test_a_fault_while_a_channel_is_opened_is_told_and_leaves_no_seat_on_a
     told: list[ev.Event] = []
     http = HttpTransport()
     no_context: Any = object()  # at which aiohttp raises what is no fault of a connection
-    lease = ChannelPool().lease(Place(fake.url, ssl_context=no_context), "g", told.append, http)
+    lease = ChannelPool().lease(Endpoint(fake.url, ssl_context=no_context), "g", told.append, http)
     try:
         for _ in range(2):
             assert isinstance(await lease.call(ops.LIST_TOPICS, None, 30_000), Answered)

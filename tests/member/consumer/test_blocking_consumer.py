@@ -189,9 +189,9 @@ def test_a_stop_that_is_asked_for_in_the_first_moments_is_heard(
         consumer.request_stop()
         run(consumer)
     else:
-        consumer._loop.start()
+        consumer._runtime.loop.start()
         consumer.request_stop()
-        consumer._loop.wait(consumer._start)
+        consumer._runtime.loop.wait(consumer._start)
         consumer.wait_ended()
         consumer.stop()
     assert consumer.error is None

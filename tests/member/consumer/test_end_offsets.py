@@ -12,7 +12,7 @@ import pytest
 from rallypoint import Batch, BlockingConsumer, Consumer, ConsumerOptions
 from rallypoint.member.consumer.contract import ClosedSource, EndOffsetSource, TopicPartition
 from rallypoint.member.consumer.end_offsets import EndOffsets
-from rallypoint.member.consumer.threads import ASKED_AT_ONCE, threaded
+from rallypoint.member.consumer.threaded_source import END_OFFSETS_AT_ONCE, threaded
 from rallypoint.member.errors import CoordinatorUnavailable, InvalidConfiguration, MemberError, NotAuthorized
 from rallypoint.member.testing import BlockingFakeGroup, BlockingMemorySource, FakeGroup, FakeMember, MemorySource
 
@@ -285,7 +285,7 @@ def test_a_source_that_never_says_where_topics_end_keeps_nothing_from_being_read
     try:
         consumer.start()
         group.assign([("clicks", partition) for partition in range(8)])
-        for _ in range(ASKED_AT_ONCE):
+        for _ in range(END_OFFSETS_AT_ONCE):
             assert records.asked.acquire(timeout=20)
         group.wait_committed({("clicks", partition): 1 for partition in range(8)})
         stopping = threading.Thread(target=lambda: consumer.stop(timeout_ms=100), daemon=True)
@@ -311,7 +311,7 @@ def test_however_many_lives_a_consumer_has_it_asks_once_what_is_not_answered() -
             may_return.set()
             group.assign([("clicks", partition) for partition in range(8)])
             if life == 1:
-                for _ in range(ASKED_AT_ONCE):
+                for _ in range(END_OFFSETS_AT_ONCE):
                     assert records.asked.acquire(timeout=20)
             may_return.clear()
             records.append("clicks", 0, life)
@@ -356,7 +356,7 @@ def test_a_blocking_source_is_closed_when_no_question_to_it_runs_any_more() -> N
     try:
         consumer.start()
         group.assign([("clicks", 0)])
-        for _ in range(ASKED_AT_ONCE):
+        for _ in range(END_OFFSETS_AT_ONCE):
             assert records.asked.acquire(timeout=20)
         stopping = threading.Thread(target=consumer.stop, daemon=True)
         stopping.start()

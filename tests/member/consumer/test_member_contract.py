@@ -14,7 +14,7 @@ from rallypoint.protocol.messages import OffsetCommit
 from tests.fakes.fake_coordinator import FakeCoordinator
 
 A, B = ("clicks", 0), ("clicks", 1)
-Told = list[tuple[str, int, frozenset[tuple[str, int]], frozenset[tuple[str, int]]]]
+Seen = list[tuple[str, int, frozenset[tuple[str, int]], frozenset[tuple[str, int]]]]
 
 
 class World(Protocol):
@@ -82,36 +82,36 @@ class Story:
     """The callbacks as they came, and how to wait for them."""
 
     def __init__(self, world: World) -> None:
-        self.told: Told = []
+        self.seen: Seen = []
         self.changed = asyncio.Condition()
         self.refuse = False
         self.member = world.member(self.on_assigned, self.on_revoked, self.on_lost)
 
     async def on_assigned(self, held: Assignment) -> None:
-        await self.tell("assigned", held)
+        await self.record("assigned", held)
         if self.refuse:
             raise LookupError("no room")
 
     async def on_revoked(self, held: Assignment) -> None:
         await self.member.commit({A: 7}, generation_id=held.generation_id)
-        await self.tell("revoked", held)
+        await self.record("revoked", held)
 
     async def on_lost(self, held: Assignment) -> None:
         try:
             await self.member.commit({A: 9}, generation_id=held.generation_id)
         except IllegalGeneration:
-            await self.tell("lost", held)
+            await self.record("lost", held)
 
-    async def tell(self, what: str, held: Assignment) -> None:
+    async def record(self, what: str, held: Assignment) -> None:
         async with self.changed:
-            self.told.append((what, held.generation_id, held.partitions, held.kept))
+            self.seen.append((what, held.generation_id, held.partitions, held.kept))
             self.changed.notify_all()
 
-    async def heard(self, *names: str) -> Told:
+    async def heard(self, *names: str) -> Seen:
         async with asyncio.timeout(10), self.changed:
-            await self.changed.wait_for(lambda: len(self.told) >= len(names))
-        assert [name for name, *_ in self.told] == list(names)
-        return self.told
+            await self.changed.wait_for(lambda: len(self.seen) >= len(names))
+        assert [name for name, *_ in self.seen] == list(names)
+        return self.seen
 
 
 @pytest.fixture(params=["fake", "real"])
@@ -256,6 +256,6 @@ async def test_a_close_calls_nothing(eager: World) -> None:
     await story.heard("assigned")
     await story.member.close()
     await story.member.wait_ended()
-    assert len(story.told) == 1
+    assert len(story.seen) == 1
     with pytest.raises(MemberClosed):
         await story.member.commit({A: 1})

@@ -198,29 +198,29 @@ async def test_what_is_polled_and_committed_is_what_positions_say(seed: int) -> 
         while len(w.consumer.positions) < 2:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.001)
         for _ in range(150):
-            place = chance.choice([A, B])
+            topic_partition = chance.choice([A, B])
             match chance.choice(WHAT_PROGRAMS_DO):
                 case "poll" if any(at[one] < 30 for one in at.keys() - paused):
                     held = await w.consumer.poll(10_000)
                     assert held is not None
-                    place = ("clicks", held.partition)
-                    assert place not in paused
-                    assert held.offset == at[place]
-                    at[place], given_back_to = held.next_offset, held.offset
+                    topic_partition = ("clicks", held.partition)
+                    assert topic_partition not in paused
+                    assert held.offset == at[topic_partition]
+                    at[topic_partition], given_back_to = held.next_offset, held.offset
                 case "seek":
-                    at[place] = chance.randrange(30)
-                    w.consumer.seek(place, at[place])
-                    given_back_to = None if held is not None and held.partition == place[1] else given_back_to
+                    at[topic_partition] = chance.randrange(30)
+                    w.consumer.seek(topic_partition, at[topic_partition])
+                    given_back_to = None if held is not None and held.partition == topic_partition[1] else given_back_to
                 case "end":
-                    await w.consumer.seek_to_end([place])
-                    at[place] = 30
-                    given_back_to = None if held is not None and held.partition == place[1] else given_back_to
+                    await w.consumer.seek_to_end([topic_partition])
+                    at[topic_partition] = 30
+                    given_back_to = None if held is not None and held.partition == topic_partition[1] else given_back_to
                 case "pause":
-                    w.consumer.pause([place])
-                    paused.add(place)
+                    w.consumer.pause([topic_partition])
+                    paused.add(topic_partition)
                 case "resume":
-                    w.consumer.resume([place])
-                    paused.discard(place)
+                    w.consumer.resume([topic_partition])
+                    paused.discard(topic_partition)
                 case "commit":
                     await w.consumer.commit()
                     assert {tp: w.committed().get(tp, 0) for tp in at} == at

@@ -65,7 +65,7 @@ def next_generation(harness: MembershipHarness, generation_id: int, *numbers: in
     harness.answer("sync", given(*numbers))
 
 
-def told(harness: MembershipHarness) -> tuple[dict[str, list[int]], int]:
+def reported_owned(harness: MembershipHarness) -> tuple[dict[str, list[int]], int]:
     """What the join that is on the wire says of ownership."""
     value = harness.body("join").protocols[0].metadata.value
     return value["owned_partitions"], value["generation_id"]
@@ -96,13 +96,13 @@ def story(harness: MembershipHarness) -> list[tuple[Callback, int, list[int], li
 def test_a_rebalance_is_joined_at_once_and_nothing_is_given_up() -> None:
     harness = joining(0, 1)
     assert (harness.state(), list(harness.open), owned(harness)) == (State.JOINING, ["join"], [0, 1])
-    assert told(harness) == ({"clicks": [0, 1]}, 1)
+    assert reported_owned(harness) == ({"clicks": [0, 1]}, 1)
     assert story(harness) == []
     next_generation(harness, 2, 0, 1)
     assert (harness.state(), owned(harness)) == (State.STABLE, [0, 1])
     assert story(harness) == [(ASSIGNED, 2, [], [0, 1])]
     harness.callback_ended()
-    assert set(harness.open) == {"heartbeat"}, "nobody waits for anything, so there is no further round"
+    assert set(harness.open) == {"heartbeat"}, "nobody waits for anything, so there is no further rebalance"
     assert harness.body("heartbeat").generation_id == 2
 
 
@@ -118,7 +118,7 @@ def test_an_eager_member_of_a_cooperative_group_gives_up_first_and_names_nothing
     harness.answer("heartbeat", REBALANCES)
     assert harness.state() is State.REVOKING
     harness.callback_ended()
-    assert told(harness) == ({}, -1)
+    assert reported_owned(harness) == ({}, -1)
     assert owned(harness) is None
 
 
@@ -135,7 +135,11 @@ def test_what_others_are_to_have_is_given_up_first_and_then_joined_about() -> No
     assert "join" not in harness.open, "only the end of the callback says that they are free"
     harness.callback_ended()
     assert story(harness)[1:] == [(ASSIGNED, 2, [3], [1])]
-    assert (harness.state(), owned(harness), told(harness)) == (State.JOINING, [1, 3], ({"clicks": [1, 3]}, 2))
+    assert (harness.state(), owned(harness), reported_owned(harness)) == (
+        State.JOINING,
+        [1, 3],
+        ({"clicks": [1, 3]}, 2),
+    )
     harness.callback_ended()
     next_generation(harness, 3, 1, 3)
     assert (harness.state(), story(harness)[2:]) == (State.STABLE, [(ASSIGNED, 3, [], [1, 3])])
@@ -158,7 +162,7 @@ def test_a_rebalance_while_on_assigned_runs_takes_nothing_back() -> None:
     harness = cooperative().to_syncing()
     harness.answer("sync", given(0, 1))
     harness.answer("heartbeat", REBALANCES)
-    assert (harness.state(), told(harness)) == (State.JOINING, ({"clicks": [0, 1]}, 1))
+    assert (harness.state(), reported_owned(harness)) == (State.JOINING, ({"clicks": [0, 1]}, 1))
     next_generation(harness, 2, 0)
     assert story(harness) == [(REVOKED, 2, [1], [0])]
     harness.feed(ev.CallbackEnded(ASSIGNED, 1))
@@ -169,11 +173,11 @@ def test_a_rebalance_while_on_assigned_runs_takes_nothing_back() -> None:
 
 def test_bug_19_kafka_14016_a_sync_that_must_join_again_drops_nothing() -> None:
     harness = joining(0, 1)
-    before = told(harness)
+    before = reported_owned(harness)
     for generation_id in (2, 3, 4):
         harness.answer("join", joined(generation_id))
         harness.answer("sync", REBALANCES)
-        assert (harness.state(), owned(harness), told(harness)) == (State.JOINING, [0, 1], before)
+        assert (harness.state(), owned(harness), reported_owned(harness)) == (State.JOINING, [0, 1], before)
         assert story(harness) == []
         assert harness.machine.generation_id == generation_id
     next_generation(harness, 5, 0, 1)
@@ -185,7 +189,7 @@ def test_a_leader_that_must_join_again_while_it_assigns_drops_nothing() -> None:
     harness.answer("join", joined(2, leader="m-1"))
     harness.wait(3_000)
     harness.answer("heartbeat", REBALANCES)
-    assert (harness.state(), owned(harness), told(harness)) == (State.JOINING, [0], ({"clicks": [0]}, 1))
+    assert (harness.state(), owned(harness), reported_owned(harness)) == (State.JOINING, [0], ({"clicks": [0]}, 1))
 
 
 def test_a_rule_that_never_rests_is_joined_for_more_and_more_slowly() -> None:
@@ -306,7 +310,7 @@ def test_a_member_that_the_group_has_dropped_loses_everything_once(call: str, co
         harness.answer("join", joined(2))
     harness.answer(call, refused(code))
     assert story(harness) == [(LOST, 1, [0, 1], [])]
-    assert (harness.state(), owned(harness), told(harness)) == (State.JOINING, None, ({}, -1))
+    assert (harness.state(), owned(harness), reported_owned(harness)) == (State.JOINING, None, ({}, -1))
     assert harness.body("join").member_id == ("" if code is ErrorCode.UNKNOWN_MEMBER_ID else "m-1")
     assert "session" not in harness.timers
 
@@ -319,7 +323,7 @@ def test_dropped_while_a_part_is_given_up_the_rest_is_lost_and_nothing_is_added(
     assert story(harness) == [(REVOKED, 2, [1], [0]), (LOST, 2, [0], [])]
     assert (harness.state(), harness.open) == (State.REVOKING, {})
     harness.feed(ev.CallbackEnded(REVOKED, 2))
-    assert (harness.state(), told(harness), len(harness.callbacks)) == (State.JOINING, ({}, -1), 3)
+    assert (harness.state(), reported_owned(harness), len(harness.callbacks)) == (State.JOINING, ({}, -1), 3)
 
 
 def test_a_fatal_answer_loses_what_is_not_being_given_up() -> None:
@@ -372,7 +376,7 @@ def test_silence_for_a_session_loses_what_is_owned_while_the_call_goes_on(stage:
     harness.answer("sync", given(0))
     # The leader believes that 1 is owned, and nobody owns it now: it must hear that 1 is free.
     assert story(harness)[1:] == [(ASSIGNED, 2, [0], [])]
-    assert (harness.state(), told(harness)) == (State.JOINING, ({"clicks": [0]}, 2))
+    assert (harness.state(), reported_owned(harness)) == (State.JOINING, ({"clicks": [0]}, 2))
 
 
 def test_silence_while_a_part_is_given_up_loses_the_rest() -> None:
@@ -514,13 +518,13 @@ def test_what_nobody_here_subscribes_to_any_more_is_given_up_before_the_join() -
     assert harness.callbacks[-1].assignment.partitions == {("orders", 1)}
     assert harness.state() is State.REVOKING
     harness.callback_ended()
-    assert (harness.state(), told(harness)) == (State.JOINING, ({"clicks": [0]}, 1))
+    assert (harness.state(), reported_owned(harness)) == (State.JOINING, ({"clicks": [0]}, 1))
 
 
 def test_more_topics_cost_nothing() -> None:
     harness = stable(0)
     harness.feed(ev.SubscriptionChanged(("clicks", "orders"), None))
-    assert (harness.state(), told(harness), story(harness)) == (State.JOINING, ({"clicks": [0]}, 1), [])
+    assert (harness.state(), reported_owned(harness), story(harness)) == (State.JOINING, ({"clicks": [0]}, 1), [])
 
 
 @pytest.mark.parametrize("stage", ["join", "202", "sync", "again"])
@@ -540,7 +544,7 @@ def test_another_subscription_in_the_middle_of_a_round_follows_after_it(stage: s
     assert owned(harness) == [0]
     harness.feed(ev.CallbackEnded(REVOKED, harness.callbacks[-1].assignment.generation_id))
     assert harness.body("join").protocols[0].metadata.value["topics"] == ["orders"]
-    assert told(harness)[0] == {}
+    assert reported_owned(harness)[0] == {}
 
 
 def test_a_quiet_group_stays_quiet() -> None:

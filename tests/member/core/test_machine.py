@@ -583,7 +583,7 @@ def test_on_revoked_that_fails_changes_nothing() -> None:
 # --- wishes of the user ----------------------------------------------------------------------------------------------
 
 
-def test_a_wish_for_another_round_gives_up_first() -> None:
+def test_a_requested_rebalance_gives_up_first() -> None:
     harness = MembershipHarness().to_stable()
     harness.feed(ev.RejoinRequested("clicks grew"))
     assert harness.called()[-1] == (REVOKED, 1)
@@ -592,7 +592,7 @@ def test_a_wish_for_another_round_gives_up_first() -> None:
 
 
 @pytest.mark.parametrize("stage", ["to_joining", "to_rejoining", "to_revoking"])
-def test_a_wish_for_another_round_is_met_by_the_one_under_way(stage: str) -> None:
+def test_a_requested_rebalance_is_met_by_the_one_under_way(stage: str) -> None:
     harness = MembershipHarness()
     getattr(harness, stage)()
     before = (harness.state(), dict(harness.open), harness.called())
@@ -601,7 +601,7 @@ def test_a_wish_for_another_round_is_met_by_the_one_under_way(stage: str) -> Non
 
 
 @pytest.mark.parametrize("stage", ["to_syncing", "to_assigning"])
-def test_a_wish_for_another_round_overtakes_a_sync(stage: str) -> None:
+def test_a_requested_rebalance_overtakes_a_sync(stage: str) -> None:
     harness = MembershipHarness()
     getattr(harness, stage)()
     harness.feed(ev.RejoinRequested("clicks grew"))

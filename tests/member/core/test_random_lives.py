@@ -58,7 +58,7 @@ class Life:
             group_instance_id=self.chance.choice([None, "i"]), jitter=self.chance.random(), offers=offers
         )
         self.cooperative = cooperative
-        self.told = 0  # callbacks that were looked at
+        self.checked_callbacks = 0  # callbacks that were looked at
         self.mine: set[tuple[str, int]] = set()
         self.generation_id = 0
         self.running = 0  # callbacks that have ended
@@ -222,7 +222,7 @@ class Life:
     def check_cooperative(self) -> None:
         """Each partition is added, and then revoked or lost, in turn; what is said of it is said in time."""
         harness, machine = self.harness, self.harness.machine
-        for call in harness.callbacks[self.told :]:
+        for call in harness.callbacks[self.checked_callbacks :]:
             held = call.assignment
             if call.callback is Callback.ASSIGNED:
                 assert not held.partitions & self.mine, "added twice"
@@ -232,7 +232,7 @@ class Life:
                 self.mine -= held.partitions
             if call.callback is not Callback.LOST and not self.failed:
                 assert held.kept == self.mine - held.partitions, "kept is the rest"
-        self.told = len(harness.callbacks)
+        self.checked_callbacks = len(harness.callbacks)
         owned = frozenset() if machine.assignment is None else machine.assignment.partitions
         if harness.state() not in ENDED | {State.LEAVING, State.REVOKING} and not self.failed:
             assert owned == self.mine, "what the callbacks said is what it owns"
@@ -301,7 +301,7 @@ def test_a_fault_of_this_library_ends_everything_that_was_announced_wherever_it_
             life.step()
             life.check()
         ended_before = harness.state() in ENDED
-        told = len(harness.callbacks)
+        checked_callbacks = len(harness.callbacks)
         harness.feed(ev.LibraryFailed("a fault"))
         assert ended_before or harness.state() is State.FAILED, f"seed {seed}: {harness.state()}"
         assert (harness.open, harness.timers, harness.machine.assignment) == ({}, {}, None), f"seed {seed}"
@@ -313,7 +313,7 @@ def test_a_fault_of_this_library_ends_everything_that_was_announced_wherever_it_
             else:
                 announced -= call.assignment.partitions
         assert life.failed or closed or not announced, f"seed {seed}: {announced} have no end"
-        lost += len(harness.callbacks) - told
+        lost += len(harness.callbacks) - checked_callbacks
     assert lost > 0
 
 

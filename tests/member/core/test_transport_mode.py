@@ -45,22 +45,22 @@ def test_channels_that_come_to_nothing_are_no_channels() -> None:
     one = way()
     for _ in range(2):
         one.opened()
-        one.lost("cut", 0, 0.0, was_of_use=False, lasted_ms=5)
+        one.lost("cut", 0, 0.0, was_useful=False, lasted_ms=5)
         assert one.mode is TransportMode.CHANNEL
     one.opened()
-    one.lost("cut", 0, 0.0, was_of_use=False, lasted_ms=5)
+    one.lost("cut", 0, 0.0, was_useful=False, lasted_ms=5)
     assert (one.mode, one.reason) == (TransportMode.DOUBTED, "cut")
 
 
-def test_a_channel_that_was_of_use_makes_up_for_those_before_it() -> None:
+def test_a_channel_that_was_useful_makes_up_for_those_before_it() -> None:
     one = way()
-    for was_of_use in (False, False, True, False, False):
+    for was_useful in (False, False, True, False, False):
         one.opened()
-        one.lost("cut", 0, 0.0, was_of_use=was_of_use, lasted_ms=5)
+        one.lost("cut", 0, 0.0, was_useful=was_useful, lasted_ms=5)
     assert one.mode is TransportMode.CHANNEL
 
 
-def test_a_channel_is_tried_again_later_and_later_until_one_was_of_use() -> None:
+def test_a_channel_is_tried_again_later_and_later_until_one_was_useful() -> None:
     one = way()
     one.refused(404, "no handshake", 0, 0.0)
     one.ended_over_http(0, 0.0, answered=True)
@@ -73,7 +73,7 @@ def test_a_channel_is_tried_again_later_and_later_until_one_was_of_use() -> None
     assert tries == [1_000, 3_000, 6_000, 9_000]
     one.opened()
     assert (one.mode, one.reason) == (TransportMode.CHANNEL, "")
-    one.lost("closed", 0, 0.0, was_of_use=True, lasted_ms=5)
+    one.lost("closed", 0, 0.0, was_useful=True, lasted_ms=5)
     one.refused(404, "no handshake", 0, 0.0)
     one.ended_over_http(10_000, 0.0, answered=True)
     assert one.try_again_at_ms == 11_000
@@ -95,7 +95,7 @@ def test_the_first_channel_of_a_row_is_opened_again_at_once_and_the_next_ones_la
     for _ in range(10):
         one.opened()
         now_ms += 20
-        one.lost("closed after two answers", now_ms, 0.0, was_of_use=True, lasted_ms=20)
+        one.lost("closed after two answers", now_ms, 0.0, was_useful=True, lasted_ms=20)
         assert one.mode is TransportMode.CHANNEL
         assert one.may_open(one.next_try_at_ms)
         assert not one.may_open(one.next_try_at_ms - 1)
@@ -103,7 +103,7 @@ def test_the_first_channel_of_a_row_is_opened_again_at_once_and_the_next_ones_la
         now_ms = one.next_try_at_ms
     assert waits == [0, 100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
     one.opened()
-    one.lost("a node that restarts", now_ms + 10_000, 0.0, was_of_use=True, lasted_ms=10_000)
+    one.lost("a node that restarts", now_ms + 10_000, 0.0, was_useful=True, lasted_ms=10_000)
     assert one.may_open(now_ms + 10_000)
 
 
@@ -111,7 +111,7 @@ def test_a_node_is_forgotten_when_its_row_counts_for_nothing_any_more() -> None:
     one = way()
     assert one.is_forgettable(OPEN_AGAIN_MAX_MS)
     for _ in range(2):
-        one.lost("closed", 50_000, 0.0, was_of_use=True, lasted_ms=5)
+        one.lost("closed", 50_000, 0.0, was_useful=True, lasted_ms=5)
     assert not one.is_forgettable(50_100)
     assert one.is_forgettable(60_100)
 
@@ -124,7 +124,7 @@ class Connection:
     lasted_ms: int
     status: int | None
     opens: bool
-    was_of_use: bool
+    was_useful: bool
     answered_over_http: bool
     jitter: float
 
@@ -135,7 +135,7 @@ CONNECTIONS = st.builds(
     lasted_ms=st.sampled_from([0, 1, 30, 9_999, 10_000, 40_000]),
     status=st.sampled_from([None, 200, 401, 403, 404, 502, 503]),
     opens=st.booleans(),
-    was_of_use=st.booleans(),
+    was_useful=st.booleans(),
     answered_over_http=st.booleans(),
     jitter=st.sampled_from([0.0, 0.5, 0.999]),
 )
@@ -158,7 +158,7 @@ def test_however_connections_end_there_are_not_many_in_a_while(connections: list
                 "ended",
                 now_ms,
                 connection.jitter,
-                was_of_use=connection.was_of_use,
+                was_useful=connection.was_useful,
                 lasted_ms=connection.lasted_ms,
             )
         else:

@@ -43,20 +43,20 @@ A, B = ("clicks", 0), ("clicks", 1)
 class Message:
     """As librdkafka's: a record, or what came in place of one."""
 
-    def __init__(self, place: tuple[str, int], offset: int, error: KafkaError | None = None) -> None:
-        self.place, self.at, self.trouble = place, offset, error
+    def __init__(self, topic_partition: tuple[str, int], offset: int, error: KafkaError | None = None) -> None:
+        self.topic_partition, self.at, self.fault = topic_partition, offset, error
 
     def topic(self) -> str:
-        return self.place[0]
+        return self.topic_partition[0]
 
     def partition(self) -> int:
-        return self.place[1]
+        return self.topic_partition[1]
 
     def offset(self) -> int:
         return self.at
 
     def error(self) -> KafkaError | None:
-        return self.trouble
+        return self.fault
 
     def key(self) -> bytes | None:
         return None
@@ -80,7 +80,7 @@ class Client:
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
         self.given: queue.SimpleQueue[Message | KafkaError] = queue.SimpleQueue()
-        self.told: list[tuple[str, str, int, int]] = []
+        self.calls: list[tuple[str, str, int, int]] = []
         self.is_closed = threading.Event()
         self.failure: Exception | None = None
 
@@ -102,23 +102,26 @@ class Client:
     def close(self) -> None:
         self.is_closed.set()
 
-    def _tell(self, what: str, places: list[TopicPartition]) -> None:
-        self.told.extend((what, place.topic, place.partition, place.offset) for place in places)
+    def _record(self, what: str, places: list[TopicPartition]) -> None:
+        self.calls.extend(
+            (what, topic_partition.topic, topic_partition.partition, topic_partition.offset)
+            for topic_partition in places
+        )
 
     def incremental_assign(self, places: list[TopicPartition]) -> None:
-        self._tell("assign", places)
+        self._record("assign", places)
 
     def incremental_unassign(self, places: list[TopicPartition]) -> None:
-        self._tell("unassign", places)
+        self._record("unassign", places)
 
     def pause(self, places: list[TopicPartition]) -> None:
-        self._tell("pause", places)
+        self._record("pause", places)
 
     def resume(self, places: list[TopicPartition]) -> None:
-        self._tell("resume", places)
+        self._record("resume", places)
 
     def count(self, what: str) -> int:
-        return [one for one, *_ in self.told].count(what)
+        return [one for one, *_ in self.calls].count(what)
 
 
 class Cluster:
@@ -190,7 +193,7 @@ async def test_a_read_gives_what_came_and_the_end_moves_over_gaps() -> None:
     await cluster.began(2)
     cluster.client.given.put(Message(A, 2))
     assert (await elsewhere).next_offset == 3
-    assert cluster.client.told[-3:-1] == [("unassign", "clicks", 0, -1001), ("assign", "clicks", 0, 2)]
+    assert cluster.client.calls[-3:-1] == [("unassign", "clicks", 0, -1001), ("assign", "clicks", 0, 2)]
     cluster.source.release([A])
     await eventually(lambda: cluster.client.count("unassign") == 2)
     client = cluster.client

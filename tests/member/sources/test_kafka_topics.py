@@ -24,12 +24,12 @@ class Cluster:
     """Stands for librdkafka's admin client; counts how often it is asked."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.request_count = 0
         self.away = False
         self.topics = {"clicks": 2, "empty": 0, "__consumer_offsets": 50}
 
     def list_topics(self, timeout: float) -> Any:
-        self.asked += 1
+        self.request_count += 1
         if self.away:
             raise KafkaException("no broker")
         found = {name: SimpleNamespace(partitions=dict.fromkeys(range(n))) for name, n in self.topics.items()}
@@ -54,7 +54,7 @@ async def test_an_answer_is_good_for_a_while() -> None:
     cluster.topics["clicks"] = 3
     clock[0] = 99
     assert topics.partition_counts(None) == {"clicks": 2}
-    assert cluster.asked == 1
+    assert cluster.request_count == 1
     clock[0] = 100
     assert topics.partition_counts(None) == {"clicks": 3}
 

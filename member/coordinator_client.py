@@ -1,0 +1,103 @@
+"""Single calls to a coordinator by code that is no member: one node is asked after another until one answers.
+
+No call is repeated. The calls go over the members' HTTP, so its rules hold here: a redirect of HTTP is not followed,
+the token is not sent over plain HTTP after HTTPS, and every answer becomes an outcome.
+"""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pydantic import BaseModel
+
+from rallypoint.member.core.dispatch import REDIRECTS_MAX, describe
+from rallypoint.member.core.outcomes import Outcome, Refused, Unreachable
+from rallypoint.member.core.reactions import SAME_REQUEST, Reaction, reaction_to
+from rallypoint.member.core.route import may_go_on_at
+from rallypoint.member.http import HttpTransport
+from rallypoint.member.tokens import Token
+from rallypoint.protocol.operations import Operation
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+
+class CoordinatorClient:
+    """The nodes of a service. Use it as a context manager, in one event loop; its connections serve all its calls.
+
+    Args:
+        urls: The base URL of each node, in the order in which they are asked.
+        timeout_ms: For the answer of each node.
+        token: Bearer token, or a function that gives the present one.
+        ssl_context: For HTTPS; None is Python's default.
+    """
+
+    def __init__(
+        self,
+        urls: Iterable[str],
+        *,
+        timeout_ms: int,
+        token: Token | None = None,
+        ssl_context: "SSLContext | None" = None,
+    ) -> None:
+        self._urls = tuple(url.rstrip("/") for url in urls)
+        self._timeout_ms = timeout_ms
+        self._http = HttpTransport(token, ssl_context)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.close()
+
+    async def call(
+        self, operation: Operation, body: BaseModel | None, *, group_id: str = "", topic: str = ""
+    ) -> Outcome:
+        """The first answer that no other node could change, or the last node's failure, which names the node.
+
+        `group_id` and `topic` are for operations that have them in their path. Raises nothing for what a peer does.
+        """
+        outcome: Outcome = Unreachable("no coordinator is named")
+        for url in self._urls:
+            asked, outcome = await self._follow(url, operation, body, group_id, topic)
+            if not _is_of_this_node(outcome):
+                return outcome
+            if isinstance(outcome, Unreachable):
+                outcome = Unreachable(f"{asked}: {outcome.reason}")
+        return outcome
+
+    async def _follow(
+        self, url: str, operation: Operation, body: BaseModel | None, group_id: str, topic: str
+    ) -> tuple[str, Outcome]:
+        """Ask the node at `url`, then those that the answers name. The last node that was asked, and its outcome."""
+        for redirects in range(REDIRECTS_MAX + 1):
+            outcome = await self._http.call(
+                url, operation, body, group_id=group_id, topic=topic, timeout_ms=self._timeout_ms
+            )
+            named = _coordinator_named_by(url, outcome)
+            if named is None or redirects == REDIRECTS_MAX:
+                break
+            url = named
+        return url, outcome
+
+
+def sentence_of(outcome: Refused | Unreachable) -> str:
+    """What came in place of an answer, in one line."""
+    return f"HTTP {outcome.problem.status}: {describe(outcome)}" if isinstance(outcome, Refused) else outcome.reason
+
+
+def _coordinator_named_by(url: str, outcome: Outcome) -> str | None:
+    """The node at which the call is to go on, if any."""
+    if not isinstance(outcome, Refused) or reaction_to(outcome.problem) is not Reaction.FOLLOW:
+        return None
+    named = outcome.problem.url
+    return named.rstrip("/") if named is not None and may_go_on_at(url, named) else None
+
+
+def _is_of_this_node(outcome: Outcome) -> bool:
+    """Whether another node may give another answer."""
+    return isinstance(outcome, Unreachable) or (
+        isinstance(outcome, Refused) and reaction_to(outcome.problem) in SAME_REQUEST
+    )
