@@ -17,7 +17,8 @@ WIDTH = 120
 HEAD = """\
 # Settings
 
-Every setting of `rallypoint serve`. Each can be given in three places; the first that names it counts:
+This page is for operators: every setting of `rallypoint serve`, with its default, its range, and who would change it.
+You can give each in three places; the first that names it counts:
 
 1. a flag, `--group-max-size 500`
 2. the environment, `RALLYPOINT_GROUP_MAX_SIZE=500`
@@ -25,8 +26,8 @@ Every setting of `rallypoint serve`. Each can be given in three places; the firs
 
 Lists are separated by commas in a flag and in the environment, and are lists in the file. Switches (`insecure`) are
 `--insecure` and `--no-insecure`, and `true` or `false` elsewhere. An unknown flag or key of the file is an error; an
-unknown variable that begins with `RALLYPOINT_` is reported and left alone. What is wrong is said in a sentence that
-names the place, and the command ends with status 2.
+unknown variable that begins with `RALLYPOINT_` is reported and ignored. For a wrong value the command prints a
+sentence that names the place, and ends with status 2.
 
 What is not here is fixed: [HTTP](http.md#limits) has those limits with their values. If you try to set
 one of them, the command names the value at which it is fixed.

@@ -89,24 +89,24 @@ class Settings(BaseSettings):
         "Listening",
         "Address or name to listen on. The default is reached from this machine alone; any other address needs "
         "`tokens` or `insecure`.",
-        "Change it where members run on other machines.",
+        "Change it if members run on other machines.",
         min_length=1,
     )
     port: int = _setting(
         8000,
         "Listening",
         "TCP port to listen on; 0 takes a free one, which the line `listening on URL` names.",
-        "Change it where another program has the port: the start says so.",
+        "Change it if another program has the port: the start says so.",
         ge=0,
         le=65535,
     )
     advertised_url: str | None = _setting(
         None,
         "Listening",
-        "URL under which clients reach this node, as look-ups of coordinators tell it. By default it is made from "
+        "URL under which clients reach this node. Look-ups of coordinators return it. By default it is made from "
         "`host` and `port`, with the machine's name in place of an address like 0.0.0.0.",
-        "Set it behind a proxy, in a container, or where clients use another name: else members are told a URL that "
-        "they cannot reach.",
+        "Set it behind a proxy, in a container, or if clients use another name: otherwise members get a URL that they "
+        "cannot reach.",
     )
     node_id: str = _setting(
         "node-1",
@@ -141,10 +141,10 @@ class Settings(BaseSettings):
         5_000,
         "Storage",
         "How long, in milliseconds, a call waits for a write of the store that hangs; then it is refused with "
-        "COORDINATOR_NOT_AVAILABLE, while the write is still tried. Whether it counts is not known then, and to send "
-        "it again is safe. A deletion of very many offsets is written in parts, and has so long for each. Kafka's "
-        "default of `offsets.commit.timeout.ms`.",
-        "Raise it where the disk is known to pause for longer: `rallypoint_append_age_seconds` shows it.",
+        "COORDINATOR_NOT_AVAILABLE, while the write is still tried. It is then unknown whether the call counts; "
+        "sending it again is safe. A deletion of very many offsets is written in parts, and has this time for each. "
+        "Kafka's default of `offsets.commit.timeout.ms`.",
+        "Raise it if the disk is known to pause for longer: `rallypoint_append_age_seconds` shows it.",
         ge=100,
         le=3_600_000,
     )
@@ -157,18 +157,18 @@ class Settings(BaseSettings):
         "Shortest session timeout, in milliseconds, that a member may ask for; not above "
         "`group_max_session_timeout_ms`. Kafka's default: shorter ones turn a pause of a garbage collector into a "
         "rebalance.",
-        "Lower it where a dead member has to be replaced within seconds; a join that asks for less is refused, and "
-        "names it.",
+        "Lower it if a dead member has to be replaced within seconds; a join that asks for less is refused, and names "
+        "it.",
         ge=1,
         le=INT32_MAX,
     )
     group_max_session_timeout_ms: int = _setting(
         1_800_000,
         "Groups",
-        "Longest session timeout, in milliseconds, that a member may ask for. Kafka's default of 30 minutes: so long "
-        "may a dead member's partitions stay unread.",
-        "Lower it to bound that time for members whose options you do not set; raise it for members that stand still "
-        "for longer.",
+        "Longest session timeout, in milliseconds, that a member may ask for. Kafka's default of 30 minutes: a dead "
+        "member's partitions may stay unread for so long.",
+        "Lower it to bound that time for members whose options you do not set; raise it for members that pause for "
+        "longer.",
         ge=1,
         le=INT32_MAX,
     )
@@ -176,30 +176,30 @@ class Settings(BaseSettings):
         3_000,
         "Groups",
         "How long, in milliseconds, the first rebalance of an empty group waits for more members. Kafka's default: it "
-        "saves one rebalance for each member that starts a moment later. With 0 it waits for ids that were handed out, "
-        "and lingers as any other rebalance (`group_join_linger_ms`).",
-        "Lower it where groups are small and the first record counts; raise it where a deploy of the first members "
-        "takes longer, and the history of rebalances shows one for each.",
+        "saves one rebalance for each member that starts a little later. With 0 it waits for ids that were handed "
+        "out, and lingers like any other rebalance (`group_join_linger_ms`).",
+        "Lower it if groups are small and the first record counts; raise it if a deploy of the first members takes "
+        "longer, and the history of rebalances shows one for each.",
         ge=0,
         le=INT32_MAX,
     )
     group_join_linger_ms: int = _setting(
         500,
         "Groups",
-        "How long, in milliseconds from its beginning, a join phase at most goes on for more new members although "
-        "everyone has joined. It ends as soon as nobody new has come to the group for 20 ms, or for half as long as "
-        "they have been coming; so a member that comes alone waits 20 ms. The default is what a thousand processes "
-        "that start together need, and no member notices it.",
-        "Set 0 for rebalances that end at once, as Kafka's do; raise it where one deploy makes several rebalances.",
+        "How long, in milliseconds from its beginning, a join phase waits at most for more new members after everyone "
+        "has joined. It ends as soon as no new member has come to the group for 20 ms, or for half as long as they "
+        "have been coming; so a member that comes alone waits 20 ms. The default is what a thousand processes that "
+        "start together need, and no member notices it.",
+        "Set 0 for rebalances that end at once, as Kafka's do; raise it if one deploy makes several rebalances.",
         ge=0,
         le=60_000,
     )
     group_max_size: int = _setting(
         5_000,
         "Groups",
-        "Most members that one group may have. Kafka's default is no limit in practice. Ours bounds for how long a "
-        "change of one group holds everyone else up, which grows with its members: with the default some 30 ms of the "
-        "processor, and as much more as the members are more. The most is what one sync may assign to.",
+        "Most members that one group may have. Kafka's default is no limit in practice. Ours bounds how long a change "
+        "of one group delays all others, which grows with its members: with the default it takes some 30 ms of "
+        "processor time. The maximum is the number of members to which one sync may assign.",
         "Raise it for a larger group, whose members are refused with it; lower it to notice a program that joins "
         "without end.",
         ge=1,
@@ -208,9 +208,10 @@ class Settings(BaseSettings):
     heartbeat_interval_ms: int = _setting(
         3_000,
         "Groups",
-        "How often, in milliseconds, members are told to send heartbeats that do not wait. Kafka's default.",
-        "Lower it together with session timeouts, of which it should be at most a third; raise it where heartbeats "
-        "over HTTP are most of the load.",
+        "The interval, in milliseconds, at which members are asked to send heartbeats that do not wait. Kafka's "
+        "default.",
+        "Lower it together with session timeouts, of which it should be at most a third; raise it if heartbeats over "
+        "HTTP are most of the load.",
         ge=1,
         le=INT32_MAX,
     )
@@ -225,24 +226,24 @@ class Settings(BaseSettings):
     rebalance_cooldown_ms: int = _setting(
         0,
         "Groups",
-        "How long, in milliseconds, after a rebalance what would start another one is held, to start one for all of it "
-        "together. A group may have its own (`PUT …/cooldown`). The default holds nothing, as in Kafka: who has gone "
-        "is replaced at once.",
-        "Raise it where the history of rebalances shows many in a row, as members come and go.",
+        "Minimum time, in milliseconds, between two rebalances of a group; triggers that arrive earlier are "
+        "coalesced. A group may have its own (`PUT …/cooldown`). The default holds nothing, as in Kafka: members that "
+        "leave are replaced at once.",
+        "Raise it if the history of rebalances shows many in a row, as members come and go.",
         ge=0,
         le=REBALANCE_COOLDOWN_MAX_MS,
     )
     offsets_retention_ms: int = _setting(
         604_800_000,
         "Groups",
-        "How long, in milliseconds, a committed offset is kept that nobody uses: after its commit in a group that "
-        "never had members; in a group whose members have gone, after they went; in a group of consumers, after the "
-        "last commit to a topic that none of them subscribes to. Kafka's default of 7 days, long enough for a group "
-        "that is stopped over a holiday. Only time in which the service ran counts: one that was off for a month, or "
-        "starts with its clock years ahead, deletes nothing because of it. However often it starts again, what it ran "
-        "adds up; pauses of up to forty minutes count as time in which it ran, and only the last 32 longer ones are "
+        "How long, in milliseconds, an unused committed offset is kept: after its commit in a group that never had "
+        "members; in a group whose members have left, after they left; in a group of consumers, after the last commit "
+        "to a topic that none of them subscribes to. Kafka's default of 7 days, long enough for a group that is "
+        "stopped over a holiday. Only time in which the service ran counts: one that was off for a month, or starts "
+        "with its clock years ahead, deletes nothing because of it. However often it restarts, its running time adds "
+        "up; pauses of up to forty minutes count as time in which it ran, and only the last 32 longer ones are "
         "remembered. The longest is a hundred years.",
-        "Set it to how long a group may stand still and go on where it was; lower it where groups of one use each "
+        "Set it to how long a group may be stopped and continue where it was; lower it if groups that are used once "
         "fill the store.",
         ge=1,
         le=3_155_760_000_000,
@@ -251,8 +252,8 @@ class Settings(BaseSettings):
         200_000,
         "Groups",
         "Most partitions that a group may have committed offsets of. Beyond it a commit is refused for partitions "
-        "that are new to the group, and goes on for the others. The default bounds for how long what is done to all "
-        "of a group's offsets holds everyone else up, which grows with their number.",
+        "that are new to the group, and accepted for the others. The default bounds how long work on all of a group's "
+        "offsets delays all other groups, which grows with their number.",
         "Raise it for a group that reads more partitions: their commits are refused with it.",
         ge=1,
         le=100_000_000,
@@ -263,9 +264,8 @@ class Settings(BaseSettings):
     groups_max: int = _setting(
         100_000,
         "Capacity",
-        "Most groups on the node. Beyond it no group is created, by a join or a commit; those that are there go "
-        "on, and a node that finds more in its store serves them all. The default is sized for a machine of a few "
-        "gigabytes.",
+        "Most groups on the node. Beyond it no group is created, by a join or a commit; existing groups go on, and a "
+        "node that finds more in its store serves them all. The default is sized for a machine of a few gigabytes.",
         "Fit it to the machine's memory; first joins are refused with it.",
         ge=1,
         le=100_000_000,
@@ -274,9 +274,9 @@ class Settings(BaseSettings):
         268_435_456,
         "Capacity",
         "Memory, in bytes, that the metadata of the members of all groups may take: their texts, and the topics read "
-        "from them. Beyond it a new member is refused, and one that is there goes on; it may say more than it did "
-        "until the total is a quarter beyond. A join that waits for a write of its group counts already. A member of "
-        "ten topics takes about a kilobyte and a half, one of 10,000 over a megabyte.",
+        "from them. Beyond it a new member is refused, and existing members go on; they may send more metadata until "
+        "the total is a quarter beyond. A join that waits for a write of its group counts already. A member of ten "
+        "topics takes about a kilobyte and a half, one of 10,000 over a megabyte.",
         "Fit it to the machine's memory; joins of new members are refused with it.",
         ge=0,
         le=1_099_511_627_776,
@@ -284,7 +284,7 @@ class Settings(BaseSettings):
     topics_max: int = _setting(
         10_000,
         "Capacity",
-        "Most registered topics. Beyond it no topic is added; those that are there can grow and report their ends.",
+        "Most registered topics. Beyond it no topic is added; existing topics can grow and report their end offsets.",
         "Raise it for a cluster of more topics: to register one more is refused with it.",
         ge=1,
         le=TOPICS_PARTITIONS_MAX,
@@ -294,10 +294,10 @@ class Settings(BaseSettings):
         "Capacity",
         "Bytes of all bodies and messages above 64 KiB that are being read, together; the least is the largest body. "
         "One more is refused, or its channel ends, and may try again. Half of it is kept for large syncs to groups "
-        "that wait for one, and for channels on which members have called. What is made of a body is some three times "
-        "as large, so the default keeps all of it within half a gigabyte.",
-        "Lower it on a machine of little memory; raise it where many large groups rebalance at once, and their syncs "
-        "are refused with it.",
+        "that wait for one, and for channels on which members have called. A parsed body takes about three times its "
+        "bytes, so the default keeps all of them within half a gigabyte.",
+        "Lower it on a machine of little memory; raise it if many large groups rebalance at once, and their syncs are "
+        "refused with it.",
         ge=limits.SYNC_BYTES_MAX,
         le=1_099_511_627_776,
     )
@@ -305,9 +305,9 @@ class Settings(BaseSettings):
         50_000,
         "Capacity",
         "Most connections at the same time that have authenticated: that have sent a request to a path that is not "
-        "public, with a token where one is asked for. One too many gets its refusal in the answer to that request. The "
-        "default is five for each of ten thousand members. Where the process may not open as many files, it is lowered "
-        "at the start, which the log says.",
+        "public, with a token if tokens are set. One too many gets its refusal in the answer to that request. The "
+        "default is five for each of ten thousand members. If the process may not open as many files, it is lowered "
+        "at the start, and the log says so.",
         "Fit it to the machine's memory; `rallypoint_connections_max` has the number in force.",
         ge=1,
         le=10_000_000,
@@ -324,9 +324,9 @@ class Settings(BaseSettings):
     event_streams_max: int = _setting(
         100,
         "Capacity",
-        "Most streams of `GET /v1/events` that are open at once; one more is refused. Each is a connection, and some "
-        "64 KiB where its client reads slowly.",
-        "Raise it where more dashboards and programs follow events: one too many is refused with it.",
+        "Most streams of `GET /v1/events` that are open at once; one more is refused. Each is a connection, and takes "
+        "some 64 KiB if its client reads slowly.",
+        "Raise it if more dashboards and programs follow events: one too many is refused with it.",
         ge=0,
         le=100_000,
     )
@@ -336,7 +336,7 @@ class Settings(BaseSettings):
         "How many events are kept for streams that are slow or come back; of commits as many again. An event of more "
         "than 2 KiB, with the text that is made of it, counts as one for each 2 KiB. The default is twenty megabytes "
         "of each at most.",
-        "Raise it where streams that come back are told of a gap, which `rallypoint_events_lost_total` counts.",
+        "Raise it if streams that come back get a gap, which `rallypoint_events_lost_total` counts.",
         ge=1,
         le=10_000_000,
     )
@@ -355,19 +355,18 @@ class Settings(BaseSettings):
     disconnect_grace_ms: int = _setting(
         2_000,
         "Network",
-        "How long, in milliseconds, a member whose own side has ended its channel without a leave may take to come "
-        "back, where its join names no `disconnect_grace_ms`; then it is taken for dead. Static members have a grace "
-        "only where they name one. The default is enough to connect again, and short enough for a process that was "
-        "killed.",
-        "Raise it where a proxy is restarted in between and each of its restarts makes a rebalance.",
+        "How long, in milliseconds, a member whose own side has closed its channel without a leave may take to come "
+        "back, if its join names no `disconnect_grace_ms`; then it is removed. Static members have a grace only if "
+        "they name one. The default is enough to connect again, and short enough for a process that was killed.",
+        "Raise it if each restart of a proxy in between makes a rebalance.",
         ge=0,
         le=INT32_MAX,
     )
     channel_ping_interval_ms: int = _setting(
         15_000,
         "Network",
-        "After how many milliseconds of silence a channel is asked for a sign of life; where none comes within half "
-        "as long again, the connection is cut. The default stays below the 60 seconds, and the 30 of some, at which "
+        "After how many milliseconds of silence the service pings a channel; if no pong comes within half as long "
+        "again, it closes the connection. The default stays below the 60 seconds, and the 30 of some, at which "
         "proxies cut a quiet connection.",
         "Lower it behind a proxy that cuts sooner: `rallypoint_channels_closed_total` counts them as `lost`.",
         ge=100,
@@ -386,13 +385,13 @@ class Settings(BaseSettings):
     connection_unreachable_timeout_ms: int = _setting(
         60_000,
         "Network",
-        "How long, in milliseconds, the system tries to reach the other side of a connection, with what is to be sent "
-        "or, while there is nothing, with probes of its own; then the connection is cut. For machines and lines that "
-        "are gone without a word, which would have kept their connections for an hour; a channel is given up by its "
-        "pings before. The default is longer than most faults that a connection outlives. On Linux; elsewhere the "
-        "system's own patience counts.",
-        "Raise it for lines that are often away for minutes; lower it where machines go without a word and "
-        "`rallypoint_connections` stays up.",
+        "How long, in milliseconds, the system tries to reach the other side of a connection, with data or, if there "
+        "is none, with keep-alive probes; then the connection is closed. It detects half-open connections, left by "
+        "machines and lines that are gone, which the system would otherwise keep for an hour; pings detect those of "
+        "channels earlier. The default is longer than most faults that a connection survives. On Linux only; "
+        "elsewhere the system's own timeouts apply.",
+        "Raise it for lines that are often down for minutes; lower it if machines vanish and `rallypoint_connections` "
+        "stays up.",
         ge=1_000,
         # The system takes half of it as the seconds after which it probes, 32,767 at the most.
         le=65_535_000,
@@ -403,15 +402,15 @@ class Settings(BaseSettings):
     tokens: TextList = _setting(
         (),
         "Security",
-        "Hashes of the bearer tokens that are accepted, `sha256:HEX`, separated by commas. Without any, no token is "
-        "asked for.",
-        "Set it wherever others are in the network; `rallypoint token` draws one.",
+        "Hashes of the bearer tokens that are accepted, `sha256:HEX`, separated by commas. Without any, the service "
+        "requires no token.",
+        "Set it if others are in the network; `rallypoint token` draws one.",
     )
     token_file: Path | None = _setting(
         None,
         "Security",
         "File with more such hashes, one a line; lines that begin with # are notes. It is read once, at the start.",
-        "Set it where secrets are mounted as files.",
+        "Set it if secrets are mounted as files.",
     )
     insecure: bool = _setting(
         False,
@@ -423,22 +422,21 @@ class Settings(BaseSettings):
         (),
         "Security",
         "Host names, besides loopback and that of `advertised_url`, by which the service may be called, separated by "
-        "commas; `*` allows any. Others are refused, which keeps out pages that point a name of theirs at this "
-        "machine.",
-        "Add the names that a refusal tells you, where clients are to use them.",
+        "commas; `*` allows any. Others are refused, which protects against DNS rebinding by web pages.",
+        "Add the name that a refusal shows, if clients shall use it.",
     )
     allowed_origins: TextList = _setting(
         (),
         "Security",
         "Origins (`https://console.example.org`), besides the service's own, whose pages may call it and read its "
         "answers, separated by commas. None by default.",
-        "Add that of a console of yours, which is refused by its `Origin`.",
+        "Add the origin of your own console, if it is refused by its `Origin`.",
     )
     metrics_need_token: bool = _setting(
         True,
         "Security",
-        "Whether `/metrics` needs a token where tokens are set. By default it does: it names groups. Prometheus can "
-        "send one (`authorization: credentials_file`).",
+        "Whether `/metrics` needs a token if tokens are set. By default it does: it names groups. Prometheus can send "
+        "one (`authorization: credentials_file`).",
         "Turn it off for a collector that can send none.",
     )
 
@@ -447,7 +445,7 @@ class Settings(BaseSettings):
     metrics_groups_max: int = _setting(
         1_000,
         "Running it",
-        "Groups that get series of their own in `/metrics`, the first ones in the order of their ids; a gauge counts "
+        "Groups that have their own series in `/metrics`, the first ones in the order of their ids; a gauge counts "
         "the others. The default keeps a scrape small.",
         "Fit it to what the collector takes; `rallypoint_groups_without_series` says how many are left out.",
         ge=0,
@@ -456,21 +454,21 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info",
         "Running it",
-        "Least serious log line that is written. The default tells of rebalances and expired sessions, not of single "
+        "Least serious log line that is written. The default shows rebalances and expired sessions, not of single "
         "requests.",
-        "Set `debug` while you look for a fault, `warning` where the log is too much.",
+        "Set `debug` while you look for a fault, `warning` if the log is too much.",
     )
     log_format: Literal["text", "json"] = _setting(
         "text",
         "Running it",
         "Form of the log lines on standard error: `text` for people, `json` for collectors, one object a line.",
-        "Set `json` where a collector reads the log.",
+        "Set `json` if a collector reads the log.",
     )
     drain_timeout_ms: int = _setting(
         8_000,
         "Running it",
-        "How long, in milliseconds, a stop may take to answer waiting calls and finish appends before connections "
-        "are cut. One and a half seconds later the process ends, whatever the disk does. The default ends before the "
+        "How long, in milliseconds, a stop may take to answer waiting calls and finish appends before connections are "
+        "closed. One and a half seconds later the process ends, whatever the disk does. The default ends before the "
         "10 seconds after which `docker stop` kills.",
         "Fit it to the time that whatever stops the service gives it.",
         ge=0,

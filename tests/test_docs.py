@@ -3,6 +3,7 @@
 import re
 import runpy
 from dataclasses import fields
+from fnmatch import fnmatch
 from importlib import import_module
 from itertools import chain, count
 from pathlib import Path
@@ -113,6 +114,27 @@ PAGES = sorted(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     assert broken_links(page, ROOT) == []
+
+
+def test_the_source_distribution_has_what_the_readme_links_to() -> None:
+    """On a package index the README's links lead nowhere, so it says that the source distribution has their targets."""
+    rules = [line.split() for line in (ROOT / "MANIFEST.in").read_text().splitlines() if not line.startswith("#")]
+    linked = [link.partition("#")[0] for link in links_of(ROOT / "README.md")]
+    assert len(linked) > 20
+    assert [name for name in linked if not any(is_included(Path(name), rule) for rule in rules)] == []
+
+
+def is_included(path: Path, rule: list[str]) -> bool:
+    """Whether this line of MANIFEST.in puts the file into the source distribution."""
+    match rule:
+        case ["include", *patterns]:
+            return any(fnmatch(str(path), pattern) and len(path.parts) == 1 for pattern in patterns)
+        case ["graft", folder]:
+            return path.is_relative_to(folder)
+        case ["recursive-include", folder, *patterns]:
+            return path.is_relative_to(folder) and any(path.match(pattern) for pattern in patterns)
+        case _:
+            return False
 
 
 def test_a_link_that_leads_nowhere_is_seen(tmp_path: Path) -> None:

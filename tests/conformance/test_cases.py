@@ -3,6 +3,7 @@
 The cases are those of the conformance table that the tests were written from; their names begin with the number.
 """
 
+import ast
 import re
 from pathlib import Path
 
@@ -35,6 +36,41 @@ def test_a_rule_is_where_the_table_says_and_is_tried_there(rule: str, files: lis
     assert all(path_of(name, CORE).exists() for name in files), f"{rule}: no such file"
     assert tests, f"{rule}: nothing tries it"
     assert all(path_of(name, HERE).exists() for name in tests), f"{rule}: no such test"
+
+
+def named_rules() -> list[tuple[str, str, str, str, str]]:
+    """Rule, file, function, test file, test."""
+    text = (CORE / "DESIGN.md").read_text().partition("## Twelve rules of Kafka, by name")[2].partition("\n## ")[0]
+    return re.findall(
+        r"^\| \*\*(.+?)\*\*[^|]+ \| `([\w./]+)`: `([\w.]+)` \| `([\w./]+)`: `(\w+)` \|$", text, re.MULTILINE
+    )
+
+
+def defined_in(path: Path) -> set[str]:
+    """The functions and classes of a file, and the methods with the name of their class before them."""
+    found = set[str]()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}.{x.name}" for x in node.body if isinstance(x, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+    return found
+
+
+def test_there_are_twelve_rules_by_name() -> None:
+    assert len({rule for rule, *_ in named_rules()}) == 12
+
+
+@pytest.mark.parametrize(
+    ("rule", "file", "function", "test_file", "test"), named_rules(), ids=[row[0] for row in named_rules()]
+)
+def test_a_rule_by_name_has_its_function_and_its_test(
+    rule: str, file: str, function: str, test_file: str, test: str
+) -> None:
+    assert function in defined_in(path_of(file, CORE)), f"{rule}: {file} has no {function}"
+    assert test in defined_in(path_of(test_file, HERE)), f"{rule}: {test_file} has no {test}"
 
 
 def test_every_file_of_the_core_has_its_place_in_the_table() -> None:
