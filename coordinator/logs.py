@@ -100,7 +100,7 @@ def write_log(level: str, form: Literal["text", "json"]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for library in ("aiohttp", "asyncio"):
+    for library in ("aiohttp", "asyncio", "websockets"):  # the last would log what clients send, tokens too
         logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 

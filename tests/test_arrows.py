@@ -29,6 +29,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "rallypoint.coordinator": frozenset(),
     "rallypoint.coordinator.http": frozenset({"aiohttp", "multidict", "yarl"}),
     "rallypoint.coordinator.http.answers.answer_text": frozenset({"msgspec"}),
+    "rallypoint.coordinator.http.channel": frozenset({"aiohttp", "multidict", "websockets", "yarl"}),
     "rallypoint.coordinator.metrics": frozenset({"prometheus_client"}),
     "rallypoint.coordinator.storage.codec": frozenset({"msgspec"}),
     "rallypoint.coordinator.settings": frozenset({"pydantic_settings"}),

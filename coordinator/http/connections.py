@@ -21,7 +21,7 @@ from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.http.api import FAULT, HttpApi
 from rallypoint.coordinator.http.channel.allowance import Allowance
-from rallypoint.coordinator.http.channel.inlet import Inlet
+from rallypoint.coordinator.http.channel.contract import Receiver
 from rallypoint.coordinator.http.errors import problem_of, respond_problem
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits, last_file
 from rallypoint.coordinator.http.limits.deadline import Deadline
@@ -73,7 +73,7 @@ class HeadTooLargeError(HttpProcessingError):
 class Connection(web.RequestHandler):
     """A connection whose own refusals (no request line, too long a header) are coded problems too.
 
-    `inlet`: what takes all that comes, once it is a channel's. `recent_work`: what was done lately for its requests.
+    `receiver`: what takes all that comes, once it is a channel's. `recent_work`: what was done lately for its requests.
 
     The head of its first request has to come within `request_head_timeout_ms` of its beginning, that of a later one of
     its own first byte. What comes of a later one behind a request that is still answered is looked at with the next
@@ -99,7 +99,7 @@ class Connection(web.RequestHandler):
         "_unfed",
         "_waits",
         "coalescer",
-        "inlet",
+        "receiver",
         "recent_work",
         "turn_share",
     )
@@ -119,7 +119,7 @@ class Connection(web.RequestHandler):
         self.coalescer = coalescer
         self.turn_share = turn_share
         self.recent_work = api.turns.new_connection()
-        self.inlet: Inlet | None = None
+        self.receiver: Receiver | None = None
         self._head_timer: Deadline | None = None
         self._is_head_begun = False
         self._head_bytes = 0
@@ -145,10 +145,10 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Called by the event loop. What knows this is known no longer, so that nothing waits for the collector."""
-        inlet, self.inlet = self.inlet, None
+        receiver, self.receiver = self.receiver, None
         self._body = EMPTY_PAYLOAD
-        if inlet is not None:
-            inlet.close()
+        if receiver is not None:
+            receiver.lose()
         self._stop_awaiting_head()
         super().connection_lost(exc)
 
@@ -193,31 +193,33 @@ class Connection(web.RequestHandler):
         if self._head_timer is None:
             self._await_head()
 
-    def open_inlet(self, inlet: Inlet) -> bytes:
-        """Hand it all that comes from now on. Returns what has come already, which is to be handed to it first."""
-        came, self._message_tail = self._message_tail + self._unfed, b""
-        self._unfed = b""
+    def upgrade(self, receiver: Receiver) -> None:
+        """Hand it what came behind the request, and all that comes from now on."""
+        unfed, self._unfed = self._unfed, b""
         self._release_reading()
-        self.inlet = inlet
-        return came
+        self.set_parser(cast(Any, receiver))  # with what aiohttp has kept; it asks for no more than `feed_data`
+        self.receiver = receiver
+        if unfed:
+            receiver.take(unfed)
+
+    @property
+    def is_upgraded(self) -> bool:
+        """Whether the HTTP parser of aiohttp has stopped behind a request that asks for another protocol."""
+        return self._upgraded
 
     @property
     def has_waiting(self) -> bool:
         """Requests have come behind the one that is being answered."""
         return bool(self._messages)
 
-    def feed(self, data: bytes) -> None:
-        """Let aiohttp parse it."""
-        super().data_received(data)
-
     def data_received(self, data: bytes) -> None:
         """Called by the event loop. What breaks the framing of a body that is being read ends the reading at once.
 
         aiohttp queues the fault behind the request, and the body would be waited for until its time is over.
         """
-        inlet = self.inlet
-        if inlet is not None:
-            inlet.take(data)
+        receiver = self.receiver
+        if receiver is not None:
+            receiver.take(data)
             return
         if self._waits:
             self._unfed += data
@@ -230,7 +232,7 @@ class Connection(web.RequestHandler):
     def go_on(self, units: int) -> int:
         """Called in its turn, where something was left over."""
         self._waits = False
-        if self.inlet is not None or self.transport is None:
+        if self.receiver is not None or self.transport is None:
             return 1
         return max(1, self._take_share(b"", units))
 

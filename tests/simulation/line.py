@@ -149,7 +149,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What `receive` gives, as aiohttp would."""
+    """What `receive` gives."""
 
     type: WSMsgType
     data: Any = None
@@ -159,7 +159,7 @@ _KINDS = {Kind.TEXT: WSMsgType.TEXT, Kind.CLOSE: WSMsgType.CLOSE, Kind.PING: WSM
 
 
 class LineSocket:
-    """The service's end of a line: `http.channel.contract.Wire`, by the rules of aiohttp's WebSocketResponse.
+    """The service's end of a line: `http.channel.contract.Wire`, by the rules of `http.channel.websocket`.
 
     It is its own writer. A text that `take` does not take as it comes is in `receive` then.
     `on_sent` is told of each text that goes out.
@@ -175,7 +175,6 @@ class LineSocket:
         self._ping_s = ping_ms / 1000
         self._inbox: deque[Received] = deque()
         self._reader: asyncio.Future[None] | None = None
-        self._reader_left: asyncio.Future[None] | None = None
         self._goodbye: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -216,21 +215,24 @@ class LineSocket:
             return
         if not self.is_closed:
             self._await_silence()
-        if frame.kind is Kind.CLOSE and self._goodbye is not None:
-            _wake(self._goodbye)
-        elif frame.kind in _KINDS and not self._is_taken(frame):
+        if frame.kind is Kind.CLOSE and not self._inbox:
+            self._answer_close()
+        if frame.kind in _KINDS and not self._is_taken(frame):
             self._give(Received(_KINDS[frame.kind], frame.text))
 
     def _is_taken(self, frame: Frame) -> bool:
-        return frame.kind is Kind.TEXT and not self._inbox and not self.is_closed and self.take(frame.text)
+        return frame.kind is Kind.TEXT and not self._inbox and self.take(frame.text)
+
+    def _answer_close(self) -> None:
+        if not self.is_closed:
+            self._set_closed()
+            self.line.answer(Frame(Kind.CLOSE))
+        _wake(self._goodbye)
 
     def _lost(self) -> None:
         """The client has gone without a word."""
         self._is_lost = True
         self._cut()
-        if not self.is_closed:
-            # What came before it is read first.
-            self._give(Received(WSMsgType.CLOSED))
 
     def _give(self, received: Received) -> None:
         self._inbox.append(received)
@@ -238,23 +240,16 @@ class LineSocket:
 
     async def receive(self) -> Received:
         while not self._inbox:
-            if self.is_closed:
+            if self.is_cut:  # what came before it was received first
                 return Received(WSMsgType.CLOSED)
             self._reader = self._loop.create_future()
             try:
                 await self._reader
             finally:
                 self._reader = None
-                _wake(self._reader_left)
         received = self._inbox.popleft()
-        if received.type is WSMsgType.CLOSED:
-            self._set_closed()
-        elif received.type is WSMsgType.TEXT:
-            if self.is_closed:
-                return Received(WSMsgType.CLOSED)
-        elif received.type is WSMsgType.CLOSE and not self.is_closed:
-            self._set_closed()
-            self.line.answer(Frame(Kind.CLOSE))
+        if received.type is WSMsgType.CLOSE:
+            self._answer_close()
         return received
 
     # --- what goes ---------------------------------------------------------------------------------------------------
@@ -285,22 +280,17 @@ class LineSocket:
         if self._is_lost:
             raise ConnectionError("Connection lost")
 
-    async def close(self, *, code: int, message: bytes, drain: bool) -> bool:
-        if self.is_closed:
-            return False
+    async def close(self, code: int, reason: str) -> None:
+        if self.is_gone:
+            return
         self._set_closed()
         self._goodbye = self._loop.create_future()
-        self.line.answer(Frame(Kind.CLOSE, message, code))
-        if self._reader is not None:
-            self._reader_left = self._loop.create_future()
-            self._give(Received(WSMsgType.CLOSING))
-            await self._reader_left
+        self.line.answer(Frame(Kind.CLOSE, reason.encode(), code))
         try:
             async with asyncio.timeout(GOODBYE_S):
                 await self._goodbye
         except TimeoutError:
-            self.abort()
-        return True
+            return
 
     def abort(self) -> None:
         """Cut the line from this end."""
@@ -317,6 +307,7 @@ class LineSocket:
         self.line.up.end()
         _wake(self._goodbye)
         _wake(self._drained)
+        _wake(self._reader)
 
     def _set_closed(self) -> None:
         self.is_closed = True

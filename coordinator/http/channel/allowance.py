@@ -37,3 +37,22 @@ class Allowance:
         self._at_s = now_s
         self._spent_units = max(0.0, min(2 * full, self._spent_units) - refilled)
         return self._spent_units < full
+
+
+class FrameRate:
+    """So many frames in a second, and no more."""
+
+    __slots__ = ("_count", "_count_max", "_until_s")
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._count = 0
+        self._until_s = 0.0
+
+    def has_room(self, now_s: float) -> bool:
+        """One more has come. False where it is too many of the second that the first of them began."""
+        if now_s >= self._until_s:
+            self._until_s = now_s + 1.0
+            self._count = 0
+        self._count += 1
+        return self._count <= self._count_max

@@ -21,13 +21,15 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple
 
-from aiohttp import WebSocketError, WSCloseCode, WSMsgType
+from aiohttp import WSCloseCode, WSMsgType
 from pydantic import BaseModel
+from websockets.frames import Frame, Opcode
 
 from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
 from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.answers.large_answers import LargeAnswer, chunks_of, whole_text
+from rallypoint.coordinator.http.channel.allowance import FrameRate
 from rallypoint.coordinator.http.channel.codec import (
     DRAIN_TEXT,
     Id,
@@ -38,8 +40,7 @@ from rallypoint.coordinator.http.channel.codec import (
     push_text,
     read_id,
 )
-from rallypoint.coordinator.http.channel.contract import Message, Wire
-from rallypoint.coordinator.http.channel.frames import BINARY, CLOSE, FINAL, TEXT, FrameRate, Head
+from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Message, Wire
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics, WaitingCall
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http
 from rallypoint.coordinator.http.limits.deadline import Deadline, time_limit
@@ -56,11 +57,9 @@ from rallypoint.protocol.request_limits import RequestChecks
 RESTING_BYTES = 65_536
 """Bytes that wait to be sent, above which no further call is read."""
 
-AUTHENTICATE_MAX_BYTES = 16_384
-"""Of the message with which a channel is authenticated."""
 SCRAP_BYTES = 1_024
 """A part of a message, but for its last one, that is smaller counts as a frame that carries no call."""
-_WHOLE_TEXT = FINAL | TEXT
+_CONTROL = frozenset((Opcode.CLOSE, Opcode.PING, Opcode.PONG))
 
 log = logging.getLogger("rallypoint.http")
 
@@ -218,7 +217,7 @@ class Channel:
             if deadline is not None:
                 deadline.cancel()
             if isinstance(socket.exception(), TimeoutError):
-                # aiohttp has cut the connection, which may look like a loss from here.
+                # The connection was cut, which looks like a loss from here.
                 how = Ending.UNANSWERED_PING
             self._over(self._ending or how)
 
@@ -242,16 +241,16 @@ class Channel:
             self.end_by_fault()
         return True
 
-    def admits(self, head: Head) -> bool:
-        """Called for each frame of the client, but for a text that comes alone, as its head comes."""
-        if self._ending is not None or head.opcode == CLOSE:
+    def admits(self, frame: Frame) -> bool:
+        """Called for each frame of the client, in order."""
+        if self._ending is not None or frame.opcode is Opcode.CLOSE:
             return True
         if not self.is_authenticated:
-            if head.first == _WHOLE_TEXT and head.length <= AUTHENTICATE_MAX_BYTES:
+            if _is_whole_text(frame) and len(frame.data) <= AUTHENTICATE_MAX_BYTES:
                 return True
-            self.end(Ending.NOT_AUTHENTICATED, "the first message is one short text, with a token")
+            self._refuse_stranger()
             return False
-        if head.opcode < CLOSE and (head.first == _WHOLE_TEXT or _is_part_of_much(head)):
+        if _is_whole_text(frame) or _is_part_of_much(frame):
             return True
         if self._control_frames is None:
             self._control_frames = FrameRate(self._context.limits.channel_control_frames_max)
@@ -260,9 +259,17 @@ class Channel:
         self.end(Ending.FLOOD, "too many frames that carry no call; channel_control_frames_max is fixed")
         return False
 
-    def refuse_frame(self, detail: str) -> None:
-        """Called once, where what came is no frame."""
-        self.end(Ending.MALFORMED, detail)
+    def refuse(self, broken: BrokenBy, detail: str) -> None:
+        """Called once, if what came is no message."""
+        if broken is BrokenBy.SIZE and not self.is_authenticated:
+            self._refuse_stranger()
+        elif broken is BrokenBy.SIZE:
+            self.end(Ending.TOO_LARGE, "the message is too large")
+        else:
+            self.end(Ending.NO_UTF_8 if broken is BrokenBy.TEXT else Ending.MALFORMED, detail)
+
+    def _refuse_stranger(self) -> None:
+        self.end(Ending.NOT_AUTHENTICATED, "the first message is one short text, with a token")
 
     async def _read(self, socket: Wire) -> Ending:
         """Take what was not taken at once, until the end comes."""
@@ -288,11 +295,7 @@ class Channel:
                 self._refuse(None, refuse(ErrorCode.INVALID_REQUEST, "A message is a text, not binary."))
             elif kind is WSMsgType.PING:
                 if self._may_send(socket):
-                    socket.send_pong(bytes(message.data))
-            elif kind is WSMsgType.PONG:
-                continue  # whatever comes is a sign of life, and was taken for one
-            elif kind is WSMsgType.ERROR:
-                return self._what_broke(message.data)
+                    socket.send_pong(message.data)
             elif kind is WSMsgType.CLOSE:
                 return Ending.CLOSED
             else:
@@ -303,12 +306,6 @@ class Channel:
         if self._making is not None or socket.unsent_bytes > RESTING_BYTES:
             return True
         return message.type is WSMsgType.TEXT and len(message.data) > LARGE_BYTES
-
-    def _what_broke(self, error: object) -> Ending:
-        if isinstance(error, WebSocketError):
-            return Ending.TOO_LARGE if error.code == WSCloseCode.MESSAGE_TOO_BIG else Ending.MALFORMED
-        self._abort()
-        return Ending.LOST
 
     async def _rest(self) -> bool:
         """Read nothing until the client has; False where it does not in the time that a ping may take."""
@@ -557,13 +554,19 @@ class Channel:
 
 
 async def _say_goodbye(socket: Wire, end: End, detail: str) -> None:
-    await socket.close(code=end.code, message=detail.encode(), drain=False)
+    await socket.close(end.code, detail)
     socket.abort()
 
 
-def _is_part_of_much(head: Head) -> bool:
-    """Whether a data frame of several is what a client cuts a large text into."""
-    return head.opcode != BINARY and (head.is_final or head.length >= SCRAP_BYTES)
+def _is_whole_text(frame: Frame) -> bool:
+    return frame.opcode is Opcode.TEXT and frame.fin
+
+
+def _is_part_of_much(frame: Frame) -> bool:
+    """Whether a frame is one of several into which a client cuts a large text."""
+    if frame.opcode is Opcode.BINARY or frame.opcode in _CONTROL:
+        return False
+    return frame.fin or len(frame.data) >= SCRAP_BYTES
 
 
 def _is_utf_8(text: bytes) -> bool:

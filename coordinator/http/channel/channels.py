@@ -12,7 +12,7 @@ from rallypoint.coordinator.core.network import network_of
 from rallypoint.coordinator.http.channel.channel import Channel, ChannelContext, Ending
 from rallypoint.coordinator.http.channel.handshake import accept_handshake
 from rallypoint.coordinator.http.channel.pings import Pings
-from rallypoint.coordinator.http.channel.websocket import Socket
+from rallypoint.coordinator.http.channel.websocket import ChannelResponse
 from rallypoint.coordinator.http.errors import refuse
 from rallypoint.coordinator.http.limits.admission import Unauthenticated
 from rallypoint.coordinator.http.requests.inputs import refuse_body, refuse_query
@@ -65,7 +65,7 @@ class Channels:
         self._check_room()
         host, connection = request.remote or "", request.protocol
         channel = Channel(context, host, is_authenticated=has_token)
-        socket = Socket(
+        response = ChannelResponse(
             channel,
             accepted,
             lambda: self._ended(channel),
@@ -80,8 +80,8 @@ class Channels:
             self._unauthenticated.add(channel, network_of(host))
             self._make_place()
         context.metrics.channels_open(+1)
-        await socket.prepare(request)
-        return socket
+        await response.prepare(request)
+        return response
 
     def _check_room(self) -> None:
         limit = self._context.limits.channels_max

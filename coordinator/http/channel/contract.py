@@ -1,14 +1,29 @@
-"""What a channel and its connection ask of each other: small contracts. `websocket` has the real one, of aiohttp.
+"""What a channel and its connection ask of each other: small contracts. `websocket` and `incoming` have the real ones.
 
-All goes by aiohttp's rules, with two things more: a text may be taken as it comes (`Channel.take_at_once`), and the
-channel answers pings, for what it sends is bounded.
+A text may be taken as it comes (`Channel.take_at_once`). The channel itself answers pings: what it sends is bounded.
 """
 
-from typing import Any, Protocol
+from enum import Enum, auto
+from typing import Protocol
 
 from aiohttp import WSMsgType
+from websockets.frames import Frame
 
-from rallypoint.coordinator.http.channel.frames import Head
+from rallypoint.coordinator.http.limits.turn_share import TurnShare
+
+AUTHENTICATE_MAX_BYTES = 16_384
+"""Of the message with which a channel is authenticated."""
+
+
+class BrokenBy(Enum):
+    """Why what came is taken no further."""
+
+    FRAME = auto()
+    """It is no frame that a client may send now."""
+    TEXT = auto()
+    """It is not UTF-8."""
+    SIZE = auto()
+    """The message is too large."""
 
 
 class Message(Protocol):
@@ -16,11 +31,11 @@ class Message(Protocol):
 
     @property
     def type(self) -> WSMsgType:
-        """TEXT, BINARY, CLOSE, PING, PONG; or ERROR, CLOSING, CLOSED, which aiohttp makes."""
+        """TEXT, BINARY, CLOSE, PING; or CLOSED, when the connection is lost."""
 
     @property
-    def data(self) -> Any:
-        """Of a text or a ping its bytes, of an ERROR the exception."""
+    def data(self) -> bytes:
+        """The payload."""
 
 
 class Drained(Protocol):
@@ -57,8 +72,8 @@ class Wire(Protocol):
     def send_pong(self, payload: bytes) -> None:
         """Answer a ping soon. If the client has gone, it is dropped."""
 
-    async def close(self, *, code: int, message: bytes, drain: bool) -> bool:
-        """Say goodbye, and wait a little for the client's."""
+    async def close(self, code: int, reason: str) -> None:
+        """Send a close, and wait a little for the client's."""
 
     def abort(self) -> None:
         """Cut it, whatever waits."""
@@ -91,8 +106,8 @@ class Speaker(Protocol):
     def heard_behind(self) -> None:
         """Something came that is not taken at once."""
 
-    def admits(self, head: Head) -> bool:
-        """Whether a frame may come now. Where not, the channel is ending, and nothing more is to come."""
+    def admits(self, frame: Frame) -> bool:
+        """Whether a frame may come now. If not, the channel is ending, and nothing more is to come."""
 
     def may_grow(self, size_bytes: int) -> bool:
         """Whether a message that is not whole yet may have so many bytes; 0 where it is whole.
@@ -100,5 +115,34 @@ class Speaker(Protocol):
         Where not, the channel is ending, and nothing more is to come.
         """
 
-    def refuse_frame(self, detail: str) -> None:
-        """What came is no frame: end."""
+    def refuse(self, broken: BrokenBy, detail: str) -> None:
+        """What came is taken no further: end."""
+
+
+class Receiver(Protocol):
+    """What takes the bytes of a connection that has become a channel."""
+
+    def take(self, data: bytes) -> None:
+        """Called for all that comes."""
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Called by aiohttp for what came with the handshake."""
+
+    def lose(self) -> None:
+        """The connection is lost."""
+
+
+class Upgradable(Protocol):
+    """What a channel needs of its HTTP connection; `connections.Connection` is one."""
+
+    turn_share: TurnShare
+
+    @property
+    def is_upgraded(self) -> bool:
+        """What comes behind the request is not parsed as HTTP."""
+
+    def upgrade(self, receiver: Receiver) -> None:
+        """Hand over what has come behind the request, and all that comes."""
+
+    def keep_alive(self, val: bool) -> None:
+        """Whether a request may follow the answer."""

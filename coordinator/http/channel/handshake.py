@@ -7,10 +7,12 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
+from typing import cast
 
 from aiohttp import HttpVersion11, web
 
 from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.http.channel.contract import Upgradable
 from rallypoint.coordinator.http.errors import Refused, problem_of
 from rallypoint.protocol.errors import ErrorCode
 
@@ -33,7 +35,7 @@ def accept_handshake(request: web.BaseRequest) -> Mapping[str, str]:
     if upgrades != ["websocket"]:
         raise _no_handshake("`Upgrade` is `websocket`.", "Upgrade")
     tokens = ",".join(request.headers.getall("Connection", ())).split(",")
-    if "upgrade" not in {token.strip().lower() for token in tokens} or not request.protocol._upgraded:
+    if "upgrade" not in {token.strip().lower() for token in tokens} or not _is_upgraded(request):
         raise _no_handshake("`Connection` names `Upgrade`.", "Connection")
     if request.headers.getall("Sec-WebSocket-Version", ()) != [VERSION]:
         raise _no_handshake(f"`Sec-WebSocket-Version` is {VERSION}.", "Sec-WebSocket-Version")
@@ -46,6 +48,10 @@ def accept_handshake(request: web.BaseRequest) -> Mapping[str, str]:
         "Connection": "upgrade",
         "Sec-WebSocket-Accept": base64.b64encode(digest).decode(),
     }
+
+
+def _is_upgraded(request: web.BaseRequest) -> bool:
+    return cast(Upgradable, request.protocol).is_upgraded
 
 
 def _is_key(key: str) -> bool:

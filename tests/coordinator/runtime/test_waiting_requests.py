@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from rallypoint.coordinator.http.channel.channel import Channel
-from rallypoint.coordinator.http.channel.inlet import BEHIND_BYTES
-from rallypoint.coordinator.http.channel.websocket import Socket
+from rallypoint.coordinator.http.channel.incoming import BEHIND_BYTES
+from rallypoint.coordinator.http.channel.websocket import WebSocket
 from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.requests.speaker import group_of, member_of, member_of_message
 from rallypoint.coordinator.runtime.members.heartbeats import WaitingRequests
@@ -155,14 +155,13 @@ async def test_no_more_than_a_little_is_read_behind_a_large_message() -> None:
         call = await begin_commit(api, beat, client)
         connection = api.service.connections.connection_of("g", beat["member_id"])
         assert isinstance(connection, Channel)
-        assert isinstance(connection._socket, Socket)
-        inlet = connection._socket._inlet
-        assert inlet is not None
+        assert isinstance(connection._socket, WebSocket)
+        incoming = connection._socket.incoming
         text = json.dumps({"id": "x", "op": "heartbeat", "group_id": "g", "body": beat, "more": "x" * 1_000})
         sending = asyncio.create_task(send_often(client, text, 20_000))
-        await until(lambda: len(inlet._came) >= BEHIND_BYTES)
+        await until(lambda: len(incoming._came) >= BEHIND_BYTES)
         await asyncio.sleep(0.2)
-        assert len(inlet._came) < BEHIND_BYTES + 300_000, "what one read brings at the most"
+        assert len(incoming._came) < BEHIND_BYTES + 300_000, "what one read brings at the most"
         assert not sending.done()
         for task in (sending, call):
             task.cancel()

@@ -5,32 +5,15 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from aiohttp import WSMsgType
 
 from rallypoint.coordinator.http.channel.channel import RESTING_BYTES, Channel, ChannelContext, ChannelLimits, Ending
-from rallypoint.coordinator.http.channel.websocket import text_head
 from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
 from tests.fakes.manual_clock import HastyClock, ManualClock
-
-
-@pytest.mark.parametrize(
-    ("length", "head"),
-    [
-        (0, b"\x81\x00"),
-        (125, b"\x81\x7d"),
-        (126, b"\x81\x7e\x00\x7e"),
-        (65_535, b"\x81\x7e\xff\xff"),
-        (65_536, b"\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"),
-    ],
-)
-def test_heads(length: int, head: bytes) -> None:
-    assert text_head(length) == head
-
 
 # --- in what order texts are taken -----------------------------------------------------------------------------------
 
@@ -136,5 +119,5 @@ async def test_a_text_is_taken_at_once_but_never_before_one_that_waits() -> None
     assert channel.take_at_once(call_of(3))
     assert pipe.answered == [1, 2, 3]
 
-    pipe.queued.put_nowait(SimpleNamespace(type=WSMsgType.CLOSE, data=1000))
+    pipe.queued.put_nowait(SimpleNamespace(type=WSMsgType.CLOSE, data=b""))
     await serving

@@ -1,4 +1,4 @@
-"""The short way in beside aiohttp's parser: what each of the two takes, together, is what was sent, in order."""
+"""The way in of a channel: what is taken is what was sent, in order, and no more of it in a turn than its share."""
 
 import asyncio
 from collections import deque
@@ -10,14 +10,12 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import WSMsgType
-from aiohttp._websocket.reader import WebSocketDataQueue
-from aiohttp.http_websocket import WebSocketReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from websockets.frames import Frame
 
-from rallypoint.coordinator.http.channel.contract import Wire
-from rallypoint.coordinator.http.channel.frames import Head
-from rallypoint.coordinator.http.channel.inlet import BEHIND_BYTES, Inlet, text_of_frame
+from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Wire
+from rallypoint.coordinator.http.channel.incoming import BEHIND_BYTES, SLICE_BYTES, Incoming, Message
 from rallypoint.coordinator.http.connections import Connection
 from rallypoint.coordinator.http.limits.turn_share import LAST_UNITS, SHARE_UNITS, TurnShare
 from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
@@ -26,7 +24,7 @@ from tests.fakes.channel_client import beat_body, open_channel
 from tests.fakes.raw_channel import frame
 from tests.fakes.set_service import open_service
 
-BYTES_MAX = 70_000
+BYTES_MAX = 140_000
 
 
 Sent = tuple[str, int, bytes]
@@ -54,30 +52,24 @@ def frames_of(number: int, sent: Sent) -> list[bytes]:
             return [frame(payload, 0x01, mask), frame(b"ping", 0x89, mask), frame(payload, 0x80, mask)]
 
 
+def messages_of(number: int, sent: Sent) -> list[Message]:
+    """What is to be taken of it."""
+    kind, length, _ = sent
+    payload = (b"%d " % number * length)[:length]
+    match kind:
+        case "text":
+            return [Message(WSMsgType.TEXT, payload)]
+        case "binary":
+            return [Message(WSMsgType.BINARY, payload)]
+        case "ping":
+            return [Message(WSMsgType.PING, payload[:125])]
+        case _:
+            return [Message(WSMsgType.PING, b"ping"), Message(WSMsgType.TEXT, payload * 2)]
+
+
 def cut(stream: bytes, places: list[int]) -> list[bytes]:
     edges = [0, *sorted(place % (len(stream) + 1) for place in places), len(stream)]
     return [stream[begin:end] for begin, end in pairwise(edges) if begin < end]
-
-
-class Queue(WebSocketDataQueue):
-    """Keeps what the parser finds."""
-
-    def __init__(self, found: list[tuple[Any, bytes]]) -> None:
-        super().__init__(cast(Any, None), 2**30, loop=cast(Any, None))
-        self._found = found
-        self.on_refused: Callable[[], None] = lambda: None
-
-    def feed_data(self, data: Any, size: int) -> None:
-        self._found.append((data[0], bytes(data[1])))
-
-    def set_exception(self, exc: BaseException, *cause: Any) -> None:
-        super().set_exception(exc, *cause)
-        self.on_refused()
-
-
-def parser_into(found: list[tuple[Any, bytes]]) -> tuple[WebSocketReader, Queue]:
-    queue = Queue(found)
-    return WebSocketReader(queue, BYTES_MAX, compress=False, decode_text=False), queue
 
 
 class Socket:
@@ -107,28 +99,25 @@ class Socket:
 
 
 class Ear:
-    """A channel with its inlet: what it takes at once, and what is parsed, is in `found`, in order."""
+    """A channel with its way in. Whatever it takes is in `found`, in order; while it `rests`, it receives nothing."""
 
     def __init__(self, share: TurnShare | None = None, now_s: Callable[[], float] = monotonic) -> None:
-        self.found: list[tuple[Any, bytes]] = []
-        self.refused: list[str] = []
-        self.fed: list[bytes] = []
-        self.queued: list[object] = []
+        self.found: list[Message] = []
+        self.refused: list[tuple[BrokenBy, str]] = []
         self.takes = True
+        self.rests = False
         self.is_authenticated = True
         self.member_count = 0
         self.is_busy = False
         self.bytes_max = 2**30
-        self.admitted: Callable[[Head], bool] = lambda _: True
+        self.admitted: Callable[[Frame], bool] = lambda _: True
+        self.close_count = 0
         self.socket = Socket()
         self.share = TurnShare() if share is None else share
-        self.transport = GatheringTransport(cast(Any, self.socket), WriteCoalescer())
-        self._parser, queue = parser_into(self.found)
-        self.inlet = Inlet(
-            self, self.queued, self._feed, self.transport, self.share,
-            on_heard=lambda: None, bytes_max=BYTES_MAX, now_s=now_s,
+        self.incoming = Incoming(
+            self, GatheringTransport(cast(Any, self.socket), WriteCoalescer()), self.share,
+            on_heard=lambda: None, on_close=self.count_close, on_lost=lambda: None, bytes_max=BYTES_MAX, now_s=now_s,
         )  # fmt: skip
-        queue.on_refused = self.inlet.close
 
     def reads(self) -> bool:
         """Whether the connection is read."""
@@ -139,11 +128,14 @@ class Ear:
 
     def take_at_once(self, text: bytes) -> bool:
         if self.takes:
-            self.found.append((WSMsgType.TEXT, text))
+            self.found.append(Message(WSMsgType.TEXT, text))
         return self.takes
 
-    def admits(self, head: Head) -> bool:
-        return self.admitted(head)
+    def admits(self, frame: Frame) -> bool:
+        return self.admitted(frame)
+
+    def count_close(self) -> None:
+        self.close_count += 1
 
     def heard_behind(self) -> None:
         """Nobody's life depends on it here."""
@@ -151,49 +143,94 @@ class Ear:
     def may_grow(self, size_bytes: int) -> bool:
         return size_bytes <= self.bytes_max
 
-    def refuse_frame(self, detail: str) -> None:
-        self.refused.append(detail)
+    def refuse(self, broken: BrokenBy, detail: str) -> None:
+        self.refused.append((broken, detail))
 
-    def _feed(self, data: bytes) -> None:
-        self.fed.append(data)
-        self._parser.feed_data(data)
+    async def receive_queued(self) -> None:
+        """As the channel does, as long as there is something."""
+        while self.incoming.has_queued and not self.rests:
+            self.found.append(await self.incoming.receive())
+            await self.look_for_next()
+
+    async def look_for_next(self) -> None:
+        """Ask for a message if there is none, and give up in the same turn."""
+        if self.incoming.has_queued:
+            return
+        asking = asyncio.ensure_future(self.incoming.receive())
+        await asyncio.sleep(0)
+        if asking.done():
+            self.found.append(asking.result())
+        else:
+            asking.cancel()
+            await asyncio.wait((asking,))
 
     async def receive(self, chunks: list[bytes]) -> int:
-        """Hand it over as the system would, which hands over nothing where it is not read. The most in a turn."""
+        """Hand it over as the system would, which hands over nothing while it is not read. The most in a turn."""
         most, waiting = 0, deque(chunks)
         while (waiting and self.reads()) or len(self.share):
             before = len(self.found)
             if waiting and self.reads():
-                self.inlet.take(waiting.popleft())
+                self.incoming.take(waiting.popleft())
+            await self.receive_queued()
             most = max(most, len(self.found) - before)
             await asyncio.sleep(0)
+            await self.receive_queued()
         return most
 
 
 @settings(deadline=None)
-@given(st.lists(MESSAGES, min_size=1, max_size=6), st.lists(st.integers(0, 400_000), max_size=6), st.booleans())
-def test_both_ways_together_find_what_one_parser_finds(sent: list[Sent], places: list[int], whole: bool) -> None:
+@given(
+    st.lists(MESSAGES, min_size=1, max_size=6),
+    st.lists(st.integers(0, 400_000), max_size=6),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_is_taken_is_what_was_sent_in_order_however_it_is_cut(
+    sent: list[Sent], places: list[int], whole: bool, takes: bool
+) -> None:
     frames = [each for number, message in enumerate(sent) for each in frames_of(number, message)]
     chunks = frames if whole else cut(b"".join(frames), places)
-    expected: list[tuple[Any, bytes]] = []
-    parser_into(expected)[0].feed_data(b"".join(frames))
+    expected = [each for number, message in enumerate(sent) for each in messages_of(number, message)]
 
-    async def receive() -> list[tuple[Any, bytes]]:
+    async def receive() -> list[Message]:
         ear = Ear()
+        ear.takes = takes
         await ear.receive(chunks)
+        assert ear.refused == []
         return ear.found
 
     assert asyncio.run(receive()) == expected
 
 
-async def test_lone_texts_are_taken_at_once_but_not_within_a_message_in_fragments() -> None:
-    last = frame(b"four")
-    chunks = [frame(b"one"), frame(b"", 0x8A), frame(b"three"), last[:1], last[1:], frame(b"5" * 200)]
-    chunks += [frame(b"6", 0x01), frame(b"7", 0x80), frame(b"8")]
+async def test_a_text_is_taken_in_the_call_that_brings_it_but_not_before_one_that_waits() -> None:
     ear = Ear()
-    await ear.receive(chunks)
-    assert [data for _, data in ear.found] == [b"one", b"", b"three", b"four", b"5" * 200, b"67", b"8"]
-    assert ear.fed == [chunks[1], last, chunks[6], chunks[7]]
+    ear.incoming.take(frame(b"one") + frame(b"two", 0x01) + frame(b"", 0x8A) + frame(b"s", 0x80))
+    assert [data for _, data in ear.found] == [b"one", b"twos"]
+    ear.rests = True
+    ear.incoming.take(frame(b"three", 0x82) + frame(b"four"))
+    assert len(ear.found) == 2, "a text was taken before a message that waits"
+    ear.rests = False
+    await ear.receive_queued()
+    await ear.receive([])
+    assert [data for _, data in ear.found[2:]] == [b"three", b"four"]
+
+
+async def test_a_close_is_told_before_it_is_received_and_nothing_is_taken_behind_it() -> None:
+    ear = Ear()
+    ear.incoming.take(frame(b"one") + frame((1000).to_bytes(2) + b"bye", 0x88) + frame(b"two"))
+    assert ear.close_count == 1
+    await ear.receive_queued()
+    await ear.receive([frame(b"three")])
+    assert ear.found == [Message(WSMsgType.TEXT, b"one"), Message(WSMsgType.CLOSE, b"\x03\xe8bye")]
+
+
+async def test_who_waits_for_a_message_learns_that_the_connection_is_lost_again_and_again() -> None:
+    ear = Ear()
+    receiving = asyncio.ensure_future(ear.incoming.receive())
+    await asyncio.sleep(0)
+    ear.incoming.lose()
+    assert (await receiving).type is WSMsgType.CLOSED
+    assert (await ear.incoming.receive()).type is WSMsgType.CLOSED
 
 
 # --- its share of a turn ---------------------------------------------------------------------------------------------
@@ -201,12 +238,12 @@ async def test_lone_texts_are_taken_at_once_but_not_within_a_message_in_fragment
 
 @pytest.mark.parametrize(
     "one",
-    [frame(b""), frame(b"a" * 100), frame(b"", 0x82), frame(b"", 0x89), frame(b"", 0x8A)],
-    ids=lambda one: one[:2],
+    [frame(b""), frame(b"a" * 100)],
+    ids=["empty", "short"],
 )
 async def test_a_flood_has_its_share_of_each_turn_and_is_not_read_meanwhile(one: bytes) -> None:
     ear = Ear()
-    ear.inlet.take(one * 1_000)
+    ear.incoming.take(one * 1_000)
     assert len(ear.found) == SHARE_UNITS, "more than its share was taken as it came"
     assert not ear.reads()
     turns = 0
@@ -223,17 +260,17 @@ async def test_who_sends_little_is_taken_at_once_beside_floods() -> None:
     share = TurnShare()
     floods = [Ear(share) for _ in range(20)]
     for flood in floods:
-        flood.inlet.take(frame(b"flood") * 10_000)
+        flood.incoming.take(frame(b"flood") * 10_000)
     await asyncio.sleep(0)
     bystander = Ear(share)
-    bystander.inlet.take(frame(b"one"))
-    assert bystander.found == [(WSMsgType.TEXT, b"one")]
+    bystander.incoming.take(frame(b"one"))
+    assert bystander.found == [Message(WSMsgType.TEXT, b"one")]
     await asyncio.sleep(0)
-    bystander.inlet.take(frame(b"two") + frame(b"three"))
+    bystander.incoming.take(frame(b"two") + frame(b"three"))
     assert [data for _, data in bystander.found] == [b"one", b"two", b"three"]
     assert bystander.reads()
     for flood in floods:
-        flood.inlet.close()
+        flood.incoming.close()
     await asyncio.sleep(0)
 
 
@@ -241,7 +278,7 @@ async def test_a_host_of_many_members_goes_before_floods_however_many_they_are()
     share, now_s = TurnShare(), 0.0
     floods = [Ear(share, lambda: now_s) for _ in range(100)]
     for flood in floods:
-        flood.inlet.take(frame(b"flood") * 10_000)
+        flood.incoming.take(frame(b"flood") * 10_000)
     host = Ear(share, lambda: now_s)
     host.member_count = 600
     for beats in range(1, 4):
@@ -250,7 +287,7 @@ async def test_a_host_of_many_members_goes_before_floods_however_many_they_are()
             now_s += 0.005
             await asyncio.sleep(0)
         before, turns = sum(len(flood.found) for flood in floods), 0
-        host.inlet.take(frame(b"beat") * 600)
+        host.incoming.take(frame(b"beat") * 600)
         while not host.reads():
             now_s += 0.005
             await asyncio.sleep(0)
@@ -259,29 +296,63 @@ async def test_a_host_of_many_members_goes_before_floods_however_many_they_are()
         assert turns <= 2 * 600 // SHARE_UNITS
         assert sum(len(flood.found) for flood in floods) - before >= turns * LAST_UNITS, "the floods starve"
     for flood in floods:
-        flood.inlet.close()
+        flood.incoming.close()
     await asyncio.sleep(0)
 
 
 async def test_large_frames_weigh_more() -> None:
     ear = Ear()
-    ear.inlet.take(frame(b"a" * 60_000) * 4)
+    ear.incoming.take(frame(b"a" * 60_000) * 4)
     assert len(ear.found) == 1
     await ear.receive([])
     assert len(ear.found) == 4
 
 
-async def test_nothing_is_parsed_while_the_channel_has_something_to_take() -> None:
+@pytest.mark.parametrize("first", [0x82, 0x89], ids=["binary", "ping"])
+async def test_what_has_to_wait_comes_one_by_one_and_is_not_read_meanwhile(first: int) -> None:
     ear = Ear()
+    ear.rests = True
+    ear.incoming.take(frame(b"", first) * 1_000)
+    assert (len(ear.incoming._queue), ear.reads()) == (1, False)
+    ear.rests = False
+    await ear.receive_queued()
+    await ear.receive([])
+    assert len(ear.found) == 1_000
+
+
+async def test_a_flood_of_signs_of_life_has_its_share_of_each_turn() -> None:
+    ear = Ear()
+    seen: list[Frame] = []
+    ear.admitted = lambda each: not seen.append(each)  # type: ignore[func-returns-value]
+    ear.incoming.take(frame(b"", 0x8A) * 1_000)
+    assert (len(seen), ear.reads()) == (SHARE_UNITS, False)
+    while not ear.reads():
+        before = len(seen)
+        await asyncio.sleep(0)
+        assert 0 < len(seen) - before <= SHARE_UNITS
+    assert len(seen) == 1_000
+
+
+async def test_no_more_is_parsed_at_once_than_a_slice() -> None:
+    ear = Ear()
+    ear.rests = True
     ear.takes = False
-    ear.queued.append(object())
-    ear.inlet.take(frame(b"one"))
+    ear.incoming.take(frame(b"") * 1_000)
+    assert len(ear.incoming._frames) <= SLICE_BYTES // len(frame(b""))
+    assert len(ear.incoming._came) - ear.incoming._at >= 1_000 * len(frame(b"")) - SLICE_BYTES
+
+
+async def test_nothing_is_taken_while_the_channel_has_something_to_take() -> None:
+    ear = Ear()
+    ear.rests = True
+    ear.incoming.take(frame(b"", 0x89))
+    ear.incoming.take(frame(b"one"))
     await asyncio.sleep(0)
     assert (ear.found, ear.reads()) == ([], False)
-    ear.queued.clear()
-    ear.inlet.queue_is_empty()
-    await asyncio.sleep(0)
-    assert (ear.found, ear.reads()) == ([(WSMsgType.TEXT, b"one")], True)
+    ear.rests = False
+    await ear.receive_queued()
+    await ear.receive([])
+    assert (ear.found[1:], ear.reads()) == ([Message(WSMsgType.TEXT, b"one")], True)
 
 
 async def test_who_is_not_known_is_looked_at_frame_by_frame() -> None:
@@ -289,26 +360,26 @@ async def test_who_is_not_known_is_looked_at_frame_by_frame() -> None:
     ear.is_authenticated = False
     seen: list[int] = []
 
-    def admit(head: Head) -> bool:
+    def admit(_: Frame) -> bool:
         seen.append(len(ear.found))
         return len(ear.found) < 3
 
     ear.admitted = admit
-    ear.inlet.take(frame(b"one") * 100)
+    ear.incoming.take(frame(b"one") * 100)
     assert seen == [0, 1, 2, 3], "a frame was looked at before the one in front of it was taken"
     assert len(ear.found) == 3
     assert not ear.reads()
-    ear.inlet.take(frame(b"more"))
+    ear.incoming.take(frame(b"more"))
     await asyncio.sleep(0)
     assert len(ear.found) == 3, "something was taken after the end"
 
 
 async def test_what_comes_before_a_broken_frame_is_taken_and_nothing_after_it() -> None:
     ear = Ear()
-    ear.inlet.take(frame(b"one") + frame(b"two", mask=b"") + frame(b"three") * 100)
+    ear.incoming.take(frame(b"one") + frame(b"two", mask=b"") + frame(b"three") * 100)
     await asyncio.sleep(0)
-    assert ear.found == [(WSMsgType.TEXT, b"one")]
-    assert ear.refused == ["a client masks its frames"]
+    assert ear.found == [Message(WSMsgType.TEXT, b"one")]
+    assert ear.refused == [(BrokenBy.FRAME, "incorrect masking")]
     assert not ear.reads()
 
 
@@ -316,48 +387,48 @@ async def test_a_message_that_may_not_grow_is_taken_no_further() -> None:
     ear = Ear()
     ear.bytes_max = LARGE_BYTES + 1_000
     part = frame(b"a" * 30_000, 0x00)
-    ear.inlet.take(frame(b"a" * 30_000, 0x01))
+    ear.incoming.take(frame(b"a" * 30_000, 0x01))
     await ear.receive([part, part, part])
-    assert len(ear.fed) == 2
     assert ear.found == []
     assert not ear.reads()
+    assert ear.incoming.is_over
+
+
+async def test_a_stranger_s_message_that_grows_is_taken_no_further() -> None:
+    ear = Ear()
+    ear.is_authenticated = False
+    text = frame(b"a" * (AUTHENTICATE_MAX_BYTES + SLICE_BYTES))
+    ear.incoming.take(text[:AUTHENTICATE_MAX_BYTES])
+    assert (ear.refused, ear.reads()) == ([], True)
+    ear.incoming.take(text[AUTHENTICATE_MAX_BYTES:-1])
+    assert (ear.refused, ear.reads()) == ([(BrokenBy.SIZE, "")], False)
+
+
+@pytest.mark.parametrize(
+    ("data", "broken"),
+    [
+        (frame(b"a" * (BYTES_MAX + 1)), BrokenBy.SIZE),
+        (frame(b"a" * BYTES_MAX, 0x01) + frame(b"a", 0x80), BrokenBy.SIZE),
+        (frame((1000).to_bytes(2) + b"\xff", 0x88), BrokenBy.TEXT),
+        (frame(b"a", 0x83), BrokenBy.FRAME),
+    ],
+)
+async def test_what_is_wrong_is_said_once(data: bytes, broken: BrokenBy) -> None:
+    ear = Ear()
+    await ear.receive([data, frame(b"one")])
+    assert [kind for kind, _ in ear.refused] == [broken]
+    assert ear.found == []
 
 
 async def test_a_connection_that_is_lost_in_its_turn_takes_nothing_more() -> None:
     ear = Ear()
-    ear.inlet.take(frame(b"one") * 100)
+    ear.incoming.take(frame(b"one") * 100)
     ear.socket.is_closed = True
     before = len(ear.found)
-    ear.inlet.close()
+    ear.incoming.close()
     await asyncio.sleep(0)
     assert len(ear.found) == before
     assert not len(ear.share)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\x81",
-        frame(b"a", mask=b""),
-        frame(b"a", 0x82),
-        frame(b"a", 0xC1),
-        frame(b"a" * 65_536),
-        frame(b"a") + frame(b"b"),
-        frame(b"abc")[:-1],
-        b"\x81\xfe\x00\x7e",
-        frame(b"a" * 100),
-    ],
-)
-def test_what_is_not_a_lone_small_text_goes_the_other_way(data: bytes) -> None:
-    assert text_of_frame(data, 100) is None
-
-
-async def test_a_text_that_is_not_taken_goes_the_other_way() -> None:
-    ear = Ear()
-    ear.takes = False
-    ear.inlet.take(frame(b"one"))
-    assert ear.fed == [frame(b"one")]
 
 
 async def test_what_came_with_the_handshake_is_taken_first() -> None:
@@ -365,13 +436,16 @@ async def test_what_came_with_the_handshake_is_taken_first() -> None:
     one = frame(b"one")
     released: list[str] = []
     connection = SimpleNamespace(
-        _message_tail=one[:2], _unfed=one[2:4], inlet=None, _release_reading=lambda: released.append("read on")
+        _unfed=one[2:4],
+        receiver=None,
+        _release_reading=lambda: released.append("read on"),
+        set_parser=lambda parser: parser.feed_data(one[:2]),
     )
-    ear.inlet.take(Connection.open_inlet(cast(Any, connection), ear.inlet))
-    assert (connection.inlet, connection._message_tail, connection._unfed) == (ear.inlet, b"", b"")
+    Connection.upgrade(cast(Any, connection), ear.incoming)
+    assert (connection.receiver, connection._unfed) == (ear.incoming, b"")
     assert released
-    ear.inlet.take(one[4:])
-    ear.inlet.take(one)
+    ear.incoming.take(one[4:])
+    ear.incoming.take(one)
     assert [data for _, data in ear.found] == [b"one", b"one"]
 
 
@@ -407,20 +481,20 @@ async def test_who_falls_silent_after_texts_is_pinged_and_given_up() -> None:
 
 async def test_behind_a_message_that_takes_long_a_little_is_read() -> None:
     ear = Ear()
-    ear.queued.append("a large commit, which the channel has not come to yet")
-    ear.inlet.take(frame(b"beat"))
+    ear.rests = True
+    ear.incoming.take(frame(b"a large commit, which the channel has not come to yet", 0x82))
+    ear.incoming.take(frame(b"beat"))
     assert not ear.reads()
     ear.is_busy = True
-    ear.inlet.read_behind()
+    ear.incoming.read_behind()
     assert ear.reads()
     count = 0
     while ear.reads():
-        ear.inlet.take(frame(b"x" * 1_000))
+        ear.incoming.take(frame(b"x" * 1_000))
         count += 1
     assert 0 <= count * 1_000 - BEHIND_BYTES <= 1_000
-    ear.is_busy = False
-    ear.queued.clear()
-    ear.inlet.queue_is_empty()
+    ear.is_busy = ear.rests = False
+    await ear.receive_queued()
     await ear.receive([])
     assert ear.reads()
-    assert len(ear.found) == 1 + count
+    assert len(ear.found) == 2 + count

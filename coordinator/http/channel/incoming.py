@@ -1,0 +1,322 @@
+"""The way in of a channel: bytes become messages, a connection's share of them in each turn of the event loop.
+
+`websockets` parses and checks the frames. It parses all that it is given in one go, so it is given `SLICE_BYTES` at a
+time. The frames are handed over one by one: none that the channel does not admit, and no more of them in a turn than
+the connection's share (`turn_share`). A text goes to the channel as it comes, within that very call of the event loop.
+What has to wait stands in a queue until the channel receives it. While something is in the queue, or is left over, the
+connection is not read: its client waits, and nobody else. Behind a message that takes long to work on, a little is read
+on: that something comes is a sign of life (`heard_behind`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from aiohttp import WSMsgType
+from websockets.exceptions import PayloadTooBig
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, Side
+
+from rallypoint.coordinator.collector import forget_frames
+from rallypoint.coordinator.http.channel.allowance import Allowance
+from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Speaker
+from rallypoint.coordinator.http.limits.turn_share import TurnShare
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
+from rallypoint.coordinator.http.write_coalescing import GatheringTransport
+
+SLICE_BYTES = 512
+"""What is parsed at once: some eighty frames at the most, a quarter of a millisecond."""
+BEHIND_BYTES = 65_536
+"""What is read of what comes behind a message that takes long: hundreds of heartbeats, which are signs of life."""
+UNIT_BYTES = 1_024
+"""A frame weighs one unit of `turn_share`, and one more for each so many bytes."""
+
+
+class Message(NamedTuple):
+    """What the channel receives: a TEXT, BINARY, PING or CLOSE and its bytes, or CLOSED, after which nothing comes."""
+
+    type: WSMsgType
+    data: bytes = b""
+
+
+LOST = Message(WSMsgType.CLOSED)
+_TYPES = {Opcode.TEXT: WSMsgType.TEXT, Opcode.BINARY: WSMsgType.BINARY, Opcode.PING: WSMsgType.PING}
+
+
+class Incoming:
+    """One for each channel. It is a `Sharer`.
+
+    on_heard: called for all that comes, and for what is taken in its turn.
+    on_close: called when the client's close has come, before the channel receives it.
+    on_lost: called when the connection is lost.
+    """
+
+    __slots__ = (
+        "_allowance",
+        "_at",
+        "_came",
+        "_frames",
+        "_is_over",
+        "_now_s",
+        "_on_close",
+        "_on_heard",
+        "_on_lost",
+        "_parts",
+        "_protocol",
+        "_queue",
+        "_receiver",
+        "_share",
+        "_speaker",
+        "_transport",
+        "_type",
+        "_unfinished_bytes",
+        "_waits",
+    )
+
+    def __init__(
+        self,
+        speaker: Speaker,
+        transport: GatheringTransport,
+        share: TurnShare,
+        *,
+        on_heard: Callable[[], None],
+        on_close: Callable[[], None],
+        on_lost: Callable[[], None],
+        bytes_max: int,
+        now_s: Callable[[], float],
+    ) -> None:
+        """`bytes_max`: of a message. `now_s`: the event loop's clock."""
+        self._speaker = speaker
+        self._transport = transport
+        self._share = share
+        self._on_heard: Callable[[], None] | None = on_heard
+        self._on_close: Callable[[], None] | None = on_close
+        self._on_lost: Callable[[], None] | None = on_lost
+        self._now_s = now_s
+        self._allowance = Allowance(now_s())
+        self._protocol = Protocol(Side.SERVER, max_size=bytes_max)
+        self._came = b""
+        self._at = 0
+        self._frames: deque[Frame] = deque()
+        self._type = WSMsgType.TEXT
+        self._parts: list[bytes] = []
+        self._queue: deque[Message] = deque()
+        self._receiver: asyncio.Future[None] | None = None
+        self._unfinished_bytes = 0
+        self._waits = False
+        self._is_over = False
+
+    # --- what the channel asks ---------------------------------------------------------------------------------------
+
+    @property
+    def has_queued(self) -> bool:
+        """Something has come that was not taken at once, and was not received yet."""
+        return bool(self._queue)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is taken, whatever comes."""
+        return self._is_over
+
+    async def receive(self) -> Message:
+        """The next message that was not taken as it came. By one caller at a time."""
+        if not self._queue:
+            if self._has_more and not self._waits:
+                self._wait()
+            self._receiver = asyncio.get_running_loop().create_future()
+            try:
+                await self._receiver
+            finally:
+                self._receiver = None
+        return self._queue.popleft() if self._queue[0] is not LOST else LOST
+
+    def read_behind(self) -> None:
+        """The speaker is busy from now on: read a little of what comes, though it waits."""
+        self._hold_or_release()
+
+    # --- what the connection brings ----------------------------------------------------------------------------------
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Called by aiohttp for what came with the handshake. The answer is that the connection goes on."""
+        self.take(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """Called by aiohttp as the connection is lost."""
+        self.lose()
+
+    def take(self, data: bytes) -> None:
+        """Called for all that comes."""
+        if self._is_over:
+            return
+        self._hear()
+        if self._takes_lone(data):
+            return
+        self._speaker.heard_behind()
+        if self._waits:
+            self._hold_or_release()
+        else:
+            self._share.spent(self._take_share(self._share.units_now()))
+
+    def _takes_lone(self, data: bytes) -> bool:
+        """Whether one frame has come, nothing else is there, and it is taken: nearly always so. It needs no share.
+
+        If not, the data is with what came before it.
+        """
+        is_lone = len(data) <= SLICE_BYTES and not (self._came or self._frames or self._queue)
+        self._came = self._came[self._at :] + data if self._came else data
+        self._at = 0
+        if not is_lone:
+            return False
+        self._parse_slice()
+        if len(self._frames) == 1:
+            self._hand_over(self._frames.popleft())
+        return not (self._queue or self._has_more)
+
+    def go_on(self, units: int) -> int:
+        """Called in its turn, where something was left over."""
+        self._waits = False
+        if self._is_over:
+            return 1
+        self._hear()
+        return max(1, self._take_share(units))
+
+    def close(self) -> None:
+        """Take nothing more: the connection is lost, or is to end. Whoever waits for a message learns that it is."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._on_heard = self._on_close = None
+        self._came, self._at = b"", 0
+        self._frames.clear()
+        self._parts.clear()
+        # The parser is a generator that knows the protocol, and is known by it: a circle for the collector.
+        self._protocol.parser.close()
+        self._transport.hold_reading()
+
+    def lose(self) -> None:
+        """The connection is lost: after what has come already, there is nothing to receive."""
+        self.close()
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:
+            on_lost()
+        self._put(LOST)
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        self.close()
+        self._transport.abort()
+
+    # --- a share of it -----------------------------------------------------------------------------------------------
+
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._frames or self._came or self._protocol.parser_exc) and not self._is_over
+
+    def _take_share(self, units: int) -> int:
+        """Take so much of what came, and say how much that was. What is left waits for its turn, or for the channel."""
+        left = units
+        while left > 0 and not self._queue and self._has_more:
+            if self._frames:
+                frame = self._frames.popleft()
+                left -= 1 + len(frame.data) // UNIT_BYTES
+                self._hand_over(frame)
+            elif (broken := self._protocol.parser_exc) is not None:
+                self._refuse(broken)
+            else:
+                self._parse_slice()
+        self._allowance.spend(units - left)
+        if self._transport.is_closing():
+            self.close()
+        self._hold_or_release()
+        if self._has_more and not self._queue:
+            self._wait()
+        return units - left
+
+    def _parse_slice(self) -> None:
+        came, at = self._came, self._at
+        data = came[at : at + SLICE_BYTES]
+        self._at = at + len(data)
+        if self._at == len(came):
+            self._came, self._at = b"", 0
+        protocol = self._protocol
+        protocol.receive_data(data)
+        self._frames.extend(protocol.events_received())  # type: ignore[arg-type] # after the handshake all are frames
+        # What the protocol would answer by itself is dropped: the channel answers, in order, and counts what it sends.
+        protocol.data_to_send()
+        self._unfinished_bytes += len(data)
+        if self._unfinished_bytes > AUTHENTICATE_MAX_BYTES and not self._frames:
+            self._look_at_size()
+
+    def _look_at_size(self) -> None:
+        """A message that is not whole has grown."""
+        if not self._speaker.is_authenticated:
+            self.close()
+            self._speaker.refuse(BrokenBy.SIZE, "")
+        elif self._unfinished_bytes > LARGE_BYTES and not self._speaker.may_grow(self._unfinished_bytes):
+            self.close()
+
+    def _hand_over(self, frame: Frame) -> None:
+        """One frame, which is whole."""
+        if not self._speaker.admits(frame):
+            self.close()
+            return
+        opcode = frame.opcode
+        if opcode is Opcode.PONG:
+            return  # a sign of life, as all that comes
+        data = bytes(frame.data)
+        if opcode is Opcode.TEXT and frame.fin:
+            self._whole(WSMsgType.TEXT, data)
+        elif opcode is Opcode.CLOSE:
+            if self._on_close is not None:
+                self._on_close()
+            self._put(Message(WSMsgType.CLOSE, data))
+        elif opcode is Opcode.PING:
+            self._put(Message(WSMsgType.PING, data))
+        elif frame.fin and not self._parts:
+            self._whole(_TYPES[opcode], data)
+        else:
+            if not self._parts:
+                self._type = _TYPES[opcode]
+            self._parts.append(data)
+            if frame.fin:
+                parts, self._parts = self._parts, []
+                self._whole(self._type, b"".join(parts))
+
+    def _whole(self, kind: WSMsgType, data: bytes) -> None:
+        if self._unfinished_bytes > LARGE_BYTES:
+            self._speaker.may_grow(0)
+        self._unfinished_bytes = 0
+        if kind is not WSMsgType.TEXT or not self._speaker.take_at_once(data):
+            self._put(Message(kind, data))
+
+    def _refuse(self, broken: Exception) -> None:
+        forget_frames(broken)
+        self.close()
+        if isinstance(broken, PayloadTooBig):
+            self._speaker.refuse(BrokenBy.SIZE, "")
+        elif isinstance(broken, UnicodeDecodeError):
+            self._speaker.refuse(BrokenBy.TEXT, "a reason is UTF-8")
+        else:
+            self._speaker.refuse(BrokenBy.FRAME, str(broken))
+
+    def _put(self, message: Message) -> None:
+        self._queue.append(message)
+        if self._receiver is not None and not self._receiver.done():
+            self._receiver.set_result(None)
+
+    def _hear(self) -> None:
+        if self._on_heard is not None:
+            self._on_heard()
+
+    def _hold_or_release(self) -> None:
+        reads_on = self._speaker.is_busy and len(self._came) - self._at < BEHIND_BYTES
+        if self._is_over or (self._has_more and not reads_on):
+            self._transport.hold_reading()
+        else:
+            self._transport.release_reading()
+
+    def _wait(self) -> None:
+        self._waits = True
+        self._share.wait(self, goes_first=self._allowance.has_some(self._speaker.member_count, self._now_s()))
