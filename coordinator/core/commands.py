@@ -166,8 +166,10 @@ class TopicsChanged:
 class Rebalance:
     """Ask everyone to join again. Follows from another command, within the same step; nobody else gives it.
 
-    `client_id` and `host` are those of the member that is the reason. `was_held`: it is the first of the causes that
-    were held back, and nothing holds it any more.
+    trigger: what happened.
+    reason: the same in a sentence.
+    member_id, client_id, host: the member that is the reason.
+    was_held: whether it is the first of the causes that were held back, and nothing holds it any more.
     """
 
     trigger: Trigger
@@ -284,16 +286,19 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class DecisionContext(NamedTuple):
-    """When and under what a command is decided. `partition_counts`: the registered topics, as they stand now; `topics`:
-    the same with the ends that were reported. `deleted_topics`: topics that were deleted, perhaps registered again,
-    with the registry's version in which they were, as long as some group may not have heard of it; `deletions` is the
-    newest of these versions.
+    """What a command is decided with, beside the group.
 
-    `unreadable_topics` are registered, and how is not known: nothing follows from what is not known of them.
-
-    `now_ms` is milliseconds since the epoch and never goes back while the process lives. `running`: when the
-    group's shard was served, and when not (`running_time`). `generation_floor`: no generation up to it is handed out,
-    and no member of one comes back (`GenerationFloorRecord`).
+    now_ms: milliseconds since the epoch; never goes back while the process lives.
+    rules: the settings and fixed limits of groups.
+    partition_counts: the registered topics with their numbers of partitions.
+    topics: the records of the registered topics, with the ends that were reported.
+    deleted_topics: topics that were deleted, perhaps registered again, each with the registry's version of its
+        deletion. A topic stays here as long as some group may not have heard of the deletion.
+    deletions: the newest of these versions.
+    running: when the group's shard was served, and when not (`running_time`).
+    unreadable_topics: topics that are registered but cannot be read. No rule draws conclusions about them.
+    generation_floor: no generation up to this one is handed out, and no member of one comes back
+        (`GenerationFloorRecord`).
     """
 
     now_ms: int

@@ -35,8 +35,12 @@ class GroupRecord:
 
 
 class MemberRecord(NamedTuple):
-    """A member with its assignment. `metadata` is that of the chosen protocol; `seniority` orders members by when
-    they were added, lowest first. `request_id` is that of its last join.
+    """A member with its assignment.
+
+    generation_id: the generation in which the record was written.
+    seniority: orders members by when they were added, lowest first.
+    metadata: that of the chosen protocol.
+    request_id: that of the member's last join.
     """
 
     group_id: str
@@ -117,9 +121,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One reason for a rebalance: what happened (`trigger`), in a sentence (`reason`), who it was, and when.
+    """One reason for a rebalance.
 
-    `client_id` and `host` are those of the member, which may be gone by now.
+    trigger: what happened.
+    reason: the same in a sentence.
+    member_id, client_id, host: the member, which may be gone by now. None if no member is the cause.
+    at_ms: when it happened.
     """
 
     trigger: str

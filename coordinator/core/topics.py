@@ -44,11 +44,19 @@ class DeleteTopic:
 
 @dataclass(slots=True)
 class Registry:
-    """The registered topics. `partition_counts` is replaced, never changed, so that it may be shared as it is; so is
-    `deleted`: the deletions of which some group may not have heard, with their versions, of which
-    `deletions` is the newest. `racks_bytes`: what the racks of each topic take, of those that have any.
-    `unreadable`: topics that are registered, and whose record cannot be read. `generation_floor`: the last generation
-    that may have been handed out before the store was restored; 0 where it never was.
+    """The registered topics.
+
+    `partition_counts` and `deleted` are replaced, never changed, so that they may be shared as they are.
+
+    version: grows with each change.
+    topics: the record of each topic.
+    partition_counts: the number of partitions of each topic.
+    deleted: the deletions of which some group may not have heard, by topic, with their versions.
+    deletions: the newest of these versions.
+    racks_bytes: what the racks of each topic take in memory, for topics that have any.
+    unreadable: topics that are registered but whose record cannot be read.
+    generation_floor: the last generation that may have been handed out before the store was restored; 0 if it never
+        was.
     """
 
     version: int = 0

@@ -150,10 +150,13 @@ class CallUnparked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebalanceStarted:
-    """Everyone is asked to join. `initial_window_ms` is set for a group that was Empty: a delay for others to come.
+    """A rebalance begins, and all members must join. Causes that were held are held no longer.
 
-    What was held is held no longer; `further` is what of it stands beside the rebalance's own cause. A new member may
-    wait for its first generation until `join_deadline_ms`: it counts from here, not from the time of the hold.
+    join_deadline_ms: until when a new member may wait for its first generation. It counts from here, not from the time
+        of the hold.
+    initial_window_ms: a delay for more members, if the group was Empty.
+    further: the first of the held causes beside the rebalance's own.
+    further_count: how many there are.
     """
 
     at_ms: int

@@ -67,9 +67,20 @@ class HttpApi:
         channel_limits: ChannelLimits | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`limits` bound bodies before they are read, `requests` what they may hold.
+        """Build the routes.
 
-        `clock`: what the time of requests goes by, where that is not the service's clock; channels go by that one.
+        service: answers the calls.
+        metrics: counts requests, channels and streams, and renders `/metrics`.
+        policy: which hosts, origins and tokens are accepted.
+        limits: how large a body may be and how long it may take.
+        feed: the events for event streams.
+        stream_limits: how many event streams there may be, and how long they may be quiet.
+        version: the release, for the OpenAPI document.
+        metrics_need_token: whether `/metrics` needs a token if tokens are set.
+        requests: what a body may contain.
+        connections: how many connections there may be, and how large the head of a request.
+        channel_limits: how many channels there may be, and how much of each.
+        clock: measures the time of requests, in place of the service's clock. Channels always use the service's.
         """
         self.clock = service.clock if clock is None else clock
         self.connections = ConnectionLimits() if connections is None else connections

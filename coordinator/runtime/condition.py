@@ -42,11 +42,18 @@ class UnavailableShard:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Of the node: the phase of its life, how many shards are in which state, and those of its own not served now.
+    """The condition of the node.
 
-    `damaged_groups` are shut off, each by itself; `stray_records` belong to no group that can be identified;
-    `records_passed_over` are of kinds that only a newer release knows. `append_age_ms`: for how long the oldest append
-    has been under way, 0 where none is. `metadata_bytes`: what members' own words take in memory.
+    phase: the phase of its life.
+    shards: how many shards are in which state.
+    unavailable: its own shards that it does not serve now.
+    damaged_groups: groups that are shut off, each by itself.
+    stray_records: stored records that belong to no group that can be identified.
+    unreadable_topics: topics whose record cannot be read.
+    records_passed_over: stored records of kinds that only a newer release knows.
+    append_age_ms: for how long the oldest append has been under way; 0 if none is.
+    metadata_bytes: what the metadata of all members takes in memory.
+    store: the condition of the store.
     """
 
     phase: str

@@ -188,7 +188,7 @@ class GroupExecutor:
     """A loaded group with its mailbox, its timers and its waiting calls."""
 
     def __init__(self, group: Group, host: ExecutorHost, *, first: Command | None = None) -> None:
-        """`first` are stepped before anything else, with the first command."""
+        """`first` is stepped before any other command."""
         self.group_id = group.group_id
         self._group = group
         self._host = host

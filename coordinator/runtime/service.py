@@ -42,7 +42,7 @@ from rallypoint.coordinator.runtime.members.connection_registry import (
     MemberConnection,
     TopicsListed,
 )
-from rallypoint.coordinator.runtime.members.heartbeats import Arrivals, beat_all
+from rallypoint.coordinator.runtime.members.heartbeats import WaitingRequests, beat_all
 from rallypoint.coordinator.runtime.shard import SLICE, Shard, ShardDependencies
 from rallypoint.coordinator.runtime.topic_registry import Deletions, RegistryKeeper
 from rallypoint.coordinator.runtime.view import GroupView
@@ -100,7 +100,20 @@ class Service:
         capacity: NodeCapacity | None = None,
         release: str = "of no release",
     ) -> None:
-        """`shards` must be what it was when the store was made. `draw_id` gives a text that was never given before."""
+        """Build the service; `start` loads it.
+
+        store: the engine.
+        clock: the only source of time.
+        ownership: which node owns which shard.
+        address: this node.
+        rules: the settings and fixed limits of groups.
+        shards: the number of shards; it must be what it was when the store was made.
+        draw_id: returns a text that it never returned before, for member ids.
+        observer: gets the events.
+        preview_size_max: the most members and partitions of a preview, counted together.
+        capacity: how much the node takes on over all its groups.
+        release: the version of this release, which the store's format records.
+        """
         self.phase = Phase.STARTING
         self.parked_calls = 0
         self.metadata_bytes = 0
@@ -113,7 +126,6 @@ class Service:
         self._rules = rules
         self._draw_id = draw_id
         self._observer = observer
-        self._store = store
         self._capacity = NodeCapacity() if capacity is None else capacity
         self._call_ids = count(1)
         self._timers = Timers(clock)
@@ -128,7 +140,7 @@ class Service:
         )
         self._notifying: set[asyncio.Task[None]] = set()
         self.connections = ConnectionRegistry()
-        self._arrivals = Arrivals(clock)
+        self._waiting_requests = WaitingRequests(clock)
         self._deletions = Deletions(self._registry, clock, self._deletions_seen)
         self.view = GroupView(lambda: self._registry.registry.topics)
         self._assignment_queries = AssignmentQueries(
@@ -144,7 +156,7 @@ class Service:
             timers=self._timers,
             view=self.view,
             observer=observer,
-            arrivals=self._arrivals,
+            waiting_requests=self._waiting_requests,
             connections=self.connections,
             rules=rules,
             shard_of=lambda group_id: shard_of_group(group_id, shards),
@@ -299,7 +311,7 @@ class Service:
 
     def waiting(self, group_id: str, member_id: str) -> AbstractContextManager[None]:
         """A request of the member has come, and waits as long as this is entered."""
-        return self._arrivals.waiting(group_id, member_id)
+        return self._waiting_requests.waiting(group_id, member_id)
 
     def carried_count(self, connection: MemberConnection) -> int:
         """How many members the channel carries."""

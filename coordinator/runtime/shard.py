@@ -32,7 +32,7 @@ from rallypoint.coordinator.runtime.loading.damage import DamagedGroup, StrayRec
 from rallypoint.coordinator.runtime.loading.running_time import RunningTime, stored_running_time
 from rallypoint.coordinator.runtime.loading.stored_groups import Found, StoredGroup, stored_groups
 from rallypoint.coordinator.runtime.members.connection_registry import ConnectionRegistry
-from rallypoint.coordinator.runtime.members.heartbeats import Arrivals
+from rallypoint.coordinator.runtime.members.heartbeats import WaitingRequests
 from rallypoint.coordinator.runtime.view import GroupView
 from rallypoint.coordinator.storage.codec import encode, group_prefix
 from rallypoint.coordinator.storage.contract import (
@@ -58,14 +58,31 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ShardDependencies:
-    """What all shards of a node share."""
+    """What all shards of a node share.
+
+    store: the engine.
+    clock, timers: the node's clock, and the timers of all groups.
+    view: what lists, gauges and lag are made from.
+    observer: gets the events.
+    waiting_requests: requests that have come and wait for their turn.
+    connections: which connection carries which member.
+    rules: the settings and fixed limits of groups.
+    shard_of: the shard of a group id.
+    is_store_newer: whether a newer minor version wrote the store.
+    decision_context: makes the context of a decision from the shard's running time.
+    parked: called when the number of parked calls changes, with the difference.
+    refuse_to_park: why no more calls may be parked; None while they may.
+    append_timeout_ms: how long a call waits for an append.
+    metadata_grew: called when the metadata of members grows or shrinks, with the difference in bytes.
+    ended_calls: the calls of groups that end.
+    """
 
     store: Store
     clock: Clock
     timers: Timers
     view: GroupView
     observer: Observer
-    arrivals: Arrivals
+    waiting_requests: WaitingRequests
     connections: ConnectionRegistry
     rules: Rules
     shard_of: Callable[[str], int]
@@ -399,7 +416,7 @@ class Shard:
         """When the last came of what waits for its turn: a request of the member, or anything behind one on the
         connection that carries it, which may be its heartbeat.
         """
-        request_ms = self._deps.arrivals.last_ms(group_id, member_id)
+        request_ms = self._deps.waiting_requests.last_ms(group_id, member_id)
         connection = self._deps.connections.connection_of(group_id, member_id)
         connection_ms = None if connection is None else connection.heard_at_ms
         return max((ms for ms in (request_ms, connection_ms) if ms is not None), default=None)

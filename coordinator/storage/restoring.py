@@ -35,9 +35,12 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What is in the store. `generation_floor`: no generation up to this one is handed out. `unreadable`: keys of
-    records that cannot be read; the service shuts their groups off. `unread`: why the floor is by the clock alone; ""
-    where it is above all that was handed out for certain.
+    """What is in the restored store.
+
+    generation_floor: no generation up to this one is handed out.
+    groups, offsets: how many there are.
+    unreadable: keys of records that cannot be read; the service shuts their groups off.
+    unread: why the floor is the clock's alone; "" if it is certainly above every generation that was handed out.
     """
 
     generation_floor: int

@@ -108,12 +108,18 @@ def back_up(path: Path, target: Path, progress: Progress = _go_on) -> int:
 
 
 def restore(backup: Path, path: Path, look: Look, prepare: Prepare, *, replace: bool) -> bool:
-    """Put the store of the file `backup` in the place of `path`, with what `prepare` writes. The backup stays.
+    """Put a backup in the place of a store. The backup stays.
 
-    `replace`: a store that is there goes, with its log, after `look` has seen it. Returns whether the backup is known
-    to be whole: False where it is a file as a service has it, which lacks what was in the log if it was copied while
-    one ran. Raises KeyspaceHeld where a service has `path` open, StorageUnavailable, StoredDataInvalid, and what
-    `prepare` raises. Then the store is as it was, with its log, or the error says where it lies.
+    backup: the file of the backup.
+    path: the file of the store.
+    look: reads the store that is replaced.
+    prepare: writes into the new store before it takes its place.
+    replace: whether a store that is there may be replaced, with its log.
+
+    Returns whether the backup is known to be complete. It is not if it is a file as a service has it, which lacks what
+    was in the log if it was copied while one ran. Raises KeyspaceHeld if a service has `path` open, StorageUnavailable,
+    StoredDataInvalid, and what `prepare` raises. Then the store is as it was, with its log, or the error says where it
+    lies.
     """
     if not path.parent.is_dir():
         raise StorageUnavailable(f"cannot make {path}: the folder {path.parent} does not exist")

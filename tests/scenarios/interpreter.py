@@ -158,10 +158,10 @@ class Teller:
     """One story on one harness. `do` takes a command's words and gives the lines of what came of it."""
 
     def __init__(self) -> None:
-        self._desk = Watched(
+        self._harness = Watched(
             rules=Rules(group_min_session_timeout_ms=1_000, group_join_linger_ms=0), tell_of=self._tell_of
         )
-        self._start_ms = self._desk.now_ms
+        self._start_ms = self._harness.now_ms
         self._clients: dict[str, Client] = {}
         self._names: dict[str, str] = {}
         self._calls: dict[int, Said] = {}
@@ -179,42 +179,42 @@ class Teller:
         getattr(self, f"_do_{verb}")(plain, options)
         if options:
             raise StoryError(f"{verb} does not know {', '.join(options)}")
-        invariants.check(self._desk.group)
+        invariants.check(self._harness.group)
         return self._lines
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
     def _do_rules(self, _: list[str], options: dict[str, str]) -> None:
-        if self._desk.calls:
+        if self._harness.calls:
             raise StoryError("the rules are made before anyone speaks")
         self._change_rules(options)
 
     def _change_rules(self, options: dict[str, str]) -> None:
         changes = {key: number(options.pop(key)) for key in list(options) if key in Rules.__dataclass_fields__}
-        known = {name: getattr(self._desk.rules, name) for name in Rules.__dataclass_fields__}
-        self._desk.rules = Rules(**{**known, **changes})
+        known = {name: getattr(self._harness.rules, name) for name in Rules.__dataclass_fields__}
+        self._harness.rules = Rules(**{**known, **changes})
         self._lines += [f"{name} = {value}" for name, value in changes.items()]
 
     def _do_topics(self, _: list[str], options: dict[str, str]) -> None:
         counts = {topic: int(options.pop(topic)) for topic in list(options)}
-        self._desk.topics(**counts)
+        self._harness.topics(**counts)
 
     def _do_advance(self, plain: list[str], _: dict[str, str]) -> None:
         self._time_passes = True
-        self._desk.advance(milliseconds(plain[0]))
+        self._harness.advance(milliseconds(plain[0]))
         self._time_passes = False
 
     def _do_crash(self, _: list[str], options: dict[str, str]) -> None:
         self._change_rules(options)
         if options:
             # What the registry says when the group is loaded again; nobody was there to be told.
-            self._desk.partition_counts = {topic: int(options.pop(topic)) for topic in list(options)}
+            self._harness.partition_counts = {topic: int(options.pop(topic)) for topic in list(options)}
         # Whoever waited hears nothing more: the process is gone.
         for call, said in self._waiting():
             self._line(f"{said.who} ({said.what}) is cut off")
             del self._calls[call]
-        self._desk.crash()
-        group = self._desk.group
+        self._harness.crash()
+        group = self._harness.group
         members = " ".join(self._name(x.member_id) for x in group.by_seniority()) or "nobody"
         self._line(f"loaded: {group.state}, generation {group.generation_id}, members {members}")
 
@@ -224,19 +224,19 @@ class Teller:
             client = self._client(name)
             for call, said in self._waiting():
                 if said.who == name:
-                    self._desk.hang_up(call)
+                    self._harness.hang_up(call)
                     del self._calls[call]
             client.member_id, client.generation_id = "", -1
 
     def _do_hangup(self, plain: list[str], _: dict[str, str]) -> None:
         for call, said in self._waiting():
             if said.who == plain[0]:
-                self._desk.hang_up(call)
+                self._harness.hang_up(call)
                 del self._calls[call]
                 self._line(f"{said.who} does not wait for its {said.what} any more")
 
     def _do_timers(self, _: list[str], __: dict[str, str]) -> None:
-        for key, deadline_ms in sorted(self._desk.timers.items(), key=lambda item: (item[1], item[0])):
+        for key, deadline_ms in sorted(self._harness.timers.items(), key=lambda item: (item[1], item[0])):
             self._line(f"{self._timer(key)} at {self._clock(deadline_ms)}")
 
     def _do_form(self, plain: list[str], options: dict[str, str]) -> None:
@@ -246,12 +246,12 @@ class Teller:
         for name in plain:
             self._do_join([name], {})
         waiting = [call for call, _ in self._waiting()]
-        self._desk.advance_until_answered(*waiting)
+        self._harness.advance_until_answered(*waiting)
         options.clear()
         for name in plain:
             self._do_sync([name], {who: f"[{place}]" for place, who in enumerate(plain)})
         parts = ", ".join(f"{name} [{place}]" for place, name in enumerate(plain))
-        group = self._desk.group
+        group = self._harness.group
         self._lines = [
             f"{group.state}, generation {group.generation_id}, leader {self._name(group.leader or '')}: {parts}"
         ]
@@ -278,7 +278,7 @@ class Teller:
         self._say(
             client,
             "join",
-            lambda: self._desk.join(
+            lambda: self._harness.join(
                 member_id,
                 instance=client.instance,
                 protocols=tuple((name, metadata) for name in terms.get("offers", ["range"])),
@@ -300,11 +300,11 @@ class Teller:
         }
         wait = options.pop("wait", None)
         member_id, generation_id = self._id(client, options), self._generation(client, options)
-        protocol_name = options.pop("protocol", self._desk.group.protocol_name)
+        protocol_name = options.pop("protocol", self._harness.group.protocol_name)
         self._say(
             client,
             "sync",
-            lambda: self._desk.sync(
+            lambda: self._harness.sync(
                 member_id,
                 generation_id,
                 instance=client.instance,
@@ -321,7 +321,7 @@ class Teller:
             member_id, generation_id = self._id(client, options), self._generation(client, options)
 
             def beat(client: Client = client, member_id: str = member_id, generation_id: int = generation_id) -> int:
-                return self._desk.heartbeat(member_id, generation_id, instance=client.instance, wait_ms=wait_ms)
+                return self._harness.heartbeat(member_id, generation_id, instance=client.instance, wait_ms=wait_ms)
 
             self._say(client, "heartbeat", beat)
 
@@ -329,7 +329,7 @@ class Teller:
         instance = options.pop("instance", None)
         members = [self._client(name).member_id for name in plain] if instance is None else [""]
         who = Client("admin") if instance is not None else self._client(plain[0])
-        self._say(who, "leave", lambda: self._desk.leave(*members, instance=instance))
+        self._say(who, "leave", lambda: self._harness.leave(*members, instance=instance))
 
     def _do_commit(self, plain: list[str], options: dict[str, str]) -> None:
         client = Client(NOBODY) if plain[0] == NOBODY else self._client(plain[0])
@@ -340,32 +340,32 @@ class Teller:
         self._say(
             client,
             "commit",
-            lambda: self._desk.commit(
+            lambda: self._harness.commit(
                 member_id, generation_id, offset, instance=client.instance, topic=topic, partition=int(partition)
             ),
         )
 
     def _do_fetch(self, _: list[str], __: dict[str, str]) -> None:
-        self._say(Client("anyone"), "fetch", lambda: self._desk.call(m.FetchRequest()))
+        self._say(Client("anyone"), "fetch", lambda: self._harness.call(m.FetchRequest()))
 
     def _do_rebalances(self, _: list[str], __: dict[str, str]) -> None:
-        self._say(Client("anyone"), "rebalances", lambda: self._desk.call(ListRebalancesRequest()))
+        self._say(Client("anyone"), "rebalances", lambda: self._harness.call(ListRebalancesRequest()))
 
     def _do_rebalance(self, plain: list[str], _: dict[str, str]) -> None:
-        self._say(Client(OPERATOR), "rebalance", lambda: self._desk.start_rebalance(" ".join(plain) or None))
+        self._say(Client(OPERATOR), "rebalance", lambda: self._harness.start_rebalance(" ".join(plain) or None))
 
     def _do_freeze(self, plain: list[str], _: dict[str, str]) -> None:
         reason = " ".join(plain[1:]) or None
-        self._say(Client(OPERATOR), "freeze", lambda: self._desk.freeze(milliseconds(plain[0]), reason))
+        self._say(Client(OPERATOR), "freeze", lambda: self._harness.freeze(milliseconds(plain[0]), reason))
 
     def _do_thaw(self, _: list[str], __: dict[str, str]) -> None:
-        self._say(Client(OPERATOR), "thaw", self._desk.thaw)
+        self._say(Client(OPERATOR), "thaw", self._harness.thaw)
 
     def _do_cooldown(self, plain: list[str], _: dict[str, str]) -> None:
-        self._say(Client(OPERATOR), "cooldown", lambda: self._desk.cooldown(milliseconds(plain[0])))
+        self._say(Client(OPERATOR), "cooldown", lambda: self._harness.cooldown(milliseconds(plain[0])))
 
     def _do_describe(self, _: list[str], __: dict[str, str]) -> None:
-        self._say(Client("anyone"), "describe", self._desk.describe)
+        self._say(Client("anyone"), "describe", self._harness.describe)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -386,20 +386,20 @@ class Teller:
         return client.generation_id if wanted is None else int(wanted)
 
     def _say(self, client: Client, what: str, send: Callable[[], int]) -> None:
-        call = self._desk.calls + 1
-        self._calls[call] = Said(client.name, what, self._desk.now_ms)
+        call = self._harness.calls + 1
+        self._calls[call] = Said(client.name, what, self._harness.now_ms)
         sent = send()
         assert sent == call
-        if self._desk.waits(call):
+        if self._harness.waits(call):
             self._lines.insert(0, f"{client.name} waits")
 
     def _waiting(self) -> list[tuple[int, Said]]:
-        return [(call, said) for call, said in self._calls.items() if self._desk.waits(call)]
+        return [(call, said) for call, said in self._calls.items() if self._harness.waits(call)]
 
     # --- telling -----------------------------------------------------------------------------------------------------
 
     def _line(self, text: str) -> None:
-        self._lines.append(f"{self._clock(self._desk.now_ms)}: {text}" if self._time_passes else text)
+        self._lines.append(f"{self._clock(self._harness.now_ms)}: {text}" if self._time_passes else text)
 
     def _clock(self, at_ms: int) -> str:
         return seconds(at_ms - self._start_ms)
@@ -407,24 +407,26 @@ class Teller:
     def _tell_of(self, command: Command, before: Before) -> None:
         if isinstance(command, TimerFired) and command.key.kind in PHASE_TIMERS:
             self._line(f"fires: {self._timer(command.key)}")
-        for call, answer in self._desk.answers.items():
+        for call, answer in self._harness.answers.items():
             if call not in before.answered and call in self._calls:
                 self._learn(self._calls[call], answer)
-        for record in self._desk.stored:
+        for record in self._harness.stored:
             self._line(f"stored: {self._record(record)}")
-        for call, answer in self._desk.answers.items():
+        for call, answer in self._harness.answers.items():
             if call not in before.answered and call in self._calls:
                 self._tell_answer(self._calls[call], answer, command)
-        for event in self._desk.events[before.events :]:
+        for event in self._harness.events[before.events :]:
             if (text := self._event(event)) is not None:
                 self._line(text)
         self._tell_timers(command, before)
-        if str(self._desk.group.state) != before.state:
-            self._line(f"{before.state} -> {self._desk.group.state}")
+        if str(self._harness.group.state) != before.state:
+            self._line(f"{before.state} -> {self._harness.group.state}")
 
     def _tell_answer(self, said: Said, answer: Any, command: Command) -> None:
-        waited_ms = self._desk.now_ms - said.at_ms
-        earlier = isinstance(command, TimerFired | HangUp) or said is not self._calls.get(self._desk.calls) or waited_ms
+        waited_ms = self._harness.now_ms - said.at_ms
+        earlier = (
+            isinstance(command, TimerFired | HangUp) or said is not self._calls.get(self._harness.calls) or waited_ms
+        )
         who = f"{said.who} ({said.what}, waited {seconds(waited_ms)})" if earlier else said.who
         for text in self._answer(answer):
             self._line(f"{who} <- {text}")
@@ -458,14 +460,14 @@ class Teller:
 
     def _named(self, text: str) -> str:
         """A sentence for people, with readable names in it."""
-        for member in self._desk.group.members:
+        for member in self._harness.group.members:
             self._name(member)
         for member_id, name in sorted(self._names.items(), key=lambda item: -len(item[0])):
             text = text.replace(member_id, name)
         return text
 
     def _tell_timers(self, command: Command, before: Before) -> None:
-        now = self._desk.timers
+        now = self._harness.timers
         for key in sorted(before.timers.keys() | now.keys()):
             if key.kind not in PHASE_TIMERS or before.timers.get(key) == now.get(key):
                 continue

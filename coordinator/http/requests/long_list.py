@@ -25,8 +25,14 @@ class LongList:
     """
 
     def __init__(self, text: bytes, key: str, depth: int, parts_max: int, chunk_bytes: int = CHUNK_BYTES) -> None:
-        """`depth`: how many objects stand around the key. Before the list are at most `parts_max` brackets, each of
-        which costs a look; and as many in each of its entries, of which one with more comes as a chunk that has them.
+        """Find the list.
+
+        text: the JSON text.
+        key: the key of the list.
+        depth: how many objects are around the key.
+        parts_max: how many brackets there may be before the list, and in each of its entries. An entry with more comes
+            in a chunk with as many, for the caller to refuse.
+        chunk_bytes: the size of a chunk.
         """
         self._text = text
         self._parts_max = parts_max

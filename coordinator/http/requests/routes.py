@@ -27,10 +27,13 @@ _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What answers one method of one path. `name` is the operation in metrics.
+    """The handler of one method of one path.
 
-    `public`: answered without a token even where tokens are set. `any_host`: answered whatever `Host` says, for
-    probes that call by an address. `is_large`: it may be much work, however short the request.
+    name: the operation in metrics.
+    handler: answers the request.
+    public: answered without a token even if tokens are set.
+    any_host: answered whatever `Host` says, for probes that call by an address.
+    is_large: it may be much work, however short the request.
     """
 
     name: str

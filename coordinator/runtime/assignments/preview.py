@@ -35,8 +35,12 @@ FindAssignor = Callable[[str], Assignor]
 
 @dataclass(slots=True)
 class _Supposed:
-    """The group as it would be. `before`: what each member has; `said`: what it would tell a leader; `after`: the same
-    of those that are left and of those that are new. The counts are partitions of subscribed topics.
+    """The group as it would be.
+
+    before: the partitions that each member owns.
+    said: the subscription of each member that is there.
+    after: the subscriptions of the members that stay and of those that are new.
+    counts_before, counts_after: the numbers of partitions of the subscribed topics.
     """
 
     before: dict[str, tuple[TopicPartition, ...]] = field(default_factory=dict)
@@ -56,11 +60,16 @@ def preview(
 ) -> admin.PreviewAnswer | Failure:
     """The assignment that would follow, beside the present one. Changes nothing.
 
-    `registered`: partitions of the registered topics; `replica_racks`: the racks of those of which they are known (of
-    partitions that a topic is supposed to grow by, nothing is). `find` gives an assignor by its name, as
-    `assignors.registry` does. `size_max`: members and partitions, counted together, that may be asked about.
-    Errors: INCONSISTENT_GROUP_PROTOCOL where the group is none of readable consumers, UNKNOWN_MEMBER_ID for one that
-    is to leave and is not there, INVALID_REQUEST by its field for the rest.
+    group: the description of the group.
+    request: the supposed changes.
+    registered: the numbers of partitions of the registered topics.
+    replica_racks: the racks of the topics for which they are known. They are not known for partitions that a topic is
+        supposed to grow by.
+    find: returns an assignor by its name, as `assignors.registry` does.
+    size_max: the most members and partitions, counted together.
+
+    Errors: INCONSISTENT_GROUP_PROTOCOL if the group is not one of readable consumers, UNKNOWN_MEMBER_ID for a member
+    that is to leave and is not there, INVALID_REQUEST with its field for the rest.
     Cost: that of the assignor, and O(partitions + topics subscribed to).
     """
     try:

@@ -80,7 +80,7 @@ def _result(beat: m.GroupHeartbeat, answer: Answer) -> m.HeartbeatResult:
     )
 
 
-class Arrivals:
+class WaitingRequests:
     """Requests that have come and are not read yet, or wait for their turn, of all groups of a node.
 
     The group hears of a request when it is its turn. If many others send much, that is seconds later, and the member

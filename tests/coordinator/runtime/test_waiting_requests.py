@@ -14,7 +14,7 @@ from rallypoint.coordinator.http.channel.incoming import BEHIND_BYTES
 from rallypoint.coordinator.http.channel.websocket import WebSocket
 from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.requests.speaker import group_of, member_of, member_of_message
-from rallypoint.coordinator.runtime.members.heartbeats import Arrivals
+from rallypoint.coordinator.runtime.members.heartbeats import WaitingRequests
 from tests.fakes.api_server import ApiClient
 from tests.fakes.channel_client import ChannelClient, beat_body, join_body, open_channel, sync_body
 from tests.fakes.manual_clock import ManualClock
@@ -26,17 +26,17 @@ SESSION_MS = 10_000
 
 def test_of_a_member_the_last_that_came_counts_as_long_as_it_waits() -> None:
     clock = ManualClock()
-    arrivals = Arrivals(clock)
-    with arrivals.waiting("g", "a"):
+    waiting_requests = WaitingRequests(clock)
+    with waiting_requests.waiting("g", "a"):
         first_ms = clock.now_ms()
         clock.move(10)
-        assert arrivals.last_ms("g", "a") == first_ms
-        with arrivals.waiting("g", "a"), arrivals.waiting("h", "a"):
-            assert arrivals.last_ms("g", "a") == first_ms + 10
-        assert arrivals.last_ms("g", "a") == first_ms
-        assert arrivals.last_ms("g", "b") is arrivals.last_ms("h", "a") is None
-    assert arrivals.last_ms("g", "a") is None
-    assert not arrivals._waiting
+        assert waiting_requests.last_ms("g", "a") == first_ms
+        with waiting_requests.waiting("g", "a"), waiting_requests.waiting("h", "a"):
+            assert waiting_requests.last_ms("g", "a") == first_ms + 10
+        assert waiting_requests.last_ms("g", "a") == first_ms
+        assert waiting_requests.last_ms("g", "b") is waiting_requests.last_ms("h", "a") is None
+    assert waiting_requests.last_ms("g", "a") is None
+    assert not waiting_requests._waiting
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def begin_commit(api: ApiClient, beat: dict[str, Any], client: ChannelClie
 
     await api.http_api.bodies._parsing.acquire()
     call = asyncio.create_task(commit())
-    await until(lambda: bool(api.service._arrivals._waiting))
+    await until(lambda: bool(api.service._waiting_requests._waiting))
     return call
 
 
@@ -182,7 +182,7 @@ async def test_its_commit_is_taken_where_its_turn_comes_in_time_and_then_it_has_
         clock.move(SESSION_MS - 50)
         api.http_api.bodies._parsing.release()
         assert await call == 200
-        assert not api.service._arrivals._waiting
+        assert not api.service._waiting_requests._waiting
         clock.move(SESSION_MS - 50)
         assert await count_of(api) == 1
         clock.move(100)
@@ -206,7 +206,7 @@ async def test_who_hangs_up_while_its_request_waits_is_heard_of_no_longer() -> N
         clock.move(SESSION_MS - 1_000)
         call = await begin_commit(api, beat, None)
         call.cancel()
-        await until(lambda: not api.service._arrivals._waiting)
+        await until(lambda: not api.service._waiting_requests._waiting)
         clock.move(1_050)
         assert await count_of(api) == 0
         api.http_api.bodies._parsing.release()
@@ -221,6 +221,6 @@ async def test_what_others_ask_on_its_connection_keeps_no_member_alive() -> None
         turns._passing = 1_000_000_000
         deleting = asyncio.create_task(api.request("DELETE", "/v1/groups/g"))
         await until(lambda: len(turns) == 1)
-        assert not api.service._arrivals._waiting
+        assert not api.service._waiting_requests._waiting
         turns._passing = 0
         assert (await deleting).status == 409
