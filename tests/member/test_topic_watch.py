@@ -49,7 +49,7 @@ def test_the_whole_name_matches() -> None:
 
 
 class WatchHarness:
-    """What a watch told."""
+    """A watch, and the actions that it has asked for."""
 
     def __init__(self, *, counts_change: bool = True, follows_registry: bool = False) -> None:
         self.counts: dict[str, int] = {"clicks": 2}
@@ -133,15 +133,15 @@ async def test_counts_that_cannot_be_had_are_compared_later() -> None:
     assert harness.actions == ["the number of partitions changed: clicks from 1 to 2"]
 
 
-@pytest.mark.parametrize(("follows_registry", "told"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize(("follows_registry", "action_count"), [(True, 0), (False, 1)])
 async def test_an_assignment_that_says_no_counts_is_made_again_unless_the_service_counts(
-    follows_registry: bool, actions: int
+    follows_registry: bool, action_count: int
 ) -> None:
     harness = WatchHarness(counts_change=False, follows_registry=follows_registry)
     harness.held = shared_out(None)
     harness.watch.found_in_place()
     await harness.watch.look()
-    assert len(harness.actions) == actions
+    assert len(harness.actions) == action_count
 
 
 async def test_an_answer_that_comes_when_another_assignment_is_held_says_nothing() -> None:
