@@ -299,7 +299,7 @@ def _choice(name: str) -> registry.Choice:
     try:
         found: registry.Choice = resolve_name(name)
     except (Exception, SystemExit) as error:  # importing runs somebody else's code, which may fail in any way
-        raise OptionError("assignor", f"{name!r} cannot be imported: {registry.said_by(error)}") from error
+        raise OptionError("assignor", f"{name!r} cannot be imported: {registry.error_text(error)}") from error
     return found
 
 

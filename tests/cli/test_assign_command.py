@@ -254,7 +254,7 @@ def test_an_assignor_that_answers_wrongly_is_not_believed(
     before = tmp_path / "before.json"
     before.write_text('{"a": [["t", 9]]}')
     asked = ["--algorithm", "keeper", *TWO, "--previous", str(before)]
-    assert refused(capsys, 1, *asked) == "the assignor 'keeper' answered wrongly: a is given t-9, which does not exist"
+    assert refused(capsys, 1, *asked) == "the assignor 'keeper' answered wrongly: a gets t-9, which does not exist"
 
 
 def test_an_assignor_that_fails_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
