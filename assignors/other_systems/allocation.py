@@ -2,15 +2,16 @@
 
 Both systems allocate one topic at a time, from an ordered list of queues and one of consumers. A rule here returns the
 *owners*: the index of the consumer of each queue, in the order of the queues. `allocate` turns them into the result of
-the systems' own clients, `assign_by_topic` into the assignment of a group.
+the systems' own clients, `TopicAssignor` into the assignment of a group.
 """
 
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from hashlib import md5
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
-from rallypoint.assignors.contract import Assignment, GroupSpec, TopicPartition
+from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, TopicPartition
 from rallypoint.assignors.order import members_in_order, subscribers_by_topic
 
 Queue = TypeVar("Queue", bound=Hashable)
@@ -43,27 +44,48 @@ Rule = Callable[[str, int], Sequence[int]]
 """For one list of consumers: from a topic and its number of partitions to the owner of each partition."""
 
 
-def assign_by_topic(spec: GroupSpec, rule_for: Callable[[list[str]], Rule]) -> Assignment:
-    """Apply a rule to each topic that has partitions and subscribers, and collect the partitions by member.
+class TopicAssignor(Assignor):
+    """An assignor that assigns each topic by itself, and ignores owned partitions. Subclasses define `rule_for`."""
 
-    `rule_for(consumers)`: returns the rule for the subscribers of a topic, in the order of `members_in_order`. A static
-    member is named by its instance id, so that it gets the same partitions after a restart; a dynamic one by its
-    member id. It is called once for all topics with the same subscribers, so a hash ring is built once for them.
-    """
-    members = members_in_order(spec.subscriptions)
-    names = [_stable_name(spec, member_id) for member_id in members]
-    assigned: list[list[TopicPartition]] = [[] for _ in members]
-    rules: dict[tuple[int, ...], Rule] = {}
-    for topic, subscribers in subscribers_by_topic(spec, members).items():
-        partitions = spec.partitions_per_topic[topic]
-        if partitions == 0:
-            continue
-        consumers = tuple(subscribers)
-        if consumers not in rules:
-            rules[consumers] = rule_for([names[position] for position in consumers])
-        for partition, owner in enumerate(rules[consumers](topic, partitions)):
-            assigned[consumers[owner]].append((topic, partition))
-    return {member_id: tuple(queues) for member_id, queues in zip(members, assigned, strict=True)}
+    reads_owned_partitions: ClassVar[bool] = False
+
+    @abstractmethod
+    def rule_for(self, consumers: list[str]) -> Rule:
+        """The rule for the subscribers of a topic, in the order of `members_in_order`.
+
+        `consumers`: the instance id of a static member, so that it gets the same partitions after a restart; the member
+        id of a dynamic one.
+
+        It is called once for all topics with the same subscribers, so a hash ring is built once for them.
+        """
+
+    def assign(self, spec: GroupSpec) -> Assignment:
+        """Apply the rule to each topic that has partitions and subscribers. Raises nothing.
+
+        Cost: as `range` without racks, plus that of the rules.
+        """
+        members = members_in_order(spec.subscriptions)
+        names = [_stable_name(spec, member_id) for member_id in members]
+        assigned: list[list[TopicPartition]] = [[] for _ in members]
+        rules: dict[tuple[int, ...], Rule] = {}
+        for topic, subscribers in subscribers_by_topic(spec, members).items():
+            partitions = spec.partitions_per_topic[topic]
+            if partitions == 0:
+                continue
+            consumers = tuple(subscribers)
+            if consumers not in rules:
+                rules[consumers] = self.rule_for([names[index] for index in consumers])
+            for partition, owner in enumerate(rules[consumers](topic, partitions)):
+                assigned[consumers[owner]].append((topic, partition))
+        return {member_id: tuple(owned) for member_id, owned in zip(members, assigned, strict=True)}
+
+
+class RunsAssignor(TopicAssignor):
+    """Gives each subscriber of a topic a contiguous run of its partitions; the first ones get one more."""
+
+    def rule_for(self, consumers: list[str]) -> Rule:
+        """Contiguous runs."""
+        return lambda _, partitions: runs(partitions, len(consumers))
 
 
 def runs(queues: int, consumers: int) -> list[int]:

@@ -7,12 +7,12 @@ groups have no brokers: partition n has the name `0-n`, and partitions are sorte
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
 from rallypoint.assignors.other_systems.allocation import (
     Ring,
     Rule,
+    RunsAssignor,
+    TopicAssignor,
     allocate,
-    assign_by_topic,
     check_consumers,
     digest,
     runs,
@@ -50,39 +50,28 @@ def hashed_owners(ring: Ring, partitions: Iterable[str]) -> list[int]:
     return [ring.owner(_word(digest(partition), 0)) for partition in partitions]
 
 
-class MetaqDefaultAssignor(Assignor):
-    """MetaQ's default rule, topic by topic. With partitions sorted by number, it equals `range` without racks."""
+class MetaqDefaultAssignor(RunsAssignor):
+    """MetaQ's default rule, topic by topic. With partitions sorted by number, it equals `range` without racks.
+
+    Source: as `allocate_default`.
+    """
 
     name: ClassVar[str] = "metaq-default"
-    reads_owned_partitions: ClassVar[bool] = False
-
-    def assign(self, spec: GroupSpec) -> Assignment:
-        """Give each subscriber of a topic a contiguous run of its partitions; the first ones get one more.
-
-        Raises nothing. Cost: as `range` without racks. Source: as `allocate_default`.
-        """
-        return assign_by_topic(spec, lambda consumers: lambda _, partitions: runs(partitions, len(consumers)))
 
 
-class MetaqConsistentHashAssignor(Assignor):
-    """MetaQ's consistent hashing, topic by topic: when a member joins or leaves, only its own partitions move."""
+class MetaqConsistentHashAssignor(TopicAssignor):
+    """MetaQ's consistent hashing, topic by topic: when a member joins or leaves, only its own partitions move.
+
+    The counts depend on the hash. Partition n of two topics with the same subscribers goes to the same member.
+    Source: as `allocate_by_hash`.
+    """
 
     name: ClassVar[str] = "metaq-consistent-hash"
-    reads_owned_partitions: ClassVar[bool] = False
 
-    def assign(self, spec: GroupSpec) -> Assignment:
-        """Give each partition to the subscriber with the next point on the ring. The counts depend on the hash.
-
-        Partition n of two topics with the same subscribers goes to the same member.
-        Raises nothing. Cost: 40 digests for each subscriber in each distinct set of subscribers, and one for each
-        partition. Source: as `allocate_by_hash`.
-        """
-
-        def rule_for(consumers: list[str]) -> Rule:
-            ring = Ring(_points(consumers))
-            return lambda _, partitions: hashed_owners(ring, (f"{BROKER}-{n}" for n in range(partitions)))
-
-        return assign_by_topic(spec, rule_for)
+    def rule_for(self, consumers: list[str]) -> Rule:
+        """The next point on the ring. Cost: 40 digests for each subscriber, and one for each partition."""
+        ring = Ring(_points(consumers))
+        return lambda _, partitions: hashed_owners(ring, (f"{BROKER}-{n}" for n in range(partitions)))
 
 
 def _points(consumers: Sequence[str]) -> Iterator[tuple[int, int]]:

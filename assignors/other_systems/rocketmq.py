@@ -7,13 +7,13 @@ brokers: partition n is queue n of the broker `broker-a`, and partitions are sor
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
-from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
 from rallypoint.assignors.other_systems.allocation import (
     AllocationError,
     Ring,
     Rule,
+    RunsAssignor,
+    TopicAssignor,
     allocate,
-    assign_by_topic,
     check_consumers,
     digest,
     runs,
@@ -89,54 +89,42 @@ def hashed_owners(ring: Ring, queues: Iterable[MessageQueue]) -> list[int]:
     ]
 
 
-class RocketmqAveragelyAssignor(Assignor):
-    """RocketMQ's default rule, topic by topic. It equals `range` without racks."""
+class RocketmqAveragelyAssignor(RunsAssignor):
+    """RocketMQ's default rule, topic by topic. It equals `range` without racks.
+
+    Source: as `allocate_averagely`.
+    """
 
     name: ClassVar[str] = "rocketmq-averagely"
-    reads_owned_partitions: ClassVar[bool] = False
-
-    def assign(self, spec: GroupSpec) -> Assignment:
-        """Give each subscriber of a topic a contiguous run of its partitions; the first ones get one more.
-
-        Raises nothing. Cost: as `range` without racks. Source: as `allocate_averagely`.
-        """
-        return assign_by_topic(spec, lambda consumers: lambda _, partitions: runs(partitions, len(consumers)))
 
 
-class RocketmqByCircleAssignor(Assignor):
-    """RocketMQ's round-robin, topic by topic: like `roundrobin`, but each topic begins with its first subscriber."""
+class RocketmqByCircleAssignor(TopicAssignor):
+    """RocketMQ's round-robin, topic by topic: like `roundrobin`, but each topic begins with its first subscriber.
+
+    Source: as `allocate_by_circle`.
+    """
 
     name: ClassVar[str] = "rocketmq-averagely-by-circle"
-    reads_owned_partitions: ClassVar[bool] = False
 
-    def assign(self, spec: GroupSpec) -> Assignment:
-        """Assign the partitions of each topic round-robin to its subscribers.
-
-        Raises nothing. Cost: as `range` without racks. Source: as `allocate_by_circle`.
-        """
-        return assign_by_topic(spec, lambda consumers: lambda _, partitions: turns(partitions, len(consumers)))
+    def rule_for(self, consumers: list[str]) -> Rule:
+        """Round-robin."""
+        return lambda _, partitions: turns(partitions, len(consumers))
 
 
-class RocketmqConsistentHashAssignor(Assignor):
-    """RocketMQ's consistent hashing with 10 points each: when a member joins or leaves, only its partitions move."""
+class RocketmqConsistentHashAssignor(TopicAssignor):
+    """RocketMQ's consistent hashing with 10 points each: when a member joins or leaves, only its partitions move.
+
+    The counts depend on the hash. Source: as `allocate_by_hash`.
+    """
 
     name: ClassVar[str] = "rocketmq-consistent-hash"
-    reads_owned_partitions: ClassVar[bool] = False
 
-    def assign(self, spec: GroupSpec) -> Assignment:
-        """Give each partition to the subscriber with the next point on the ring. The counts depend on the hash.
-
-        Raises nothing. Cost: 10 digests for each subscriber in each distinct set of subscribers, and one for each
-        partition. Source: as `allocate_by_hash`.
-        """
-
-        def rule_for(consumers: list[str]) -> Rule:
-            ring = ring_of(consumers, VIRTUAL_NODES_DEFAULT)
-            return lambda topic, partitions: hashed_owners(
-                ring, (MessageQueue(topic, BROKER, partition) for partition in range(partitions))
-            )
-
-        return assign_by_topic(spec, rule_for)
+    def rule_for(self, consumers: list[str]) -> Rule:
+        """The next point on the ring. Cost: 10 digests for each subscriber, and one for each partition."""
+        ring = ring_of(consumers, VIRTUAL_NODES_DEFAULT)
+        return lambda topic, partitions: hashed_owners(
+            ring, (MessageQueue(topic, BROKER, partition) for partition in range(partitions))
+        )
 
 
 def _allocate(

@@ -71,18 +71,27 @@ def check_assignor(
     deterministic: bool = True,
     elsewhere: bool = True,
 ) -> None:
-    """Raises AssignorFault at the first fault, and what `assignors.registry.resolve` raises if there is no assignor.
+    """Check an assignor with many random groups. Raises AssignorFault at the first fault.
 
-    In every group: it raises nothing, what it gives is valid (`assignors.validity`), for a cooperative rule nothing
-    goes to one while another owns it; it changes neither its question nor, in `user_data`, its result; owned partitions
-    and user data that make no sense harm nobody; a rule that says that it reads no owned partitions does not; a
-    cooperative rule comes to rest.
+    `choice`: the assignor: its name, its class or an instance.
+    `groups`: how many groups to check.
+    `seed`: determines the groups.
+    `user_data`: generates the members' user data. Half of the members send something else, as members of another
+    version might.
+    `assigns_all`: False if the assignor leaves partitions unassigned on purpose. A cooperative one may always hold back
+    partitions that a member still owns.
+    `deterministic`: False if the assignor may answer the same spec in several ways.
+    `elsewhere`: also run the assignor in other processes, where sets of strings have another order. They import it by
+    its name, so it must be at the top level of a module; otherwise ValueError.
 
-    `groups`, `seed`: how many groups, and which. `user_data`: draws what members say; half of them say something else
-    all the same, as members of another version might. `assigns_all`: false for a rule that leaves partitions to nobody
-    on purpose; a cooperative one may always hold back what somebody owns. `deterministic`: false for a rule that may
-    answer the same question in several ways. `elsewhere`: asked in processes of their own, too, where sets of texts
-    have another order; it is imported there by its name, so it stands at the top of a module, else ValueError.
+    For every group it checks that the assignor
+    - raises nothing, and returns a valid assignment (`assignors.validity`)
+    - if it is cooperative, assigns no partition that another member owns, and becomes stable
+    - changes neither its spec nor, in `user_data`, its assignment
+    - tolerates invalid owned partitions and user data
+    - ignores owned partitions if `reads_owned_partitions` is False
+
+    Raises an `assignors.registry.AssignorError` if the assignor cannot be created.
     """
     trial = _Trial(choice, assigns_all=assigns_all, deterministic=deterministic)
     for number in range(groups):
