@@ -217,7 +217,7 @@ class Member:
         return True
 
     async def reconnect(self) -> None:
-        """Hang up, and connect anew."""
+        """Close the connection, and open a new one."""
         self.hang_up()
         self.line = await self._crowd.connect()
 

@@ -31,7 +31,7 @@ MEASURED = (
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where and when the numbers were measured. `flush_p50_ms`: what the disk takes to make 4 KiB durable."""
+    """The machine and the time of the measurement. `flush_p50_ms`: how long the disk takes to make 4 KiB durable."""
 
     at: str
     commit: str

@@ -79,7 +79,7 @@ def run_and_judge(
 
 
 def show_ownership(console: Console, seen: RunRecord, scenario: Scenario) -> None:
-    """Who owned which partition, in colours or in letters."""
+    """Print which driver owned which partition over time, in colours or letters."""
     view = View(
         now_ms=seen.end_ms,
         records=scenario.records,

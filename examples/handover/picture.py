@@ -96,7 +96,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where an instant stands; what was before `from_ms` stands there."""
+    """The x coordinate of a time. Earlier times than `from_ms` are placed there."""
 
     from_ms: int
     end_ms: int
@@ -152,7 +152,7 @@ def _legend(drivers: Sequence[str]) -> Iterable[str]:
 
 
 def _letter(drivers: Sequence[str], number: int, x: float, y: float) -> str:
-    """Of a driver, for whoever cannot tell the colours apart; `x` is its middle."""
+    """The letter of a driver, for readers who cannot distinguish the colours. `x`: its centre."""
     first = escape(drivers[number][:1])
     return f'<text class="letter{number}" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{first}</text>'
 

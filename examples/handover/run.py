@@ -1,7 +1,7 @@
-"""One run: start the service and the drivers, look a few times a second, act when `story` says so.
+"""Runs a scenario: starts the service and the drivers, polls them, and takes the steps that `story` decides.
 
-It ends with everything committed and every process gone. What is read, where it goes and whether it is right is the
-example's own, see `Plot`.
+It ends when everything is committed and every process has ended. What is read and written is the example's own, see
+`Scenario`.
 """
 
 import os
@@ -38,16 +38,21 @@ STARTS_MAX = 3
 
 
 class Failed(Exception):  # noqa: N818
-    """The run cannot go on; the text is for the reader."""
+    """The run cannot continue. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is an example's own. `records`: of the whole topic.
+    """The parts of a run that differ between the examples.
 
-    `driver(name, url)`: the arguments for Python that start a driver, which has the client id `name`. `look(name)`: how
-    far a driver is. `write_rest`: writes what the topic lacks at the start, once driver B owns partitions, so that both
-    have work then however long B took to start. `environment`: what the drivers get besides.
+    `group`, `topic`, `partitions`: the group, and the topic that it reads.
+    `records`: the number of records of the whole topic.
+    `kill_when`: when driver B is killed.
+    `driver(name, url)`: the arguments of Python that start a driver with the client id `name`.
+    `look(name)`: the progress of a driver.
+    `write_rest`: writes the rest of the topic once driver B owns partitions, so that both drivers have work, even if B
+    started slowly.
+    `environment`: additional environment variables of the drivers.
     """
 
     group: str
@@ -85,7 +90,7 @@ class RunRecord:
         return self.snapshots[-1] if self.snapshots else GroupSnapshot(0)
 
     def spans(self, now_ms: int) -> tuple[Span, ...]:
-        """Who owned what until now."""
+        """The ownership of all partitions up to `now_ms`."""
         deaths = {} if self.killed_at_ms is None else {"B": self.killed_at_ms}
         return ownership.spans_of(self.snapshots, now_ms, deaths)
 
@@ -148,7 +153,7 @@ class Run:
         self._say("The rest of the topic is written, for both of them to read.")
 
     def _kill_b(self, url: str) -> bool:
-        """Unless the moment is over: that is seen for certain only while nothing of B moves."""
+        """Kill B if its batch is still in the wanted state, which is certain only while its processes are stopped."""
         driver, seen = self._living["B"], self._seen
         driver.freeze()
         time.sleep(FROZEN_SECONDS)
