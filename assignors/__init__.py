@@ -1,19 +1,27 @@
 """Partition assignment: which member of a group reads which partition.
 
-An assignor is a pure rule from a `GroupSpec` (partitions of topics, subscriptions of members) to an `Assignment`. The
-leader of a group, a client, runs it; the coordinator never does. `contract` says what a rule is given and must give,
-`order` holds the orders all rules share, `registry` finds a rule by its name. The rules: `range` (with `range_racks`)
-and `roundrobin` are Kafka's, those of MetaQ and RocketMQ stand in `other_systems`;
-`weighted` looks at `weights`, which the members report. `sticky` and `cooperative_sticky` keep what members have; their
-parts, which DESIGN.md explains, are `kinds`, `owned_partitions`, `balancing` (with `shares`, `paths` and `exchanges`)
-and `from_counts`. Beside the rules, `placement` maps a record to its partition (`partitioners`) and a partition to the
-nodes that hold its copies (`replicas`). `validity` runs a rule and refuses a result that must not be used, `measure`
-judges any assignment, whichever rule made it, and `evenness` says how even it could be.
+An assignor is a pure function from a `GroupSpec` (the topics' partitions, the members' subscriptions) to an
+`Assignment`. The group's leader, a client, runs it. The coordinator never does.
 
-Public is `__all__` below: what a rule of your own implements, the orders, and the partitioners.
+The contract and its surroundings:
+- `contract`: the interface of an assignor
+- `order`: the orders that all assignors share
+- `registry`: finds an assignor by its name
+- `validity`: runs an assignor and refuses an invalid result
+- `measure`, `evenness`: the quality of an assignment, and the best possible evenness
 
-Nothing here waits, reads a clock, draws a random number or keeps state between calls. Only `registry` looks outside:
-at the entry points of the installed distributions.
+The assignors:
+- `range` (with `range_racks`) and `roundrobin`: Kafka's
+- `sticky` and `cooperative_sticky`: keep owned partitions; `balancing` does their work, and DESIGN.md explains it
+- `weighted`: balances load that the members report (`weights`)
+- `other_systems`: those of MetaQ and RocketMQ
+
+`placement` assigns no members: it maps records to partitions (`partitioners`) and partitions to brokers (`replicas`).
+
+`__all__` is the public interface: what an assignor of your own needs, the orders, and the partitioners.
+
+Nothing here waits, reads a clock, draws a random number or keeps state between calls. Only `registry` reads something
+else than its arguments: the entry points of the installed distributions.
 """
 
 from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription, TopicPartition

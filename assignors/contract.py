@@ -1,8 +1,8 @@
-"""The contract between the leader of a group and an assignor. The rules themselves have a module each.
+"""The interface between the leader of a group and an assignor.
 
-The leader gathers what every member said at its join into a `GroupSpec`, asks one `Assignor`, and submits the
-`Assignment`. Whichever member leads must reach the same result, so a rule may depend on nothing but the spec, and not
-on the order in which its mappings happen to be iterated.
+The leader collects the members' subscriptions in a `GroupSpec`, calls one `Assignor`, and submits the `Assignment`.
+Every possible leader must compute the same assignment. So an assignor may depend only on the spec, and not on the
+iteration order of the spec's mappings.
 """
 
 from abc import ABC, abstractmethod
@@ -16,19 +16,20 @@ TopicPartition = tuple[str, int]
 """A topic and the number of one of its partitions, counted from 0."""
 
 Assignment = dict[str, tuple[TopicPartition, ...]]
-"""Member id to its partitions. Every member is a key, also one that gets nothing; each tuple is sorted by topic (in
-the order of `order.java_order`), then by partition."""
+"""The partitions of each member, by member id. Every member is a key, even if it gets no partition. Each tuple is
+sorted by topic (in `order.java_order`), then by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What one member said when it joined.
+    """The subscription that one member sent in its join request.
 
-    `topics`: in any order; a topic listed twice counts once.
-    `group_instance_id`: None for a dynamic member.
-    `owned`: the partitions it had in `generation_id`.
-    `generation_id`: -1 if the member names none.
-    `rack_id`, `user_data`: for rules that look at them; `roundrobin` looks at topics and instance ids alone.
+    `topics`: the subscribed topics, in any order. A topic that is listed twice counts once.
+    `group_instance_id`: the name of a static member; None for a dynamic one.
+    `owned`: the partitions that the member owned in `generation_id`.
+    `generation_id`: the generation of `owned`; -1 if the member reports none.
+    `rack_id`: the member's rack, for rack-aware assignors; None if unknown.
+    `user_data`: any JSON value, for assignors that need more of a member than its topics.
     """
 
     topics: tuple[str, ...]
@@ -41,14 +42,14 @@ class MemberSubscription:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """One question to an assignor.
+    """The input of an assignor.
 
-    `partitions_per_topic`: the topics that exist, each with its number of partitions (0 or more). Topics that nobody
-    subscribes to may be among them; they are left out.
-    `subscriptions`: member id to subscription. A member may subscribe to a topic that does not exist: it gets nothing
-    of it, and that is no error.
-    `replica_racks`: a topic's racks by partition, the leader's first, if they are known. Only rules that look at racks
-    read it. An empty or missing entry of a partition means that its racks are not known.
+    `partitions_per_topic`: the number of partitions (0 or more) of each existing topic. Topics without subscribers may
+    be among them; an assignor ignores them.
+    `subscriptions`: the subscription of each member, by member id. A member may subscribe to a topic that does not
+    exist: it gets no partition of it, and that is no error.
+    `replica_racks`: the racks of each partition's replicas by topic, the leader's rack first. Only rack-aware assignors
+    read it. An empty or missing entry means that the racks of the partition are unknown.
     """
 
     partitions_per_topic: Mapping[str, int]
@@ -57,34 +58,36 @@ class GroupSpec:
 
 
 class Assignor(ABC):
-    """A rule that assigns partitions to members. Subclass it, give it a `name`, and register the class (see
-    `registry`).
+    """Assigns partitions to members.
 
-    A registered one is made without arguments. None keeps anything between calls, which may come from several threads.
+    To write your own, subclass it, set `name`, implement `assign`, and register the class (see `registry`). The
+    registry creates a registered class without arguments. An assignor must keep no state between calls, and several
+    threads may call it.
     """
 
     name: ClassVar[str]
-    """The protocol name that members offer in a join. Everyone in a group must mean the same rule by it."""
+    """The protocol name that members offer in a join request. All members of a group must use it for the same class."""
 
     protocol: ClassVar[Literal["eager", "cooperative"]] = "eager"
-    """eager: members give up everything before they join again, so any assignment is safe. cooperative: they keep
-    what they have, so the assignment must not give away a partition that another member still owns."""
+    """`eager`: members give up all partitions before they join again, so every assignment is safe. `cooperative`:
+    members keep their partitions, so `assign` must not assign a partition that another member still owns."""
 
     reads_owned_partitions: ClassVar[bool] = True
-    """Whether `assign` looks at what members say they owned. If not, eager members do not say it, so that a static
-    member's join after a restart is the one of before, and starts no rebalance."""
+    """Whether `assign` reads `MemberSubscription.owned`. If False, eager members do not send it. The join request of a
+    static member after a restart then equals its previous one, and starts no rebalance."""
 
     @abstractmethod
     def assign(self, spec: GroupSpec) -> Assignment:
         """Assign the partitions of existing, subscribed topics to the members.
 
-        Each partition goes to at most one member, and only to one that subscribes to its topic. An eager rule gives
-        every one of them to somebody. An empty group gives an empty result, not an error. What a rule must know of a
-        member besides its topics, the member says in its subscription's `user_data`.
+        A partition goes to at most one member, which must subscribe to its topic. An eager assignor assigns every
+        partition. An empty group gets an empty result, not an error.
         """
 
     def user_data(self, spec: GroupSpec, assignment: Assignment) -> Mapping[str, JsonValue]:
-        """User data for members besides their partitions: member id to any JSON value, which stands in the member's
-        `Assignment.user_data`. Asked once after each `assign`, with what that gave. By default there is none.
+        """Additional data for members, as any JSON value by member id.
+
+        The leader calls it once after each `assign`, with the result. A member reads its value from
+        `Assignment.user_data`. By default there is none.
         """
         return {}

@@ -1,14 +1,13 @@
-"""How even an assignment can be at best, whatever rule makes it. No assignment is made or judged here.
+"""The most even partition counts that any assignment of a group can have.
 
-Members may subscribe to different topics, so "everyone the same" is often out of reach. What is within reach is found
-by asking, for each k: if no member took more than k partitions, how many could be given out? That is a flow from
-topics to members. One and the same assignment is the best for every k at once (the member loads that can be had are the
-bases of a submodular function, and those have a least majorized one), so the answers F(1), F(2), ... say all about it:
-F(k) - F(k-1) members have k partitions or more.
+Members may subscribe to different topics, so equal counts are often impossible. Let F(k) be the number of partitions
+that can be assigned if no member takes more than k. F(k) is a maximum flow from topics to members. One assignment is
+optimal for every k at once, because the possible loads are the bases of a submodular function, which have a least
+majorized one. In it, F(k) - F(k-1) members have at least k partitions.
 
-F is the lower edge of some straight lines, one for each cut of the flow: a set of topics is left to its subscribers,
-who take k each, and the other topics are given out whole. There are seldom more than a handful of such lines, and
-each flow finds one, so few flows are needed, not one for each k.
+F is the lower envelope of straight lines, one for each cut of the flow: the subscribers of some topics take k
+partitions each, and all other topics are assigned completely. There are seldom more than a few such lines. Each flow
+finds one of them, so the number of flows does not depend on k.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,12 +17,13 @@ from rallypoint.assignors.contract import GroupSpec
 
 
 def optimal_counts(spec: GroupSpec) -> tuple[int, ...]:
-    """How many partitions each member has, ascending, in the most even assignment of all that are assignable.
+    """The partition counts, ascending, of the most even assignment of all assignable partitions.
 
-    Most even: no other has a lower sum of |ci - cj| over the pairs of members, nor a lower maximum, nor a higher
-    minimum. Which member has how many is left open, as there may be several such assignments.
-    Cost: members with equal subscriptions count as one, topics with equal subscribers too; a flow over what is left
-    for each line of the module's text. Different subscriptions of 1,000 members to 100 topics: well below a second.
+    No other assignment has a lower sum of |ci - cj| over all pairs of members, a lower maximum or a higher minimum. The
+    result does not say which member has which count, because several assignments may be equally even.
+
+    Cost: one flow for each line of F. Members with equal subscriptions are one node of the flow, and so are topics with
+    equal subscribers. Different subscriptions of 1,000 members to 100 topics take well below a second.
     """
     network = _network_of(spec)
     idle = len(spec.subscriptions) - sum(network.sizes)
@@ -44,24 +44,27 @@ def optimal_counts(spec: GroupSpec) -> tuple[int, ...]:
 def pairwise(counts: tuple[int, ...]) -> int:
     """The sum of |ci - cj| over all pairs. Cost: O(members log members)."""
     last = len(counts) - 1
-    return sum((2 * place - last) * count for place, count in enumerate(sorted(counts)))
+    return sum((2 * rank - last) * count for rank, count in enumerate(sorted(counts)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Network:
-    """Who can take what, with equals as one. `takers`: of each lot of topics, the classes of members that subscribe.
+    """The flow network.
 
-    `supplies`: partitions of each lot. `sizes`: members of each class.
+    A source is a class of topics with equal subscribers. A sink is a class of members with equal subscriptions.
+    `supplies`: the number of partitions of each source.
+    `sinks`: the sinks that subscribe to each source.
+    `sizes`: the number of members of each sink.
     """
 
     supplies: tuple[int, ...]
-    takers: tuple[frozenset[int], ...]
+    sinks: tuple[frozenset[int], ...]
     sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Line:
-    """A bound on what can be given out: `whole` partitions without a limit, and k to each of `limited` members."""
+    """An upper bound of F: `whole` partitions of topics without a limit, and k for each of `limited` members."""
 
     limited: int
     whole: int
@@ -76,18 +79,18 @@ def _network_of(spec: GroupSpec) -> _Network:
         wanted = frozenset(topic for topic in subscription.topics if spec.partitions_per_topic.get(topic, 0) > 0)
         if wanted:
             class_sizes[wanted] = class_sizes.get(wanted, 0) + 1
-    takers_of: dict[str, set[int]] = {}
+    sinks_of: dict[str, set[int]] = {}
     for number, wanted in enumerate(class_sizes):
         for topic in wanted:
-            takers_of.setdefault(topic, set()).add(number)
-    lots: dict[frozenset[int], int] = {}
-    for topic, takers in takers_of.items():
-        lots[frozenset(takers)] = lots.get(frozenset(takers), 0) + spec.partitions_per_topic[topic]
-    return _Network(tuple(lots.values()), tuple(lots), tuple(class_sizes.values()))
+            sinks_of.setdefault(topic, set()).add(number)
+    sources: dict[frozenset[int], int] = {}
+    for topic, sinks in sinks_of.items():
+        sources[frozenset(sinks)] = sources.get(frozenset(sinks), 0) + spec.partitions_per_topic[topic]
+    return _Network(tuple(sources.values()), tuple(sources), tuple(class_sizes.values()))
 
 
 def _lines(network: _Network) -> set[_Line]:
-    """Every line of F's edge. Between two known ones, the flow where they meet finds a lower one, or shows none is."""
+    """All lines of F. The flow at the intersection of two lines finds a lower one, or proves that there is none."""
     steep, flat = _Line(sum(network.sizes), 0), _Line(0, sum(network.supplies))
     found = {steep, flat}
     open_pairs = [(steep, flat)] if network.sizes else []
@@ -102,100 +105,100 @@ def _lines(network: _Network) -> set[_Line]:
 
 
 def _tightest(network: _Network, num: int, den: int) -> _Line:
-    """The line that is lowest at k = num / den: the smallest cut, once no more can flow with that limit.
+    """The lowest line at k = num / den: the minimum cut of the flow with that limit.
 
-    All is counted in parts of 1 / den, so that the numbers stay whole.
+    All amounts are multiples of 1 / den, so that they stay integers.
     """
-    flow = _Flow([supply * den for supply in network.supplies], network.takers, [size * num for size in network.sizes])
+    flow = _Flow([supply * den for supply in network.supplies], network.sinks, [size * num for size in network.sizes])
     while flow.augment():
         pass
-    limited = sum(network.sizes[taker] for taker in flow.reached_takers)
-    whole = sum(supply for lot, supply in enumerate(network.supplies) if lot not in flow.reached_lots)
+    limited = sum(network.sizes[sink] for sink in flow.reached_sinks)
+    whole = sum(supply for source, supply in enumerate(network.supplies) if source not in flow.reached_sources)
     return _Line(limited, whole)
 
 
 class _Flow:
-    """The largest flow from lots to classes, by augmenting paths; greedy first, since that is nearly all of it."""
+    """The maximum flow from sources to sinks, by augmenting paths. A greedy start is nearly maximal."""
 
-    def __init__(self, supplies: list[int], takers: tuple[frozenset[int], ...], room: list[int]) -> None:
+    def __init__(self, supplies: list[int], sinks: tuple[frozenset[int], ...], capacity: list[int]) -> None:
         self._left = supplies
-        self._takers = takers
-        self._room = room
-        self._given: list[dict[int, int]] = [{} for _ in room]
-        """Of each class: from which lot it takes how much. Only what is above 0."""
-        self.reached_lots: set[int] = set()
-        self.reached_takers: set[int] = set()
-        for lot in sorted(range(len(supplies)), key=lambda lot: (len(takers[lot]), lot)):
-            self._pour(lot)
+        self._sinks = sinks
+        self._capacity = capacity
+        self._assigned: list[dict[int, int]] = [{} for _ in capacity]
+        """By sink, how much it takes of each source. Without zeros."""
+        self.reached_sources: set[int] = set()
+        self.reached_sinks: set[int] = set()
+        for source in sorted(range(len(supplies)), key=lambda source: (len(sinks[source]), source)):
+            self._fill_greedily(source)
 
-    def _pour(self, lot: int) -> None:
-        """Give the lot to its takers in proportion to their room, and what is left to the first with room."""
-        left, room = self._left[lot], sum(self._room[taker] for taker in self._takers[lot])
-        shares = [
-            (taker, min(self._room[taker], left * self._room[taker] // room) if room else 0)
-            for taker in self._takers[lot]
+    def _fill_greedily(self, source: int) -> None:
+        """Assign the source to its sinks in proportion to their capacity, and the rest to the first with capacity."""
+        left, capacity = self._left[source], sum(self._capacity[sink] for sink in self._sinks[source])
+        portions = [
+            (sink, min(self._capacity[sink], left * self._capacity[sink] // capacity) if capacity else 0)
+            for sink in self._sinks[source]
         ]
-        for taker, share in [*shares, *((taker, self._room[taker]) for taker in self._takers[lot])]:
-            self._give(lot, taker, min(share, self._room[taker], self._left[lot]))
+        for sink, portion in [*portions, *((sink, self._capacity[sink]) for sink in self._sinks[source])]:
+            self._assign(source, sink, min(portion, self._capacity[sink], self._left[source]))
 
-    def _give(self, lot: int, taker: int, amount: int) -> None:
+    def _assign(self, source: int, sink: int, amount: int) -> None:
         if amount:
-            self._given[taker][lot] = self._given[taker].get(lot, 0) + amount
-            self._room[taker] -= amount
-            self._left[lot] -= amount
+            self._assigned[sink][source] = self._assigned[sink].get(source, 0) + amount
+            self._capacity[sink] -= amount
+            self._left[source] -= amount
 
     def augment(self) -> bool:
-        """One search, breadth first, from all lots with something left. Whether it let more flow.
+        """Search breadth first from all sources with supply left. Returns whether the flow has grown.
 
-        If not, what it reached is the lots' side of the smallest cut.
+        If it has not, the visited nodes are the source side of the minimum cut.
         """
-        came_from: dict[int, int] = {}  # of a class: the lot that reached it
-        through: dict[int, int] = {}  # of a lot without anything left: the class that would give some of it back
-        queue = [lot for lot, left in enumerate(self._left) if left]
-        far_lots = set(range(len(self._left))).difference(queue)
-        far_takers = set(range(len(self._room)))
+        came_from: dict[int, int] = {}  # by sink, the source that reached it
+        through: dict[int, int] = {}  # by source without supply left, the sink that would return some of it
+        queue = [source for source, left in enumerate(self._left) if left]
+        unvisited_sources = set(range(len(self._left))).difference(queue)
+        unvisited_sinks = set(range(len(self._capacity)))
         flowed = False
-        for lot in queue:  # it grows meanwhile
-            near = far_takers & self._takers[lot]
-            far_takers -= near
-            for taker in near:
-                came_from[taker] = lot
-                if self._room[taker] and self._push(taker, came_from, through):
+        for source in queue:  # it grows meanwhile
+            new = unvisited_sinks & self._sinks[source]
+            unvisited_sinks -= new
+            for sink in new:
+                came_from[sink] = source
+                if self._capacity[sink] and self._push(sink, came_from, through):
                     flowed = True
-                for other in far_lots & self._given[taker].keys():
-                    far_lots.discard(other)
-                    through[other] = taker
+                for other in unvisited_sources & self._assigned[sink].keys():
+                    unvisited_sources.discard(other)
+                    through[other] = sink
                     queue.append(other)
-        self.reached_lots, self.reached_takers = set(queue), set(came_from)
+        self.reached_sources, self.reached_sinks = set(queue), set(came_from)
         return flowed
 
-    def _push(self, taker: int, came_from: Mapping[int, int], through: Mapping[int, int]) -> int:
-        """Let as much flow to the taker as its path allows; an earlier push of the same search may have closed it."""
-        path = list(_path(taker, came_from, through))
+    def _push(self, sink: int, came_from: Mapping[int, int], through: Mapping[int, int]) -> int:
+        """Push as much to the sink as its path allows. An earlier push of the same search may have saturated it."""
+        path = list(_path(sink, came_from, through))
         start = path[-1][0]
-        amount = min(self._room[taker], self._left[start])
-        for lot, _ in path[:-1]:
-            amount = min(amount, self._given[through[lot]].get(lot, 0))
+        amount = min(self._capacity[sink], self._left[start])
+        for source, _ in path[:-1]:
+            amount = min(amount, self._assigned[through[source]].get(source, 0))
         if amount:
-            for lot, receiver in path:
-                self._given[receiver][lot] = self._given[receiver].get(lot, 0) + amount
-                if lot in through:
-                    self._take_back(through[lot], lot, amount)
-            self._room[taker] -= amount
+            for source, receiver in path:
+                self._assigned[receiver][source] = self._assigned[receiver].get(source, 0) + amount
+                if source in through:
+                    self._take_back(through[source], source, amount)
+            self._capacity[sink] -= amount
             self._left[start] -= amount
         return amount
 
-    def _take_back(self, taker: int, lot: int, amount: int) -> None:
-        self._given[taker][lot] -= amount
-        if not self._given[taker][lot]:
-            del self._given[taker][lot]
+    def _take_back(self, sink: int, source: int, amount: int) -> None:
+        self._assigned[sink][source] -= amount
+        if not self._assigned[sink][source]:
+            del self._assigned[sink][source]
 
 
-def _path(taker: int, came_from: Mapping[int, int], through: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """From the taker back to a lot with something left: each lot with the class that gets more of it."""
+def _path(sink: int, came_from: Mapping[int, int], through: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """The path back from the sink to a source with supply left: each source with the sink that gets more of it."""
     while True:
-        lot = came_from[taker]
-        yield lot, taker
-        if lot not in through:
+        source = came_from[sink]
+        yield source, sink
+        if source not in through:
             return
-        taker = through[lot]
+        sink = through[source]

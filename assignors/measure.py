@@ -1,26 +1,25 @@
-"""How good an assignment is: even, steady, near. Nothing is assigned here, and no rule is favoured.
+"""The quality of an assignment, whichever assignor made it: evenness, stickiness and rack locality.
 
-The words are those that rules are compared by: `balanced` and `optimal` of evenness, `still_owned` and `moved` of
-steadiness, `rack_misses` of nearness. `evenness` says what could be had at best.
+`Measures` holds the metrics that assignors are compared by. `evenness` computes the best that is possible.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from rallypoint.assignors.contract import Assignment, GroupSpec, TopicPartition
 from rallypoint.assignors.evenness import optimal_counts, pairwise
-from rallypoint.assignors.order import java_order
+from rallypoint.assignors.order import in_java_order, java_order
 from rallypoint.assignors.sticky import StickyAssignor
 from rallypoint.assignors.validity import faults_of
 
 
 def unassigned(spec: GroupSpec, assignment: Assignment) -> tuple[TopicPartition, ...]:
-    """What somebody subscribes to and nobody gets, sorted as in an assignment."""
-    given = {topic_partition for share in assignment.values() for topic_partition in share}
+    """The subscribed partitions that no member gets, sorted as in an assignment."""
+    given = {topic_partition for partitions in assignment.values() for topic_partition in partitions}
     return tuple(
         (topic, partition)
-        for topic in _in_order(subscribed_topics(spec))
+        for topic in in_java_order(subscribed_topics(spec))
         for partition in range(spec.partitions_per_topic[topic])
         if (topic, partition) not in given
     )
@@ -28,18 +27,22 @@ def unassigned(spec: GroupSpec, assignment: Assignment) -> tuple[TopicPartition,
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """The figures of one assignment; all counts are of partitions.
+    """The metrics of one assignment. All counts are numbers of partitions.
 
-    `equal_subscriptions`: all members list the same set of topics, whether those exist or not.
-    `counts`: of each member, ascending; `spread`: the largest less the smallest; `pairwise`: the sum of |ci - cj|.
-    `balanced`: nobody has two or more fewer than a member that holds a partition of a topic the first subscribes to.
-    `optimal_counts`, `optimal_pairwise`: of the most even assignment there is (`evenness`); `optimal`: this is one.
-    It says more than `balanced`: also no sequence of moves would even it out.
-    `assignable`: of topics that exist and that somebody subscribes to. `unassigned`: how many of them nobody gets.
-    `assigned_twice`, `not_subscribed`, `unknown`: the faults, counted.
-    `still_owned`: those with an owner before (`owners_before`). `moved`: how many of these the owner does not get.
-    `least_moved`: with equal subscriptions, the fewest moves that bring counts to differ by at most one; else None.
-    `rack_misses`: given to a member that names a rack in which none of their replicas is, as far as racks are known.
+    `equal_subscriptions`: whether all members list the same set of topics, existing or not.
+    `counts`: the partition count of each member, ascending.
+    `spread`: the largest count minus the smallest.
+    `pairwise`: the sum of |ci - cj| over all pairs of members.
+    `balanced`: whether no single move of a partition would make two members more even.
+    `optimal`: whether no sequence of moves would make the assignment more even, which is stronger than `balanced`.
+    `optimal_counts`, `optimal_pairwise`: those of the most even assignment (see `evenness`).
+    `assignable`: partitions of existing topics with subscribers.
+    `unassigned`: assignable partitions that no member gets.
+    `assigned_twice`, `not_subscribed`, `unknown`: how many faults of each kind there are (see `validity.Faults`).
+    `still_owned`: partitions with a previous owner (see `owners_before`).
+    `moved`: how many of these their previous owner does not get.
+    `least_moved`: with equal subscriptions, the fewest moves after which counts differ by at most one; otherwise None.
+    `rack_misses`: partitions whose member names a rack without a replica of theirs, as far as racks are known.
     """
 
     equal_subscriptions: bool
@@ -62,10 +65,10 @@ class Measures:
 
 
 def measure(spec: GroupSpec, assignment: Assignment) -> Measures:
-    """All figures at once. Faulty assignments are measured too: what a member is given counts, whatever it is.
+    """Compute all metrics. An invalid assignment is measured, too: everything that a member gets counts.
 
-    Cost: O(partitions + topics subscribed to), and that of `optimal_counts`; about a second for different
-    subscriptions of 1,000 members to 100,000 partitions.
+    Cost: O(partitions + subscribed topics), plus that of `optimal_counts`. Different subscriptions of 1,000 members to
+    100,000 partitions take about a second.
     """
     counts = tuple(sorted(len(assignment.get(member_id, ())) for member_id in spec.subscriptions))
     best = optimal_counts(spec)
@@ -93,7 +96,7 @@ def measure(spec: GroupSpec, assignment: Assignment) -> Measures:
 
 
 def subscribed_topics(spec: GroupSpec) -> frozenset[str]:
-    """The topics that exist and that somebody subscribes to."""
+    """The existing topics with subscribers."""
     wanted = {topic for subscription in spec.subscriptions.values() for topic in subscription.topics}
     return frozenset(wanted & spec.partitions_per_topic.keys())
 
@@ -104,7 +107,7 @@ def has_equal_subscriptions(spec: GroupSpec) -> bool:
 
 
 def is_balanced(spec: GroupSpec, assignment: Assignment) -> bool:
-    """Whether no single partition could be handed to a member that would still have fewer than the giver had."""
+    """Whether no member could move a partition to a member with at least two fewer that subscribes to its topic."""
     count_of = {member_id: len(assignment.get(member_id, ())) for member_id in spec.subscriptions}
     fewest: dict[str, int] = {}
     for member_id, subscription in spec.subscriptions.items():
@@ -118,10 +121,10 @@ def is_balanced(spec: GroupSpec, assignment: Assignment) -> bool:
 
 
 def owners_before(spec: GroupSpec) -> dict[TopicPartition, str]:
-    """Who may keep what: partition to the member that names it among its own for the highest generation.
+    """The previous owner of each partition: the member that reports it with the highest generation.
 
-    Left out are partitions that do not exist any more, that two members name for that same generation, or to whose
-    topic its owner does not subscribe now. An owner in an older generation never stands in for those.
+    A partition has no previous owner if it no longer exists, if two members report it with that generation, or if its
+    owner no longer subscribes to the topic. A member that reports it with an older generation never counts.
     """
     named: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, subscription in spec.subscriptions.items():
@@ -142,17 +145,17 @@ def owners_before(spec: GroupSpec) -> dict[TopicPartition, str]:
 
 
 def moved(owners: Mapping[TopicPartition, str], assignment: Assignment) -> int:
-    """How many partitions are not given to their owner: to another, or to nobody."""
-    shares = {member_id: frozenset(share) for member_id, share in assignment.items()}
+    """How many partitions their previous owner does not get."""
+    assigned = {member_id: frozenset(partitions) for member_id, partitions in assignment.items()}
     nothing: frozenset[TopicPartition] = frozenset()
-    return sum(topic_partition not in shares.get(owner, nothing) for topic_partition, owner in owners.items())
+    return sum(topic_partition not in assigned.get(owner, nothing) for topic_partition, owner in owners.items())
 
 
 def least_moved(spec: GroupSpec, owners: Mapping[TopicPartition, str]) -> int | None:
-    """With equal subscriptions, the fewest moves with which counts can differ by at most one; None for different ones.
+    """The fewest moves after which counts differ by at most one. None if subscriptions are not equal.
 
-    Each keeps what it has up to its even share, and those that have more than that keep one more, as far as the
-    remainder goes; nothing less moves.
+    Each member keeps its partitions up to the mean count, rounded down. As many members as the remainder allows keep
+    one more.
     """
     if not has_equal_subscriptions(spec):
         return None
@@ -168,10 +171,10 @@ def least_moved(spec: GroupSpec, owners: Mapping[TopicPartition, str]) -> int | 
 
 
 def fewest_moves(spec: GroupSpec) -> int:
-    """The fewest moves of any whole assignment that is as even as can be, whatever the subscriptions.
+    """The fewest moves of any complete assignment with the best possible evenness, for any subscriptions.
 
-    Equal ones are counted (`least_moved`). For different ones the `sticky` rule is asked, which promises just that and
-    is held against every assignment of small groups. Cost: that of one `sticky` assignment.
+    With equal subscriptions, this is `least_moved`. Otherwise `sticky` computes it, whose tests compare it with every
+    possible assignment of small groups. Cost: that of one `sticky` assignment.
     """
     owners = owners_before(spec)
     counted = least_moved(spec, owners)
@@ -179,9 +182,9 @@ def fewest_moves(spec: GroupSpec) -> int:
 
 
 def rack_misses(spec: GroupSpec, assignment: Assignment) -> int:
-    """How many partitions go to a member that names a rack in which no replica of theirs is.
+    """How many partitions go to a member that names a rack without a replica of theirs.
 
-    Partitions whose racks are not known, in `replica_racks`, are no misses.
+    A partition whose racks are unknown is no miss.
     """
     misses = 0
     for member_id, subscription in spec.subscriptions.items():
@@ -194,7 +197,7 @@ def rack_misses(spec: GroupSpec, assignment: Assignment) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A partition whose owner is another than before; None: nobody has, or had, it."""
+    """A partition that changes its owner. An owner is None if no member has the partition."""
 
     topic: str
     partition: int
@@ -203,16 +206,12 @@ class Move:
 
 
 def moves(before: Assignment, after: Assignment) -> tuple[Move, ...]:
-    """What changes hands between two assignments, sorted by topic and partition. The groups need not be the same.
+    """The partitions whose owner differs between two assignments, sorted by topic and partition.
 
-    If an assignment gives a partition twice, the last owner in its order counts.
+    The assignments may be of different groups. If one assigns a partition twice, the last owner in its order counts.
     """
-    was = {topic_partition: member_id for member_id, share in before.items() for topic_partition in share}
-    now = {topic_partition: member_id for member_id, share in after.items() for topic_partition in share}
+    was = {topic_partition: member_id for member_id, partitions in before.items() for topic_partition in partitions}
+    now = {topic_partition: member_id for member_id, partitions in after.items() for topic_partition in partitions}
     changed = [key for key in was.keys() | now.keys() if was.get(key) != now.get(key)]
     changed.sort(key=lambda key: (java_order(key[0]), key[1]))
     return tuple(Move(topic, n, was.get((topic, n)), now.get((topic, n))) for topic, n in changed)
-
-
-def _in_order(texts: Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted(texts, key=java_order))

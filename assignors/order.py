@@ -1,10 +1,10 @@
 """The orders that all assignors share: of strings, of members, and of the subscribers of each topic.
 
-Two leaders that order differently hand out different partitions, so these orders are part of the protocol. They are
-those of Kafka's Java clients.
+Leaders with different orders would assign differently, so these orders are part of the protocol. They are those of
+Kafka's Java clients.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 
@@ -12,19 +12,23 @@ from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 def java_order(text: str) -> bytes:
     """A sort key that orders strings as Java does: by UTF-16 code units.
 
-    It differs from Python's order where a character beyond U+FFFF meets one in U+E000..U+FFFF: its surrogates sort
-    first. A lone surrogate counts as itself.
+    It differs from Python's order if a character beyond U+FFFF is compared with one in U+E000..U+FFFF: its surrogates
+    sort first. A lone surrogate counts as itself.
     Source: the contract of `java.lang.String.compareTo`.
     """
     return text.encode("utf-16-be", "surrogatepass")
 
 
+def in_java_order(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, sorted by `java_order`."""
+    return tuple(sorted(names, key=java_order))
+
+
 def members_in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
     """Member ids: first the static members by instance id, then the dynamic ones by member id.
 
-    A static member that returns under a new member id therefore keeps its place, and so its partitions. An empty
-    instance id is static. Members with the same instance id, which a coordinator never lets into one group, are
-    ordered by member id.
+    So a static member that returns under a new member id keeps its rank, and its partitions. An empty instance id
+    counts as static. Members with the same instance id, which a coordinator never accepts, are ordered by member id.
     Source: Kafka's `AbstractPartitionAssignor.MemberInfo`; the last rule is ours, Kafka leaves it to the map's order.
     """
 
@@ -36,9 +40,9 @@ def members_in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[st
 
 
 def subscribers_by_topic(spec: GroupSpec, members: list[str]) -> dict[str, list[int]]:
-    """Each topic that exists and is subscribed to, with its subscribers as ascending positions in `members`.
+    """Each existing topic with subscribers, and these as ascending indexes in `members`.
 
-    The topics come in `java_order`, so whoever walks through them appends to every member's list in sorted order.
+    The topics are in `java_order`, so a rule that iterates over them appends to each member's list in sorted order.
     Cost: O(subscribed topics of all members + topics log topics).
     """
     positions: dict[str, list[int]] = {}

@@ -1,16 +1,15 @@
-"""Finds an assignor by the name that members offer in a join. What an assignor does is not said here.
+"""Finds an assignor by the name that members offer in a join request.
 
-Assignors come from entry points of the group `rallypoint.assignors`: any installed distribution may add one. The
-built-in ones are known even if the project runs from its sources and has no metadata. A name means one class: if
-two distributions offer different classes under it, the name is refused rather than one of them chosen, since the
-members of a group would then silently disagree.
+Assignors are entry points of the group `rallypoint.assignors`, which any installed distribution can add. The built-in
+ones are found even if the project runs from its sources without metadata. If two distributions register different
+classes under one name, the name is refused: a choice between them could differ between the members of a group.
 
-A program may also hand over a class or an instance of its own (`resolve`), with nothing installed.
+A program can also pass a class or an instance of its own (`resolve`), without installing anything.
 
 AssignorError
-  UnknownAssignor     nobody offers the name
-  AmbiguousAssignor   different classes are offered under the name
-  UnusableAssignor    what is offered cannot be loaded, or is no assignor of that name
+  UnknownAssignor     no assignor has the name
+  AmbiguousAssignor   different classes are registered under the name
+  UnusableAssignor    the registered object cannot be loaded, or is no assignor of that name
 """
 
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ from rallypoint.assignors.contract import Assignor
 from rallypoint.protocol.limits import ID_LENGTH_MAX
 
 Choice = str | type[Assignor] | Assignor
-"""What a program may name an assignor by."""
+"""An assignor as a program passes it: its name, its class or an instance."""
 
 GROUP = "rallypoint.assignors"
 """The group of entry points."""
@@ -45,34 +44,37 @@ BUILT_IN = tuple(
 
 
 class AssignorError(Exception):
-    """There is no one assignor to use under a name. The text says why, in words for whoever configured it."""
+    """The configured assignor cannot be used. The message says why."""
 
 
 class UnknownAssignor(AssignorError):  # noqa: N818 - reads as a sentence, as the names of the protocol's errors do
-    """Nobody offers an assignor of this name. The text lists the names there are."""
+    """No assignor has this name. The message lists the existing names."""
 
 
 class AmbiguousAssignor(AssignorError):  # noqa: N818
-    """Different classes are offered under this name. The text lists them."""
+    """Different classes are registered under this name. The message lists them."""
 
 
 class UnusableAssignor(AssignorError):  # noqa: N818
-    """What is offered under this name cannot be used: the import fails, or it is no `Assignor` of that name."""
+    """The object registered under this name cannot be used: its import fails, or it is no `Assignor` of that name."""
 
 
 def names(installed: Iterable[EntryPoint] | None = None) -> tuple[str, ...]:
-    """All names that are offered, sorted. Nothing is imported, so a name may still prove unusable.
+    """All registered names, sorted. Nothing is imported, so an assignor may still prove unusable.
 
-    `installed`: the entry points to look at besides the built-in ones; None for those of this Python's distributions.
+    `installed`: the entry points besides the built-in ones; None for those of the installed distributions.
     """
     return tuple(sorted({offer.name for offer in _offers(installed)}))
 
 
 def find(name: str, installed: Iterable[EntryPoint] | None = None) -> Assignor:
-    """A new assignor of this name. Raises one of this module's errors if there is not exactly one to use.
+    """A new assignor of this name.
 
-    Reads the metadata of all installed distributions and imports one module: for the start of a member, not for each
-    rebalance. `installed` is as in `names`.
+    `name`: the name to look up.
+    `installed`: as in `names`.
+
+    Raises an AssignorError if there is not exactly one usable assignor. Reads the metadata of all installed
+    distributions and imports a module, so call it when a member starts, not at each rebalance.
     """
     offers = _offers(installed)
     by_target = {offer.value: offer for offer in offers if offer.name == name}  # declared twice, the same class is one
@@ -86,10 +88,10 @@ def find(name: str, installed: Iterable[EntryPoint] | None = None) -> Assignor:
 
 
 def resolve(choice: Choice) -> Assignor:
-    """The assignor that is meant: by its name as `find`, an instance itself, a class made without arguments.
+    """The assignor for `choice`: a name is looked up as by `find`, a class is created without arguments.
 
-    Raises one of this module's errors; also if it goes by the name of a built-in one that it is not, for the others
-    in the group would take it for that.
+    Raises an AssignorError, also if another class has the name of a built-in assignor, because the other members would
+    use the built-in one.
     """
     if isinstance(choice, str):
         return find(choice)
@@ -103,12 +105,12 @@ def resolve(choice: Choice) -> Assignor:
         raise UnusableAssignor(
             f"{described} is no name, no subclass of rallypoint.assignors.Assignor and no instance of one"
         )
-    _check_terms(assignor, described)
+    _check_attributes(assignor, described)
     return assignor
 
 
-def said_by(error: BaseException) -> str:
-    """What went wrong in an assignor's own code. What a program exits with says nothing by itself."""
+def error_text(error: BaseException) -> str:
+    """The message of an error in an assignor's own code. The message of a SystemExit alone says nothing."""
     return str(error) if isinstance(error, Exception) else repr(error)
 
 
@@ -121,12 +123,12 @@ def _load(offer: EntryPoint) -> Assignor:
     try:
         loaded = offer.load()
     except (Exception, SystemExit) as error:  # importing runs somebody else's code, which may fail in any way
-        raise UnusableAssignor(f"{described} cannot be loaded: {said_by(error)}") from error
+        raise UnusableAssignor(f"{described} cannot be loaded: {error_text(error)}") from error
     _check_class(loaded, described)
     if getattr(loaded, "name", None) != offer.name:
         raise UnusableAssignor(f"{described} calls itself {getattr(loaded, 'name', None)!r}: the names must be equal")
     assignor = _made(loaded, described)
-    _check_terms(assignor, described)
+    _check_attributes(assignor, described)
     return assignor
 
 
@@ -141,11 +143,11 @@ def _made(kind: type[Assignor], described: str, instead: str = "") -> Assignor:
     except TypeError as error:
         raise UnusableAssignor(f"{described} cannot be made without arguments{instead}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise UnusableAssignor(f"{described} cannot be made: {said_by(error)}") from error
+        raise UnusableAssignor(f"{described} cannot be made: {error_text(error)}") from error
 
 
-def _check_terms(assignor: Assignor, described: str) -> None:
-    """What it says of itself is what members offer in a join, and go by."""
+def _check_attributes(assignor: Assignor, described: str) -> None:
+    """Check the attributes that members send in a join request and rely on."""
     name, protocol = getattr(assignor, "name", None), assignor.protocol
     if not isinstance(name, str) or not 1 <= len(name) <= ID_LENGTH_MAX:
         raise UnusableAssignor(f"{described} has no name, or not one of 1 to {ID_LENGTH_MAX} characters: {name!r}")

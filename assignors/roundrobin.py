@@ -1,7 +1,7 @@
-"""The assignor `roundrobin`: all partitions of all topics are assigned one by one, around the ring of members.
+"""The assignor `roundrobin`: assigns all partitions of all topics one by one, going around the members.
 
-With equal subscriptions nobody has more than one partition more than another, over all topics together. With
-different subscriptions the ring skips who does not subscribe, and the result can be uneven.
+With equal subscriptions, the members' partition counts over all topics differ by at most one. With different
+subscriptions, members that do not subscribe to a topic are skipped, and the result can be uneven.
 """
 
 from bisect import bisect_left
@@ -12,32 +12,33 @@ from rallypoint.assignors.order import members_in_order, subscribers_by_topic
 
 
 class RoundRobinAssignor(Assignor):
-    """Kafka's `RoundRobinAssignor`, but an empty group is no error here."""
+    """Kafka's `RoundRobinAssignor`, but an empty group gets an empty result instead of an error."""
 
     name: ClassVar[str] = "roundrobin"
     reads_owned_partitions: ClassVar[bool] = False
 
     def assign(self, spec: GroupSpec) -> Assignment:
-        """Deal the partitions out in order of topic and number; each goes to the next member that subscribes.
+        """Assign the partitions in order of topic and number, each to the next member that subscribes.
 
-        The ring is that of `members_in_order`. It does not start again with each topic, but goes on behind the member
-        that got the last partition.
-        The same spec gives the same result, whatever the order of its mappings.
-        Errors: none. A topic without partitions or subscribers, or that does not exist, is left out.
-        Cost: O(members log members + subscribed topics of all members + partitions). Within a topic the ring holds
-        its subscribers alone, so nobody is skipped one by one, as a walk around all members would have to.
+        Members are in the order of `members_in_order`. A topic continues after the member that got the last partition
+        of the previous topic.
+
+        The result does not depend on the order of the spec's mappings. Topics that do not exist, or have no partitions
+        or subscribers, are ignored. Raises nothing.
+        Cost: O(members log members + subscribed topics of all members + partitions). Within a topic it goes around the
+        subscribers only, so it never skips members one by one.
         Source: Kafka's `RoundRobinAssignor`, which throws if there are no members.
         """
         members = members_in_order(spec.subscriptions)
-        shares: list[list[TopicPartition]] = [[] for _ in members]
-        turn = 0  # position of the member that is next, if it subscribes
+        assigned: list[list[TopicPartition]] = [[] for _ in members]
+        next_member = 0  # index of the member that is next, if it subscribes
         for topic, subscribers in subscribers_by_topic(spec, members).items():
             partitions = spec.partitions_per_topic[topic]
             if partitions == 0:
                 continue
             ring_size = len(subscribers)
-            first = bisect_left(subscribers, turn)  # ring_size if the ring must wrap around
+            first = bisect_left(subscribers, next_member)  # ring_size if it must wrap around
             for partition in range(partitions):
-                shares[subscribers[(first + partition) % ring_size]].append((topic, partition))
-            turn = subscribers[(first + partitions - 1) % ring_size] + 1
-        return {member_id: tuple(share) for member_id, share in zip(members, shares, strict=True)}
+                assigned[subscribers[(first + partition) % ring_size]].append((topic, partition))
+            next_member = subscribers[(first + partitions - 1) % ring_size] + 1
+        return {member_id: tuple(owned) for member_id, owned in zip(members, assigned, strict=True)}

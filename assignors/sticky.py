@@ -1,34 +1,34 @@
-"""The assignor `sticky`: as even as the subscriptions allow, and whoever has a partition keeps it if that is as even.
+"""The assignor `sticky`: as even as the subscriptions allow, and with the fewest moves of all equally even assignments.
 
-The rule in steps: `kinds` counts what is alike, `owned_partitions` says who may keep what, `balancing` decides how many
-partitions each member has, `from_counts` which ones. DESIGN.md says why the result is the best there is.
+The package `balancing` does the work. DESIGN.md proves that the result is optimal.
 """
 
 from typing import ClassVar
 
-from rallypoint.assignors.balancing import balance
+from rallypoint.assignors.balancing.balance import balance
+from rallypoint.assignors.balancing.from_counts import assignment_from_counts
+from rallypoint.assignors.balancing.owned_partitions import undisputed_owned
+from rallypoint.assignors.balancing.partition_classes import partition_classes_of
 from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec
-from rallypoint.assignors.from_counts import assignment_from_counts
-from rallypoint.assignors.kinds import kinds_of
-from rallypoint.assignors.owned_partitions import undisputed_owned
 
 
 class StickyAssignor(Assignor):
-    """In the place of Kafka's `StickyAssignor`: never less even, and with the fewest moves at that."""
+    """Replaces Kafka's `StickyAssignor`: at least as even, with the fewest possible moves."""
 
     name: ClassVar[str] = "sticky"
 
     def assign(self, spec: GroupSpec) -> Assignment:
-        """Share everything out as evenly as can be, then with the fewest moves, then near the replicas.
+        """Assign all partitions, by three goals in strict order of priority.
 
-        Even: no sequence of moves could take from a member to one with two partitions fewer. A move: a partition that
-        a member owns (`owned_partitions.undisputed_owned`) goes to another. Near: a partition's replica is in the rack
-        that its member names, if both are known. The three count strictly in this order. The same spec gives the
-        same result, whatever the order of its mappings.
-        Errors: none. An owned partition that does not exist is left out, like a topic without subscribers.
-        Cost: with equal subscriptions O(partitions + members log members). Otherwise O(partitions + e) for each round
-        of `balancing`, e being the subscribed topics of all members.
+        1. Even counts: no sequence of moves leads from a member to one with two partitions fewer.
+        2. Few moves: as few owned partitions as possible (`owned_partitions.undisputed_owned`) change their member.
+        3. Racks: as many partitions as possible go to a member with a replica in its rack, if racks are known.
+
+        The result does not depend on the order of the spec's mappings. Owned partitions that do not exist, and topics
+        without subscribers, are ignored. Raises nothing.
+        Cost: with equal subscriptions O(partitions + members log members). Otherwise O(partitions + e) for each step of
+        `balancing`, where e is the number of subscribed topics of all members.
         """
-        kinds = kinds_of(spec)
-        owned = undisputed_owned(spec, kinds)
-        return assignment_from_counts(kinds, owned, balance(kinds, owned))
+        classes = partition_classes_of(spec)
+        owned = undisputed_owned(spec, classes)
+        return assignment_from_counts(classes, owned, balance(classes, owned))

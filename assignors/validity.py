@@ -1,7 +1,7 @@
-"""Whether what an assignor gives may be handed out at all. Whoever runs one does it here, so that nobody forgets it.
+"""Runs an assignor and validates its result. Every caller of an assignor uses `run`, so no invalid result gets through.
 
-Nothing is repaired: a result with a fault is refused as a whole, in a sentence for whoever wrote the rule. How good a
-valid one is, `measure` says.
+Nothing is repaired: a result with a fault is refused as a whole, with a message for the author of the assignor. The
+quality of a valid result is the subject of `measure`.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, TopicPartition
-from rallypoint.assignors.order import java_order
+from rallypoint.assignors.order import in_java_order, java_order
 from rallypoint.protocol.opaque import check_json
 
 
 class InvalidAssignment(ValueError):  # noqa: N818 - reads as a sentence, as the names of the protocol's errors do
-    """What an assignor gave must not be handed out. The text says why."""
+    """The assignor's result must not be used. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an assignor gave, and nothing in it is at fault. `user_data`: for those members that are told something."""
+    """The valid result of an assignor. `user_data`: that of the members for which the assignor returned any."""
 
     assignment: Assignment
     user_data: Mapping[str, JsonValue]
@@ -28,17 +28,20 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What an assignment does that no rule may. False if it is empty. By member, in the order of `java_order`.
+    """The faults of an assignment, ordered by member in `java_order`. It is false if there are none.
 
-    `left_out`: members that are not in it. `strangers`: whom it names, though they are no members. `unknown`: what it
-    gives although no such topic or partition exists, `not_subscribed`: to somebody who did not ask for the topic, each
-    as (member id, topic, partition). `assigned_twice`: each surplus owner, in the same form: all but the first.
-    `still_owned`: of a cooperative rule, what it gives to one while another still owns it, whose id comes fourth.
-    What it gives to nobody is no fault in itself (see `measure.unassigned`): a cooperative rule holds partitions back.
+    `missing_members`: members without an entry in the assignment.
+    `unknown_members`: entries of the assignment that are no members.
+    `unknown`: assigned partitions that do not exist, as (member id, topic, partition).
+    `not_subscribed`: partitions of topics to which their member does not subscribe, in the same form.
+    `assigned_twice`: all owners of a partition but the first, in the same form.
+    `still_owned`: for a cooperative assignor, partitions that another member still owns, with its id as the fourth.
+
+    An unassigned partition is no fault, because a cooperative assignor holds some back. See `measure.unassigned`.
     """
 
-    left_out: tuple[str, ...] = ()
-    strangers: tuple[str, ...] = ()
+    missing_members: tuple[str, ...] = ()
+    unknown_members: tuple[str, ...] = ()
     unknown: tuple[tuple[str, str, int], ...] = ()
     not_subscribed: tuple[tuple[str, str, int], ...] = ()
     assigned_twice: tuple[tuple[str, str, int], ...] = ()
@@ -46,8 +49,8 @@ class Faults:
 
     def __bool__(self) -> bool:
         return bool(
-            self.left_out
-            or self.strangers
+            self.missing_members
+            or self.unknown_members
             or self.unknown
             or self.not_subscribed
             or self.assigned_twice
@@ -55,18 +58,21 @@ class Faults:
         )
 
     def sentences(self) -> list[str]:
-        """One for each fault, for people."""
+        """A readable sentence for each fault."""
         return [
-            *(f"{member_id} is a member, but is left out" for member_id in self.left_out),
-            *(f"{member_id} is given a share, but is no member" for member_id in self.strangers),
-            *(f"{member_id} is given {topic}-{n}, which does not exist" for member_id, topic, n in self.unknown),
-            *(f"{member_id} is given {topic}-{n} unasked" for member_id, topic, n in self.not_subscribed),
+            *(f"{member_id} is a member, but is missing in the assignment" for member_id in self.missing_members),
+            *(f"{member_id} gets partitions, but is no member" for member_id in self.unknown_members),
+            *(f"{member_id} gets {topic}-{n}, which does not exist" for member_id, topic, n in self.unknown),
             *(
-                f"{member_id} is given {topic}-{n}, which is given out already"
+                f"{member_id} gets {topic}-{n}, but does not subscribe to it"
+                for member_id, topic, n in self.not_subscribed
+            ),
+            *(
+                f"{member_id} gets {topic}-{n}, which another member gets, too"
                 for member_id, topic, n in self.assigned_twice
             ),
             *(
-                f"{member_id} is given {topic}-{n}, which {owner} still owns: a cooperative assignor gives it to nobody"
+                f"{member_id} gets {topic}-{n}, which {owner} still owns: a cooperative assignor assigns it to nobody"
                 " until its owner has given it up"
                 for member_id, topic, n, owner in self.still_owned
             ),
@@ -74,12 +80,14 @@ class Faults:
 
 
 def run(assignor: Assignor, spec: GroupSpec, *, strict: bool = False) -> Result:
-    """Ask the assignor, and look at all that it gives. Raises InvalidAssignment; what it raises itself passes through.
+    """Call the assignor and validate all that it returns.
 
-    It is asked with copies: what it changes in them changes neither the question that the check reads, nor the
-    result. A member's `user_data` is no part of the check and is not copied. `strict`: what it changes is a fault too.
-    Cost: that of the assignor, of `faults_of`, and of a copy without the members' owned partitions; strict writes all
-    out twice.
+    `assignor`: the assignor to run. It gets copies, so that it cannot change `spec` or the result.
+    `spec`: the group. The members' `user_data` is not copied.
+    `strict`: treat a change of its arguments as a fault, too.
+
+    Raises InvalidAssignment. Errors that the assignor raises pass through. Cost: that of the assignor and of
+    `faults_of`, plus a copy of the spec without the owned partitions; `strict` adds two `repr` of the spec.
     """
     asked = _copy_of(spec)
     before = repr(asked) if strict else ""
@@ -89,7 +97,7 @@ def run(assignor: Assignor, spec: GroupSpec, *, strict: bool = False) -> Result:
         more = f"; and {len(sentences) - 1} more such faults" if len(sentences) > 1 else ""
         raise InvalidAssignment(f"{sentences[0]}{more}")
     shown = dict(assignment)
-    user_data = _told(spec, assignor.user_data(asked if strict else _copy_of(spec), shown))
+    user_data = _user_data(spec, assignor.user_data(asked if strict else _copy_of(spec), shown))
     if strict and repr(asked) != before:
         raise InvalidAssignment(f"it changes its question, to {asked!r}")
     if strict and shown != assignment:
@@ -98,13 +106,13 @@ def run(assignor: Assignor, spec: GroupSpec, *, strict: bool = False) -> Result:
 
 
 def faults_of(spec: GroupSpec, assignment: Assignment, *, cooperative: bool = False) -> Faults:
-    """What is wrong with it. Cost: O(partitions given and owned + topics subscribed to), besides the sorting."""
+    """The faults of an assignment. Cost: O(assigned and owned partitions + subscribed topics), plus sorting."""
     unknown, unasked, twice, owned = [], [], [], []
     seen: set[TopicPartition] = set()
     owners = owners_now(spec) if cooperative else {}
     for member_id in sorted(assignment, key=java_order):
-        said = spec.subscriptions.get(member_id)
-        topics = frozenset(said.topics) if said else None
+        subscription = spec.subscriptions.get(member_id)
+        topics = frozenset(subscription.topics) if subscription else None
         for topic, partition in assignment[member_id]:
             if not 0 <= partition < spec.partitions_per_topic.get(topic, 0):
                 unknown.append((member_id, topic, partition))
@@ -117,8 +125,8 @@ def faults_of(spec: GroupSpec, assignment: Assignment, *, cooperative: bool = Fa
             if its_owners and member_id not in its_owners:
                 owned.append((member_id, topic, partition, its_owners[0]))
     return Faults(
-        left_out=_in_order(spec.subscriptions.keys() - assignment.keys()),
-        strangers=_in_order(assignment.keys() - spec.subscriptions.keys()),
+        missing_members=in_java_order(spec.subscriptions.keys() - assignment.keys()),
+        unknown_members=in_java_order(assignment.keys() - spec.subscriptions.keys()),
         unknown=tuple(unknown),
         not_subscribed=tuple(unasked),
         assigned_twice=tuple(twice),
@@ -127,58 +135,60 @@ def faults_of(spec: GroupSpec, assignment: Assignment, *, cooperative: bool = Fa
 
 
 def owners_now(spec: GroupSpec) -> dict[TopicPartition, tuple[str, ...]]:
-    """Who may be at work on a partition by what members say: whoever names it in the highest generation that any does,
-    several if they contradict each other, in the order of `java_order`. Who names it in a lower one has lost it.
+    """The members that may be reading each partition, by what they report, in `java_order`.
+
+    These are the members that report it with the highest generation of all; several if their reports contradict each
+    other. A member that reports it with a lower generation has lost it.
     Source: Kafka's `ConsumerCoordinator.validateCooperativeAssignment`, which does not look at generations.
     """
     owners: dict[TopicPartition, tuple[int, tuple[str, ...]]] = {}
     for member_id in sorted(spec.subscriptions, key=java_order):
-        said = spec.subscriptions[member_id]
-        for partition in set(said.owned):
-            generation_id, others = owners.get(partition, (said.generation_id, ()))
-            if said.generation_id > generation_id:
-                owners[partition] = said.generation_id, (member_id,)
-            elif said.generation_id == generation_id:
+        subscription = spec.subscriptions[member_id]
+        for partition in set(subscription.owned):
+            generation_id, others = owners.get(partition, (subscription.generation_id, ()))
+            if subscription.generation_id > generation_id:
+                owners[partition] = subscription.generation_id, (member_id,)
+            elif subscription.generation_id == generation_id:
                 owners[partition] = generation_id, (*others, member_id)
     return {partition: members for partition, (_, members) in owners.items()}
 
 
 def _copy_of(spec: GroupSpec) -> GroupSpec:
-    """Whose mappings are its own. What stands in them is made of tuples, but for what members say."""
+    """A copy with its own mappings. Their values are immutable, except for the members' `user_data`."""
     racks = {topic: tuple(map(tuple, racks)) for topic, racks in spec.replica_racks.items()}
     return GroupSpec(dict(spec.partitions_per_topic), dict(spec.subscriptions), racks)
 
 
 def _shaped(given: object) -> Assignment:
-    """It, whatever it is, as an assignment."""
+    """The returned object as an assignment, if it has the shape of one."""
     if not isinstance(given, Mapping):
-        raise InvalidAssignment(f"it gives {_shown(given)}, not a mapping from member ids to tuples of partitions")
-    return {_member(member_id): _share(member_id, share) for member_id, share in given.items()}
+        raise InvalidAssignment(f"it returns {_shown(given)}, not a mapping from member ids to tuples of partitions")
+    return {_member(member_id): _partitions(member_id, value) for member_id, value in given.items()}
 
 
 def _member(member_id: object) -> str:
     if not isinstance(member_id, str):
-        raise InvalidAssignment(f"it gives a share to {_shown(member_id)}, which is no member id")
+        raise InvalidAssignment(f"it assigns partitions to {_shown(member_id)}, which is no member id")
     return member_id
 
 
-def _share(member_id: object, share: object) -> tuple[TopicPartition, ...]:
-    if not isinstance(share, Sequence | Set) or isinstance(share, str | bytes):
-        raise InvalidAssignment(f"what {member_id} is given is {_shown(share)}, not a tuple of partitions")
-    partitions = tuple(share)
+def _partitions(member_id: object, value: object) -> tuple[TopicPartition, ...]:
+    if not isinstance(value, Sequence | Set) or isinstance(value, str | bytes):
+        raise InvalidAssignment(f"{member_id} gets {_shown(value)}, not a tuple of partitions")
+    partitions = tuple(value)
     for one in partitions:
         match one:
             case (str(), int()) if isinstance(one, tuple) and not isinstance(one[1], bool):
                 pass
             case _:
-                raise InvalidAssignment(f"{member_id} is given {_shown(one)}, not a pair of a topic and a number")
+                raise InvalidAssignment(f"{member_id} gets {_shown(one)}, not a pair of a topic and a number")
     return partitions
 
 
-def _told(spec: GroupSpec, told: object) -> Mapping[str, JsonValue]:
-    if not isinstance(told, Mapping):
-        raise InvalidAssignment(f"its user_data is {_shown(told)}, not a mapping from member ids to what they are told")
-    user_data = dict(told)
+def _user_data(spec: GroupSpec, given: object) -> Mapping[str, JsonValue]:
+    if not isinstance(given, Mapping):
+        raise InvalidAssignment(f"its user_data is {_shown(given)}, not a mapping from member ids to JSON values")
+    user_data = dict(given)
     for member_id, one in user_data.items():
         if member_id not in spec.subscriptions:
             raise InvalidAssignment(f"its user_data is for {_shown(member_id)}, which is no member")
@@ -192,7 +202,3 @@ def _told(spec: GroupSpec, told: object) -> Mapping[str, JsonValue]:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
-
-
-def _in_order(names: Set[str]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=java_order))

@@ -1,12 +1,12 @@
-"""What members say their partitions weigh, as numbers that a rule can count with. Who gets what is not said here.
+"""Reads the partition weights that members report, for `weighted`.
 
-A member may tell, in its subscription's `user_data`, how much work a partition is: its lag, its records a second, its
-bytes; the unit is theirs, but all must use the same:
+A member can report in its subscription's `user_data` how much work a partition is. The unit is free, as lag, records
+per second or bytes, but all members must use the same one:
 
     {"weights": {"clicks": {"0": 1250, "1": 40.5}}}
 
-It is written by others, so anything may stand there. What has not this form, or is no finite number from 0 to 2**53,
-is taken as not said; beside it the rest of the same report counts.
+The data comes from other programs and may be malformed. An entry that has another form, or is no finite number from 0
+to 2**53, is ignored. The other entries of the same report count.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,45 +16,48 @@ from rallypoint.assignors.contract import GroupSpec, TopicPartition
 from rallypoint.assignors.measure import subscribed_topics
 
 WEIGHT_MAX = 2**53
-"""Larger ones are taken as not said: they are no lag and no rate, and a sum of floats would lose the small ones."""
+"""Larger weights are ignored: they are no lag or rate, and a sum of floats would lose the small ones."""
 
 UNIT = 2**20
-"""What a partition of the mean weight counts. Whole numbers make sums exact, in whatever order they are made."""
+"""The integer weight of a partition of mean weight. Sums of integers are exact in any order."""
 
 LEAST = UNIT // 100
-"""What an idle partition counts: it is owned, watched and committed, so many of them are not nothing."""
+"""The lowest integer weight. Idle partitions have a cost, too: they are fetched from and committed."""
 
 
 def counted_weights(spec: GroupSpec, owners: Mapping[TopicPartition, str]) -> dict[str, list[int]]:
-    """Of each topic that exists and is subscribed to: what each of its partitions counts, by number; `LEAST` or more.
+    """The integer weight, `LEAST` or more, of each partition of the existing, subscribed topics.
 
-    `owners`: who had which partition last (`measure.owners_before`): whose word goes before that of others, as it read
-    the partition. If the owner says nothing, the largest of what others say counts. A partition of which nobody
-    says anything counts the mean of its topic, and a topic of which nobody does the mean of all. With no word
-    about any, or nothing but zeros, all count the same.
+    `owners`: the previous owners, from `measure.owners_before`.
+
+    The weight of a partition is the one that its previous owner reports, because it has read the partition. Otherwise
+    it is the largest that another member reports, then the mean of its topic, then the mean of all topics. If nothing
+    is reported, or only zeros, all weights are equal.
     Cost: O(partitions + reported weights).
     """
     topics = subscribed_topics(spec)
-    said = _said(spec, owners, topics)
-    mean = fsum(said.values()) / len(said) if said else 0.0
+    reported = _weights_by_partition(spec, owners, topics)
+    mean = fsum(reported.values()) / len(reported) if reported else 0.0
     counted: dict[str, dict[int, int]] = {topic: {} for topic in topics}
-    for (topic, partition), weight in said.items():
+    for (topic, partition), weight in reported.items():
         counted[topic][partition] = max(LEAST, round(weight / mean * UNIT)) if mean > 0 else UNIT
     return {topic: _filled(known, spec.partitions_per_topic[topic]) for topic, known in counted.items()}
 
 
 def _filled(known: Mapping[int, int], partitions: int) -> list[int]:
-    """The known weights by number, the others as their mean."""
+    """The weights of all partitions of a topic. Unknown ones are the mean of the known ones."""
     mean = sum(known.values()) // len(known) if known else UNIT
     return [known.get(partition, mean) for partition in range(partitions)]
 
 
-def _said(spec: GroupSpec, owners: Mapping[TopicPartition, str], topics: frozenset[str]) -> dict[TopicPartition, float]:
-    """One weight for each partition that somebody reports."""
+def _weights_by_partition(
+    spec: GroupSpec, owners: Mapping[TopicPartition, str], topics: frozenset[str]
+) -> dict[TopicPartition, float]:
+    """One weight for each reported partition."""
     by_owner: dict[TopicPartition, float] = {}
     largest: dict[TopicPartition, float] = {}
     for member_id, subscription in spec.subscriptions.items():
-        for topic, partition, weight in _reported(subscription.user_data):
+        for topic, partition, weight in _entries(subscription.user_data):
             if topic in topics and partition < spec.partitions_per_topic[topic]:
                 if owners.get((topic, partition)) == member_id:
                     by_owner[topic, partition] = weight
@@ -62,8 +65,8 @@ def _said(spec: GroupSpec, owners: Mapping[TopicPartition, str], topics: frozens
     return largest | by_owner
 
 
-def _reported(user_data: object) -> Iterator[tuple[str, int, float]]:
-    """What is readable of one member's report: topic, partition, weight."""
+def _entries(user_data: object) -> Iterator[tuple[str, int, float]]:
+    """The well-formed entries of one member's report: topic, partition, weight."""
     weights = user_data.get("weights") if isinstance(user_data, dict) else None
     for topic, by_partition in weights.items() if isinstance(weights, dict) else ():
         for name, weight in by_partition.items() if isinstance(by_partition, dict) else ():
@@ -72,7 +75,7 @@ def _reported(user_data: object) -> Iterator[tuple[str, int, float]]:
 
 
 def _is_number(name: object) -> bool:
-    """Whether it is a partition's number as JSON's keys are written: digits alone, no sign, no leading zero."""
+    """Whether a JSON key is a partition number: digits only, without a sign or leading zeros."""
     return isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 10 and str(int(name)) == name
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from bench.crowd import WrongAnswerError
-from bench.figures import AssignorResult, assignor_result
+from bench.metrics import AssignorResult, assignor_result
 from rallypoint.assignors import registry
 from rallypoint.assignors.contract import Assignment, Assignor, GroupSpec, MemberSubscription
 from rallypoint.assignors.measure import moved, owners_before, unassigned

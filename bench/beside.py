@@ -1,14 +1,14 @@
-"""Our figures beside Kafka's, measured in one run: which benchmark answers which, and what is aimed at.
+"""Our results beside Kafka's, measured in one run: which benchmarks correspond, and what the targets are.
 
-The published figures are of another machine and another version; they say whether a run is out of the ordinary, and
+The published numbers are of another machine and another version; they say whether a run is out of the ordinary, and
 nothing more. What a figure is worth beside another one, `docs/performance.md` says.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench.figures import AssignorResult, CallbackResult, LoadResult, RebalanceResult
-from bench.spark.figures import MovesResult, SpeedResult
+from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult
+from bench.spark.metrics import MovesResult, SpeedResult
 
 Result = LoadResult | RebalanceResult | AssignorResult | CallbackResult | SpeedResult | MovesResult
 

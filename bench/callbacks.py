@@ -17,8 +17,8 @@ from typing import Any
 import aiohttp
 
 from bench.crowd import WrongAnswerError
-from bench.figures import CallbackResult
 from bench.machine import ROOT
+from bench.metrics import CallbackResult
 from bench.plan import Plan
 from rallypoint.protocol.limits import HEARTBEATS_MAX, LEAVERS_MAX, LIST_LIMIT_MAX, REQUEST_PARTITIONS_MAX
 

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.connection import Connection
-from bench.figures import Round
 from bench.line import Answer, Line
+from bench.metrics import Repetition
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.operations import HEARTBEAT, JOIN, LEAVE, SYNC, Operation
 
@@ -74,7 +74,7 @@ class Crowd:
 
     # --- rebalances --------------------------------------------------------------------------------------------------
 
-    async def grow(self, count: int) -> Round:
+    async def grow(self, count: int) -> Repetition:
         """So many members come, and all watch. Ends when every member of the group has its part of one generation."""
         requests_before, generation_before = self.request_count(), self.generation_id
         began = perf_counter()
@@ -88,11 +88,11 @@ class Crowd:
             watch.add_done_callback(self._watch_ended)
         ended = await self._all_synced
         self._all_synced = None
-        return Round(
+        return Repetition(
             ended - began, self.generation_id - max(generation_before, 0), self.request_count() - requests_before
         )
 
-    async def rejoin(self, subscription_version: int) -> Round:
+    async def rejoin(self, subscription_version: int) -> Repetition:
         """All come again at once, each with a changed subscription. Nobody may be watching.
 
         The change makes the first join that arrives begin the rebalance, whoever's it is.
@@ -104,7 +104,7 @@ class Crowd:
         seconds = perf_counter() - began
         if not all(outcomes) or {member.generation_id for member in self.members} != {self.generation_id}:
             raise WrongAnswerError("the members that came again are not all in one generation")
-        return Round(seconds, self.generation_id - generation_before, self.request_count() - requests_before)
+        return Repetition(seconds, self.generation_id - generation_before, self.request_count() - requests_before)
 
     @property
     def generation_id(self) -> int:
@@ -217,7 +217,7 @@ class Member:
         return True
 
     async def reconnect(self) -> None:
-        """Hang up, and connect anew."""
+        """Close the connection, and open a new one."""
         self.hang_up()
         self.line = await self._crowd.connect()
 

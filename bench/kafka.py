@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 from bench.crowd import TOPIC, Crowd, WrongAnswerError
-from bench.figures import Cost, LoadResult, RebalanceResult, Round, rebalance_result, together
 from bench.kafka_line import KafkaLine, coordinator_request
 from bench.line import Answer, Line
 from bench.load import run_closed
+from bench.metrics import Cost, LoadResult, RebalanceResult, Repetition, rebalance_result, total_cost
 from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan
 from bench.process import ProcessError, Server
 from bench.rebalances import group_at_rest
@@ -168,7 +168,7 @@ async def check_offsets(server: Server, crowd: Crowd, expected: Mapping[str, int
 
 async def _formation(name: str, plan: Plan, size: int) -> RebalanceResult:
     """Members come to an empty group at once, with the default delay. A round is a group of its own."""
-    rounds: list[Round] = []
+    rounds: list[Repetition] = []
     costs: list[Cost] = []
     async with broker(plan, delay_ms=DEFAULT_DELAY_MS) as server:
         for number in range(plan.rounds):
@@ -178,7 +178,7 @@ async def _formation(name: str, plan: Plan, size: int) -> RebalanceResult:
             rounds.append(await crowd.grow(size))
             costs.append(meter.stop())
             await crowd.disband()
-    return rebalance_result(name, rounds, together(costs), members=size)
+    return rebalance_result(name, rounds, total_cost(costs), members=size)
 
 
 async def _one_joins(name: str, plan: Plan, size: int) -> RebalanceResult:

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.connection import Connection, Frames
 from bench.crowd import WrongAnswerError
-from bench.figures import Cost, LoadResult, RebalanceResult, Round, per_1000, rebalance_result, together
+from bench.metrics import Cost, LoadResult, RebalanceResult, Repetition, per_1000, rebalance_result, total_cost
 from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan, serving
 from bench.process import Server
 from bench.program import Program, program
@@ -39,7 +39,7 @@ async def _takeover(plan: Plan) -> Sequence[RebalanceResult]:
 
     The group is never empty, so the initial delay is in its beginning alone.
     """
-    rounds: list[Round] = []
+    rounds: list[Repetition] = []
     costs: list[Cost] = []
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
         directory = Path(name)
@@ -59,8 +59,8 @@ async def _takeover(plan: Plan) -> Sequence[RebalanceResult]:
                     whole = await _owns(survivor, PARTITIONS)
                     costs.append(meter.stop())
                     generations = whole["generation_id"] - shared["generation_id"]
-                    rounds.append(Round(whole["at_s"] - killed_at_s, generations, 0))
-    return [rebalance_result("takeover", rounds, together(costs), members=2)]
+                    rounds.append(Repetition(whole["at_s"] - killed_at_s, generations, 0))
+    return [rebalance_result("takeover", rounds, total_cost(costs), members=2)]
 
 
 async def _owns(member: Program, count: int) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 
-from bench.figures import Tally
 from bench.line import Answer, ConnectionBrokenError, Line
+from bench.metrics import Tally
 
 FrameOf = Callable[[int, int], bytes]
 """The request of connection `index` with its running number, from 0."""

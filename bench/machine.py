@@ -1,4 +1,4 @@
-"""What stands beside the numbers: machine, versions, load, commit. Without them a number says nothing."""
+"""What is reported with the results: machine, versions, load, commit. Results are meaningless without them."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from time import perf_counter
 
 import psutil
 
-from bench.figures import percentile
+from bench.metrics import percentile
 
 LIBRARIES = ("aiohttp", "uvloop", "pydantic")
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +31,7 @@ MEASURED = (
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where and when the numbers were measured. `flush_p50_ms`: what the disk takes to make 4 KiB durable."""
+    """The machine and the time of the measurement. `flush_p50_ms`: how long the disk takes to make 4 KiB durable."""
 
     at: str
     commit: str

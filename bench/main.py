@@ -20,13 +20,13 @@ import uvloop
 from bench import beside, kafka, report, scenarios
 from bench.beside import Result
 from bench.crowd import WrongAnswerError
-from bench.figures import AssignorResult, CallbackResult, is_right
 from bench.line import ConnectionBrokenError
 from bench.machine import Surroundings, look_around
+from bench.metrics import AssignorResult, CallbackResult, is_right
 from bench.plan import Benchmark, Plan
 from bench.process import ProcessError
 from bench.spark import scenarios as spark
-from bench.spark.figures import MovesResult, SpeedResult, is_whole
+from bench.spark.metrics import MovesResult, SpeedResult, is_whole
 
 BENCHMARKS: Mapping[str, Benchmark] = {**scenarios.BENCHMARKS, **kafka.BENCHMARKS, **spark.BENCHMARKS}
 
@@ -72,7 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--quick", action="store_true",
-        help="short loads, one round, groups of 100: to see that all runs, not for figures",
+        help="short loads, one repetition, groups of 100: a smoke test, not a measurement",
     )  # fmt: skip
     parser.add_argument(
         "--members", type=_positive_int, metavar="N",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from bench.figures import Cost
+from bench.metrics import Cost
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0

@@ -15,8 +15,8 @@ from bench.bystander import watching
 from bench.channel import ChannelConnection
 from bench.connection import Connection, Frames
 from bench.crowd import Crowd, Member, WrongAnswerError
-from bench.figures import Cost, RebalanceResult, Round, rebalance_result, together
 from bench.line import ConnectionBrokenError, Line
+from bench.metrics import Cost, RebalanceResult, Repetition, rebalance_result, total_cost
 from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan, service, serving
 from bench.process import Server
 from rallypoint.protocol.operations import DESCRIBE, path_of
@@ -37,7 +37,7 @@ async def group_at_rest(server: Server, size: int, kind: type[Line] = Connection
 
 async def _formation(kind: type[Line], delay_ms: int, name: str, plan: Plan, size: int) -> RebalanceResult:
     """Members come to an empty group at once: until all have their assignment. A round is a group of its own."""
-    rounds: list[Round] = []
+    rounds: list[Repetition] = []
     costs: list[Cost] = []
     stalls_s: list[float] = []
     async with service(plan, delay_ms=delay_ms) as server, watching(server) as watch:
@@ -51,7 +51,7 @@ async def _formation(kind: type[Line], delay_ms: int, name: str, plan: Plan, siz
             costs.append(meter.stop())
             stalls_s.append(await watch.stall_s())
             await crowd.disband()
-    return rebalance_result(name, rounds, together(costs), members=size, stall_s=max(stalls_s))
+    return rebalance_result(name, rounds, total_cost(costs), members=size, stall_s=max(stalls_s))
 
 
 async def _one_joins(kind: type[Line], name: str, plan: Plan, size: int) -> RebalanceResult:
@@ -85,7 +85,7 @@ async def _restart(name: str, plan: Plan, size: int) -> RebalanceResult:
     A round is from its end until each member has had a good heartbeat after the group was loaded; the processor time is
     all of the new process, its start too. It is killed and asked to stop in turns.
     """
-    rounds: list[Round] = []
+    rounds: list[Repetition] = []
     costs: list[Cost] = []
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name_of_directory:
         directory = Path(name_of_directory)
@@ -107,13 +107,13 @@ async def _restart(name: str, plan: Plan, size: int) -> RebalanceResult:
                 costs.append(meter.stop())
                 if await _look(server, crowd) != before:
                     raise WrongAnswerError("the group is not as it was before the restart")
-                rounds.append(Round(seconds, 0, crowd.request_count() - requests_before))
+                rounds.append(Repetition(seconds, 0, crowd.request_count() - requests_before))
                 if number == plan.rounds:
                     await crowd.disband()
                 elif number % 2 == 0:
                     server.kill()
                 began = perf_counter()
-    return rebalance_result(name, rounds, together(costs), members=size)
+    return rebalance_result(name, rounds, total_cost(costs), members=size)
 
 
 async def _come_back(member: Member) -> None:

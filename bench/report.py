@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from bench import beside
 from bench.assignors import PUBLISHED_BY
 from bench.beside import Result
-from bench.figures import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ratio
 from bench.machine import Surroundings
+from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ratio
 from bench.spark import tables
-from bench.spark.figures import MovesResult, SpeedResult
+from bench.spark.metrics import MovesResult, SpeedResult
 
 MIB = 1024 * 1024
 GIVEN_UP_MS = 180_000
@@ -142,7 +142,7 @@ def assignor_table(results: Sequence[AssignorResult]) -> str:
 
 
 def beside_table(results: Sequence[Result]) -> str:
-    """Our figures beside Kafka's."""
+    """Our results beside Kafka's."""
     return f"{table(beside.HEADER, beside.rows(results))}\n* not of this run: {beside.PUBLISHED_BY}"
 
 
@@ -156,7 +156,7 @@ def assignor_markdown(found: Surroundings, results: Sequence[AssignorResult]) ->
 
 
 def beside_markdown(found: Surroundings, results: Sequence[Result]) -> str:
-    """Our figures beside Kafka's for a document, with the surroundings."""
+    """Our results beside Kafka's, for a document, with machine and versions."""
     busy = [result.others_cores for result in results if isinstance(result, LoadResult | RebalanceResult)]
     return (
         f"{_place(found)}, Python {found.versions['python']}, Kafka {found.versions['kafka']}; other programs kept "
@@ -166,7 +166,7 @@ def beside_markdown(found: Surroundings, results: Sequence[Result]) -> str:
 
 
 def spark_markdown(found: Surroundings, results: Sequence[SpeedResult | MovesResult]) -> str:
-    """The figures of Spark for a document, with the surroundings."""
+    """The results of Spark's benchmarks, for a document, with machine and versions."""
     versions = ", ".join(f"{name} {found.versions[name]}" for name in ("python", "kafka", *spark_versions(found)))
     speeds = [result for result in results if isinstance(result, SpeedResult)]
     moves = [result for result in results if isinstance(result, MovesResult)]

@@ -26,9 +26,9 @@ import uvloop
 
 from bench.channel import ChannelConnection
 from bench.crowd import HEARD, Crowd, Member
-from bench.figures import percentile
 from bench.line import Answer, ConnectionBrokenError
 from bench.member_program import say
+from bench.metrics import percentile
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.operations import HEARTBEAT
 

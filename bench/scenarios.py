@@ -13,9 +13,9 @@ from bench.callbacks import measure_callbacks
 from bench.channel import HEARTBEAT_INTERVAL_S, ChannelConnection, call_frame
 from bench.connection import Connection, Frames
 from bench.crowd import HEARD, TOPIC, Crowd, WrongAnswerError
-from bench.figures import AssignorResult, LoadResult, load_result, with_growth
 from bench.line import Answer, Line
 from bench.load import FaultOf, FrameOf, run_closed, run_paced
+from bench.metrics import AssignorResult, LoadResult, load_result, with_growth
 from bench.plan import Benchmark, Plan, service
 from bench.process import Server, python, running
 from bench.rebalances import group_at_rest

@@ -1,1 +1,1 @@
-"""The `rallypoint` command: words in, words out. What it starts lives in the other packages."""
+"""The `rallypoint` command: parses arguments, calls the other packages, and prints the results."""

@@ -1,7 +1,8 @@
 """The command lines of `rallypoint backup` and `rallypoint restore`.
 
-Exit status: 0 done, 1 refused or failed (the store is as it was, or the message says where it lies), 2 called or set up
-wrongly, 128 and its number if a signal ended it. What is done is done: that nobody can be told is no failure.
+Exit status: 0 success, 1 refused or failed (the store is unchanged, or the message says where it is), 2 usage or
+configuration error, 128 plus the signal's number if a signal ended it. If the work is done but standard output cannot
+be written, the status is 0.
 """
 
 import argparse
@@ -23,8 +24,14 @@ from rallypoint.coordinator.storage.contract import StorageError
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+STATUSES = (
+    "Exit status: 0 success, 1 refused or failed, 2 usage or configuration error, 128 plus the signal's number if a"
+    " signal ended it."
+)
+
+
 class Ended(BaseException):
-    """A signal ends the command. Not an Exception, so that nothing takes it for a failure."""
+    """A signal ends the command. It is no Exception, so that no handler treats it as a failure."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -36,19 +43,21 @@ def add_backup(commands: Any) -> None:
     backup = commands.add_parser(
         "backup",
         help="copy the store to a file, also while the service runs",
-        description="Copy the store, as of one instant, to a file that is not there yet. A service may run on it.",
+        description="Copy a consistent snapshot of the store to a new file. The service may keep running.",
+        epilog=STATUSES,
         allow_abbrev=False,
     )
-    backup.add_argument("file", type=Path, metavar="FILE", help="the backup, to be made")
+    backup.add_argument("file", type=Path, metavar="FILE", help="the backup to create; it must not exist yet")
     restore = commands.add_parser(
         "restore",
-        help="put a backup in the place of the store",
-        description="Put a backup in the place of the store, on which no service may run. Committed offsets go back to"
-        " those of the backup. Generations do not: members join again, in new ones.",
+        help="replace the store by a backup",
+        description="Replace the store by a backup. Stop the service first. Committed offsets go back to those of the"
+        " backup. Generations do not: members join again, in new ones.",
+        epilog=STATUSES,
         allow_abbrev=False,
     )
-    restore.add_argument("file", type=Path, metavar="FILE", help="the backup; it is left as it is")
-    restore.add_argument("--force", action="store_true", help="replace a store that is there; it is lost")
+    restore.add_argument("file", type=Path, metavar="FILE", help="the backup; it is not changed")
+    restore.add_argument("--force", action="store_true", help="replace an existing store, which is lost")
     for parser in (backup, restore):
         parser.add_argument(
             "--storage",
@@ -60,17 +69,23 @@ def add_backup(commands: Any) -> None:
 
 
 def run_backup(given: argparse.Namespace) -> int:
-    """Make the backup; the exit status."""
+    """Create the backup. Returns the exit status."""
     return run(_back_up, given, "No backup is made", f"if {given.file} is there, it is whole")
 
 
 def run_restore(given: argparse.Namespace) -> int:
-    """Put the backup in its place; the exit status."""
+    """Restore the backup. Returns the exit status."""
     return run(_restore, given, "The store is not restored", "the store is as it was, or restored already")
 
 
 def run(command: Callable[[argparse.Namespace], None], given: argparse.Namespace, failed: str, ended: str) -> int:
-    """Run it until it is done, fails, or a signal comes: `failed` and `ended` say what holds then. The exit status."""
+    """Run a command until it ends, fails, or a signal arrives. Returns the exit status.
+
+    `command`: the work.
+    `given`: its arguments.
+    `failed`: begins the message of a failure.
+    `ended`: ends the message after a signal: the state of the files.
+    """
     try:
         with _ended_by_signals():
             command(given)
@@ -85,7 +100,7 @@ def run(command: Callable[[argparse.Namespace], None], given: argparse.Namespace
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Raise Ended at the first of the signals, so that what is half made is removed. The others do not cut that off."""
+    """Raise Ended at the first signal, so that incomplete files are removed. Further signals are ignored meanwhile."""
     former = {number: signal.getsignal(number) for number in ENDING}
 
     def end(number: int, _: FrameType | None) -> None:
@@ -115,16 +130,16 @@ def _restore(given: argparse.Namespace) -> None:
     restored, is_whole = backups.restore(given.file, storage, replace=given.force, now_ms=time.time_ns() // 1_000_000)
     _say(
         f"restored {storage} from {given.file}: {restored.groups} groups, {restored.offsets} committed offsets",
-        "Committed offsets are those of the backup: what was committed since then is read again.",
+        "Committed offsets are those of the backup: records whose offsets were committed since then are read again.",
         f"Members join again by themselves, in generations above {restored.generation_floor}.",
-        f"That number is by the clock alone, for {restored.unread}. It is above all that was handed out, if the"
+        f"That number is by the clock alone, for {restored.unread}. It is above all earlier generations, if the"
         " clocks are right, and no group made more than one generation a second since the last restore."
         if restored.unread
-        else "The store that was replaced was read: it has handed out none above that number.",
+        else "The replaced store was read: it has no generation above that number.",
     )
     if not is_whole:
         _warn(
-            f"{given.file} was not made by `rallypoint backup`. If it was copied with cp while the service ran, it"
+            f"{given.file} was not created by `rallypoint backup`. If it was copied with cp while the service ran, it"
             " lacks what was in the log, perhaps everything."
         )
     if restored.unreadable:
@@ -138,14 +153,14 @@ def _storage_of(given: argparse.Namespace) -> str:
 
 
 def _say(*lines: str) -> None:
-    """To standard output, whatever that can take: names may be of other characters than it has, or of none."""
+    """Print to standard output. Characters that it cannot encode are escaped; if it is closed, warn."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         print("\n".join(lines), flush=True)
     except OSError as error:
         _warn(f"Done; but standard output cannot be written: {error.strerror}.")
-        # What is still in the buffer has no reader: without this the interpreter would complain when it ends.
+        # The buffer still has data without a reader: otherwise the interpreter would print an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

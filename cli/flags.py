@@ -1,4 +1,4 @@
-"""The settings as flags of a command: one flag for each field, its help from the field's own description."""
+"""The settings as flags of a command: one flag for each field, with the field's description as help."""
 
 import argparse
 from typing import Any
@@ -7,7 +7,7 @@ from rallypoint.coordinator.settings import Settings, flag_of
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for every setting, in the sections in which the settings are written."""
+    """Add a flag for every setting, grouped by section."""
     groups: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         extra = field.json_schema_extra
@@ -30,7 +30,7 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def shown_default(default: Any) -> str:
-    """A default as the help and the page of settings show it."""
+    """The text of a default in the help and in docs/settings.md."""
     if default is None or default == ():
         return "none"
     return str(default).lower() if isinstance(default, bool) else str(default)

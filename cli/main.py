@@ -1,6 +1,6 @@
-"""The `rallypoint` command's entry point. Exit status: 0 done, 1 it failed, 2 it was called or set up wrongly.
+"""The entry point of the `rallypoint` command. Exit status: 0 success, 1 failure, 2 usage or configuration error.
 
-Each failure is one sentence on standard error; a traceback is a fault of the program.
+Each failure is one sentence on standard error. A traceback is a bug.
 """
 
 import argparse
@@ -28,22 +28,26 @@ from rallypoint.protocol.environment import ENV_PREFIX
 
 TOKEN_BYTES = 32
 TOKEN_PREFIX = "rp_"
-"""Lets programs that look for leaked secrets know one."""
+"""Lets scanners for leaked secrets recognise a token."""
 
 MEMBER_TOKEN = "RALLYPOINT_TOKEN"
-"""A member's variable, one letter from that of the service."""
+"""The members' variable, whose name differs by one letter from the service's."""
 
 EPILOG = (
     "Every setting can also be given in the environment, as RALLYPOINT_ and its name in capitals "
-    "(RALLYPOINT_GROUP_MAX_SIZE), or in a TOML file (group_max_size = 500). A flag goes before the environment, and "
-    "the environment before the file."
+    "(RALLYPOINT_GROUP_MAX_SIZE), or in a TOML file (group_max_size = 500). A flag overrides the environment, and the "
+    "environment overrides the file. Exit status: 0 stopped by a signal, 1 the service failed to start, 2 usage or "
+    "configuration error."
 )
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line. No abbreviations: a flag added later must not change what a script means."""
+    """The command line. No abbreviations, so that a flag added later cannot change the meaning of a script."""
     parser = argparse.ArgumentParser(
-        prog="rallypoint", description="Consumer groups over HTTP: a group coordinator.", allow_abbrev=False
+        prog="rallypoint",
+        description="Consumer groups over HTTP: a group coordinator.",
+        epilog="Exit status: 0 success, 1 failure, 2 usage or configuration error; `COMMAND --help` says more.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"rallypoint {version('rallypoint')}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
@@ -61,9 +65,10 @@ def make_parser() -> argparse.ArgumentParser:
     add_settings(serve)
     commands.add_parser(
         "token",
-        help="draw a bearer token",
-        description="Draw a new bearer token. Prints it, and the line with its hash for the settings; nothing keeps "
-        "the token itself.",
+        help="generate a bearer token",
+        description="Generate a bearer token. Prints the token, and the setting with its hash. The token itself is not "
+        "stored.",
+        epilog="Exit status: 0 success, 2 usage error.",
         allow_abbrev=False,
     )
     add_backup(commands)
@@ -84,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fixed_flag(words: Sequence[str]) -> str | None:
-    """What is said of the first flag that was a setting once; None where there is none."""
+    """The message for the first flag of a former setting; None if there is none."""
     flags = (word.partition("=")[0] for word in words if word.startswith("--"))
     known = {"--help", "--config", *map(flag_of, Settings.model_fields)}
     said = (words_of_fixed(flag[2:].replace("-", "_")) for flag in flags if flag not in known)
@@ -103,15 +108,15 @@ def run_service(given: argparse.Namespace) -> int:
         print(f"rallypoint: {name} in the environment {words}", file=sys.stderr)
     if MEMBER_TOKEN in os.environ and not settings.tokens and settings.token_file is None:
         print(
-            f"rallypoint: {MEMBER_TOKEN} is for members. The service asks for no token; its hash in"
-            f" {variable_of('tokens')} lets it.",
+            f"rallypoint: {MEMBER_TOKEN} is for members. The service requires no token; set {variable_of('tokens')} to"
+            " the token's hash to require it.",
             file=sys.stderr,
         )
     return start(settings)
 
 
 def start(settings: Settings) -> int:
-    """Serve until a signal. The service's libraries are imported now: --help and `token` do without them."""
+    """Serve until a signal. Imports the service's libraries only now, because --help and `token` do not need them."""
     from rallypoint.coordinator.main import StartError, run  # noqa: PLC0415 - see above
 
     try:
@@ -124,7 +129,7 @@ def start(settings: Settings) -> int:
 
 
 def print_token() -> int:
-    """Draw a token; print it, and how the settings name it."""
+    """Generate a token, and print it with its settings."""
     token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     hashed = hash_token(token)
     print(f"The token, for the client (Authorization: Bearer …); it is shown once:\n  {token}")

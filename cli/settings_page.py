@@ -1,6 +1,6 @@
-"""The page of settings, `docs/settings.md`, made from the settings themselves.
+"""Generates the page of settings, `docs/settings.md`.
 
-`python -m rallypoint.cli.settings_page docs/settings.md` writes it; a test holds that the file is what this makes.
+`python -m rallypoint.cli.settings_page docs/settings.md` writes it. A test compares the file with this output.
 """
 
 import sys
@@ -44,7 +44,7 @@ group_initial_rebalance_delay_ms = 1000
 
 
 def settings_page() -> str:
-    """The whole page: each section with its settings, in the order in which they are written."""
+    """The whole page: each section with its settings, in the order of their declaration."""
     lines = [HEAD]
     section = None
     for name, field in Settings.model_fields.items():
@@ -67,7 +67,7 @@ _NAMES = ("ge", "le", "max_length")
 
 
 def _bounds(name: str, metadata: list[Any]) -> Iterator[str]:
-    """What unit it has, and from where to where it may go, as far as it has these."""
+    """The unit and the bounds of a setting, as far as it has them."""
     found = {key: getattr(bound, key) for bound in metadata for key in _NAMES if hasattr(bound, key)}
     for ending, unit in (("_ms", "milliseconds"), ("_bytes", "bytes")):
         if name.endswith(ending):

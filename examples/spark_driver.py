@@ -1,6 +1,6 @@
-"""What the examples' Spark drivers share: their options, a small Spark, and an end in good order.
+"""The common parts of the examples' Spark drivers: options, a small Spark session, and a graceful stop.
 
-What a driver reads, from where and how, and what becomes of it, is its own.
+Each driver has its own query.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def add_sink(parser: argparse.ArgumentParser, *, batch_records: int) -> None:
 
 
 def small_spark(application: str) -> SparkSession.Builder:
-    """One task at a time and little memory, for several drivers on one machine, which listen on loopback alone."""
+    """A small session that listens on loopback: one task at a time, for several drivers on one machine."""
     return (
         SparkSession.builder.appName(application)
         .master("local[1]")
@@ -45,7 +45,7 @@ def small_spark(application: str) -> SparkSession.Builder:
 
 
 def drive(spark_builder: SparkSession.Builder, begin: Callable[[SparkSession], StreamingQuery]) -> None:
-    """Run the query that `begin` starts until SIGTERM or Ctrl-C. Then it ends its batch, commits and leaves."""
+    """Run the query that `begin` starts until SIGTERM or Ctrl-C. Then end its batch, commit, and leave the group."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     logging.basicConfig()

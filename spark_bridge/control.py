@@ -1,14 +1,15 @@
-"""How the driver's main process speaks to the planning process of a query: through files in a private directory.
+"""Communication between the driver's main process and the planning process of a query, by files in a private directory.
 
-Spark gives the two no channel: the reader lives in a Python process that Spark starts, and sees its own options alone.
-So `register` makes a directory that only this user may enter, and the registered class carries its path. Each reader
-draws an id, reports it in the progress of its query, and looks for requests to it whenever Spark asks for new data;
-its answer is `<id>.answer`. Files appear by rename, so they are read whole or not at all. Nothing here knows Spark.
+Spark gives the two no channel: the reader lives in a Python process that Spark starts, and sees only its own options.
+So `register` creates a directory that only this user can access, and the registered class carries its path. Each reader
+generates an id, reports it in the progress of its query, and looks for its requests whenever Spark asks for new data.
+Its answer is `<id>.answer`. Files are created by rename, so they are read completely or not at all. Nothing here knows
+Spark.
 
-The driver holds a lock on a file in its directory for as long as it lives. A directory whose lock is free is what a
-killed driver has left: its readers delete it when they end, and else the next driver that begins on the machine.
+The driver holds a lock on a file in its directory while it lives. A directory with a free lock belongs to a killed
+driver. Its readers delete it when they end; otherwise the next driver that starts on the machine does.
 
-Readers leave their names there, too: two of one group may be of one query, and then none may keep the other waiting.
+Readers register there, too: two readers of one group may belong to one query, and must not wait for each other.
 
 The reader takes a request by a rename to `<id>.taken`, and the driver withdraws one by an unlink: exactly one of the
 two succeeds. So the driver never believes that a query is running that has left its group. Each attempt to stop a query
@@ -67,8 +68,9 @@ class ControlDirectory:
 
     @classmethod
     def create(cls, parent: Path | None = None) -> "ControlDirectory":
-        """Make a new one in `parent`, by default the system's temporary directory, for this user alone; `remove` is the
-        caller's to call. What killed drivers left there is deleted.
+        """Create a directory for this user in `parent`, by default the system's temporary directory.
+
+        Deletes the directories of killed drivers there. The caller calls `remove`.
         """
         parent = parent or Path(tempfile.gettempdir())
         for other in parent.glob(f"{PREFIX}*"):
@@ -78,7 +80,7 @@ class ControlDirectory:
         return directory
 
     def _hold_lock(self) -> None:
-        """It gets its name when it is held, so nobody finds it free before."""
+        """Create and lock the lock file. It is locked before it gets its name, so no process can see it free."""
         partial = self.path / f"{LOCK}.partial"
         if self._lock is not None:
             self._lock.close()
@@ -87,7 +89,7 @@ class ControlDirectory:
         partial.rename(self.path / LOCK)
 
     def remove(self) -> None:
-        """Delete the directory with all that is in it; it may be gone already."""
+        """Delete the directory with its contents. Does nothing if it does not exist."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             self._lock.close()
@@ -104,14 +106,15 @@ class ControlDirectory:
         _write(path, {"action": request.action, "reason": request.reason})
 
     def withdraw(self, reader_id: str, attempt: str = "") -> bool:
-        """Take back what this attempt has asked for. False: the reader has taken a request before, acts on it, and
-        will answer.
+        """Withdraw the request of this attempt.
+
+        Returns False if the reader has already taken a request: it acts on it, and will answer.
         """
         (self.path / f"{reader_id}-{attempt}.request").unlink(missing_ok=True)
         return not (self.path / f"{reader_id}.taken").exists()
 
     def answer(self, reader_id: str) -> Answer | None:
-        """What the reader has answered, None until it has."""
+        """The reader's answer; None until there is one."""
         value = _read(self.path / f"{reader_id}.answer")
         return None if value is None else Answer(value["committed"], value["detail"])
 
@@ -122,11 +125,11 @@ class ControlDirectory:
         except FileExistsError:
             if self.path.lstat().st_uid != os.getuid():
                 raise BridgeError(
-                    f"{self.path} was deleted while this driver runs, and belongs to somebody else now, so no query can"
-                    " be asked to end in good order: call query.stop(), after which its last batch may be read again"
+                    f"{self.path} was deleted while this driver runs, and belongs to another user now, so no query can"
+                    " be stopped gracefully: call query.stop(), after which its last batch may be read again"
                 ) from None
         else:
-            say(f"{self.path} was deleted while this driver runs; it is made again")
+            say(f"{self.path} was deleted while this driver runs; it is created again")
             self._hold_lock()
 
 
@@ -138,12 +141,12 @@ class ReaderControl:
         self._path = None if directory is None else Path(directory)
 
     def enter(self, group_id: str) -> None:
-        """Tell the readers of this driver that this one reads for a group. Again does no harm."""
+        """Register this reader with the other readers of this driver as a reader of a group. Idempotent."""
         if self._path is not None and self._path.is_dir():
             _write(self._path / f"{self.reader_id}.reader", {"group": group_id})
 
     def leave(self) -> None:
-        """The opposite of `enter`. Where the driver was killed, its directory goes, too."""
+        """Undo `enter`. If the driver was killed, delete its directory, too."""
         if self._path is not None:
             (self._path / f"{self.reader_id}.reader").unlink(missing_ok=True)
             remove_if_abandoned(self._path)
@@ -156,7 +159,7 @@ class ReaderControl:
         return any((_read(path) or {}).get("group") == group_id for path in others)
 
     def request(self) -> Request | None:
-        """A request that waits, if any. Costs one look at a directory."""
+        """A pending request, if any. Costs one directory listing."""
         for path in self._requests():
             value = _read(path)
             if value is not None:
@@ -164,19 +167,19 @@ class ReaderControl:
         return None
 
     def take(self) -> Request | None:
-        """A request that waits, which nobody can take back from now on."""
+        """Take a pending request, if any. The driver cannot withdraw it afterwards."""
         for path in self._requests():
             taken = path.with_name(f"{self.reader_id}.taken")
             try:
                 path.rename(taken)
             except FileNotFoundError:
-                continue  # taken back at this moment
+                continue  # the driver has just withdrawn it
             value = _read(taken)
             return None if value is None else Request(value["action"], value["reason"])
         return None
 
     def _requests(self) -> list[Path]:
-        """In the same order each time: of a refusal before those to stop."""
+        """The pending requests, sorted: a refusal comes before requests to stop."""
         return [] if self._path is None else sorted(self._path.glob(f"{self.reader_id}-*.request"))
 
     def answer(self, answer: Answer) -> None:
@@ -186,13 +189,13 @@ class ReaderControl:
 
 
 def remove_if_abandoned(path: Path) -> bool:
-    """Delete the directory of a driver that was killed; whether it was one. Any other directory stays as it is."""
+    """Delete the directory if it belongs to a killed driver. Returns whether it did."""
     try:
         with (path / LOCK).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)
     except OSError:
-        # OwnedPartition, another user's, gone in the meantime, or no directory of ours.
+        # Its driver lives, it belongs to another user, it was deleted meanwhile, or it is no control directory.
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Single calls to the service by code that is no member of the group. They block, and are not repeated."""
+"""Single calls to the service by code that is no member of the group. They block, and are not retried."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -21,7 +21,7 @@ A = TypeVar("A", bound=BaseModel)
 
 
 class NotAnswered(BridgeError):  # noqa: N818
-    """The service did not execute the call. `final`: repeating it is useless, as it is forbidden or invalid."""
+    """The service did not execute the call. `final`: retrying is useless, because it is forbidden or invalid."""
 
     def __init__(self, detail: str, *, final: bool) -> None:
         self.final = final
@@ -49,11 +49,11 @@ class Coordinators:
         self._token = token
 
     def fetch(self, group_id: str, topics: Iterable[str] = ()) -> m.FetchAnswer:
-        """The group's committed offsets, of these topics or of all."""
+        """The group's committed offsets of these topics, or of all topics if none is given."""
         return self._ask(ops.FETCH, m.FetchRequest(topics=tuple(topics)), m.FetchAnswer, group_id=group_id)
 
     def commit(self, group_id: str, body: m.CommitRequest) -> m.CommitAnswer:
-        """Commit; the answer says for each partition whether it is accepted."""
+        """Commit. The answer contains a result for each partition."""
         return self._ask(ops.COMMIT, body, m.CommitAnswer, group_id=group_id)
 
     def put_topic(self, topic: str, body: m.PutTopicRequest) -> None:

@@ -70,7 +70,7 @@ class LeaderDuties:
         present = membership.present
         leads = present is not None and present.leader
         now = self._now_ms()
-        # As often as for growth.
+        # At the same interval at which the member looks for new partitions.
         if self._subscription.missing and now - self._looked_at_ms >= self._options.partition_check_interval_ms:
             self._looked_at_ms = now
             self._subscription.look_for_missing()

@@ -1,7 +1,7 @@
-"""The member's options from those of the bridge, and what the member refuses in the names that the bridge gives them.
+"""Converts the bridge's options to the member's, and the member's errors to the bridge's option names.
 
-A member checks its options when it is made, which is when a query runs. So they are made once when the bridge's own are
-read, by the same function: what passes then can be made again.
+A member checks its options when it is created, after the query has started. So the bridge creates them once when it
+parses its own options, by the same function: what is accepted then is accepted later.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,10 @@ SPELLING: Mapping[str, str] = {
 
 
 def member_options(given: Mapping[str, Any], *, name_from: str = "groupInstanceId") -> MemberOptions:
-    """The member's options, of which only those in `SPELLING` may be given. `name_from`: the option that says how a
-    static member is called. Raises OptionError.
+    """Create the member's options. Raises OptionError with the bridge's name of the option.
+
+    `given`: the options by the member's names, of which only those in `SPELLING` are allowed.
+    `name_from`: the bridge's option that determines the name of a static member.
     """
     spelling = {**SPELLING, "group_instance_id": name_from}
     assert given.keys() <= spelling.keys()

@@ -2,7 +2,7 @@
 
 The member runs in its own threads and keeps the session alive while Spark runs a batch. Its `on_revoked` callback waits
 here, at a gate, until the planner has committed the end of the batch in flight and opens the gate with `acknowledge`.
-Then the member joins again. This happens only inside `latestOffset`, the one moment at which Spark is known to have
+Then the member joins again. This happens only inside `latestOffset`, the only call in which Spark is known to have
 completed what was planned.
 
 The group revokes a part of a cooperative member's partitions, and the member keeps the rest:
@@ -35,7 +35,7 @@ from rallypoint.spark_bridge.offsets import CommitNote, TopicPartition
 from rallypoint.spark_bridge.plan import CommitOutcome, Committed
 
 POLL_MS = 200
-"""How long one wait for an assignment lasts before `interrupted` is asked again, and whether the member has failed."""
+"""How long one wait for an assignment lasts before `interrupted` and the member's error are checked again."""
 
 
 class Member(Protocol):
@@ -59,30 +59,34 @@ class Member(Protocol):
         """All committed offsets of the group."""
 
     def leave(self, reason: str | None = None, *, stay: bool = False) -> None:
-        """Leave the group and stop; `stay` keeps the place for a restart of a static member."""
+        """Leave the group and stop. `stay`: a static member only stops, to keep its partitions for a restart."""
 
 
 class Callbacks(Protocol):
-    """What the member is to call, one at a time, from a thread of its own."""
+    """The member's callbacks. It calls them one at a time, from its own thread."""
 
     def on_assigned(self, assignment: Assignment) -> None:
-        """In each generation, also where it adds nothing."""
+        """Called in each generation, even if it adds no partition."""
 
     def on_revoked(self, assignment: Assignment) -> None:
-        """The group waits until this returns."""
+        """Called before partitions are revoked. The group waits until it returns."""
 
     def on_lost(self, assignment: Assignment) -> None:
-        """The group went on without this member."""
+        """Called when the group has continued without this member."""
 
 
 Connect = Callable[[Callbacks, str | None], Member]
-"""Makes a member, not yet started, from what it is to call and the name that makes it static."""
+"""Creates a member, not yet started, from its callbacks and the name of a static member (None for a dynamic one)."""
 
 
 class Membership:
     """Wraps one member for its whole life. Called from Spark's planning thread, except for the callbacks.
 
-    `cooperative`: whether the member keeps the rest when it gives up a part. Before `start` only `leave` may be called.
+    `connect`: creates the member.
+    `rebalance_timeout_ms`: the longest wait of `on_revoked`.
+    `cooperative`: whether the member keeps its other partitions in a rebalance.
+
+    Before `start` only `leave` may be called.
     """
 
     def __init__(self, connect: Connect, *, rebalance_timeout_ms: int, cooperative: bool = False) -> None:
@@ -93,7 +97,7 @@ class Membership:
         self._changed = threading.Condition()
         self._at_gate: frozenset[TopicPartition] | None = None
         self._given_up: frozenset[TopicPartition] = frozenset()
-        """What was acknowledged and the member has yet to give up: until its next callback."""
+        """Acknowledged partitions that the member still reports as owned, until its next callback."""
         self._refused: Assignment | None = None
         """The assignment under which a commit was refused. The member will learn of it and get another one, or none."""
         self._leaving = False
@@ -118,7 +122,7 @@ class Membership:
 
     @property
     def present(self) -> Assignment | None:
-        """What is owned at this moment, including what is being revoked. It may be an assignment without partitions.
+        """The partitions owned now, including those being revoked. It may be an assignment without partitions.
 
         None while there is no assignment, or once all of it was acknowledged.
         """
@@ -184,7 +188,7 @@ class Membership:
         except CoordinatorUnavailable:
             return CommitOutcome.LATER
         except RebalanceInProgress:
-            # An eager member has joined again by then; a cooperative one owns what it owned.
+            # An eager member has joined again by then; a cooperative one still owns its partitions.
             return CommitOutcome.LATER if self._cooperative else self._lost(assignment)
         except (IllegalGeneration, UnknownMember):
             return self._lost(assignment)
@@ -202,9 +206,9 @@ class Membership:
         }
 
     def leave(self, reason: str) -> None:
-        """Give everything up **without** committing, and leave. May be called twice.
+        """Give up all partitions **without** committing, and leave. May be called twice.
 
-        A static member does not tell the group, so it keeps its partitions over a quick restart.
+        A static member sends no leave request, so it keeps its partitions over a quick restart.
         """
         with self._changed:
             self._leaving = True
@@ -215,13 +219,13 @@ class Membership:
     # --- called by the member ----------------------------------------------------------------------------------------
 
     def on_assigned(self, assignment: Assignment) -> None:
-        """A new generation: what was given up is gone by now, and may come back with it."""
+        """Begin a new generation, which may assign acknowledged partitions again."""
         with self._changed:
             self._given_up = frozenset()
             self._changed.notify_all()
 
     def on_revoked(self, assignment: Assignment) -> None:
-        """Wait at the gate, no longer than the group would."""
+        """Wait for `acknowledge`, at most the rebalance timeout."""
         with self._changed:
             part = self._at_gate = assignment.partitions
             self._changed.notify_all()
@@ -232,7 +236,7 @@ class Membership:
                 self._pass()
 
     def on_lost(self, assignment: Assignment) -> None:
-        """The member has lost all its partitions."""
+        """Forget the revocation: all partitions are lost."""
         with self._changed:
             self._at_gate = None
             self._given_up = frozenset()
@@ -255,7 +259,7 @@ class Membership:
 
 
 def _with_names(error: CommitFailed) -> CommitFailed:
-    """The same error, with the partitions that were refused in its sentence."""
+    """The same error, with the refused partitions in its message."""
     names = ", ".join(f"{topic}-{p}: {one.error_name}" for (topic, p), one in error.partitions.items())
     return CommitFailed(
         f"the coordinator refuses offsets of {names}" if names else str(error),

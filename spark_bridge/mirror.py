@@ -1,6 +1,6 @@
-"""Copies committed offsets to a consumer group of Kafka's own, where existing tools look for lag.
+"""Copies committed offsets to a consumer group of Kafka, so that existing tools can show lag.
 
-The copy goes one way and is never read back. Kafka accepts it while its group has no live member. Needs
+The copy is never read back. Kafka accepts it only while its group has no live member. Needs
 `pip install 'rallypoint[kafka]'`.
 """
 
@@ -24,7 +24,7 @@ Partition = tuple[str, int]
 
 
 class MirrorFailed(BridgeError):  # noqa: N818
-    """Nothing was copied: the coordinator or Kafka did not answer, or Kafka refuses the whole group."""
+    """Nothing was copied: the coordinator or Kafka did not answer, or Kafka refused the whole group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,14 @@ class OffsetMirror:
             self._say("; ".join(names) if refused else None)
         return True
 
-    def _say(self, trouble: str | None) -> None:
-        if trouble == self._last_logged:
+    def _say(self, problem: str | None) -> None:
+        if problem == self._last_logged:
             return
-        self._last_logged = trouble
-        if trouble is None:
+        self._last_logged = problem
+        if problem is None:
             log.info("group %s: its offsets are mirrored again", self._group)
         else:
-            log.warning("group %s: its offsets are not mirrored: %s", self._group, trouble)
+            log.warning("group %s: its offsets are not mirrored: %s", self._group, problem)
 
     def _committed(self) -> dict[Partition, int]:
         try:
@@ -143,7 +143,7 @@ class OffsetMirror:
 
 
 def _sorted_out(wanted: Mapping[Partition, int], answered: list[Any]) -> Copied:
-    """Kafka answers for each partition. A partition without an answer was not accepted."""
+    """Split the partitions by Kafka's answers. A partition without an answer was not accepted."""
     refused = {(one.topic, one.partition): _words(one.error) if one.error is not None else None for one in answered}
     return Copied(
         {tp: offset for tp, offset in wanted.items() if tp in refused and refused[tp] is None},

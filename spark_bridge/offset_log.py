@@ -1,12 +1,12 @@
-"""A file of Spark's offset log, `<checkpoint>/offsets/<batch>`: understood whole, or refused. Pure.
+"""Parses a file of Spark's offset log, `<checkpoint>/offsets/<batch>`, completely or not at all. Pure.
 
     v1                       v2 (named sources, or spark.sql.streaming.offsetLog.formatVersion=2)
     {"batchWatermarkMs": …}  {"batchWatermarkMs": …}
-    {"lineage": …}           clicks:{"lineage": …}      in any order; a source without a name has its place: 0, 1, …
+    {"lineage": …}           clicks:{"lineage": …}      in any order; a source without a name has its index: 0, 1, …
     -                        1:-                        a source that has no offset yet
 
-Whoever asks what a batch has must not take "I cannot read this" for "there is nothing". So what is not known here is an
-error: another version, a line that is no JSON, a file in which nothing is this bridge's.
+A caller must not mistake an unreadable file for an empty batch. So everything unknown is an error: another version, a
+line that is no JSON, a file without an offset of this bridge.
 """
 
 import json
@@ -21,9 +21,9 @@ NONE_YET = "-"
 
 
 def offsets_in(text: str) -> dict[str, StreamOffset]:
-    """The offsets of this bridge's sources, by the source's name or place.
+    """The offsets of this bridge's sources, by the source's name or index.
 
-    It may be empty only where a source has no offset yet. Raises BridgeError for what it does not understand.
+    Empty only if a source has no offset yet. Raises BridgeError for anything that it cannot parse.
     """
     found: dict[str, StreamOffset] = {}
     may_be_empty = False
@@ -41,7 +41,7 @@ def offsets_in(text: str) -> dict[str, StreamOffset]:
 
 
 def _sources(text: str) -> Iterator[tuple[str, str]]:
-    """The name or place of each source, and what stands for its offset."""
+    """The name or index of each source, and the text of its offset."""
     version, *rest = text.split("\n")
     if version not in {"v1", "v2"}:
         raise BridgeError(
@@ -53,9 +53,9 @@ def _sources(text: str) -> Iterator[tuple[str, str]]:
     lines = rest[1:]
     if lines and not lines[-1]:
         lines.pop()
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if version == "v1":
-            yield str(place), line
+            yield str(index), line
         else:
             name, colon, offset = line.partition(":")
             if not (name and colon) or name.startswith("{"):

@@ -131,9 +131,13 @@ def ranges_between(start: StreamOffset, end: StreamOffset) -> list[Range]:
 
 
 class Run(NamedTuple):
-    """One process that plans for a checkpoint: the generation in which it first took something, and a random name."""
+    """One process that plans for a checkpoint.
 
-    begun: int
+    `first_generation`: the generation in which it first took a partition.
+    `reader_id`: its random id.
+    """
+
+    first_generation: int
     reader_id: str
 
 
@@ -185,6 +189,6 @@ class CommitNote:
 
 def _run(value: Any) -> Run:
     match value:
-        case [int() as begun, str() as reader_id]:
-            return Run(begun, reader_id)
+        case [int() as first_generation, str() as reader_id]:
+            return Run(first_generation, reader_id)
     return NO_RUN

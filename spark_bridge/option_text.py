@@ -1,7 +1,7 @@
-"""Reading options as Spark hands them over: text under names in lower case. What is wrong is named in one sentence.
+"""Parses options as Spark passes them: text, by names in lower case. Errors are one sentence.
 
-Names are compared without regard to case, and errors use the documented spelling. Which options there are, and what
-they mean, is not known here.
+Names are case-insensitive, and errors use the documented spelling. Which options exist and what they mean is not known
+here.
 """
 
 import re
@@ -26,12 +26,17 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d
 
 
 DEFAULT_SOURCE = "kafka"
-"""The source of a query that names none, as it is for users of Spark's own Kafka source."""
+"""The default of the option `source`, as users of Spark's own Kafka source expect."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """One option as the documentation shows it. `default` is text for people."""
+    """One option as the documentation shows it.
+
+    `name`: its documented spelling.
+    `meaning`: what it does.
+    `default`: its default as readable text.
+    """
 
     name: str
     meaning: str
@@ -39,8 +44,12 @@ class OptionSpec:
 
 
 class OptionText:
-    """The raw options of one query. Every method raises OptionError for a value that it cannot use; an empty one is
-    never good.
+    """The raw options of one query.
+
+    `raw`: the options as text.
+    `specs`: the known options, for the spelling in errors.
+
+    Every method raises OptionError for an invalid value. An empty value is always invalid.
     """
 
     def __init__(self, raw: Mapping[str, str], specs: Iterable[OptionSpec] = ()) -> None:
@@ -48,7 +57,11 @@ class OptionText:
         self._spelling = {spec.name.lower(): spec.name for spec in specs}
 
     def refuse_unknown(self, prefix: str | None, refused: Mapping[str, str]) -> None:
-        """Names that are no option: those in `refused` with their own sentence, others with the nearest that is one."""
+        """Raise OptionError for the first name that is no option.
+
+        `prefix`: all names with this prefix are options.
+        `refused`: names that are refused, with the reason. Other names are reported with the most similar option.
+        """
         reasons = {name.lower(): (name, reason) for name, reason in refused.items()}
         for name in self.values:
             if name in reasons:
@@ -61,21 +74,21 @@ class OptionText:
             raise OptionError(name, f"is not known to the source {self.values.get('source', DEFAULT_SOURCE)!r}{hint}")
 
     def text(self, name: str) -> str | None:
-        """The value as it is, None if it is not given."""
+        """The value; None if it is not given."""
         value = self.values.get(name.lower())
         if value is not None and not value.strip():
             raise OptionError(name, "is empty")
         return value
 
     def required(self, name: str) -> str:
-        """The value of an option that must be given."""
+        """The value of a required option."""
         value = self.text(name)
         if value is None:
             raise OptionError(name, "is required")
         return value
 
     def number(self, name: str, default: "int | T", *, most: int = INT32_MAX) -> "int | T":
-        """A whole number from 1."""
+        """A whole number from 1 to `most`."""
         text = self.text(name)
         if text is None:
             return default
@@ -98,7 +111,7 @@ class OptionText:
         return text.lower()
 
     def duration_ms(self, name: str, default_ms: int) -> int:
-        """A number with a unit, as `90s` or `15m`; without one, milliseconds."""
+        """A duration with a unit, such as `90s` or `15m`; without a unit in milliseconds."""
         text = self.text(name)
         if text is None:
             return default_ms
@@ -109,7 +122,7 @@ class OptionText:
         return int(found[1]) * _UNITS_MS[unit]
 
     def names(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """Names with commas between, each once; spaces around them do not count. Without a default it is required."""
+        """Comma-separated names, without duplicates and outer spaces. Without a default the option is required."""
         text = self.required(name) if default is None else self.text(name)
         if text is None:
             assert default is not None
@@ -129,7 +142,7 @@ class OptionText:
 
 
 def whole_number(text: str, most: int) -> int | None:
-    """A number from 0 to `most` in plain digits; None for any other text, however long it is."""
+    """A number from 0 to `most` in plain digits; None for any other text."""
     digits = text.lstrip("0") or text[:1]
     if not (text.isascii() and text.isdigit()) or len(digits) > len(str(most)):
         return None
@@ -138,5 +151,5 @@ def whole_number(text: str, most: int) -> int | None:
 
 
 def shown(value: object) -> str:
-    """A value that somebody has given, as Python writes it, cut if it is long or deep."""
+    """The repr of a user's value, shortened if it is long or deeply nested."""
     return _SHOWN.repr(value)

@@ -1,8 +1,8 @@
-"""The options of `format("rallypoint")`: their names, their defaults, and what they come to.
+"""The options of `format("rallypoint")`: their names, defaults and checks.
 
-Names that mean the same as in Spark's own Kafka source are spelled as there; those of its names that cannot mean the
-same are refused with a sentence. Nothing here reaches a source or a coordinator: whether the URL answers or the topic
-exists is found out later. Each source checks the options that are its own.
+Options with the same meaning as in Spark's own Kafka source have the same names. Other names of that source are refused
+with an explanation. Nothing here connects to a source or a coordinator: whether the URL answers or the topic exists is
+checked later. Each source checks its own options.
 """
 
 import re
@@ -42,68 +42,66 @@ __all__ = [
 DEFAULT_ASSIGNORS = ("cooperative-sticky",)
 
 CHECKPOINT_ID_BYTES = 8
-"""How many random bytes a checkpoint id has; its text is twice as long."""
+"""The random bytes of a checkpoint id. Its hexadecimal text is twice as long."""
 
 CALLS_IN_A_SESSION = 6
-"""A commit or fetch is given up after this part of the session, so that a query whose coordinator is away reads on with
-what it holds for as long as its session would have lasted."""
+"""The session timeout divided by the timeout of a commit or fetch. While the coordinator is unavailable, the query
+keeps reading its partitions until its session expires, and each trigger tries again."""
 
 BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
-    OptionSpec("coordinator", "URL of a coordinator node; several, with commas between, are asked in turn", "required"),
+    OptionSpec("coordinator", "URL of a coordinator node, or several separated by commas, tried in turn", "required"),
     OptionSpec("group", "the consumer group; all queries of one group share its partitions", "required"),
-    OptionSpec("subscribe", "topics, with commas between; this or `subscribePattern`", "required"),
-    OptionSpec("subscribePattern", "a regular expression (Python's) that the whole name of a topic matches", "none"),
+    OptionSpec("subscribe", "topics, separated by commas; either this or `subscribePattern`", "required"),
+    OptionSpec("subscribePattern", "a Python regular expression that matches the whole name of a topic", "none"),
     OptionSpec(
-        "source", "where records come from: `kafka`, `files`, or the name of an installed plug-in", DEFAULT_SOURCE
+        "source", "the source of records: `kafka`, `files`, or the name of an installed plug-in", DEFAULT_SOURCE
     ),
     OptionSpec(
         "assignor",
-        "assignors the member offers, the preferred first, with commas between: names of installed ones, or"
+        "the member's assignors in order of preference, separated by commas: names of installed ones, or"
         " `module:Name` for a class or an instance of your own",
         "cooperative-sticky",
     ),
-    OptionSpec("eager", "give everything up at each rebalance, also with assignors that are all cooperative", "false"),
-    OptionSpec("rackId", "where this query runs, for assignors that look at racks", "none"),
+    OptionSpec("eager", "give up all partitions in each rebalance, even if all assignors are cooperative", "false"),
+    OptionSpec("rackId", "the rack of this query, for rack-aware assignors", "none"),
     OptionSpec("token", "bearer token for the coordinator; never sent to executors", "none"),
-    OptionSpec("tokenFile", "a file of the driver's machine that holds it, read anew for each connection", "none"),
+    OptionSpec("tokenFile", "a file on the driver's host with the token, read for each connection", "none"),
     OptionSpec("groupInstanceId", "makes the member static: it keeps its partitions over a quick restart", "none"),
     OptionSpec(
         "staticMembership",
-        "makes the member static, under a name that the checkpoint keeps; instead of `groupInstanceId`",
+        "makes the member static, with a name derived from the checkpoint; instead of `groupInstanceId`",
         "false",
     ),
-    OptionSpec("clientId", "how the member's id begins, for people to recognise it", "spark"),
-    OptionSpec("sessionTimeoutMs", "without a heartbeat for so long the group takes the member for dead", "45000"),
+    OptionSpec("clientId", "the beginning of the member's id, so that you can recognise it", "spark"),
+    OptionSpec("sessionTimeoutMs", "after this time without a heartbeat, the group removes the member", "45000"),
     OptionSpec(
         "rebalanceTimeoutMs",
-        "how long the group waits for this query to end its batch; longer than any batch takes",
+        "how long a rebalance waits for this query to end its batch; set it longer than any batch takes",
         "300000",
     ),
     *STARTING_OPTIONS,
-    OptionSpec("maxOffsetsPerTrigger", "the most offsets one batch covers, shared out by backlog", "none"),
-    OptionSpec("minOffsetsPerTrigger", "a batch waits until there are so many offsets for it", "none"),
-    OptionSpec("maxTriggerDelay", "but no longer than this since the last batch", "15m"),
-    OptionSpec("minPartitions", "at least so many input partitions for a batch: large ranges are split", "none"),
-    OptionSpec("maxRecordsPerPartition", "the most offsets that one input partition covers", "none"),
+    OptionSpec("maxOffsetsPerTrigger", "the most offsets in one batch, distributed by backlog", "none"),
+    OptionSpec("minOffsetsPerTrigger", "a batch waits until it has this many offsets", "none"),
+    OptionSpec("maxTriggerDelay", "with `minOffsetsPerTrigger`, the longest time between two batches", "15m"),
+    OptionSpec("minPartitions", "the fewest input partitions of a batch; large ranges are split", "none"),
+    OptionSpec("maxRecordsPerPartition", "the most offsets in one input partition", "none"),
     OptionSpec(
         "parallelism",
-        "into about how many input partitions the ranges of a small batch are put together",
+        "the approximate number of input partitions into which the ranges of a small batch are combined",
         "that of the session",
     ),
     OptionSpec("includeHeaders", "whether rows have the column `headers`", "false"),
     OptionSpec(
         "failOnDataLoss",
-        "whether the query ends when records it should read are gone; `false` goes on at the earliest",
+        "whether the query fails if records to read no longer exist; with `false` it continues at the earliest",
         "true",
     ),
     OptionSpec(
         "allowStateful",
-        "run stateful operators although their state stays behind when a partition moves",
+        "allow stateful operators, although their state does not move with a partition",
         "false",
     ),
-    OptionSpec(
-        "allowFileSink", "write with Spark's own file sink, into a folder that no other query writes to", "false"
-    ),
+    OptionSpec("allowFileSink", "allow Spark's own file sink; no other query may write into its folder", "false"),
     OptionSpec(
         "assignmentTimeoutMs",
         "with `availableNow`, how long to wait for partitions before the query fails",
@@ -111,15 +109,15 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     ),
     OptionSpec(
         "partitionCheckIntervalMs",
-        "how often the source is asked whether a topic has grown, or another one matches",
+        "the interval of checks whether a topic has grown, or another one matches",
         "30000",
     ),
     OptionSpec(
         "reportEndOffsets",
-        "whether the group's leader tells the coordinator where topics end, so that lag can be seen",
+        "whether the group's leader reports the topics' end offsets to the coordinator, which computes lag",
         "true",
     ),
-    OptionSpec("reportIntervalMs", "how often it does", "10000"),
+    OptionSpec("reportIntervalMs", "the interval of these reports", "10000"),
 )
 
 REFUSED: Mapping[str, str] = {
@@ -131,19 +129,19 @@ REFUSED: Mapping[str, str] = {
     "fetchOffset.numRetries": "an answer about offsets is waited for as long as kafkaRequestTimeoutMs says",
     "fetchOffset.retryIntervalMs": "an answer about offsets is waited for as long as kafkaRequestTimeoutMs says",
 }
-"""Options of Spark's Kafka source that cannot be had here, and what to do instead."""
+"""Options of Spark's Kafka source that are not supported, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeOptions:
-    """All options of a query, checked. Times in milliseconds. Where `topic_pattern` is given, `topics` is empty."""
+    """All options of a query, checked. `BRIDGE_OPTIONS` describes them. With a `topic_pattern`, `topics` is empty."""
 
     coordinators: tuple[str, ...]
     group_id: str
     source: SourceOptions
     topic_pattern: re.Pattern[str] | None = None
     assignors: tuple[str, ...] = DEFAULT_ASSIGNORS
-    """As they were written: Spark pickles these options, which an instance of a program's own may not stand."""
+    """As text, because Spark pickles these options, and an instance of a user's class may not be picklable."""
     eager: bool = False
     rack_id: str | None = None
     token: Token | None = field(default=None, repr=False)
@@ -168,22 +166,25 @@ class BridgeOptions:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics subscribed to, in the order given, each once."""
+        """The subscribed topics in the given order, without duplicates."""
         return self.source.topics
 
     @property
     def cooperative(self) -> bool:
-        """Whether the query keeps the rest when it gives up a part: not unless all its assignors do."""
+        """Whether the query keeps its other partitions in a rebalance: only if all its assignors are cooperative."""
         return not self.eager and all(
             registry.resolve(_choice(one)).protocol == "cooperative" for one in self.assignors
         )
 
     def instance_id(self, checkpoint_id: str) -> str | None:
-        """The name that makes the member static, None for a dynamic one."""
+        """The name of a static member; None for a dynamic one."""
         return f"{self.client_id}-{checkpoint_id}" if self.static_membership else self.group_instance_id
 
     def member_options(self, group_instance_id: str | None) -> MemberOptions:
-        """The options of the query's member, under the name that makes it static. Raises OptionError."""
+        """The options of the query's member. Raises OptionError.
+
+        `group_instance_id`: the name of a static member; None for a dynamic one.
+        """
         return member_options(
             {
                 "coordinator": self.coordinators,
@@ -199,7 +200,7 @@ class BridgeOptions:
                 "rebalance_timeout_ms": self.rebalance_timeout_ms,
                 "token": self.token,
                 "rack_id": self.rack_id,
-                # Heartbeats go on meanwhile, but Spark waits: a part of the session, and the next trigger tries again.
+                # Heartbeats continue during a call, but Spark waits for it, and the next trigger tries again.
                 "call_timeout_ms": max(self.session_timeout_ms // CALLS_IN_A_SESSION, 1_000),
             },
             name_from="clientId" if self.static_membership else "groupInstanceId",
@@ -207,17 +208,21 @@ class BridgeOptions:
 
 
 def source_name(raw: Mapping[str, str]) -> str:
-    """The value of `source`, before anything else is known: it decides which further options exist."""
+    """The value of `source`, which is parsed first, because it decides which other options exist."""
     return OptionText(raw).text("source") or DEFAULT_SOURCE
 
 
 def parse_options(
     raw: Mapping[str, str], *, source_options: Iterable[OptionSpec] = (), source_prefix: str | None = None
 ) -> BridgeOptions:
-    """Check everything a user wrote. `source_options` and `source_prefix` are what the chosen source declares.
+    """Parse and check all options of a query.
 
-    Errors: OptionError about the first option found wrong; an unknown name is reported before a wrong value. What the
-    member would refuse is found, too.
+    `raw`: the options as text.
+    `source_options`: the options that the chosen source declares.
+    `source_prefix`: the prefix of further options of that source.
+
+    Raises OptionError for the first invalid option. An unknown name is reported before an invalid value. Options that
+    the member would refuse are reported, too.
     """
     own_specs = tuple(source_options)
     given = OptionText(raw, (*BRIDGE_OPTIONS, *own_specs))
@@ -270,7 +275,7 @@ def _subscription(given: OptionText) -> tuple[tuple[str, ...], re.Pattern[str] |
     if pattern is None:
         return given.names("subscribe"), None
     if given.text("subscribe") is not None:
-        raise OptionError("subscribePattern", "stands beside subscribe; give one of them")
+        raise OptionError("subscribePattern", "cannot be combined with subscribe; give one of them")
     return (), pattern
 
 
@@ -293,13 +298,13 @@ def _assignors(given: OptionText) -> tuple[str, ...]:
 
 
 def _choice(name: str) -> registry.Choice:
-    """The name of an installed one, or what stands in a module under `module:Name`: a class, or an instance."""
+    """An installed assignor by its name, or the class or instance that `module:Name` refers to."""
     if ":" not in name:
         return name
     try:
         found: registry.Choice = resolve_name(name)
     except (Exception, SystemExit) as error:  # importing runs somebody else's code, which may fail in any way
-        raise OptionError("assignor", f"{name!r} cannot be imported: {registry.said_by(error)}") from error
+        raise OptionError("assignor", f"{name!r} cannot be imported: {registry.error_text(error)}") from error
     return found
 
 
@@ -308,7 +313,7 @@ def _token(given: OptionText) -> Token | None:
     if path is None:
         return token
     if token is not None:
-        raise OptionError("tokenFile", "stands beside token; give one of them")
+        raise OptionError("tokenFile", "cannot be combined with token; give one of them")
     file = TokenFile(path)
     try:
         file()
@@ -320,7 +325,7 @@ def _token(given: OptionText) -> Token | None:
 def _static_membership(given: OptionText) -> bool:
     static = given.boolean("staticMembership", default=False)
     if static and given.text("groupInstanceId") is not None:
-        raise OptionError("staticMembership", "stands beside groupInstanceId; give one of them")
+        raise OptionError("staticMembership", "cannot be combined with groupInstanceId; give one of them")
     return static
 
 
@@ -334,5 +339,5 @@ def _min_offsets(given: OptionText) -> int | None:
 
 def _max_trigger_delay(given: OptionText) -> int:
     if given.text("maxTriggerDelay") is not None and given.text("minOffsetsPerTrigger") is None:
-        raise OptionError("maxTriggerDelay", "says nothing without minOffsetsPerTrigger")
+        raise OptionError("maxTriggerDelay", "has no effect without minOffsetsPerTrigger")
     return given.duration_ms("maxTriggerDelay", 900_000)

@@ -1,7 +1,7 @@
 """The partitions that one reader owns: taken by a commit, kept while no other member takes them, given up on request.
 
-    hold(start):  assignment → does the group revoke some of it? commit what is complete, acknowledge, start over
-                  → a new one: fetch, classify, settle → commit what is complete and what is taken
+    acquire(start):  assignment → revocation: commit what is complete, acknowledge, start over
+                     → new assignment: fetch, classify, settle → commit what is complete and what is taken
 
 This module waits and calls; `plan` decides. If a call fails here, the next one, in this process or another, detects and
 repairs it: `plan` says why. Nothing here knows how far a batch reads.
@@ -29,27 +29,27 @@ NOTES_CHECK_MS = 5_000
 
 
 class GroupMembership(Protocol):
-    """What is used of `membership.Membership`, which says what each does."""
+    """The part of `membership.Membership` that is used here."""
 
     @property
     def revocation(self) -> frozenset[TopicPartition] | None:
-        """What the group wants back."""
+        """The revoked partitions that `acknowledge` gives up; None if nothing is revoked."""
 
     @property
     def present(self) -> Assignment | None:
-        """The assignment at this moment."""
+        """The partitions owned now."""
 
     def assignment(self, wait_ms: int, *, newer_than: int, interrupted: Callable[[], bool]) -> Assignment | None:
-        """The assignment to plan under, None if there is none in time."""
+        """The assignment to plan under; None if there is none in time."""
 
     def acknowledge(self) -> None:
-        """Give up what the group wants back."""
+        """Give up the revoked partitions."""
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> CommitOutcome:
         """Store offsets."""
 
     def committed(self) -> dict[TopicPartition, Committed]:
-        """What the group has."""
+        """The group's committed offsets."""
 
     def use_blocking_calls(self) -> None:
         """Wait for each call from now on, even if the previous one was not answered."""
@@ -62,10 +62,10 @@ class OwnedPartitions:
     """The partitions that one planning process of a query owns.
 
     `checkpoint_id`: set before the first call.
-    `partitions`: what is owned, since which generation and from which offset.
+    `partitions`: the owned partitions, with the generation and the offset at which they were taken.
     `confirmed_assignment`: the assignment under which they were taken or confirmed. Commits use its generation.
-    `handovers`: how often partitions were given up in good order.
-    `trouble`: why completed offsets are not committed yet; empty if they are.
+    `revocations`: how often partitions were given up after their completed offsets were committed.
+    `commit_error`: why completed offsets are not committed yet; empty if they are.
     """
 
     def __init__(
@@ -87,22 +87,22 @@ class OwnedPartitions:
         self.checkpoint_id = ""
         self.confirmed_assignment: Assignment | None = None
         self.partitions: dict[TopicPartition, OwnedPartition] = {}
-        self.handovers = 0
-        self.trouble = ""
+        self.revocations = 0
+        self.commit_error = ""
         self._counts: dict[str, int] = {}
         self._stored: dict[TopicPartition, Committed] = {}
-        """What the group is known to have, so that an idle query commits nothing."""
+        """The last known committed offsets of the group, so that an idle query commits nothing."""
         self._looked_at_ms = 0.0
         self._has_owned = False
         self._run: Run | None = None
         self._older: frozenset[Run] = frozenset()
 
     def acquire(self, start: StreamOffset, wait_ms: int, interrupted: Callable[[], bool]) -> bool:
-        """Own what the group assigns, with everything complete and everything taken committed.
+        """Take the assigned partitions. Commits completed offsets and the starts of taken partitions.
 
         While no coordinator answers, the partitions stay owned until the member's session expires. A cooperative group
         assigns nothing to a new member until others have given up its partitions. So a process that never owned a
-        partition waits on an empty assignment as if there were none.
+        partition treats an empty assignment as none, and waits.
 
         Returns False if there is nothing to plan under yet, or if `interrupted` ended the wait. Raises QueryFenced,
         DataLost, SourceError, whatever stopped the member, and CommitFailed for a final refusal.
@@ -118,9 +118,9 @@ class OwnedPartitions:
             except CoordinatorUnavailable as error:
                 outcome = self._later(error)
             if outcome is CommitOutcome.LATER:
-                # Asked again, for the call may have taken longer than what was left of the session.
+                # Checked again, because the session may have expired during the call.
                 return self.confirmed_assignment is not None and self._membership.present == self.confirmed_assignment
-            self.trouble = ""
+            self.commit_error = ""
             if outcome is not CommitOutcome.STORED or revoked is not None:
                 self.confirmed_assignment = None
             elif assignment.partitions or self._has_owned or not self._options.cooperative:
@@ -145,7 +145,7 @@ class OwnedPartitions:
             outcome = self._later(error)
         return {
             CommitOutcome.STORED: "",
-            CommitOutcome.LATER: self.trouble,
+            CommitOutcome.LATER: self.commit_error,
             CommitOutcome.LOST: "the assignment was lost",
         }[outcome]
 
@@ -154,7 +154,7 @@ class OwnedPartitions:
         gone = plan.gone(partitions, counts, fail_on_data_loss=self._options.source.fail_on_data_loss)
         if gone:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(gone))
-            log.warning("group %s goes on without %s, which the source has no more", self._options.group_id, names)
+            log.warning("group %s continues without %s, which no longer exist", self._options.group_id, names)
         return gone
 
     # --- with the group ----------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class OwnedPartitions:
         """
         outcome = self._store_complete(start, assignment)
         if outcome is not CommitOutcome.LATER:
-            self.handovers += 1
+            self.revocations += 1
             self._membership.acknowledge()
         return outcome
 
@@ -231,7 +231,7 @@ class OwnedPartitions:
         newer = plan.newer_run(self._older, plan.other_runs(committed, self.checkpoint_id, self._run), self._run)
         if newer is not None:
             raise QueryFenced(
-                f"another query goes on with this query's checkpoint since generation {newer.begun} of the group"
+                f"another query uses this query's checkpoint since generation {newer.first_generation} of the group"
                 f" {self._options.group_id} (reader {newer.reader_id}), so this one stops; give each query a"
                 " checkpointLocation of its own"
             )
@@ -240,9 +240,9 @@ class OwnedPartitions:
         return committed
 
     def _later(self, why: object) -> CommitOutcome:
-        if not self.trouble:
+        if not self.commit_error:
             log.warning("group %s: what is complete is committed later: %s", self._options.group_id, why)
-        self.trouble = str(why)
+        self.commit_error = str(why)
         return CommitOutcome.LATER
 
     # --- with the source ---------------------------------------------------------------------------------------------
@@ -259,9 +259,9 @@ class OwnedPartitions:
         if not fresh:
             return {}
         earliest, latest = self._source.earliest(fresh), self._source.latest(fresh)
-        begun = [tp for tp in fresh if acquisitions[tp] is Acquisition.BEGIN]
-        late = {tp for tp in begun if tp[1] >= counts[tp[0]] or self._subscription.is_late(tp[0])}
-        at_times = self._at_times([tp for tp in begun if tp not in late])
+        beginning = [tp for tp in fresh if acquisitions[tp] is Acquisition.BEGIN]
+        late = {tp for tp in beginning if tp[1] >= counts[tp[0]] or self._subscription.is_late(tp[0])}
+        at_times = self._at_times([tp for tp in beginning if tp not in late])
         positions: dict[TopicPartition, int] = {}
         for tp in fresh:
             bounds = Bounds(earliest[tp], latest[tp])
@@ -275,14 +275,14 @@ class OwnedPartitions:
             positions[tp] = plan.within(tp, position, bounds, fail_on_data_loss=self._options.source.fail_on_data_loss)
         return positions
 
-    def _at_times(self, begun: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _at_times(self, beginning: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The start of each partition that begins at a timestamp."""
         starting = self._options.starting
-        times = {tp: time_ms for tp in begun if (time_ms := starting.time_of(tp)) is not None}
+        times = {tp: time_ms for tp in beginning if (time_ms := starting.time_of(tp)) is not None}
         if not times:
             return {}
         found = self._source.offsets_for_times(times)
-        # Asked afterwards: a record that came meanwhile is after what was found, not young enough to be refused.
+        # Fetched afterwards, so that a record that arrives meanwhile does not count as missing.
         ends = self._source.latest(list(times))
         too_young = sorted(tp for tp, offset in found.items() if offset >= ends[tp])
         if too_young and starting.too_young == "error":

@@ -33,13 +33,13 @@ def partition_for_key(key: Column | str, partitions: int) -> Column:
     if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= INT32_MAX:
         raise ValueError(f"partitions: a topic has 1 to {INT32_MAX} of them, not {partitions!r}")
 
-    def place(keys: pa.Array) -> pa.Array:
+    def partition_of(keys: pa.Array) -> pa.Array:
         return partitions_of(keys, partitions)
 
-    # Functions of a function travel whole, so that `place` takes its number along. PySpark's stub wants the kind of
-    # function named; its code warns of that, and reads the kind from the hints.
-    placed = arrow_udf(place, IntegerType())  # type: ignore[call-overload]
-    column: Column = placed((sf.col(key) if isinstance(key, str) else key).cast("binary"))
+    # PySpark pickles a nested function by value, with `partitions`. Its stub requires the function type as an argument;
+    # at run time that is deprecated, and the type comes from the annotations.
+    partition_udf = arrow_udf(partition_of, IntegerType())  # type: ignore[call-overload]
+    column: Column = partition_udf((sf.col(key) if isinstance(key, str) else key).cast("binary"))
     return column
 
 

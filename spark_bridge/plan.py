@@ -239,7 +239,7 @@ def advance(
     rewound = rewound or {}
     firsts = {tp: rewound.get(tp, position_of(start, tp, one)) for tp, one in owned.items()}
     backlog = {tp: max(latest[tp] - first, 0) for tp, first in firsts.items()}
-    counts = share(backlog, limit)
+    counts = distribute(backlog, limit)
     if not any(counts.values()):
         return None
     return StreamOffset(
@@ -249,7 +249,7 @@ def advance(
     )
 
 
-def share(backlog: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
+def distribute(backlog: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
     """Distribute at most `limit` offsets in proportion to the backlog, without starving any partition.
 
     Each partition with a backlog gets one offset if there are enough. The rest is distributed in proportion to the

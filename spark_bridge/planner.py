@@ -51,7 +51,7 @@ def new_checkpoint_id() -> str:
 class Planner:
     """Plans the batches of one query, for the life of one process. Not thread-safe: Spark uses one thread.
 
-    `at_begin`: called with the checkpoint id before anything is asked of `membership`.
+    `at_begin`: called with the checkpoint id before the first use of `membership`.
     `at_end`: called before `membership` leaves the group.
     """
 
@@ -141,7 +141,7 @@ class Planner:
         return replace(end, group=self._options.group_id).to_dict()
 
     def report(self) -> dict[str, Any]:
-        """What a query's progress shows under `latestOffset`: its place in the group, and how far behind it is."""
+        """The `latestOffset` of a query's progress: its membership in the group, and its lag."""
         confirmed_assignment = self._owned.confirmed_assignment
         assigned: dict[str, list[int]] = {}
         for topic, partition in sorted(self._owned.partitions):
@@ -155,7 +155,7 @@ class Planner:
                 "assigned": assigned,
                 "generation_id": -1 if confirmed_assignment is None else confirmed_assignment.generation_id,
                 "group_id": self._options.group_id,
-                "handovers": self._owned.handovers,
+                "revocations": self._owned.revocations,
                 "lag": sum(max(latest - self._next_position.get(tp, latest), 0) for tp, latest in self._latest.items()),
                 "leader": confirmed_assignment is not None and confirmed_assignment.leader,
                 "member_id": "" if confirmed_assignment is None else confirmed_assignment.member_id,
@@ -163,7 +163,7 @@ class Planner:
                 "reader_id": self._control.reader_id,
                 "protocol_name": "" if confirmed_assignment is None else confirmed_assignment.protocol_name,
                 "refused": self._refused,
-                "trouble": self._owned.trouble,
+                "commit_error": self._owned.commit_error,
             },
             "end_offsets": ends,
         }
@@ -193,11 +193,13 @@ class Planner:
         attempts = COMMIT_ATTEMPTS_MAX if self._target is not None else 1
         for _ in range(attempts):
             owned = self._owned.acquire(start, self._wait_ms(), self._has_request)
-            if self._target is None or not self._owned.trouble:
+            if self._target is None or not self._owned.commit_error:
                 return owned
             if self._has_request():
                 return False
-        raise CoordinatorUnavailable(f"this availableNow run cannot commit what is complete: {self._owned.trouble}")
+        raise CoordinatorUnavailable(
+            f"this availableNow run cannot commit what is complete: {self._owned.commit_error}"
+        )
 
     def _advance(self, start: StreamOffset, limit: int | None, least: int | None) -> StreamOffset | None:
         owned, checkpoint_id = self._owned.partitions, self._owned.checkpoint_id

@@ -1,6 +1,6 @@
-"""A planner with all that it works with: the source, the member of the group, the leader's duties.
+"""Creates a planner with its dependencies: the source, the member of the group, the leader's duties.
 
-What is imported here is for the process that plans. Tasks do without (`source`).
+Only the planning process imports this module. Tasks do not need its imports (see `source`).
 """
 
 import secrets
@@ -18,7 +18,11 @@ from rallypoint.spark_bridge.topic_ends import HttpRegistry
 
 
 def start_planner(options: BridgeOptions, control_directory: str | None) -> Planner:
-    """A planner that is ready. It joins the group at the first plan, when the checkpoint has told its id."""
+    """Create a planner. It joins the group when it plans for the first time, because it needs the checkpoint id.
+
+    `options`: the query's options.
+    `control_directory`: the path of the driver's control directory, if there is one.
+    """
     source = find_source(options.source.name)(options.source)
     subscription = Subscription(options, source)
     subscription.begin()
@@ -47,7 +51,7 @@ def connect(
     callbacks: Callbacks,
     group_instance_id: str | None,
 ) -> Member:
-    """The member of one query, not yet started."""
+    """Create the member of one query, not yet started."""
     return BlockingGroupMember(
         options.member_options(group_instance_id),
         partition_counts=subscription.partition_counts,

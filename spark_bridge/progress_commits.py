@@ -1,8 +1,8 @@
-"""Commits the progress of a query that keeps Spark's Kafka source, as its listener hears of it.
+"""Commits the progress of a query that keeps using Spark's Kafka source, from a `StreamingQueryListener`.
 
-The query stays as it is and reads all partitions alone. Its group has no members, but its progress and lag are visible
-where those of all other groups are. `StreamingQueryListener` is Spark's. `progress_committer` commits, and `ends_in`
-reads what a progress says; neither knows Spark.
+The query itself does not change, and reads all partitions alone. Its group has no members, but its progress and lag are
+visible like those of all other groups. `progress_committer` commits, and `ends_in` parses the progress; neither knows
+Spark.
 """
 
 from typing import Any
@@ -47,10 +47,10 @@ class ProgressCommits(StreamingQueryListener):
         spark.streams.addListener(self)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing is complete yet."""
+        """Do nothing: no batch is complete yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is over, or there was none."""
+        """Queue the batch's ends for the thread."""
         progress = event.progress
         if progress.name == self._query_name:
             self.note(
@@ -59,10 +59,10 @@ class ProgressCommits(StreamingQueryListener):
             )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing new is complete."""
+        """Do nothing: no further batch is complete."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Everything complete has been reported before."""
+        """Do nothing: complete batches were reported before."""
 
     def note(self, ends: Ends, latest: Ends) -> None:
         """Queue these ends for the thread, and report `latest` as the end offsets of the topics."""

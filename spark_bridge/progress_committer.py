@@ -20,19 +20,25 @@ RETRY_SECONDS = 1.0
 
 
 class Calls(Protocol):
-    """`coordinator_calls.Coordinators` has them; each raises `NotAnswered`."""
+    """The part of `coordinator_calls.Coordinators` that is used here. The methods raise `NotAnswered`."""
 
     def commit(self, group_id: str, body: m.CommitRequest) -> m.CommitAnswer:
-        """Commit; the answer says for each partition whether it is taken."""
+        """Commit. The answer contains a result for each partition."""
         ...
 
     def put_topic(self, topic: str, body: m.PutTopicRequest) -> None:
-        """Tell the registry of topics."""
+        """Report to the topic registry."""
         ...
 
 
 class ProgressCommitter:
-    """For one query, from construction until `close`. A failure is logged and tried again after `retry_seconds`."""
+    """Commits for one query, from construction until `close`.
+
+    `coordinators`: receives the commits and the end offsets.
+    `group`: the group to commit to.
+    `query_name`: the query's name in log lines.
+    `retry_seconds`: the pause before a failed commit is tried again. A failure is logged.
+    """
 
     def __init__(
         self, coordinators: Calls, group: str, query_name: str, *, retry_seconds: float = RETRY_SECONDS
@@ -101,7 +107,7 @@ class ProgressCommitter:
             if result.error_code != 0
         ]
 
-    def _say(self, trouble: str | None) -> None:
-        if trouble != self._last_logged and trouble is not None:
-            log.warning("group %s: the progress of %s is not committed: %s", self._group, self._query_name, trouble)
-        self._last_logged = trouble
+    def _say(self, problem: str | None) -> None:
+        if problem != self._last_logged and problem is not None:
+            log.warning("group %s: the progress of %s is not committed: %s", self._group, self._query_name, problem)
+        self._last_logged = problem

@@ -1,7 +1,7 @@
-"""What the sources of this bridge said of themselves in a query's progress.
+"""Parses the reports of this bridge's sources in a query's progress.
 
-A listener hears of every query of its session, and PySpark gives the offsets of all their sources as text: JSON, or
-`None` where there is none. So nothing is expected of a text that is not ours. Nothing here knows Spark.
+A listener receives the progress of every query of its session. PySpark passes the offsets of all sources as text: JSON,
+or `None` if there is none. So a text of another source may have any form. Nothing here knows Spark.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,12 @@ from rallypoint.spark_bridge.json_text import parse_json
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of one reader: its id, whether stateful operators are allowed, and why it plans no more, empty if it does."""
+    """The report of one reader.
+
+    `reader_id`: the reader's id.
+    `allow_stateful`: whether stateful operators are allowed.
+    `refused`: why it has stopped planning; empty if it has not.
+    """
 
     reader_id: str
     allow_stateful: bool
@@ -21,7 +26,7 @@ class Report:
 
 
 def reports_in(offsets: Iterable[Any]) -> list[Report]:
-    """Those of our sources among the `latestOffset` of all; others are left out, whatever they are."""
+    """The reports among the `latestOffset` of all sources. Offsets of other sources are ignored."""
     return [report for offset in offsets if (report := _report(offset)) is not None]
 
 

@@ -5,14 +5,13 @@ import re
 from rallypoint.spark_bridge.errors import RegistrationError
 
 LEAST = (4, 2)
-"""The first version that tells a Python source what is complete when it asks for more. Only that may be committed, and
-earlier versions call `latestOffset` without it. It is also the first whose sources can limit a batch and support
-`availableNow`.
+"""The first version that passes the completed offset to `latestOffset` of a Python source. Only completed offsets may
+be committed. It is also the first version in which such a source can limit a batch and support `availableNow`.
 """
 
 
 def check_pyspark() -> None:
-    """RegistrationError if PySpark is missing or too old."""
+    """Raise RegistrationError if PySpark is missing or too old."""
     needed = ".".join(map(str, LEAST))
     try:
         import pyspark  # noqa: PLC0415 - the package can be used without it

@@ -10,12 +10,12 @@ REGEX = "spark.sql.redaction.options.regex"
 """Spark's setting for the names of options that it hides. It can be set while a session runs."""
 
 KAFKA_SECRETS = r"(?i:^kafka[.].*(?:[.]pem|[.]key|passphrase|[.]config|[.]cmd|[.]extensions)$)"
-"""In Java's words. Some that end so are no secrets, as a certificate; what is hidden in vain does no harm.
-It captures nothing, for an expression with back-references may follow it."""
+"""A Java regular expression. It also matches some options that are no secrets, such as certificates.
+It has no capturing group, because an expression with back-references may follow it."""
 
 
 class Settings(Protocol):
-    """What is used of `SparkSession.conf`."""
+    """The part of `SparkSession.conf` that is used here."""
 
     def get(self, key: str, /) -> str | None:
         """The value, or Spark's default."""
@@ -25,10 +25,10 @@ class Settings(Protocol):
 
 
 def hide_secrets(settings: Settings) -> None:
-    """Let the session hide the secrets among Kafka's options, too. May be called again.
+    """Make the session hide the secrets among Kafka's options, too. May be called again.
 
-    What it hides already comes last and in no group, so its back-references count as before, and a comment or a flag
-    at its top level reaches to its own end.
+    The previous expression is appended last, without a group around it. So its back-references keep their numbers, and
+    a comment or a flag at its top level ends with it.
     """
     before = settings.get(REGEX) or ""
     if KAFKA_SECRETS not in before:

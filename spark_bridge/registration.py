@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("rallypoint.spark")
 
 NEEDED = ("pyarrow", "rallypoint.spark_bridge.planning_process", "rallypoint.spark_bridge.sources.contract")
-"""What the Python that Spark starts must be able to import."""
+"""Modules that the Python interpreter of Spark's workers must be able to import."""
 
 CHECK_SECONDS = 60.0
 
 STATEFUL = (
-    "the query keeps state ({operators}), which stays behind when a partition moves to another member of the group, so"
+    "the query keeps state ({operators}), which does not move with a partition to another member of the group, so"
     " its results would be wrong; use a group of its own, or set allowStateful=true if you know that this is right"
 )
 
 FILE_SINK = (
-    "the query writes with Spark's own file sink, whose log counts the batches of one checkpoint: where drivers share a"
-    " folder, batches of all but one are left out, and their records are lost; write by foreachBatch with"
+    "the query writes with Spark's own file sink, whose log counts the batches of one checkpoint: if drivers share a"
+    " folder, readers ignore the batches of all but one, and their records are lost; write with foreachBatch and"
     " rallypoint.spark.ExactlyOnceFiles, or set allowFileSink=true if no other query writes there"
 )
 
@@ -58,8 +58,10 @@ _watched: set[int] = set()
 def register(spark: SparkSession) -> None:
     """Register `format("rallypoint")` with a session, and listen to its queries. May be called again.
 
-    Checks that the Python that Spark starts has what the bridge needs. If it does not, a local master is set to this
-    Python; elsewhere RegistrationError says which line to write.
+    `spark`: a session in this process. Spark Connect is not supported.
+
+    Checks that the Python interpreter of Spark's workers can run the bridge. If it cannot, a local master is switched
+    to this process's interpreter; otherwise RegistrationError contains the line to add to your program.
     """
     hide_secrets(spark.conf)
     choose_python(spark)
@@ -88,7 +90,7 @@ def stop(query: "StreamingQuery", timeout_ms: int = 60_000) -> bool:
 
 
 def choose_python(spark: SparkSession) -> None:
-    """Make Spark start a Python that can run the bridge. Otherwise RegistrationError says how."""
+    """Make Spark start a Python interpreter that can run the bridge. Raises RegistrationError if there is none."""
     context = spark.sparkContext
     chosen = context.pythonExec
     if chosen in _usable:
@@ -115,7 +117,7 @@ def choose_python(spark: SparkSession) -> None:
 
 
 def problem_of_python(executable: str) -> str | None:
-    """Why a Python interpreter cannot run the bridge; None if it can. Starts it, and imports what is needed."""
+    """Why a Python interpreter cannot run the bridge; None if it can. Starts it, and imports `NEEDED` there."""
     program = "import sys, importlib\nprint(*sys.version_info[:2], sep='.')\n" + "".join(
         f"importlib.import_module({name!r})\n" for name in NEEDED
     )
@@ -135,13 +137,14 @@ def problem_of_python(executable: str) -> str | None:
 
 
 def source_class(control: ControlDirectory, tasks: int) -> type[RallypointDataSource]:
-    """The class to register. A class made in a function is pickled by value, so it carries the directory's path.
+    """Create the class to register. It is pickled by value, as it is created in a function, with its attributes.
 
-    `tasks`: how many tasks the session runs at a time; the class carries that, too.
+    `control`: the directory whose path it carries.
+    `tasks`: how many tasks the session runs at a time.
     """
 
     class RegisteredDataSource(RallypointDataSource):
-        """`rallypoint`, with the way back to this driver."""
+        """`rallypoint`, with the control directory of this driver."""
 
         control_directory = str(control.path)
         parallelism = tasks
@@ -172,13 +175,13 @@ class QueryListener(StreamingQueryListener):
         self._checked: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Spark continues when this returns, so the stop comes before the source is started."""
+        """Check the sink. Spark starts the source only after this returns."""
         if self._writes_files(str(event.id)):
             log.error("query %s: %s", event.id, FILE_SINK)
             self._stop(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """The first batch is over by now."""
+        """Check the plan and the engine after the first batch of each run, and stop queries that were refused."""
         progress = event.progress
         reports = _reports(progress)
         if any(report.refused for report in reports):
@@ -196,20 +199,20 @@ class QueryListener(StreamingQueryListener):
             self._stop(str(progress.id))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing happened."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """The run will not be heard of again."""
+        """Forget the run."""
         self._checked.discard(str(event.runId))
 
     def _stop(self, query_id: str) -> None:
-        """In a thread of its own, because stopping waits for events that this listener's thread delivers."""
+        """Stop a query in a new thread, because stopping waits for events that this listener's thread delivers."""
         query = self._spark.streams.get(query_id)
         if query is not None:
             threading.Thread(target=query.stop, name="rallypoint-stop", daemon=True).start()
 
     def _writes_files(self, query_id: str) -> bool:
-        """Whether it uses Spark's file sink without `allowFileSink`: from the sink's name and its sources' options."""
+        """Whether a query uses Spark's file sink without `allowFileSink`, by the sink's name and the source options."""
         query = self._spark.streams.get(query_id)
         if query is None:
             return False
@@ -217,14 +220,14 @@ class QueryListener(StreamingQueryListener):
         if not str(execution.sink().toString()).startswith("FileSink["):
             return False
         leaves = execution.analyzedPlan().collectLeaves()
-        for leaf in (leaves.apply(place) for place in range(leaves.size())):
+        for leaf in (leaves.apply(index) for index in range(leaves.size())):
             if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() == "rallypoint":
                 options = OptionText({"allowFileSink": leaf.extraOptions().getOrDefault("allowFileSink", "false")})
                 return not options.boolean("allowFileSink", default=False)
         return False
 
     def _is_asynchronous(self, query_id: str) -> bool:
-        """From the name of the engine's class; the reader notices from the order of calls, too, but a batch later."""
+        """Whether the engine is asynchronous, by the name of its class. The reader also detects it, one batch later."""
         query = self._spark.streams.get(query_id)
         if query is None:
             return False

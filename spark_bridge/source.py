@@ -1,17 +1,16 @@
-"""The data source "rallypoint" as Spark sees it. All that is known about PySpark's calls is in this file and in
-`registration`.
+"""The data source `rallypoint`: implements PySpark's interface of a streaming data source.
 
-Where the objects live, as PySpark 4.3 runs them:
+The processes in which PySpark 4.3 creates the objects:
 
-- `load()`: a short-lived process makes the `RallypointDataSource`, which checks the options.
-- Query start: a second short-lived process makes a reader, only to pickle it for the executors.
-- The query: one long-lived process beside the driver makes the reader that plans. Spark calls it on its main thread,
+- `load()`: a short-lived process creates the `RallypointDataSource`, which checks the options.
+- Query start: a second short-lived process creates a reader, only to pickle it for the executors.
+- The query: one long-lived process beside the driver creates the reader that plans. Spark calls it on its main thread,
   and ends it with SIGTERM when the query stops, mostly without calling `stop`.
 - Executors unpickle the reader and call `read`.
 
 So nothing starts before the first planning call, and only what `read` needs is pickled: no coordinator, no token. Each
-of these processes imports this module, one for each task that runs at a time among them, so what only a planner needs
-is imported where one is made: a member, its HTTP client and the models of its messages take longer than a small batch.
+of these processes imports this module, also the worker processes of tasks. So the imports of a planner (a member, its
+HTTP client and the models of its messages), which take longer than a small batch, run only when one is created.
 """
 
 import json
@@ -59,7 +58,7 @@ NAME = "rallypoint"
 
 ASYNCHRONOUS = (
     "asyncProgressTrackingEnabled cannot be used: with it Spark asks for the next batch before the last one is known to"
-    " be complete, and the group would be told of records that may never be written"
+    " be complete, so offsets of records that may never be written would be committed"
 )
 
 
@@ -86,11 +85,11 @@ class RangesPartition(InputPartition):
 
 
 class RallypointDataSource(DataSource):
-    """What `format("rallypoint")` finds. `register` makes a subclass that knows a control directory."""
+    """The class behind `format("rallypoint")`. `register` creates a subclass with a control directory."""
 
     control_directory: ClassVar[str | None] = None
     parallelism: ClassVar[int] = 1
-    """How many tasks the session runs at a time, as far as it knew when the class was registered."""
+    """How many tasks the session runs at a time, as of the registration of the class."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -104,19 +103,22 @@ class RallypointDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Fixed but for the headers. Not called where the user has given columns."""
+        """The columns, fixed except for the headers. Spark does not call it if the user has given a schema."""
         self._is_schema_ours = True
         return spark_schema(self._take_options().source.include_headers)
 
     def streamReader(self, schema: StructType) -> "RallypointReader":  # noqa: N802
-        """Called once in each process. This object travels to the executors behind the reader, so it forgets all."""
+        """Create the reader. Called once in each process.
+
+        Spark sends this object to the executors with the reader, so it drops its options.
+        """
         reader = RallypointReader(self._take_options(), self.control_directory, self.parallelism)
         self._bridge = None
         self.options = {}
         return reader
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled first when Spark has a schema, and asks for the reader only when the query starts."""
+        """Refuse a schema of the user: Spark pickles this object before it creates a reader."""
         if not self._is_schema_ours:
             with traceback_hidden():
                 raise SchemaRefused("schema", "cannot be given: the columns are fixed; leave .schema(...) out")
@@ -128,7 +130,7 @@ class RallypointDataSource(DataSource):
 
 
 class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans in one process, reads in others. The methods are Spark's."""
+    """Plans in one process, and reads in others. Spark calls the methods."""
 
     def __init__(self, options: "BridgeOptions", control_directory: str | None, parallelism: int) -> None:
         self._parallelism = options.parallelism or parallelism
@@ -142,11 +144,11 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_source_options": self._source_options}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The same for every query: all starts live in the offsets."""
+        """The same for every query: the starts of partitions are part of later offsets."""
         return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """From `maxOffsetsPerTrigger`, else `minOffsetsPerTrigger`; Spark passes it back where its trigger wants it."""
+        """The limit by `maxOffsetsPerTrigger` or `minOffsetsPerTrigger`. Spark passes it to `latestOffset`."""
         assert self._options is not None
         most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
         if most is not None:
@@ -155,12 +157,12 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hides_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Called before anything else of an `availableNow` query."""
+        """Fix the end of an `availableNow` query. Spark calls it first."""
         self._live().prepare_available_now()
 
     @hides_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Commit what is complete, keep or take partitions, plan."""
+        """Commit what is complete, take assigned partitions, and plan the next batch."""
         assert self._options is not None
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         least = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
@@ -169,13 +171,14 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Shown in the query's progress; `register`'s listener and `stop` read it."""
+        """The report in the query's progress, which the listener of `register` and `stop` read."""
         return None if self._planner is None else self._planner.report()
 
     @hides_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
-        """Depends on the two offsets alone. Where the order of calls shows that batches may not be complete when they
-        are taken for complete, the query withdraws from its group.
+        """The input partitions of a batch, which depend only on its two offsets.
+
+        If the order of calls shows asynchronous progress tracking, the query withdraws from its group.
         """
         if self._planner is not None and self._order.is_asynchronous(start, end):
             self._planner.withdraw(ASYNCHRONOUS)
@@ -189,16 +192,16 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangesPartition(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
-        """On an executor: a source for the task's ranges, which stays for the next task."""
+        """Read a task's ranges on an executor, with a source from the pool."""
         with traceback_hidden():
             yield from read_task(self._source_options, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes once the next batch is planned, hence too late to be of use; only its place in the order counts."""
+        """Record the call, whose position in the order matters. Spark calls it after the next batch is planned."""
         self._order.committed(end)
 
     def stop(self) -> None:
-        """Leave, commit nothing."""
+        """Leave the group without committing."""
         if self._planner is not None:
             self._planner.close()
 
@@ -213,10 +216,10 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class CallOrder:
-    """Notices from the order of Spark's calls that the commit log is written asynchronously.
+    """Detects asynchronous progress tracking by the order of Spark's calls.
 
-    In the plain engine the commit of a batch's start comes before the batch is partitioned. A batch that was planned by
-    an earlier process is replayed without either.
+    The synchronous engine calls `commit` with a batch's start before it calls `partitions` for the batch. A replayed
+    batch, which an earlier process planned, is partitioned without `commit`.
     """
 
     def __init__(self) -> None:
@@ -224,23 +227,23 @@ class CallOrder:
         self._committed: str | None = None
 
     def planned(self, end: Mapping[str, Any]) -> None:
-        """`latestOffset` returned this."""
+        """Record the result of `latestOffset`."""
         self._planned = json.dumps(end)
 
     def committed(self, end: Mapping[str, Any]) -> None:
-        """`commit` was called with this."""
+        """Record the argument of `commit`."""
         self._committed = json.dumps(end)
 
     def is_asynchronous(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
-        """Whether `partitions`, called with these, shows it."""
+        """Whether a call of `partitions` with these offsets shows asynchronous progress tracking."""
         first = not start or start == end
         return not first and json.dumps(end) == self._planned and json.dumps(start) != self._committed
 
 
 def _leave_when_terminated() -> None:
-    """Turn Spark's SIGTERM into an orderly end, which runs `stop`: partitions are free at once, not after a session.
+    """Let SIGTERM exit the process normally, which runs `stop`: the group reassigns the partitions at once.
 
-    Spark signals more than once and waits for nothing, so the first signal counts.
+    Spark sends the signal repeatedly, so only the first one counts.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _end)

@@ -1,4 +1,4 @@
-"""The options that a task gets. They are apart from the others, so that a task need not import those."""
+"""The options that a task gets, in a module of their own, so that a task does not import the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

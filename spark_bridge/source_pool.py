@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 IDLE_S = 60.0
-"""A source that is idle for so long is closed: the process may live on with tasks of other queries."""
+"""After this idle time a source is closed: the process may continue with tasks of other queries."""
 
 
 class IdleSource(NamedTuple):
@@ -47,7 +47,7 @@ class SourcePool:
 
     @contextmanager
     def borrow(self, options: SourceOptions) -> Iterator[Source]:
-        """A source for one task, which no other uses meanwhile.
+        """Borrow a source for one task, exclusively.
 
         It goes back to the pool, unless the task failed or stopped reading in the middle.
         """
@@ -91,7 +91,7 @@ class SourcePool:
             idle.source.close()
 
     def _set_timer(self) -> None:
-        """For the source that is idle longest, which is the first."""
+        """Set the timer for the source that has been idle longest, which is the first."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -108,7 +108,7 @@ _frozen = False
 
 
 def read_task(options: SourceOptions, ranges: Iterable[Sequence[Any]]) -> Iterator["RecordBatch"]:
-    """The records of one task, whose ranges may have become plain sequences on their way to it."""
+    """Read the records of one task. `ranges`: its ranges, which pickling may have turned into plain sequences."""
     freeze_loaded_objects()
     with POOL.borrow(options) as source:
         yield from source.read_ranges([Range(*one) for one in ranges])

@@ -16,7 +16,7 @@ def is_of_connect(thing: object) -> bool:
 
 
 def refuse_connect(thing: object, what: str) -> None:
-    """RegistrationError if the object is one of Spark Connect. `what`: the function or class that refuses it."""
+    """Raise RegistrationError if the object is one of Spark Connect. `what`: the function or class that refuses it."""
     if is_of_connect(thing):
         raise RegistrationError(
             f"{what} does not work over Spark Connect, for it needs the driver's own process: make the session there,"

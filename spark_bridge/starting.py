@@ -1,7 +1,7 @@
-"""Where a partition begins that the group never committed: the options, and what is wrong with their values.
+"""The options for the start of partitions that the group never committed, and their parsers.
 
-The names and the JSON are those of Spark's Kafka source. One of the ways is taken at a time; Spark's source has an
-order of precedence instead, in which what is overruled is never noticed.
+The names and the JSON are those of Spark's Kafka source. Only one of the options may be given; Spark's source has an
+order of precedence instead, and ignores the others silently.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ TopicPartition = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1
-"""Spark's numbers, in the JSON form of `startingOffsets`, for the two ends of a partition."""
+"""The numbers for the two ends of a partition in the JSON of `startingOffsets`, as in Spark."""
 
 INT64_MAX = 2**63 - 1
 
@@ -28,20 +28,24 @@ STRATEGY = "startingOffsetsByTimestampStrategy"
 STARTING_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         OFFSETS,
-        "where a partition starts that the group never committed: `earliest`, `latest`, or JSON such as"
-        ' `{"clicks":{"0":23,"1":-2}}` (-2 earliest, -1 latest; partitions not named start at the earliest)',
+        "the start of partitions that the group never committed: `earliest`, `latest`, or JSON such as"
+        ' `{"clicks":{"0":23,"1":-2}}` (-2 earliest, -1 latest; other partitions start at the earliest)',
         "latest",
     ),
-    OptionSpec(TIMESTAMP, "instead: the first record at or after this time, in milliseconds since 1970", "none"),
+    OptionSpec(
+        TIMESTAMP,
+        "instead of `startingOffsets`: start at the first record at or after this time, in milliseconds since 1970",
+        "none",
+    ),
     OptionSpec(
         TIMESTAMPS,
-        'instead: such a time for each partition, as `{"clicks":{"0":1767225600000}}`; partitions not named start at'
-        " the earliest",
+        'instead of `startingOffsets`: such a time for each partition, as `{"clicks":{"0":1767225600000}}`; other'
+        " partitions start at the earliest",
         "none",
     ),
     OptionSpec(
         STRATEGY,
-        "where no record is as young as the time given: `error` ends the query, `latest` starts at the end",
+        "if a partition has no record at or after its time: `error` ends the query, `latest` starts at the end",
         "error",
     ),
 )
@@ -49,10 +53,13 @@ STARTING_OPTIONS: tuple[OptionSpec, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class StartingOffsets:
-    """Where a partition begins that nobody has committed. Exactly one of the kinds is meant.
+    """Where partitions begin that the group never committed.
 
-    `timestamp_ms` wins if set; then `timestamps_ms`; then `named`, whose values may be EARLIEST and LATEST; then
-    `default`. `too_young`: what becomes of a partition without a record as young as its time.
+    `default`: an offset, EARLIEST or LATEST, for partitions that no other field decides.
+    `named`: an offset, EARLIEST or LATEST, by partition.
+    `timestamp_ms`: the time at which all partitions begin.
+    `timestamps_ms`: the time at which a partition begins, by partition.
+    `too_young`: what happens to a partition without a record at or after its time.
     """
 
     default: int = LATEST
@@ -62,29 +69,29 @@ class StartingOffsets:
     too_young: Literal["error", "latest"] = "error"
 
     def of(self, partition: TopicPartition) -> int:
-        """An offset, EARLIEST or LATEST; without regard to times."""
+        """The partition's offset, EARLIEST or LATEST, without regard to times."""
         return self.named.get(partition, self.default)
 
     def time_of(self, partition: TopicPartition) -> int | None:
-        """The time at which it starts, None if none is given for it."""
+        """The time at which the partition starts; None if none is given."""
         return self.timestamps_ms.get(partition, self.timestamp_ms)
 
     @property
     def topics(self) -> tuple[tuple[str, str], ...]:
-        """The topics that are named, each with the option that names it."""
+        """The named topics, each as (option, topic)."""
         named = {(OFFSETS, topic): None for topic, _ in self.named}
         timed = {(TIMESTAMPS, topic): None for topic, _ in self.timestamps_ms}
         return tuple({**named, **timed})
 
 
 def parse_starting(given: OptionText) -> StartingOffsets:
-    """What the options say. OptionError about what is wrong with them."""
+    """Parse the options. Raises OptionError."""
     ways = [name for name in (OFFSETS, TIMESTAMP, TIMESTAMPS) if given.text(name) is not None]
     if len(ways) > 1:
-        raise OptionError(ways[1], f"stands beside {ways[0]}; give one of them")
+        raise OptionError(ways[1], f"cannot be combined with {ways[0]}; give one of them")
     strategy = given.choice(STRATEGY, ("error", "latest"), "error")
     if given.text(STRATEGY) is not None and ways not in ([TIMESTAMP], [TIMESTAMPS]):
-        raise OptionError(STRATEGY, f"says nothing without {TIMESTAMP} or {TIMESTAMPS}")
+        raise OptionError(STRATEGY, f"has no effect without {TIMESTAMP} or {TIMESTAMPS}")
     too_young: Literal["error", "latest"] = "latest" if strategy == "latest" else "error"
     if (timestamp := given.text(TIMESTAMP)) is not None:
         timestamp_ms = whole_number(timestamp, INT64_MAX)
@@ -140,5 +147,5 @@ def _time(value: Any, where: str) -> int:
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("a name occurs twice")
     return values

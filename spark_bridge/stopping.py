@@ -23,7 +23,7 @@ TAKEN_SECONDS = 60.0
 
 
 class Query(Protocol):
-    """What is used of a `StreamingQuery`."""
+    """The part of a `StreamingQuery` that is used here."""
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
@@ -34,16 +34,16 @@ class Query(Protocol):
 
 
 class Control(Protocol):
-    """What is used of `control.ControlDirectory`, which says what each does."""
+    """The part of `control.ControlDirectory` that is used here."""
 
     def ask(self, reader_id: str, request: Request, *, say: Callable[[str], None]) -> None:
         """Leave a request."""
 
     def withdraw(self, reader_id: str, attempt: str) -> bool:
-        """Take it back; whether that was in time."""
+        """Withdraw a request. Returns whether that was in time."""
 
     def answer(self, reader_id: str) -> Answer | None:
-        """What the reader has answered."""
+        """The reader's answer; None until there is one."""
 
 
 class Stop:
@@ -183,7 +183,7 @@ def run_beside(attempt: Callable[[Callable[[float], None], Callable[[str], None]
             threading.Thread(target=run, name="rallypoint-stop", daemon=True).start()
         except RuntimeError:
             run()
-        # Not by `join`: up to Python 3.12 an interrupted one says of a thread that runs that it has ended.
+        # Not `join`: up to Python 3.12, a thread counts as ended after an interrupted `join`.
         ended.wait()
     except BaseException:
         interrupted.set()

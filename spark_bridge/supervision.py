@@ -22,7 +22,7 @@ LATE = ("failed to connect back",)
 
 
 class Query(Protocol):
-    """What is used of a `StreamingQuery`."""
+    """The part of a `StreamingQuery` that is used here."""
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
@@ -74,7 +74,7 @@ def start(
 
 
 def is_late(error: object) -> bool:
-    """Whether an error says that a Python process did not connect in time."""
+    """Whether an error means that a Python process did not connect in time."""
     return any(words in str(error) for words in LATE)
 
 

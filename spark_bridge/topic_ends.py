@@ -16,7 +16,7 @@ log = logging.getLogger("rallypoint.spark")
 
 
 class PutTopic(Protocol):
-    """What is used of `coordinator_calls.Coordinators`."""
+    """The part of `coordinator_calls.Coordinators` that is used here."""
 
     def put_topic(self, topic: str, body: PutTopicRequest) -> None:
         """Raises `NotAnswered`."""

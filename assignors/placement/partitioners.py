@@ -1,8 +1,7 @@
-"""From a record to its partition, as Kafka's producers place it. Which member owns a partition is not said here.
+"""From a record to its partition, as Kafka's producers choose it.
 
-Whoever writes records by the rule for keys, or asks it, agrees with every producer that uses Kafka's default
-partitioner. A record without a key has no place of its own: `in_turn`, `by_chance` and `stick` are the ways to find
-one. What they need of the past, of the clock or of chance comes in as an argument.
+`partition_for_key` agrees with every producer that uses Kafka's default partitioner. `in_turn`, `by_chance` and `stick`
+choose the partition of records without a key. Their state, the time and random numbers are arguments.
 """
 
 import struct
@@ -15,9 +14,9 @@ _FACTOR = 0x5BD1_E995
 
 
 def murmur2(key: bytes) -> int:
-    """The signed 32-bit MurmurHash2 of `key`, with the seed that Kafka uses.
+    """The signed 32-bit MurmurHash2 of `key`, with Kafka's seed.
 
-    Source: the published algorithm (little-endian words of four bytes, then the one to three left over).
+    Source: the published algorithm (little-endian words of four bytes, then the one to three remaining bytes).
     """
     whole = len(key) & ~3
     value = _SEED ^ len(key)
@@ -33,20 +32,26 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition, in 0..partitions-1, of records with this key. `partitions` must be at least 1.
+    """The partition, in 0..partitions-1, of records with this key.
 
-    The sign bit is cut off, which is not the same as the absolute value that places groups on shards.
+    `partitions`: the topic's number of partitions, at least 1.
+
+    It clears the sign bit of the hash. The mapping of groups to shards takes the absolute value instead.
     Source: Kafka's `BuiltInPartitioner.partitionForKey` (in older clients `DefaultPartitioner`).
     """
     return (murmur2(key) & 0x7FFF_FFFF) % partitions
 
 
 def partition_for_record(explicit: int | None, key: bytes | None, partitions: int, keyless: Callable[[], int]) -> int:
-    """The partition that the writer names, else that of the key, else what `keyless` answers.
+    """The explicit partition if there is one, otherwise that of the key, otherwise the result of `keyless`.
 
-    `keyless` is called only for a record that has neither; an empty key is a key. `partitions` must be at least 1.
-    Errors: ValueError if the partition that was named or answered is none of the topic's.
-    Source: the order in which Kafka's `KafkaProducer` and its default partitioner look.
+    `explicit`: the partition that the producer's caller names, or None.
+    `key`: the record's key, or None. An empty key is a key.
+    `partitions`: the topic's number of partitions, at least 1.
+    `keyless`: called only for a record without a partition and a key.
+
+    Raises ValueError if the partition does not exist.
+    Source: the order of precedence of Kafka's `KafkaProducer` and its default partitioner.
     """
     if explicit is None and key is not None:
         return partition_for_key(key, partitions)
@@ -57,30 +62,35 @@ def partition_for_record(explicit: int | None, key: bytes | None, partitions: in
 
 
 def in_turn(turn: int, partitions: int) -> int:
-    """Round robin: the partition of the record with this running number. `partitions` must be at least 1."""
+    """Round-robin: the partition of the `turn`-th record. `partitions` must be at least 1."""
     return turn % partitions
 
 
 def by_chance(chance: float, partitions: int) -> int:
-    """Random: `chance` is drawn by the caller, evenly from [0, 1). `partitions` must be at least 1."""
+    """Random: the caller draws `chance` uniformly from [0, 1). `partitions` must be at least 1."""
     return int(chance * partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A partition that records without a key stay with until a time."""
+    """The sticky partition of records without a key, and until when it is used."""
 
     partition: int
     until_ms: int
 
 
 def stick(stay: Stay | None, now_ms: int, stay_ms: int, partitions: int, chance: float) -> Stay:
-    """Sticky for a time: the stay that holds at `now_ms`; the caller keeps it for its next record.
+    """Sticky for a time: the sticky partition at `now_ms`. The caller passes the result with its next record.
 
-    A stay that is over, or whose partition is gone, gives way to one of `stay_ms` in another partition, by chance as in
-    `by_chance`; a topic with one partition has no other. It saves connections and makes larger batches, and spreads
-    evenly only over many stays. `partitions` must be at least 1.
-    Source: Kafka's first producers, which drew a partition for each refresh of the topics (10 minutes).
+    `stay`: the previous result; None for the first record.
+    `now_ms`: the current time.
+    `stay_ms`: for how long a new sticky partition is used.
+    `partitions`: the topic's number of partitions, at least 1.
+    `chance`: drawn as for `by_chance`; used if a new partition is chosen.
+
+    A new partition is chosen if the time is over or the partition no longer exists. It differs from the previous one,
+    unless the topic has only one. Sticky partitions make larger batches, and are even only in the long run.
+    Source: Kafka's first producers, which chose a partition at each refresh of the metadata (10 minutes).
     """
     if stay is not None and now_ms < stay.until_ms and stay.partition < partitions:
         return stay

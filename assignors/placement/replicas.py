@@ -1,48 +1,49 @@
-"""Where the replicas of partitions go: partition to brokers, the preferred one first. Who reads them is not said here.
+"""Places the replicas of partitions on brokers, the preferred leader first, as Kafka's tools up to 2.0 do for new
+topics.
 
-Anything that is held in several copies by several nodes can be placed so; a shard's first replica is then its
-preferred owner, the others are its standbys in order. The rules are those of Kafka's tools up to 2.0 for new topics.
-Running them again over a changed list of brokers moves far more than it must, so a placement is to be stored.
+It works for anything that several nodes replicate: the first replica is the preferred owner, the others are its
+standbys in order. Store the result. Running the algorithm again with other brokers moves far more than necessary.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from rallypoint.assignors.order import java_order
+from rallypoint.assignors.order import in_java_order
 
 Id = TypeVar("Id", int, str)
-"""How brokers are named: all by numbers, or all by texts."""
+"""The ids of brokers: all int, or all str."""
 
 Placement = dict[int, tuple[Id, ...]]
-"""Partition to its brokers, as many as the replication factor says, all different, the preferred leader first."""
+"""The brokers of each partition's replicas, the preferred leader first. They are distinct, and as many as the
+replication factor."""
 
 
 class PlacementError(ValueError):
-    """The replicas cannot be placed so. The text says why, and names the field."""
+    """The replicas cannot be placed. The message begins with the name of the parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker(Generic[Id]):
-    """A place for replicas. `rack`: None if it is not known; only `place_by_rack` looks at it."""
+    """A broker. `rack`: None if it is unknown; only `place_by_rack` reads it."""
 
     id: Id
     rack: str | None = None
 
 
 class _Start(NamedTuple):
-    """Where a partition begins: the index of its first broker, and how far the shift has grown."""
+    """Where the replicas of a partition begin: the index of its first broker, and the current shift."""
 
     partition: int
     first: int
     shift: int
 
     def follower(self, nth: int, broker_count: int) -> int:
-        """The index of the nth broker after the first one: never the first itself. Needs two brokers."""
+        """The index of the nth follower's broker, which is never the first one. Needs at least two brokers."""
         return (self.first + 1 + (self.shift + nth) % (broker_count - 1)) % broker_count
 
     def indexes(self, replication_factor: int, broker_count: int) -> list[int]:
-        """The first broker's index and those of its followers."""
+        """The indexes of the first broker and of its followers' brokers."""
         return [self.first, *(self.follower(nth, broker_count) for nth in range(replication_factor - 1))]
 
 
@@ -54,15 +55,20 @@ def place(
     start_partition: int = 0,
     shift: int | None = None,
 ) -> Placement[Id]:
-    """Place the first replicas around the list of brokers, and each partition's others at a distance that grows.
+    """Place the first replicas round-robin, and the followers of each partition at a distance that grows.
 
-    The first replica of partition p is at `start_index + p` in the list, going around. The others follow it at a
-    distance that begins with `shift` (`start_index` if it is None) and grows by one each time p has gone around,
-    so that the partitions led by one broker have their followers everywhere.
-    `start_partition`: the number of the first of these `partitions`, for a topic that grows; below 0 it is 0.
-    Errors: PlacementError for fewer brokers than replicas, a broker listed twice, a number below its least.
-    Source: Kafka 2.0.1, `AdminUtils.assignReplicasToBrokers` without racks; Kafka draws the start, and begins the shift
-    at the same fixed number.
+    `brokers`: their ids, in the order to use.
+    `partitions`: how many partitions to place.
+    `replication_factor`: how many replicas each gets.
+    `start_index`: the index of the broker of partition 0's first replica.
+    `start_partition`: the number of the first partition, for a topic that grows. Negative numbers count as 0.
+    `shift`: the initial distance of the followers; None for `start_index`. It grows by one after each pass over the
+    brokers, so that the followers of one leader's partitions are on all brokers.
+
+    Raises PlacementError if there are fewer brokers than replicas, if a broker is listed twice, or if a number is too
+    low.
+    Source: Kafka 2.0.1, `AdminUtils.assignReplicasToBrokers` without racks. Kafka draws `start_index` at random, and
+    begins the shift at the same number if it is fixed.
     """
     _check(brokers, partitions, replication_factor, start_index, shift)
     placement: Placement[Id] = {}
@@ -79,10 +85,10 @@ def place_by_rack(
     start_partition: int = 0,
     shift: int | None = None,
 ) -> Placement[Id]:
-    """Place as `place` does on a list in which the racks alternate, but no rack twice before every rack has one.
+    """Like `place`, but a partition gets a second replica in a rack only after one in every rack.
 
-    The list is not in the order given: racks are sorted by name and take turns, each with its brokers sorted by id.
-    The other arguments are as in `place`. Errors: as in `place`, and if a broker has no rack.
+    It orders the brokers itself: the racks, sorted by name, alternate, and the brokers of each rack are sorted by id.
+    The other parameters are those of `place`. Raises PlacementError as `place` does, and if a broker has no rack.
     Source: Kafka 2.0.1, `AdminUtils.assignReplicasToBrokers` with racks.
     """
     _check([broker.id for broker in brokers], partitions, replication_factor, start_index, shift)
@@ -108,9 +114,10 @@ def place_by_rack(
 
 
 def place_simply(brokers: Sequence[Id], partitions: int, replication_factor: int) -> Placement[Id]:
-    """Place replica j of partition i on broker (i + j) mod n: short to say, but followers always stand beside.
+    """Place replica j of partition i on broker (i + j) mod n.
 
-    When a broker fails, its one neighbour takes over all it led. Errors: as in `place`.
+    The followers are always on the next brokers, so if a broker fails, the next one takes over all its partitions.
+    Raises PlacementError as `place` does.
     """
     _check(brokers, partitions, replication_factor, 0, None)
     count = len(brokers)
@@ -135,7 +142,7 @@ def _check(brokers: Sequence[Id], partitions: int, factor: int, start_index: int
 def _starts(
     broker_count: int, partitions: int, start_index: int, start_partition: int, shift: int | None
 ) -> Iterator[_Start]:
-    """Where each partition begins."""
+    """The start of each partition's replicas."""
     grown = start_index if shift is None else shift
     begin = max(0, start_partition)
     for partition in range(begin, begin + partitions):
@@ -145,8 +152,8 @@ def _starts(
 
 
 def _alternate(racks: dict[Id, str]) -> list[Id]:
-    """The brokers, one of each rack in turn; a rack that has no more is passed over."""
-    names = sorted(set(racks.values()), key=java_order)
-    lines = [sorted(broker for broker in racks if racks[broker] == rack) for rack in names]
-    longest = max(map(len, lines))
-    return [line[turn] for turn in range(longest) for line in lines if turn < len(line)]
+    """The brokers, alternating between the racks until each rack has no more."""
+    names = in_java_order(set(racks.values()))
+    by_rack = [sorted(broker for broker in racks if racks[broker] == rack) for rack in names]
+    longest = max(map(len, by_rack))
+    return [brokers[index] for index in range(longest) for brokers in by_rack if index < len(brokers)]

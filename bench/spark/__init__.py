@@ -1,7 +1,7 @@
 """Queries of real Spark drivers on a real Kafka broker: ours beside Spark's own source, and drivers that come and go.
 
-`driver` is the program that runs in a process of its own, `drivers` starts and ends it, `stage` has the broker, the
-topic and the service; `speed` and `moves` measure. Left out of a run unless they are asked for.
+`driver` is the program that runs in a process of its own, `drivers` starts and ends it, `environment` has the broker,
+the topic and the service; `speed` and `moves` measure. They run only if they are asked for.
 """
 
 RALLYPOINT = "rallypoint"

@@ -1,4 +1,4 @@
-"""One Spark driver as a process of its own, which runs queries as it is told and says how long they took.
+"""One Spark driver as a process of its own, which runs queries on request and reports how long they took.
 
 `python -m bench.spark.driver '{"jars": [...], "conf": {...}}'`. Each line on standard input is a command as JSON, with
 `do` and what it needs; each line on standard output is an answer as JSON with `what` and `at_s`, the system's monotonic

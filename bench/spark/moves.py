@@ -19,8 +19,8 @@ from bench.crowd import WrongAnswerError
 from bench.plan import Plan
 from bench.process import ProcessError
 from bench.spark.drivers import Driver
-from bench.spark.figures import Batch, Commit, MovesResult, account, moves_result, slowest_takeover, slowest_taking
-from bench.spark.stage import PARTITIONS, TOPIC, Filling, Stage, stage
+from bench.spark.environment import PARTITIONS, TOPIC, Environment, Filling, running_environment
+from bench.spark.metrics import Batch, Commit, MovesResult, account, moves_result, slowest_takeover, slowest_taking
 
 GROUP = "moves"
 PRODUCED = 60
@@ -32,13 +32,13 @@ HOLD_S = 0.1
 PATIENCE_S = 120.0
 SEED = 2026
 
-ELDER, SECOND = "elder", "second"
+FIRST, SECOND = "elder", "second"
 
 
-class Play:
-    """A stage on which records come in, what drivers write is read, and what the group commits is watched."""
+class Workload:
+    """Produces records, reads what the drivers write, and watches what the group commits."""
 
-    def __init__(self, found: Stage, stack: AsyncExitStack) -> None:
+    def __init__(self, found: Environment, stack: AsyncExitStack) -> None:
         self.found = found
         self.out = found.directory / "out"
         self.out.mkdir()
@@ -86,7 +86,7 @@ class Play:
         await self._look()
 
     def result(self, name: str, pyspark: str, times_s: Sequence[float]) -> MovesResult:
-        """The figures, and what became of the records. All batches that were ever written are in it."""
+        """The results, with a count of the records in all batches that were ever written."""
         found = account(self.batches, self.filling.ends, self.killed)
         return moves_result(name, pyspark, times_s, found, load_average=self.load_average)
 
@@ -141,41 +141,41 @@ def batch_of(text: str) -> Batch:
 
 
 @asynccontextmanager
-async def play(plan: Plan) -> AsyncIterator[tuple[Play, Driver]]:
-    """With a first driver, which has all partitions to itself."""
-    async with stage(plan) as found, AsyncExitStack() as stack:
-        on_stage = Play(found, stack)
-        elder = await on_stage.driver(ELDER)
-        on_stage.begin()
-        on_stage.join(elder, checkpoint=ELDER)
-        await elder.wait_ready()
-        await on_stage.wait_until_reads(ELDER, PARTITIONS, 0.0)
-        yield on_stage, elder
+async def play(plan: Plan) -> AsyncIterator[tuple[Workload, Driver]]:
+    """Run a workload with a first driver, which owns all partitions."""
+    async with running_environment(plan) as found, AsyncExitStack() as stack:
+        workload = Workload(found, stack)
+        first = await workload.driver(FIRST)
+        workload.begin()
+        workload.join(first, checkpoint=FIRST)
+        await first.wait_ready()
+        await workload.wait_until_reads(FIRST, PARTITIONS, 0.0)
+        yield workload, first
 
 
 async def measure_handovers(plan: Plan) -> Sequence[MovesResult]:
     """A second driver's query starts, and ends in good order, in turns: half of the partitions go there and back."""
     times_s: list[float] = []
-    async with play(plan) as (on_stage, elder):
-        second = await on_stage.driver(SECOND)
+    async with play(plan) as (workload, first):
+        second = await workload.driver(SECOND)
         await second.wait_ready()
         marks_s: list[float] = []
         for number in range(plan.moves):
             marks_s.append(monotonic())
             if number % 2 == 0:
-                on_stage.join(second, checkpoint=SECOND)
-                await on_stage.wait_until_reads(SECOND, PARTITIONS // 2, marks_s[-1])
+                workload.join(second, checkpoint=SECOND)
+                await workload.wait_until_reads(SECOND, PARTITIONS // 2, marks_s[-1])
             else:
                 second.tell("stop")
                 if not (await second.line("stopped"))["committed"]:
                     raise WrongAnswerError("a driver that ended in good order had not committed")
-                await on_stage.wait_until_reads(ELDER, PARTITIONS, monotonic())
-        await on_stage.end()
+                await workload.wait_until_reads(FIRST, PARTITIONS, monotonic())
+        await workload.end()
         for begin_s, end_s in zip(marks_s, [*marks_s[1:], monotonic()], strict=True):
-            times_s.append(slowest_taking(on_stage.commits, on_stage.batches, begin_s, end_s))
+            times_s.append(slowest_taking(workload.commits, workload.batches, begin_s, end_s))
             if isnan(times_s[-1]):
                 raise WrongAnswerError("a driver came or went, and no partition changed hands")
-        return [on_stage.result("spark-handovers", elder.pyspark, times_s)]
+        return [workload.result("spark-handovers", first.pyspark, times_s)]
 
 
 async def measure_kills(plan: Plan) -> Sequence[MovesResult]:
@@ -183,19 +183,19 @@ async def measure_kills(plan: Plan) -> Sequence[MovesResult]:
     chance = random.Random(SEED)
     starts_s: list[float] = []
     times_s: list[float] = []
-    async with play(plan) as (on_stage, elder):
+    async with play(plan) as (workload, first):
         for number in range(plan.moves):
-            second = await on_stage.driver(f"{SECOND}-{number}")
-            on_stage.join(second, checkpoint=second.name)
+            second = await workload.driver(f"{SECOND}-{number}")
+            workload.join(second, checkpoint=second.name)
             starts_s.append((await second.line("first"))["at_s"] - second.started_s)
-            await on_stage.wait_until_reads(second.name, PARTITIONS // 2, 0.0)
+            await workload.wait_until_reads(second.name, PARTITIONS // 2, 0.0)
             await asyncio.sleep(chance.uniform(0.0, 1.0))
             killed_s = await second.kill(everything=number % 2 == 1)
-            on_stage.killed.append(second.name)
-            await on_stage.wait_until_reads(ELDER, PARTITIONS, killed_s)
-            times_s.append(slowest_takeover(on_stage.batches, second.name, killed_s))
-        await on_stage.end()
+            workload.killed.append(second.name)
+            await workload.wait_until_reads(FIRST, PARTITIONS, killed_s)
+            times_s.append(slowest_takeover(workload.batches, second.name, killed_s))
+        await workload.end()
         return [
-            on_stage.result("spark-kills", elder.pyspark, times_s),
-            on_stage.result("spark-second-driver", elder.pyspark, starts_s),
+            workload.result("spark-kills", first.pyspark, times_s),
+            workload.result("spark-second-driver", first.pyspark, starts_s),
         ]

@@ -1,4 +1,4 @@
-"""The benchmarks of Spark by their names. A broker, a service and one or two drivers each; minutes together."""
+"""The benchmarks of Spark, by name. Each uses a broker, a service and one or two drivers; all take some minutes."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -24,4 +24,4 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 VERSIONS: Mapping[str, str] = {
     **{name: version(name) for name in NAMES if name != CONNECTOR}, CONNECTOR: CONNECTOR_VERSION,
 }  # fmt: skip
-"""What stands beside the figures. Of the connector to Kafka and the PySpark beneath it, it is one."""
+"""The packages whose versions are reported with the results. The Kafka connector has PySpark's version."""

@@ -19,9 +19,9 @@ from bench.plan import Plan
 from bench.process import ProcessError
 from bench.spark import RALLYPOINT, RALLYPOINT_UNIX, UNIX_SOCKETS
 from bench.spark.drivers import Driver, DriverCost, DriverMeter
-from bench.spark.figures import SpeedResult, speed_result
+from bench.spark.environment import running_environment, spark_pair
 from bench.spark.loads import WAYS, count_rows, make_table
-from bench.spark.stage import spark_pair, stage
+from bench.spark.metrics import SpeedResult, speed_result
 from examples.exactly_once.private_server import REMEDY, find_programs, running_postgresql
 
 SPARK = "spark"
@@ -77,7 +77,7 @@ async def measure_small_batches(plan: Plan) -> Sequence[SpeedResult]:
 
 
 async def _beside(name: str, plan: Plan, records: int, of_batch: int) -> Sequence[SpeedResult]:
-    async with stage(plan) as found:
+    async with running_environment(plan) as found:
         pair = await spark_pair(found.java_home)
         await found.produce(records)
         async with (
@@ -101,7 +101,7 @@ async def measure_exactly_once(plan: Plan) -> Sequence[SpeedResult]:
     """All columns of 240,000 records into PostgreSQL, in batches of 30,000."""
     records = LOAD_RECORDS // (1 if plan.rounds > 1 else SHORT)
     name = "spark-exactly-once"
-    async with stage(plan) as found, postgresql() as conninfo:
+    async with running_environment(plan) as found, postgresql() as conninfo:
         await found.produce(records)
         async with found.drivers(None, RALLYPOINT) as (driver,):
             measured = {way: Measured() for way in WAYS}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from bench.spark import RALLYPOINT, RALLYPOINT_UNIX
-from bench.spark.figures import MovesResult, SpeedResult
+from bench.spark.metrics import MovesResult, SpeedResult
 
 CONNECTOR = "spark-sql-kafka-0-10"
 VERSIONS = ("pyspark", "pyarrow", "confluent-kafka", CONNECTOR)

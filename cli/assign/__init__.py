@@ -1,5 +1,5 @@
-"""`rallypoint assign`: what an assignment would be, answered on paper. Nothing here asks a service or changes a group.
+"""`rallypoint assign`: computes an assignment offline. Nothing here calls a service or changes a group.
 
-`questions` is the form in which a question is written, `algorithms` finds who answers it, `report` judges and shows an
-answer, `lines` answers a stream of questions, `command` is the command line.
+`questions` defines the JSON input, `algorithms` the algorithms that answer it, `report` measures and formats a group's
+assignment, `lines` processes a stream of inputs, `command` is the command line.
 """

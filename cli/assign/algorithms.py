@@ -1,7 +1,7 @@
-"""Who answers a question: an assignor of the registry, or one of the rules that know no group.
+"""The algorithms of `rallypoint assign`: the assignors of the registry, and rules that need no group.
 
-The rules of MetaQ and RocketMQ are both: asked about a group they are assignors, asked about `consumers` they answer in
-their own systems' form.
+The rules of MetaQ and RocketMQ are both: for a group they are assignors, for a list of `consumers` they answer in the
+form of their own systems.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,17 +36,17 @@ Answer = Callable[[Any], JsonValue]
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every algorithm that can be asked, sorted."""
+    """The names of all algorithms, sorted."""
     return tuple(sorted({*registry.names(), *RULES}))
 
 
 def described() -> dict[str, str]:
-    """Every algorithm with a sentence on it. An assignor that cannot be used says why."""
+    """A sentence on each algorithm, by name. For an assignor that cannot be used, it is the reason."""
     return {name: _described(name) for name in names()}
 
 
 def answer(algorithm: str, asked: Any) -> JsonValue:
-    """The answer in the form of the oracles: see docs/assign.md. QuestionError if there is none."""
+    """The answer in the form of the test oracles, see docs/assign.md. Raises QuestionError."""
     if algorithm in RULES and not is_group(asked):
         try:
             return RULES[algorithm][1](asked)
@@ -58,15 +58,15 @@ def answer(algorithm: str, asked: Any) -> JsonValue:
 
 
 def is_group(asked: Any) -> bool:
-    """Whether the question is about a group of consumers, by the fields that it has."""
+    """Whether the question is about a group of consumers, by its fields."""
     return isinstance(asked, Mapping) and ("subscriptions" in asked or "partitions_per_topic" in asked)
 
 
 @cache
 def find(algorithm: str) -> Assignor:
-    """The assignor of this name. QuestionError if there is none, with the name that was perhaps meant.
+    """The assignor of this name. Raises QuestionError, with a similar name if there is one.
 
-    Found once for a process, since finding reads the metadata of all installed distributions.
+    The result is cached, because the search reads the metadata of all installed distributions.
     """
     if algorithm not in names():
         meant = get_close_matches(algorithm, names(), n=1)
@@ -75,23 +75,23 @@ def find(algorithm: str) -> Assignor:
     try:
         return registry.find(algorithm)
     except registry.UnknownAssignor as error:
-        raise QuestionError(f"{algorithm!r} shares nothing out among the members of a group") from error
+        raise QuestionError(f"{algorithm!r} does not assign partitions to the members of a group") from error
     except registry.AssignorError as error:
         raise QuestionError(str(error)) from error
 
 
 def assign(assignor: Assignor, spec: GroupSpec) -> Assignment:
-    """Ask the assignor, and look whether its answer is one. It may be somebody else's code, which may do anything."""
+    """Run the assignor and validate its result. Raises QuestionError for any error, as it may be a plug-in."""
     try:
         return validity.run(assignor, spec).assignment
     except validity.InvalidAssignment as error:
-        raise QuestionError(f"the assignor {assignor.name!r} answered wrongly: {error}") from error
+        raise QuestionError(f"the assignor {assignor.name!r} returned an invalid assignment: {error}") from error
     except Exception as error:
         raise QuestionError(f"the assignor {assignor.name!r} failed: {type(error).__name__}: {error}") from error
 
 
 def as_json(spec: GroupSpec, assignment: Assignment) -> JsonValue:
-    """Members in the order of the question, each with its `[topic, partition]` in order."""
+    """The members in the order of the question, each with its sorted `[topic, partition]` pairs."""
     return {member_id: [[topic, n] for topic, n in assignment[member_id]] for member_id in spec.subscriptions}
 
 
@@ -140,47 +140,48 @@ def _producer_partitioner(asked: Any) -> JsonValue:
 
 
 def _metaq(rule: Callable[[list[str], list[str]], dict[str, tuple[str, ...]]]) -> Answer:
-    def answer_it(asked: Any) -> JsonValue:
+    def answer_question(asked: Any) -> JsonValue:
         question = read(MetaqQuestion, asked)
-        return {consumer: list(share) for consumer, share in rule(question.partitions, question.consumers).items()}
+        allocated = rule(question.partitions, question.consumers)
+        return {consumer: list(partitions) for consumer, partitions in allocated.items()}
 
-    return answer_it
+    return answer_question
 
 
 def _rocketmq(
     rule: Callable[[list[rocketmq.MessageQueue], RocketmqQuestion], dict[str, tuple[rocketmq.MessageQueue, ...]]],
 ) -> Answer:
-    def answer_it(asked: Any) -> JsonValue:
+    def answer_question(asked: Any) -> JsonValue:
         question = read(RocketmqQuestion, asked)
-        shares = rule(question.message_queues(), question)
-        return {consumer: [list(queue) for queue in share] for consumer, share in shares.items()}
+        allocated = rule(question.message_queues(), question)
+        return {consumer: [list(queue) for queue in queues] for consumer, queues in allocated.items()}
 
-    return answer_it
+    return answer_question
 
 
 RULES: dict[str, tuple[str, Answer]] = {
-    "replicas": ("Replicas of partitions to brokers, as Kafka's tools place them without racks.", _replicas),
+    "replicas": ("Places replicas of partitions on brokers, as Kafka's tools do without racks.", _replicas),
     "replicas-rack-aware": (
-        "Replicas to brokers of several racks, each rack used before any twice.",
+        "Places replicas on brokers in several racks, in each rack once before any rack twice.",
         _replicas_by_rack,
     ),
-    "coordinator-partition": ("A group id to its hash and its partition (here: shard).", _coordinator_partition),
-    "producer-partitioner": ("A record's key to its hash and its partition.", _producer_partitioner),
-    "metaq-default": ("MetaQ's default rule: a topic's partitions in runs.", _metaq(metaq.allocate_default)),
-    "metaq-consistent-hash": ("MetaQ's consistent hash.", _metaq(metaq.allocate_by_hash)),
+    "coordinator-partition": ("The hash of a group id and its partition (here: shard).", _coordinator_partition),
+    "producer-partitioner": ("The hash of a record's key and its partition.", _producer_partitioner),
+    "metaq-default": ("MetaQ's default rule: contiguous runs of a topic's partitions.", _metaq(metaq.allocate_default)),
+    "metaq-consistent-hash": ("MetaQ's consistent hashing.", _metaq(metaq.allocate_by_hash)),
     "rocketmq-averagely": (
-        "RocketMQ's default rule: a topic's queues in runs.",
+        "RocketMQ's default rule: contiguous runs of a topic's queues.",
         _rocketmq(lambda queues, question: rocketmq.allocate_averagely(queues, question.consumers)),
     ),
     "rocketmq-averagely-by-circle": (
-        "RocketMQ's circle: a topic's queues one by one.",
+        "RocketMQ's round-robin over a topic's queues.",
         _rocketmq(lambda queues, question: rocketmq.allocate_by_circle(queues, question.consumers)),
     ),
     "rocketmq-consistent-hash": (
-        "RocketMQ's consistent hash.",
+        "RocketMQ's consistent hashing.",
         _rocketmq(
             lambda queues, question: rocketmq.allocate_by_hash(queues, question.consumers, question.virtual_nodes)
         ),
     ),
 }
-"""By name: a sentence, and how a question in the rule's own form is answered."""
+"""By name: a sentence, and the function that answers a question in the rule's own form."""

@@ -1,6 +1,6 @@
-"""The command line of `rallypoint assign`: reads the question from flags, a file or standard input, prints the answer.
+"""The command line of `rallypoint assign`: reads the input from flags, a file or standard input, and prints the result.
 
-Exit status: 0 all was answered, 1 something could not be, 2 it was called wrongly, 130 Ctrl-C, 141 nobody read on.
+Exit status: 0 success, 1 an input could not be answered, 2 usage error, 130 Ctrl-C, 141 standard output was closed.
 """
 
 import argparse
@@ -21,52 +21,67 @@ UNREAD = 141
 """As a shell reports the end by SIGINT and by SIGPIPE."""
 
 GROUP_FLAGS = ("topic", "member", "instance_id", "rack", "replica_racks")
-"""Flags that make up a group; they have no place beside a file."""
+"""Flags that describe a group. They cannot be combined with --file."""
 
 Value = TypeVar("Value")
 
 
 class UsageError(Exception):
-    """The command was called wrongly. The text is one sentence that names the flag."""
+    """The arguments are invalid. The message is one sentence that names the flag."""
 
 
 def add_assign(commands: Any) -> None:
     """Add the command to the others."""
     parser = commands.add_parser(
         "assign",
-        help="answer offline who would get what",
-        description="Answer what an assignment would be, without a service. The group is given by flags, or in a file.",
-        epilog="Example: rallypoint assign --algorithm range --topic clicks=12 --member a:clicks --member b:clicks",
+        help="compute an assignment offline",
+        description="Compute an assignment without a service. Describe the group by flags, or in a file.",
+        epilog="Example: rallypoint assign --algorithm range --topic clicks=12 --member a:clicks --member b:clicks."
+        " Exit status: 0 success, 1 an input could not be answered, 2 usage error, 130 Ctrl-C, 141 standard output was"
+        " closed.",
         allow_abbrev=False,
     )
-    parser.add_argument("--algorithm", metavar="NAME", help="who answers; --list names all")
+    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; --list shows all")
     parser.add_argument(
-        "--topic", action="append", default=[], metavar="TOPIC=COUNT", help="a topic and its number of partitions"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC=COUNT",
+        help="a topic and its number of partitions; may be repeated",
     )
     parser.add_argument(
-        "--member", action="append", default=[], metavar="MEMBER:TOPICS", help="a member and its topics, with commas"
+        "--member",
+        action="append",
+        default=[],
+        metavar="MEMBER:TOPICS",
+        help="a member and its topics, separated by commas; may be repeated",
     )
     parser.add_argument(
-        "--instance-id", action="append", default=[], metavar="MEMBER=ID", help="makes the member static"
+        "--instance-id",
+        action="append",
+        default=[],
+        metavar="MEMBER=ID",
+        help="make a member static, with this instance id",
     )
-    parser.add_argument("--rack", action="append", default=[], metavar="MEMBER=RACK", help="where the member runs")
+    parser.add_argument("--rack", action="append", default=[], metavar="MEMBER=RACK", help="the rack of a member")
     parser.add_argument(
         "--replica-racks",
         action="append",
         default=[],
         metavar="TOPIC=RACKS",
-        help="where the topic's replicas are: racks with commas, a slash before the next partition's",
+        help="the racks of a topic's replicas: commas between the racks of a partition, slashes between partitions",
     )
     parser.add_argument(
         "--previous",
         metavar="PATH",
-        help='the assignment before, as JSON: {"MEMBER": [["TOPIC", 0]]}, or what --json printed; - for standard input',
+        help='the previous assignment as JSON: {"MEMBER": [["TOPIC", 0]]}, or the output of --json; - for standard'
+        " input",
     )
-    parser.add_argument("--file", metavar="PATH", help="the question as JSON; - for standard input")
+    parser.add_argument("--file", metavar="PATH", help="read the input as JSON from a file; - for standard input")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--list", action="store_true", help="list the algorithms")
+    parser.add_argument("--list", action="store_true", help="list the algorithms and exit")
     parser.add_argument(
-        "--jsonl", action="store_true", help="answer questions from standard input, one a line, until it ends"
+        "--jsonl", action="store_true", help="read inputs from standard input, one JSON object a line, until its end"
     )
 
 
@@ -83,7 +98,7 @@ def run_assign(given: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # What is still in the buffer has no reader: without this the interpreter would complain when it ends.
+        # The buffer still has data without a reader: otherwise the interpreter would print an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
 
@@ -111,13 +126,13 @@ def _check_modes(given: argparse.Namespace) -> None:
     group = [f"--{name.replace('_', '-')}" for name in GROUP_FLAGS if getattr(given, name)]
     others = [f"--{name}" for name in ("algorithm", "file", "previous") if getattr(given, name)]
     if given.jsonl and given.list:
-        raise UsageError("--list and --jsonl do not go together")
+        raise UsageError("--list and --jsonl cannot be combined")
     if given.jsonl and (group or others or given.json):
-        raise UsageError(f"--jsonl takes everything from its lines: leave out {[*others, *group, '--json'][0]}")
+        raise UsageError(f"--jsonl reads everything from its lines: remove {[*others, *group, '--json'][0]}")
     if given.list and (group or others):
-        raise UsageError(f"--list answers no question: leave out {[*others, *group][0]}")
+        raise UsageError(f"--list only lists the algorithms: remove {[*others, *group][0]}")
     if given.file and group:
-        raise UsageError(f"--file holds the whole group: leave out {group[0]}")
+        raise UsageError(f"--file contains the whole group: remove {group[0]}")
     if given.file == "-" and given.previous == "-":
         raise UsageError("--file and --previous cannot both be read from standard input")
 
@@ -144,7 +159,7 @@ def _answered(algorithm: str, question: dict[str, Any], previous: Assignment | N
 
 
 def _name_owned(asked: GroupQuestion, previous: Assignment) -> None:
-    """Let each member that names no partitions of its own name what it had before, in generation 1."""
+    """Let each member that reports no owned partitions report those of the previous assignment, in generation 1."""
     for member_id, said in asked.subscriptions.items():
         if not said.owned and previous.get(member_id):
             said.owned = list(previous[member_id])
@@ -152,7 +167,7 @@ def _name_owned(asked: GroupQuestion, previous: Assignment) -> None:
 
 
 def _plain(algorithm: str, output: Any, *, as_json: bool) -> str:
-    """An answer that is no group's: as it is, or a row for each of its fields."""
+    """An answer that is no group's assignment, as JSON or as a table of its fields."""
     if as_json:
         return json.dumps({"algorithm": algorithm, "output": output}, indent=2) + "\n"
     rows = [(str(key), _cell(value)) for key, value in output.items()]
@@ -166,9 +181,9 @@ def _cell(value: Any) -> str:
 
 
 def group_of_flags(given: argparse.Namespace) -> dict[str, Any]:
-    """The group that the flags describe, in the form of a file."""
+    """The group that the flags describe, in the form of --file."""
     if not given.member and not given.topic:
-        raise UsageError("nothing is asked: give --topic and --member, or --file, --jsonl or --list")
+        raise UsageError("give --topic and --member, or --file, --jsonl or --list")
     subscriptions: dict[str, dict[str, Any]] = {}
     for text in given.member:
         member_id, found, topics = text.rpartition(":")
@@ -198,7 +213,7 @@ def group_of_flags(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def pairs(texts: list[str], flag: str, form: str) -> list[tuple[str, str]]:
-    """What stands on both sides of the last `=` of each text."""
+    """The two sides of the last `=` of each text. Raises UsageError."""
     found = []
     for text in texts:
         name, sign, value = text.rpartition("=")
@@ -215,7 +230,7 @@ def _add(to: dict[str, Value], name: str, value: Value, flag: str) -> None:
 
 
 def read_json(path: str, flag: str) -> Any:
-    """What a file, or standard input for `-`, holds as JSON."""
+    """Read JSON from a file, or from standard input for `-`. Raises UsageError."""
     try:
         text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         return json.loads(text.decode("utf-8"))
@@ -225,17 +240,17 @@ def read_json(path: str, flag: str) -> Any:
         raise UsageError(f"{flag} {path}: it is not JSON: {error}") from error
 
 
-def previous_of(said: Any) -> Assignment:
-    """An assignment that was written as JSON, alone or as part of what --json prints."""
-    shares = said.get("assignment", said) if isinstance(said, dict) else said
-    if not isinstance(shares, dict):
+def previous_of(given: Any) -> Assignment:
+    """Parse an assignment as JSON: alone, or in the output of --json. Raises UsageError."""
+    assignment = given.get("assignment", given) if isinstance(given, dict) else given
+    if not isinstance(assignment, dict):
         raise UsageError('--previous: it must be an object, {"MEMBER": [["TOPIC", 0]]}')
-    owned = {member_id: {"topics": [], "owned": share} for member_id, share in shares.items()}
+    owned = {member_id: {"topics": [], "owned": partitions} for member_id, partitions in assignment.items()}
     try:
         asked = read(GroupQuestion, {"partitions_per_topic": {}, "subscriptions": owned})
     except QuestionError as error:
         raise UsageError(f"--previous: {error}") from error
-    return {member_id: tuple(said.owned) for member_id, said in asked.subscriptions.items()}
+    return {member_id: tuple(subscription.owned) for member_id, subscription in asked.subscriptions.items()}
 
 
 def _print(text: str) -> None:

@@ -1,7 +1,7 @@
-"""`rallypoint assign --jsonl`: a stream of questions, one a line, and as many answers in the same order.
+"""`rallypoint assign --jsonl`: answers a stream of questions, one a line, in the same order.
 
-A line that cannot be answered has an error for its answer, and the stream goes on. Each answer is flushed before the
-next question is read, so that a program can ask and wait.
+If a line cannot be answered, its answer contains an error, and the stream continues. Each answer is flushed before the
+next question is read, so that a program can wait for it.
 """
 
 import json
@@ -25,7 +25,7 @@ def answer_lines(questions: BinaryIO, answers: TextIO) -> int:
 
 
 def answer_line(line: bytes, number: int) -> dict[str, JsonValue]:
-    """`id` and `output`, or `id` and `error`. A line without a readable id says its number, counted from 1."""
+    """`id` and `output`, or `id` and `error`. Without a valid id, the answer has the line number, from 1."""
     try:
         case = read_line(line)
         case_id = case.get("id")
@@ -40,7 +40,7 @@ def answer_line(line: bytes, number: int) -> dict[str, JsonValue]:
 
 
 def read_line(line: bytes) -> dict[str, Any]:
-    """The object that a line holds. QuestionError if it holds none."""
+    """The JSON object of a line. Raises QuestionError."""
     try:
         case = json.loads(line.decode("utf-8"), parse_constant=_refuse)
     except RecursionError as error:
@@ -53,7 +53,7 @@ def read_line(line: bytes) -> dict[str, Any]:
 
 
 def answer_case(case: dict[str, Any]) -> JsonValue:
-    """The answer to one question. QuestionError if there is none."""
+    """The answer to one question. Raises QuestionError."""
     algorithm = case.get("algorithm")
     if not isinstance(algorithm, str):
         raise QuestionError("algorithm: a name is required")

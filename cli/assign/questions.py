@@ -1,6 +1,6 @@
-"""The form of a question, as JSON: one model for each kind, checked field by field. Nothing is answered here.
+"""The JSON forms of questions: one model for each, validated field by field.
 
-Fields that a kind does not know are ignored, so that a question may carry what was expected, measured or noted.
+Unknown fields are ignored, so that a question may contain an expected answer, measurements or notes.
 """
 
 from typing import Annotated, Any, TypeVar
@@ -12,19 +12,19 @@ from rallypoint.assignors.other_systems.rocketmq import VIRTUAL_NODES_DEFAULT, M
 from rallypoint.protocol.limits import INT32_MAX
 
 PARTITIONS_MAX = 1_000_000
-"""The most partitions, replicas or points on a circle that one question may make: memory for more is not given."""
+"""The most partitions, replicas or points on a hash ring in one question, which limits the memory used."""
 
 
 STEPS_MAX = 8
-"""How much of the way to a wrong field an error names: deeper ones lie in what the asker made up."""
+"""How many levels of the path to an invalid field an error names."""
 
 
 class QuestionError(Exception):
-    """A question that cannot be answered. The text is one sentence for whoever asked, and names the field."""
+    """A question cannot be answered. The message is one sentence that names the field."""
 
 
 class UnknownAlgorithm(QuestionError):  # noqa: N818 - as `UnknownAssignor`
-    """Nobody answers under this name. The text lists the names there are."""
+    """No algorithm has this name. The message lists the existing names."""
 
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -33,13 +33,13 @@ Number = Annotated[StrictInt, Field(ge=-INT32_MAX, le=INT32_MAX)]
 Partition = tuple[StrictStr, Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]]
 
 
-def _with_topics(said: Any) -> Any:
-    """A bare list of topics is short for a subscription that says nothing else."""
-    return {"topics": said} if isinstance(said, list) else said
+def _with_topics(subscription: Any) -> Any:
+    """Accept a list of topics as a subscription without other fields."""
+    return {"topics": subscription} if isinstance(subscription, list) else subscription
 
 
 class SubscriptionQuestion(BaseModel):
-    """What a member says. `generation`: of `owned`; none if it says none."""
+    """A member's subscription. `generation`: the generation of `owned`; None if the member reports none."""
 
     topics: list[StrictStr]
     group_instance_id: StrictStr | None = None
@@ -62,14 +62,14 @@ class GroupQuestion(BaseModel):
             raise QuestionError(f"partitions_per_topic: more than {PARTITIONS_MAX} partitions in all")
         subscriptions = {
             member_id: MemberSubscription(
-                topics=tuple(said.topics),
-                group_instance_id=said.group_instance_id,
-                owned=tuple(said.owned),
-                generation_id=-1 if said.generation is None else said.generation,
-                rack_id=said.rack,
-                user_data=said.user_data,
+                topics=tuple(subscription.topics),
+                group_instance_id=subscription.group_instance_id,
+                owned=tuple(subscription.owned),
+                generation_id=-1 if subscription.generation is None else subscription.generation,
+                rack_id=subscription.rack,
+                user_data=subscription.user_data,
             )
-            for member_id, said in self.subscriptions.items()
+            for member_id, subscription in self.subscriptions.items()
         }
         return GroupSpec(self.partitions_per_topic, subscriptions, self.replica_racks)
 
@@ -82,7 +82,7 @@ class BrokerQuestion(BaseModel):
 
 
 class ReplicasQuestion(BaseModel):
-    """Replicas to brokers, which come in order."""
+    """The placement of replicas on brokers, which are in order."""
 
     brokers: list[BrokerQuestion]
     partitions: Number
@@ -92,14 +92,14 @@ class ReplicasQuestion(BaseModel):
 
 
 class GroupIdQuestion(BaseModel):
-    """A group id to its place among `partitions`."""
+    """The partition of a group id, out of `partitions`."""
 
     group_id: StrictStr
     partitions: Annotated[StrictInt, Field(ge=1, le=INT32_MAX)]
 
 
 class KeyQuestion(BaseModel):
-    """A key, its bytes in hexadecimal digits, to one of `partitions`."""
+    """The partition of a record's key, out of `partitions`. `key_hex`: the key in hexadecimal digits."""
 
     key_hex: StrictStr
     partitions: Annotated[StrictInt, Field(ge=1, le=INT32_MAX)]
@@ -113,7 +113,7 @@ class KeyQuestion(BaseModel):
 
 
 class RocketmqQuestion(BaseModel):
-    """Queues to consumers, both in order."""
+    """The allocation of RocketMQ's queues to consumers, both in order."""
 
     queues: list[tuple[StrictStr, StrictStr, StrictInt]]
     consumers: list[StrictStr]
@@ -127,14 +127,14 @@ class RocketmqQuestion(BaseModel):
 
 
 class MetaqQuestion(BaseModel):
-    """Partitions of one topic to consumers, both in order."""
+    """The allocation of one topic's partitions in MetaQ to consumers, both in order."""
 
     partitions: list[StrictStr]
     consumers: list[StrictStr]
 
 
 def read(kind: type[Kind], asked: Any) -> Kind:
-    """The question as one of a kind. QuestionError for the first field that is wrong."""
+    """Validate a question as a model. Raises QuestionError for the first invalid field."""
     try:
         return kind.model_validate(asked)
     except ValidationError as error:

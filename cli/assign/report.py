@@ -1,4 +1,4 @@
-"""What is told of an assignment: who gets what, how even it is, what moved. JSON for programs, text for people."""
+"""Reports an assignment, its evenness and its moves, as JSON or as text."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MOVES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An assignment and its judgement. `moved`: None where nothing is known of what was before."""
+    """An assignment and its metrics. `moved`: None if no previous assignment is known."""
 
     algorithm: str
     spec: GroupSpec
@@ -27,7 +27,9 @@ class Report:
 
 
 def judge(algorithm: str, spec: GroupSpec, assignment: Assignment, previous: Assignment | None) -> Report:
-    """Measure an assignment. `previous`: what was before; None for what the members say they owned, if they do.
+    """Measure an assignment.
+
+    `previous`: the previous assignment; None for the owned partitions that the members report, if they do.
 
     Only a partition that had an owner and still exists can have moved.
     """
@@ -37,7 +39,7 @@ def judge(algorithm: str, spec: GroupSpec, assignment: Assignment, previous: Ass
             member_id: tuple(tp for tp in owned_before if owned_before[tp] == member_id)
             for member_id in spec.subscriptions
         }
-        known = any(said.owned for said in spec.subscriptions.values())
+        known = any(subscription.owned for subscription in spec.subscriptions.values())
     else:
         known = True
     moved = tuple(
@@ -51,7 +53,7 @@ def judge(algorithm: str, spec: GroupSpec, assignment: Assignment, previous: Ass
 
 
 def report_json(report: Report) -> JsonValue:
-    """The report for programs; the fields are described in docs/assign.md."""
+    """The report as JSON. docs/assign.md describes the fields."""
     measures = report.measures
     return {
         "algorithm": report.algorithm,
@@ -72,7 +74,7 @@ def report_json(report: Report) -> JsonValue:
 
 
 def report_text(report: Report) -> str:
-    """The report for people."""
+    """The report as text."""
     rows = [
         (member_id, str(len(report.assignment[member_id])), partitions_text(report.assignment[member_id]))
         for member_id in report.spec.subscriptions
@@ -80,8 +82,8 @@ def report_text(report: Report) -> str:
     lines = [f"assignor: {report.algorithm}", "", *table(("MEMBER", "COUNT", "PARTITIONS"), rows), ""]
     lines.append(_evenness(report.measures))
     if report.unassigned:
-        lines.append(f"nobody gets: {partitions_text(report.unassigned)}")
-    if any(said.rack_id for said in report.spec.subscriptions.values()) and report.spec.replica_racks:
+        lines.append(f"unassigned: {partitions_text(report.unassigned)}")
+    if any(subscription.rack_id for subscription in report.spec.subscriptions.values()) and report.spec.replica_racks:
         lines.append(f"racks: {_partitions(report.measures.rack_misses)} without a replica in the member's rack")
     if report.moved is not None:
         lines += _moves(report.moved)
@@ -89,7 +91,7 @@ def report_text(report: Report) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with the cells of each column below each other; the last column is as long as it is."""
+    """The lines of a table with aligned columns. The last column is not padded."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
@@ -97,7 +99,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
-    """Topics with the numbers of their partitions, runs as `0-3`; a dash for none."""
+    """Topics with their partition numbers, contiguous ones as `0-3`; a dash for none."""
     texts = []
     for topic, found in groupby(partitions, key=lambda topic_partition: topic_partition[0]):
         texts.append(f"{topic} {_numbers([partition for _, partition in found])}")
@@ -120,7 +122,7 @@ def _evenness(measures: Measures) -> str:
     text = f"evenness: {_span(measures.counts)} a member"
     if measures.optimal:
         return f"{text}; no assignment of this group is more even"
-    return f"{text}; {_span(measures.optimal_counts)} could be had"
+    return f"{text}; the most even assignment has {_span(measures.optimal_counts)}"
 
 
 def _span(counts: Sequence[int]) -> str:

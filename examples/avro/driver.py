@@ -47,7 +47,7 @@ TABLES = """
 
 
 def decoded(records: DataFrame, registry: Registry) -> DataFrame:
-    """Where each record stands, its `click` and, where it has none, the `error`."""
+    """The topic, partition and offset of each record, with its `click` or the `error` of decoding it."""
     result = StructType.fromDDL(f"record struct<{CLICK}>, error string")
     result_in_arrow = to_arrow_type(result)
 

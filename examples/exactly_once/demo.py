@@ -36,8 +36,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--postgresql", metavar="URL",
-        help="the database, as a URI or as host=... dbname=...; a schema rallypoint_example is made in it, and made"
-        " anew by the next run (default: a server of its own for the time of the run, if PostgreSQL is installed)",
+        help="the database, as a URI or as host=... dbname=...; a schema rallypoint_example is made in it, and"
+        " recreated by the next run (default: a server of its own for the time of the run, if PostgreSQL is installed)",
     )  # fmt: skip
     parser.add_argument(
         "--records", type=record_count, default=20_000, metavar="N",
@@ -91,11 +91,9 @@ def load(given: argparse.Namespace, conninfo: str, console: "Console") -> int:
     """Write the topic, run the story, count; the exit status. Raises Unusable."""
     from examples.exactly_once import orders, sinks  # noqa: PLC0415
     from examples.exactly_once.proof import tally  # noqa: PLC0415
-    from examples.handover.books import Layout, look_at_books  # noqa: PLC0415
-    from examples.handover.closing import show_ownership, tell_verdict  # noqa: PLC0415
-    from examples.handover.report import picture_of, run_figures, run_sentences, save  # noqa: PLC0415
-    from examples.handover.run import Failed, Plot, perform  # noqa: PLC0415
-    from examples.handover.story import Stuck  # noqa: PLC0415
+    from examples.handover.books import Layout, read_progress  # noqa: PLC0415
+    from examples.handover.closing import Findings, run_and_judge  # noqa: PLC0415
+    from examples.handover.run import Scenario  # noqa: PLC0415
     from rallypoint.spark import FilesWriter  # noqa: PLC0415
 
     began = time.monotonic()
@@ -108,7 +106,7 @@ def load(given: argparse.Namespace, conninfo: str, console: "Console") -> int:
     writer = FilesWriter(layout.topics, orders.TOPIC, given.partitions)
     orders.write_orders(writer, sent, first)
 
-    plot = Plot(
+    scenario = Scenario(
         group="orders",
         topic=orders.TOPIC,
         partitions=given.partitions,
@@ -119,41 +117,25 @@ def load(given: argparse.Namespace, conninfo: str, console: "Console") -> int:
             "--topics", str(layout.topics), "--checkpoint", str(layout.checkpoint(name)),
             "--batch-records", str(len(sent) // BATCHES), "--sink", given.sink,
         ],
-        look=lambda name: look_at_books(layout.checkpoint(name)),
+        look=lambda name: read_progress(layout.checkpoint(name)),
         environment={"ORDERS_DATABASE": conninfo},
         write_rest=lambda: orders.write_orders(writer, sent, rest),
     )  # fmt: skip
-    try:
-        seen = perform(layout, plot, console)
-    except (Failed, Stuck) as error:
-        return fail(f"The load failed: {error}", 1)
 
-    count = tally(sinks.read_rows(conninfo), sent)
-    seconds = time.monotonic() - began
-    summary = (
-        f"{count.records:,} orders, {given.partitions} partitions, two Spark drivers, one killed:"
-        f" {count.lost:,} lost, {count.twice:,} twice in the table"
-    )
-    figures = {
-        "ok": not count.problems(),
-        "problems": count.problems(),
-        "seconds": round(seconds, 1),
-        "sink": given.sink,
-        "partitions": given.partitions,
-        "records": asdict(count),
-        **run_figures(seen),
-    }
-    show_ownership(console, seen, plot)
-    return tell_verdict(
-        console,
-        [
-            f"Orders: {count.records:,} in the topic, {count.distinct:,} in the table, {count.lost:,} lost,"
-            f" {count.twice:,} there twice.",
-            "Rows written: " + ", ".join(f"{n:,} by driver {name}" for name, n in count.rows_by_driver.items()) + ".",
-            *run_sentences(seen),
-        ],
-        count.problems(),
-        f"The table has each order of the topic once, {count.cents / 100:,.2f} in all.",
-        seconds=seconds,
-        written=save(layout.root, figures, picture_of(seen, plot, summary)),
-    )
+    def judge() -> Findings:
+        count = tally(sinks.read_rows(conninfo), sent)
+        rows = ", ".join(f"{n:,} by driver {name}" for name, n in count.rows_by_driver.items())
+        return Findings(
+            problems=count.problems(),
+            sentences=[
+                f"Orders: {count.records:,} in the topic, {count.distinct:,} in the table, {count.lost:,} lost,"
+                f" {count.twice:,} there twice.",
+                f"Rows written: {rows}.",
+            ],
+            success=f"The table has each order of the topic once, {count.cents / 100:,.2f} in all.",
+            summary=f"{count.records:,} orders, {given.partitions} partitions, two Spark drivers, one killed:"
+            f" {count.lost:,} lost, {count.twice:,} twice in the table",
+            metrics={"sink": given.sink, "records": asdict(count)},
+        )
+
+    return run_and_judge(layout, scenario, console, judge, name="The load", began=began)

@@ -1,7 +1,7 @@
 """One Spark driver of the load, written as a user would write it. Start it twice, and the two share the orders.
 
-The database's connection string stands in the environment as ORDERS_DATABASE, for it may hold a password. SIGTERM ends
-the driver in good order. Whoever counts the rows is in `proof`, not here.
+The environment variable ORDERS_DATABASE holds the database's connection string, because it may contain a password.
+SIGTERM stops the driver gracefully. `proof` counts the rows.
 """
 
 import argparse

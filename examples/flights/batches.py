@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from examples.handover.books import Batch, BatchesSeen, Layout, look_at_books
+from examples.handover.books import Batch, BatchProgress, Layout, read_progress
 
 COLUMNS = ("partition", "offset", "carrier", "arr_delay")
 PREFIX = "batch-"
@@ -33,9 +33,9 @@ class FlightsLayout(Layout):
         return self.output / batch.driver / f"{PREFIX}{batch.batch_id:04}"
 
 
-def look_at_batches(layout: FlightsLayout, driver: str) -> BatchesSeen:
+def look_at_batches(layout: FlightsLayout, driver: str) -> BatchProgress:
     """By Spark's books and the folder of the newest batch."""
-    seen = look_at_books(layout.checkpoint(driver))
+    seen = read_progress(layout.checkpoint(driver))
     if seen.last is None:
         return seen
     folder = layout.batch(Batch(driver, seen.last))

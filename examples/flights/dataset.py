@@ -85,5 +85,5 @@ def append_records(writer: FilesWriter, by_partition: Mapping[int, list[Record]]
     longest = max(map(len, by_partition.values()))
     for first in range(0, longest, APPEND_RECORDS_MAX):
         for partition, records in by_partition.items():
-            if piece := records[first : first + APPEND_RECORDS_MAX]:
-                writer.append(partition, piece)
+            if chunk := records[first : first + APPEND_RECORDS_MAX]:
+                writer.append(partition, chunk)

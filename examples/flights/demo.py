@@ -44,7 +44,7 @@ def play(given: argparse.Namespace) -> int:
     from examples.flights.batches import FlightsLayout, look_at_batches  # noqa: PLC0415
     from examples.flights.closing import tell  # noqa: PLC0415
     from examples.handover.report import picture_of, save  # noqa: PLC0415
-    from examples.handover.run import Failed, Plot, perform  # noqa: PLC0415
+    from examples.handover.run import Failed, Scenario, run_scenario  # noqa: PLC0415
     from examples.handover.story import Stuck  # noqa: PLC0415
     from rallypoint.spark import FilesWriter  # noqa: PLC0415
 
@@ -67,7 +67,7 @@ def play(given: argparse.Namespace) -> int:
     dataset.append_records(writer, dataset.records_of(flights[:early], placement[:early], given.partitions))
     rest = dataset.records_of(flights[early:], placement[early:], given.partitions)
 
-    plot = Plot(
+    scenario = Scenario(
         group="delays",
         topic=dataset.TOPIC,
         partitions=given.partitions,
@@ -81,12 +81,12 @@ def play(given: argparse.Namespace) -> int:
         write_rest=lambda: dataset.append_records(writer, rest),
     )  # fmt: skip
     try:
-        seen = perform(layout, plot, console)
+        seen = run_scenario(layout, scenario, console)
     except (Failed, Stuck) as error:
         return fail(f"The demo failed: {error}", 1)
     outcome = report.judge(layout, seen, flights, sizes, seconds=time.monotonic() - began)
-    written = save(layout.root, outcome.to_json(), picture_of(seen, plot, outcome.summary()))
-    return tell(console, outcome, plot, dataset.read_airlines(), written)
+    written = save(layout.root, outcome.to_json(), picture_of(seen, scenario, outcome.summary()))
+    return tell(console, outcome, scenario, dataset.read_airlines(), written)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One Spark driver of the demo, written as a user would write it. Start it twice, and the two share the flights.
 
 It keeps no state: each micro-batch becomes a folder of Parquet files with the partition, the offset, the carrier and
-the arrival delay of its flights. SIGTERM ends it in good order. Whoever counts the output is in `proof`, not here.
+the arrival delay of its flights. SIGTERM stops it gracefully. `proof` counts the output.
 """
 
 import argparse

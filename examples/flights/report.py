@@ -9,15 +9,15 @@ import pandas as pd
 from examples.flights.batches import FlightsLayout, count_unseen, read_output
 from examples.flights.carriers import Carrier, by_carrier
 from examples.flights.proof import Tally, once, tally
-from examples.handover.report import run_figures
-from examples.handover.run import Seen
+from examples.handover.report import run_metrics
+from examples.handover.run import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """`found` is the table from the drivers' output with each record once, `expected` the one from the file."""
 
-    seen: Seen
+    seen: RunRecord
     tally: Tally
     unseen: int
     found: tuple[Carrier, ...]
@@ -68,21 +68,21 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """The content of report.json."""
-        figures = run_figures(self.seen)
-        figures["killed"]["rows_no_reader_sees"] = self.unseen
+        metrics = run_metrics(self.seen)
+        metrics["killed"]["rows_no_reader_sees"] = self.unseen
         return {
             "ok": not self.problems(),
             "problems": self.problems(),
             "seconds": round(self.seconds, 1),
             "partitions": self.partitions,
             "records": asdict(self.tally),
-            **figures,
+            **metrics,
             "carriers": [one.to_json() for one in self.found],
         }
 
 
 def judge(
-    layout: FlightsLayout, seen: Seen, flights: pd.DataFrame, sizes: Mapping[int, int], *, seconds: float
+    layout: FlightsLayout, seen: RunRecord, flights: pd.DataFrame, sizes: Mapping[int, int], *, seconds: float
 ) -> Outcome:
     """Count what the drivers wrote against the flights of the file."""
     output = read_output(layout)

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchesSeen:
+class BatchProgress:
     """How far a driver is. `last`: the newest batch that Spark has planned, None before the first; it is either
     `in_flight` or complete. `writing`: some of its output is on its way. `written`: its output is in place.
     """
@@ -58,14 +58,14 @@ class Layout:
         return self.root / "logs" / f"{name}.log"
 
 
-def look_at_books(checkpoint: Path) -> BatchesSeen:
+def read_progress(checkpoint: Path) -> BatchProgress:
     """How far a query is, by its checkpoint alone: output is on its way until the batch is complete, then in place."""
     planned, complete = _numbered(checkpoint / "offsets"), _numbered(checkpoint / "commits")
     if not planned:
-        return BatchesSeen()
+        return BatchProgress()
     last = max(planned)
     in_flight = last not in complete
-    return BatchesSeen(len(complete), last, in_flight=in_flight, writing=in_flight, written=not in_flight)
+    return BatchProgress(len(complete), last, in_flight=in_flight, writing=in_flight, written=not in_flight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PlannedBatch:
         return sum(one.end - one.start for one in self.ranges)
 
 
-def read_books(checkpoint: Path, driver: str) -> tuple[PlannedBatch, ...]:
+def read_batches(checkpoint: Path, driver: str) -> tuple[PlannedBatch, ...]:
     """All batches of a driver, in order. For queries with one source."""
     planned, complete = _numbered(checkpoint / "offsets"), _numbered(checkpoint / "commits")
     batches = []

@@ -15,7 +15,7 @@ from rallypoint.spark import Range
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class GroupSnapshot:
     """One look at the group. `members` and `owners` are client ids; `committed` counts records, all partitions."""
 
     at_ms: int
@@ -25,16 +25,16 @@ class Sighting:
     committed: int = 0
 
 
-def sighting_of(answer: DescribeAnswer | None, topic: str, at_ms: int) -> Sighting:
+def snapshot_of(answer: DescribeAnswer | None, topic: str, at_ms: int) -> GroupSnapshot:
     """What a description says of one topic; None (there is no group yet) is a look at nothing."""
     if answer is None:
-        return Sighting(at_ms)
+        return GroupSnapshot(at_ms)
     owners: dict[int, str] = {}
     for member in answer.members:
         if member.assignment.value is not None:
             assignment = ConsumerAssignment.model_validate(member.assignment.value)
             owners |= dict.fromkeys(assignment.partitions.get(topic, ()), member.client_id)
-    return Sighting(
+    return GroupSnapshot(
         at_ms=at_ms,
         generation_id=answer.generation_id,
         members=frozenset(member.client_id for member in answer.members),
@@ -56,15 +56,17 @@ class Span:
     alive: bool = True
 
 
-def spans_of(sightings: Sequence[Sighting], end_ms: int, deaths: Mapping[str, int] | None = None) -> tuple[Span, ...]:
+def spans_of(
+    snapshots: Sequence[GroupSnapshot], end_ms: int, deaths: Mapping[str, int] | None = None
+) -> tuple[Span, ...]:
     """Spans by partition and time; where nobody was the owner there is none. `deaths`: when which owner was killed.
 
     The last sighting holds until `end_ms`.
     """
     spans: list[Span] = []
-    for partition in sorted({partition for one in sightings for partition in one.owners}):
+    for partition in sorted({partition for one in snapshots for partition in one.owners}):
         owner, since = "", 0
-        for at_ms, now in [(one.at_ms, one.owners.get(partition, "")) for one in sightings] + [(end_ms, "")]:
+        for at_ms, now in [(one.at_ms, one.owners.get(partition, "")) for one in snapshots] + [(end_ms, "")]:
             if now != owner:
                 if owner:
                     spans += _cut(Span(partition, owner, since, at_ms), (deaths or {}).get(owner))
@@ -114,6 +116,6 @@ def span_at(spans: Iterable[Span], partition: int, at_ms: int) -> Span | None:
     return next((one for one in spans if one.partition == partition and one.start_ms <= at_ms < one.end_ms), None)
 
 
-def is_sole(sighting: Sighting, member: str, partitions: int) -> bool:
+def is_sole(snapshot: GroupSnapshot, member: str, partitions: int) -> bool:
     """Whether one member owns all the partitions."""
-    return len(sighting.owners) == partitions and set(sighting.owners.values()) == {member}
+    return len(snapshot.owners) == partitions and set(snapshot.owners.values()) == {member}

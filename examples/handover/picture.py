@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from examples.handover.ownership import Sighting, Span
+from examples.handover.ownership import GroupSnapshot, Span
 
 WIDTH = 960
 LEFT, RIGHT = 64, 24
@@ -83,7 +83,7 @@ class Picture:
 
     topic: str
     spans: Sequence[Span]
-    sightings: Sequence[Sighting]
+    snapshots: Sequence[GroupSnapshot]
     events: Sequence[Event]
     drivers: Sequence[str]
     partitions: int
@@ -96,7 +96,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where an instant stands; what was before `from_ms` stands there."""
+    """The x coordinate of a time. Earlier times than `from_ms` are placed there."""
 
     from_ms: int
     end_ms: int
@@ -152,7 +152,7 @@ def _legend(drivers: Sequence[str]) -> Iterable[str]:
 
 
 def _letter(drivers: Sequence[str], number: int, x: float, y: float) -> str:
-    """Of a driver, for whoever cannot tell the colours apart; `x` is its middle."""
+    """The letter of a driver, for readers who cannot distinguish the colours. `x`: its centre."""
     first = escape(drivers[number][:1])
     return f'<text class="letter{number}" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{first}</text>'
 
@@ -246,7 +246,7 @@ def _left_panel(picture: Picture, scale: Scale, top: int) -> Iterable[str]:
     bottom = top + LEFT_PANEL_HEIGHT
     lefts = [
         (scale.from_ms, picture.records),
-        *((one.at_ms, picture.records - one.committed) for one in picture.sightings),
+        *((one.at_ms, picture.records - one.committed) for one in picture.snapshots),
     ]
     corners = [lefts[0]]
     for at_ms, left in [*lefts[1:], (picture.end_ms, lefts[-1][1])]:

@@ -12,13 +12,13 @@ from typing import Any
 from examples.handover.books import planned_again
 from examples.handover.ownership import count_moves
 from examples.handover.picture import BatchBar, Picture, draw
-from examples.handover.run import DRIVERS, Plot, Seen
+from examples.handover.run import DRIVERS, RunRecord, Scenario
 
 LEAD_MS = 2_000
 """What a picture shows of the time before anybody owns anything."""
 
 
-def run_figures(seen: Seen) -> dict[str, Any]:
+def run_metrics(seen: RunRecord) -> dict[str, Any]:
     """What report.json says of the run itself; times in milliseconds since its start."""
     moves = count_moves(seen.spans(seen.end_ms))
     return {
@@ -30,7 +30,7 @@ def run_figures(seen: Seen) -> dict[str, Any]:
             "batch_id": None if seen.killed is None else seen.killed.batch_id,
             "batch_written": seen.killed_batch.written,
             "at_ms": seen.killed_at_ms,
-            "taken_for_dead_at_ms": seen.missed_at_ms,
+            "taken_for_dead_at_ms": seen.removed_at_ms,
             "taken_over_at_ms": seen.taken_over_at_ms,
         },
         "events": [asdict(event) for event in seen.events],
@@ -39,7 +39,7 @@ def run_figures(seen: Seen) -> dict[str, Any]:
     }
 
 
-def run_sentences(seen: Seen) -> list[str]:
+def run_sentences(seen: RunRecord) -> list[str]:
     """The hand-overs, the kill and what was planned twice, in words."""
     moves = count_moves(seen.spans(seen.end_ms))
     lines = [
@@ -57,7 +57,7 @@ def run_sentences(seen: Seen) -> list[str]:
     return lines
 
 
-def batch_bars(seen: Seen) -> list[BatchBar]:
+def batch_bars(seen: RunRecord) -> list[BatchBar]:
     """The drivers' batches in the time of the run. One that was never complete ends with its driver."""
     bars = []
     for planned in seen.books:
@@ -79,17 +79,17 @@ def batch_bars(seen: Seen) -> list[BatchBar]:
     return bars
 
 
-def picture_of(seen: Seen, plot: Plot, summary: str) -> str:
+def picture_of(seen: RunRecord, scenario: Scenario, summary: str) -> str:
     """The SVG of the run."""
     return draw(
         Picture(
-            topic=plot.topic,
+            topic=scenario.topic,
             spans=seen.spans(seen.end_ms),
-            sightings=[one for one in seen.sightings if one.at_ms <= seen.end_ms],
+            snapshots=[one for one in seen.snapshots if one.at_ms <= seen.end_ms],
             events=seen.events,
             drivers=DRIVERS,
-            partitions=plot.partitions,
-            records=plot.records,
+            partitions=scenario.partitions,
+            records=scenario.records,
             end_ms=seen.end_ms,
             summary=summary,
             batches=batch_bars(seen),
@@ -98,15 +98,15 @@ def picture_of(seen: Seen, plot: Plot, summary: str) -> str:
     )
 
 
-def _picture_begins_ms(seen: Seen) -> int:
+def _picture_begins_ms(seen: RunRecord) -> int:
     """Shortly before somebody owns something: that Spark takes its time to start needs no picture."""
-    first_ms = next((one.at_ms for one in seen.sightings if one.owners), 0)
+    first_ms = next((one.at_ms for one in seen.snapshots if one.owners), 0)
     return max(first_ms - LEAD_MS, 0)
 
 
-def save(folder: Path, figures: Mapping[str, Any], picture: str) -> Sequence[Path]:
+def save(folder: Path, metrics: Mapping[str, Any], picture: str) -> Sequence[Path]:
     """Write report.json and ownership.svg; their paths."""
     report, svg = folder / "report.json", folder / "ownership.svg"
-    report.write_text(json.dumps(figures, indent=2) + "\n", "utf-8")
+    report.write_text(json.dumps(metrics, indent=2) + "\n", "utf-8")
     svg.write_text(picture, "utf-8")
     return report, svg

@@ -1,7 +1,7 @@
-"""One run: start the service and the drivers, look a few times a second, act when `story` says so.
+"""Runs a scenario: starts the service and the drivers, polls them, and takes the steps that `story` decides.
 
-It ends with everything committed and every process gone. What is read, where it goes and whether it is right is the
-example's own, see `Plot`.
+It ends when everything is committed and every process has ended. What is read and written is the example's own, see
+`Scenario`.
 """
 
 import os
@@ -15,13 +15,13 @@ from pathlib import Path
 from rich.console import Console
 
 from examples.handover import ownership, story
-from examples.handover.books import Batch, BatchesSeen, Layout, PlannedBatch, read_books
-from examples.handover.ownership import Sighting, Span
+from examples.handover.books import Batch, BatchProgress, Layout, PlannedBatch, read_batches
+from examples.handover.ownership import GroupSnapshot, Span
 from examples.handover.picture import Event
 from examples.handover.processes import Child, Children
 from examples.handover.screen import LiveScreen, PlainScreen, make_screen
 from examples.handover.service import describe_group, url_in
-from examples.handover.story import KillWhen, Scene, Step
+from examples.handover.story import KillWhen, RunState, Step
 from examples.handover.terminal import View
 from rallypoint.protocol.admin_messages import DescribeAnswer
 
@@ -38,16 +38,21 @@ STARTS_MAX = 3
 
 
 class Failed(Exception):  # noqa: N818
-    """The run cannot go on; the text is for the reader."""
+    """The run cannot continue. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
-    """What is an example's own. `records`: of the whole topic.
+class Scenario:
+    """The parts of a run that differ between the examples.
 
-    `driver(name, url)`: the arguments for Python that start a driver, which has the client id `name`. `look(name)`: how
-    far a driver is. `write_rest`: writes what the topic lacks at the start, once driver B owns partitions, so that both
-    have work then however long B took to start. `environment`: what the drivers get besides.
+    `group`, `topic`, `partitions`: the group, and the topic that it reads.
+    `records`: the number of records of the whole topic.
+    `kill_when`: when driver B is killed.
+    `driver(name, url)`: the arguments of Python that start a driver with the client id `name`.
+    `look(name)`: the progress of a driver.
+    `write_rest`: writes the rest of the topic once driver B owns partitions, so that both drivers have work, even if B
+    started slowly.
+    `environment`: additional environment variables of the drivers.
     """
 
     group: str
@@ -56,60 +61,64 @@ class Plot:
     records: int
     kill_when: KillWhen
     driver: Callable[[str, str], Sequence[str]]
-    look: Callable[[str], BatchesSeen]
+    look: Callable[[str], BatchProgress]
     write_rest: Callable[[], None]
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Seen:
+class RunRecord:
     """Everything that was noticed during a run; times in milliseconds since its start, which was at `began_at_ms` since
     1970. `books`: the batches of all drivers, there once the run has ended.
     """
 
     began_at_ms: int = 0
-    sightings: list[Sighting] = field(default_factory=list)
+    snapshots: list[GroupSnapshot] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     killed: Batch | None = None
-    killed_batch: BatchesSeen = field(default_factory=BatchesSeen)
+    killed_batch: BatchProgress = field(default_factory=BatchProgress)
     killed_at_ms: int | None = None
-    missed_at_ms: int | None = None
+    removed_at_ms: int | None = None
     taken_over_at_ms: int | None = None
     moved_at_ms: int = 0
     end_ms: int = 0
     books: tuple[PlannedBatch, ...] = ()
 
     @property
-    def last(self) -> Sighting:
+    def last(self) -> GroupSnapshot:
         """The newest look at the group."""
-        return self.sightings[-1] if self.sightings else Sighting(0)
+        return self.snapshots[-1] if self.snapshots else GroupSnapshot(0)
 
     def spans(self, now_ms: int) -> tuple[Span, ...]:
-        """Who owned what until now."""
+        """The ownership of all partitions up to `now_ms`."""
         deaths = {} if self.killed_at_ms is None else {"B": self.killed_at_ms}
-        return ownership.spans_of(self.sightings, now_ms, deaths)
+        return ownership.spans_of(self.snapshots, now_ms, deaths)
 
 
 class Run:
     """The service, two drivers, and what is seen of them. `clock`: milliseconds since the start of the run."""
 
-    def __init__(self, layout: Layout, plot: Plot, screen: PlainScreen | LiveScreen, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, layout: Layout, scenario: Scenario, screen: PlainScreen | LiveScreen, clock: Callable[[], int]
+    ) -> None:
         self._layout = layout
-        self._plot = plot
+        self._plot = scenario
         self._screen = screen
         self._clock = clock
         self._rest = True
-        self._seen = Seen(began_at_ms=int(time.time() * 1000) - clock())
+        self._seen = RunRecord(began_at_ms=int(time.time() * 1000) - clock())
         self._living: dict[str, Child] = {}
         self._starts = dict.fromkeys(DRIVERS, 0)
 
-    def play(self) -> Seen:
+    def play(self) -> RunRecord:
         """All of it. Raises Failed, and `story.Stuck`; every process has ended in any case."""
         with Children() as children:
             url = self._start_service(children)
             self._start_driver("A", url, children)
             self._follow(url, children)
-        self._seen.books = tuple(batch for name in DRIVERS for batch in read_books(self._layout.checkpoint(name), name))
+        self._seen.books = tuple(
+            batch for name in DRIVERS for batch in read_batches(self._layout.checkpoint(name), name)
+        )
         return self._seen
 
     # --- acting ------------------------------------------------------------------------------------------------------
@@ -144,14 +153,14 @@ class Run:
         self._say("The rest of the topic is written, for both of them to read.")
 
     def _kill_b(self, url: str) -> bool:
-        """Unless the moment is over: that is seen for certain only while nothing of B moves."""
+        """Kill B if its batch is still in the wanted state, which is certain only while its processes are stopped."""
         driver, seen = self._living["B"], self._seen
         driver.freeze()
         time.sleep(FROZEN_SECONDS)
         batches = self._plot.look("B")
-        newest = read_books(self._layout.checkpoint("B"), "B")[-1]
-        committed = ownership.are_committed(self._ask_for_group(url), newest.ranges)
-        if committed or not story.is_moment(batches, self._plot.kill_when):
+        newest = read_batches(self._layout.checkpoint("B"), "B")[-1]
+        committed = ownership.are_committed(self._describe_group(url), newest.ranges)
+        if committed or not story.may_kill(batches, self._plot.kill_when):
             driver.thaw()
             return False
         driver.kill()
@@ -191,8 +200,8 @@ class Run:
             self._check_living(url, children)
             if self._clock() - polled_at_ms >= POLL_MS:
                 polled_at_ms = self._clock()
-                self._look_at_group(url)
-            step = story.next_step(done, self._scene(), self._plot.kill_when)
+                self._poll_group(url)
+            step = story.next_step(done, self._state(), self._plot.kill_when)
             if step is None:
                 time.sleep(LOOK_SECONDS)
             elif actions[step]() is not False:
@@ -203,7 +212,7 @@ class Run:
         for name, child in list(self._living.items()):
             if child.exit_status is None:
                 continue
-            owned = any(name in one.owners.values() for one in self._seen.sightings)
+            owned = any(name in one.owners.values() for one in self._seen.snapshots)
             if name in DRIVERS and not owned and self._starts[name] < STARTS_MAX:
                 self._say(f"Driver {name} has failed to start; {child.log.name} says why. Once more:")
                 child.kill()
@@ -214,42 +223,42 @@ class Run:
                     f"{child.log_tail()}"
                 )
 
-    def _look_at_group(self, url: str) -> None:
-        sighting = ownership.sighting_of(self._ask_for_group(url), self._plot.topic, self._clock())
+    def _poll_group(self, url: str) -> None:
+        snapshot = ownership.snapshot_of(self._describe_group(url), self._plot.topic, self._clock())
         before = self._seen.last
-        if (sighting.committed, sighting.owners) != (before.committed, before.owners):
-            self._seen.moved_at_ms = sighting.at_ms
-        newly = set(sighting.owners.values()) - {owner for one in self._seen.sightings for owner in one.owners.values()}
-        self._seen.sightings.append(sighting)
+        if (snapshot.committed, snapshot.owners) != (before.committed, before.owners):
+            self._seen.moved_at_ms = snapshot.at_ms
+        newly = set(snapshot.owners.values()) - {owner for one in self._seen.snapshots for owner in one.owners.values()}
+        self._seen.snapshots.append(snapshot)
         for name in sorted(newly):
-            share = sum(owner == name for owner in sighting.owners.values())
+            share = sum(owner == name for owner in snapshot.owners.values())
             self._mark(f"{name} owns {share}")
             self._say(f"Driver {name} owns {share} of {self._plot.partitions} partitions.")
         if self._seen.killed_at_ms is not None:
-            self._look_for_take_over(sighting, self._seen.killed_at_ms)
+            self._detect_takeover(snapshot, self._seen.killed_at_ms)
         self._screen.show(self._view())
 
-    def _ask_for_group(self, url: str) -> DescribeAnswer | None:
+    def _describe_group(self, url: str) -> DescribeAnswer | None:
         try:
             return describe_group(url, self._plot.group)
         except OSError as error:
             raise Failed(f"the service does not answer: {error}") from error
 
-    def _look_for_take_over(self, sighting: Sighting, killed_at_ms: int) -> None:
+    def _detect_takeover(self, snapshot: GroupSnapshot, killed_at_ms: int) -> None:
         seen = self._seen
-        after = (sighting.at_ms - killed_at_ms) / 1000
-        if seen.missed_at_ms is None and "B" not in sighting.members:
-            seen.missed_at_ms = sighting.at_ms
+        after = (snapshot.at_ms - killed_at_ms) / 1000
+        if seen.removed_at_ms is None and "B" not in snapshot.members:
+            seen.removed_at_ms = snapshot.at_ms
             self._say(f"The group takes B for dead, {after:.1f} s after its death.")
-        if seen.taken_over_at_ms is None and ownership.is_sole(sighting, "A", self._plot.partitions):
-            seen.taken_over_at_ms = sighting.at_ms
+        if seen.taken_over_at_ms is None and ownership.is_sole(snapshot, "A", self._plot.partitions):
+            seen.taken_over_at_ms = snapshot.at_ms
             self._mark("A owns all")
             self._say(f"Driver A owns all partitions, {after:.1f} s after B's death, from the committed offsets on.")
 
-    def _scene(self) -> Scene:
+    def _state(self) -> RunState:
         seen = self._seen
         acted_at_ms = seen.events[-1].at_ms if seen.events else 0
-        return Scene(
+        return RunState(
             records=self._plot.records,
             committed=seen.last.committed,
             batches_b=self._plot.look("B"),
@@ -279,7 +288,7 @@ class Run:
         self._screen.say(self._clock(), text)
 
 
-def perform(layout: Layout, plot: Plot, console: Console) -> Seen:
+def run_scenario(layout: Layout, scenario: Scenario, console: Console) -> RunRecord:
     """Play a run and show it meanwhile. Raises Failed, and `story.Stuck`; every process has ended in any case."""
     began = time.monotonic()
 
@@ -287,7 +296,7 @@ def perform(layout: Layout, plot: Plot, console: Console) -> Seen:
         return int((time.monotonic() - began) * 1000)
 
     with make_screen(console, clock) as screen:
-        return Run(layout, plot, screen, clock).play()
+        return Run(layout, scenario, screen, clock).play()
 
 
 def child_environment() -> dict[str, str]:

@@ -13,7 +13,7 @@ from examples.handover.terminal import CELLS_MAX, View, draw_timeline
 LINE_EVERY_MS = 5_000
 
 
-def moment(at_ms: int) -> str:
+def elapsed_text(at_ms: int) -> str:
     """Seconds since the start, aligned."""
     return f"{at_ms / 1000:6.1f} s"
 
@@ -38,17 +38,17 @@ class PlainScreen:
 
     def say(self, at_ms: int, text: str) -> None:
         """One line."""
-        self._console.print(f"{moment(at_ms)}  {text}")
+        self._console.print(f"{elapsed_text(at_ms)}  {text}")
 
     def show(self, view: View) -> None:
         """One line every five seconds."""
         if view.now_ms - self._last_line_ms >= LINE_EVERY_MS:
             self._last_line_ms = view.now_ms
-            self._console.print(f"{moment(view.now_ms)}  {_status(view)}")
+            self._console.print(f"{elapsed_text(view.now_ms)}  {_status(view)}")
 
 
 class LiveScreen:
-    """A picture below the lines, drawn anew a few times a second. `clock`: the run's time in ms."""
+    """A picture below the lines, redrawn a few times a second. `clock`: the run's time in ms."""
 
     def __init__(self, console: Console, clock: Callable[[], int]) -> None:
         self._console = console
@@ -65,7 +65,7 @@ class LiveScreen:
 
     def say(self, at_ms: int, text: str) -> None:
         """One line above the picture."""
-        self._console.print(f"{moment(at_ms)}  {text}")
+        self._console.print(f"{elapsed_text(at_ms)}  {text}")
 
     def show(self, view: View) -> None:
         """Drawn at the next refresh."""
@@ -74,11 +74,11 @@ class LiveScreen:
     def _draw(self) -> RenderableType:
         view = self._view
         if view is None:
-            return Text(f"{moment(self._clock())}  starting")
+            return Text(f"{elapsed_text(self._clock())}  starting")
         return Group(
             Text(""),
             draw_timeline(view, self._console.width),
-            Text(f"{moment(self._clock())}  {_status(view)}   generation {max(view.generation_id, 0)}"),
+            Text(f"{elapsed_text(self._clock())}  {_status(view)}   generation {max(view.generation_id, 0)}"),
             ProgressBar(total=view.records, completed=view.committed, width=min(self._console.width, CELLS_MAX + 4)),
         )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from examples.handover.books import BatchesSeen
+from examples.handover.books import BatchProgress
 
 COMPLETE_BEFORE_KILL = 2
 """Batches that B completes before it is killed: enough to see it at work, few enough that much is left to take over."""
@@ -38,35 +38,35 @@ class Stuck(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class RunState:
     """`records`: of the whole topic; `rest`: most are not written yet. `still_ms`: how long nothing has moved."""
 
     records: int
     committed: int
-    batches_b: BatchesSeen
+    batches_b: BatchProgress
     b_owns: bool
     still_ms: int
     a_owns: bool = False
     rest: bool = False
 
 
-def next_step(done: frozenset[Step], scene: Scene, kill_when: KillWhen) -> Step | None:
+def next_step(done: frozenset[Step], state: RunState, kill_when: KillWhen) -> Step | None:
     """The step to take now, None: keep looking. Raises Stuck."""
-    finished = scene.committed >= scene.records
+    finished = state.committed >= state.records
     if Step.KILL_B not in done and finished:
         raise Stuck("Everything was read before driver B could be killed in the middle of a batch.")
-    if scene.still_ms > STALL_MS:
+    if state.still_ms > STALL_MS:
         raise Stuck(f"Nothing has moved for {STALL_MS // 1000} seconds.")
     if Step.START_B not in done:
-        return Step.START_B if scene.a_owns else None
-    if scene.rest:
-        return Step.WRITE_REST if scene.b_owns else None
+        return Step.START_B if state.a_owns else None
+    if state.rest:
+        return Step.WRITE_REST if state.b_owns else None
     if Step.KILL_B not in done:
-        return Step.KILL_B if scene.b_owns and is_moment(scene.batches_b, kill_when) else None
+        return Step.KILL_B if state.b_owns and may_kill(state.batches_b, kill_when) else None
     return Step.STOP_A if finished and Step.STOP_A not in done else None
 
 
-def is_moment(seen: BatchesSeen, kill_when: KillWhen) -> bool:
+def may_kill(seen: BatchProgress, kill_when: KillWhen) -> bool:
     """Whether B may be killed now, as far as its own books say."""
     if seen.complete < COMPLETE_BEFORE_KILL:
         return False

@@ -42,11 +42,9 @@ def play(given: argparse.Namespace) -> int:
     # Only now: without these packages `requirements` has said so already.
     from rich.console import Console  # noqa: PLC0415
 
-    from examples.handover.books import Layout, look_at_books  # noqa: PLC0415
-    from examples.handover.closing import show_ownership, tell_verdict  # noqa: PLC0415
-    from examples.handover.report import picture_of, run_figures, run_sentences, save  # noqa: PLC0415
-    from examples.handover.run import Failed, Plot, perform  # noqa: PLC0415
-    from examples.handover.story import Stuck  # noqa: PLC0415
+    from examples.handover.books import Layout, read_progress  # noqa: PLC0415
+    from examples.handover.closing import Findings, run_and_judge  # noqa: PLC0415
+    from examples.handover.run import Scenario  # noqa: PLC0415
     from examples.wordcount import sinks, text  # noqa: PLC0415
     from examples.wordcount.proof import compare  # noqa: PLC0415
     from rallypoint.spark import FilesWriter  # noqa: PLC0415
@@ -66,7 +64,7 @@ def play(given: argparse.Namespace) -> int:
     console.print(f"Writing {len(first):,} of {len(lines):,} lines as the topic lines, {given.partitions} partitions.")
     text.write_lines(writer, first, given.partitions)
 
-    plot = Plot(
+    scenario = Scenario(
         group="word-count",
         topic=text.TOPIC,
         partitions=given.partitions,
@@ -77,40 +75,23 @@ def play(given: argparse.Namespace) -> int:
             "--database", str(database), "--checkpoint", str(layout.checkpoint(name)),
             "--batch-records", str(len(lines) // BATCHES), "--sink", given.sink,
         ],
-        look=lambda name: look_at_books(layout.checkpoint(name)),
+        look=lambda name: read_progress(layout.checkpoint(name)),
         write_rest=lambda: text.write_lines(writer, rest, given.partitions),
     )  # fmt: skip
-    try:
-        seen = perform(layout, plot, console)
-    except (Failed, Stuck) as error:
-        return fail(f"The word count failed: {error}", 1)
 
-    found = compare(sinks.read_counts(database), true)
-    seconds = time.monotonic() - began
-    summary = (
-        f"{found.occurrences:,} words in {len(lines):,} lines, {given.partitions} partitions, two Spark drivers, one"
-        f" killed: {found.lost:,} lost, {found.surplus:,} counted twice"
-    )
-    figures = {
-        "ok": not found.problems(),
-        "problems": found.problems(),
-        "seconds": round(seconds, 1),
-        "sink": given.sink,
-        "partitions": given.partitions,
-        "records": len(lines),
-        "counts": asdict(found),
-        **run_figures(seen),
-    }
-    show_ownership(console, seen, plot)
-    return tell_verdict(
-        console,
-        [
-            f"Words: {found.occurrences:,} in {len(lines):,} lines, {found.words:,} different ones,"
-            f" {found.lost:,} lost, {found.surplus:,} counted twice.",
-            *run_sentences(seen),
-        ],
-        found.problems(),
-        "Every word has the count that the text itself gives.",
-        seconds=seconds,
-        written=[*save(layout.root, figures, picture_of(seen, plot, summary)), database],
-    )
+    def judge() -> Findings:
+        found = compare(sinks.read_counts(database), true)
+        return Findings(
+            problems=found.problems(),
+            sentences=[
+                f"Words: {found.occurrences:,} in {len(lines):,} lines, {found.words:,} different ones,"
+                f" {found.lost:,} lost, {found.surplus:,} counted twice."
+            ],
+            success="Every word has the count that the text itself gives.",
+            summary=f"{found.occurrences:,} words in {len(lines):,} lines, {given.partitions} partitions, two Spark"
+            f" drivers, one killed: {found.lost:,} lost, {found.surplus:,} counted twice",
+            metrics={"sink": given.sink, "records": len(lines), "counts": asdict(found)},
+            written=[database],
+        )
+
+    return run_and_judge(layout, scenario, console, judge, name="The word count", began=began)

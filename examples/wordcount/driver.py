@@ -1,7 +1,7 @@
 """One Spark driver of the word count, written as a user would write it. Start it twice, and the two share the lines.
 
-The query keeps no state: it makes words of lines, and the sink counts them in SQLite. SIGTERM ends it in good order.
-Whoever compares the counts is in `proof`, not here.
+The query keeps no state: it splits lines into words, and the sink counts them in SQLite. SIGTERM stops it gracefully.
+`proof` compares the counts.
 """
 
 import argparse

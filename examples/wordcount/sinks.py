@@ -1,4 +1,4 @@
-"""Where the counts go: a table of words in SQLite, through a sink that counts each line once, or one that does not."""
+"""Sinks that count words in a table of SQLite: one counts each line exactly once, the other does not."""
 
 import sqlite3
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Rows and positions in one transaction: a sink for `foreachBatch` that writes nothing twice.
+"""Sinks for `foreachBatch` that write each record exactly once: rows and positions in one transaction.
 
     from rallypoint.spark_bridge.exactly_once import ExactlyOnce
     from rallypoint.spark_bridge.exactly_once.postgresql import PostgreSQL
@@ -6,11 +6,12 @@
     load = ExactlyOnce(PostgreSQL("dbname=shop"), "clicks-to-shop", table="clicks")
     query = clicks.writeStream.foreachBatch(load).option("checkpointLocation", …).start()
 
-`load` is what a user calls, `positions` the rule, `database` what a database must offer, `postgresql` and `sqlite` are
-one database each. For folders of files: `files` is what a user calls, `file_load` the rule, `file_log` what is written,
-`file_store` what a file system must offer, `hadoop_files` those of Spark.
+For databases: `load` is the public class, `positions` decides which rows are new, `database` is the interface of a
+database, and `postgresql` and `sqlite` implement it. For folders of files: `files` is the public class, `file_load` the
+algorithm, `file_log` the log of what is written, `file_store` the interface of a file system, and `hadoop_files`
+implements it.
 
-Nothing here asks the coordinator: the positions in the database, or in the log, alone decide what is new.
+Nothing here calls the coordinator. Only the positions in the database, or in the log, decide what is new.
 """
 
 from rallypoint.spark_bridge.exactly_once.errors import LoadFailed, PositionMoved

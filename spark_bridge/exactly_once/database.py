@@ -1,4 +1,4 @@
-"""What a database must offer so that rows and positions go into it together. No database is named here."""
+"""The interface of a database that can store rows and positions in one transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,33 +12,36 @@ class Transaction(Protocol):
 
     @property
     def connection(self) -> Any:
-        """The database's own connection, inside the transaction. Its user must neither commit nor roll back."""
+        """The driver's connection, inside the transaction. Its user must neither commit nor roll back."""
 
     def guarded(self) -> AbstractContextManager[None]:
-        """A block in which user code writes by `connection`.
+        """A block in which user code writes with `connection`.
 
-        Raises LoadFailed at its end if the code has ended the transaction, by any means: then the positions must not be
-        moved.
+        Raises LoadFailed at its end if the code has ended the transaction, because the positions must not be moved
+        then.
         """
 
     def positions(self, name: str) -> Mapping[TopicPartition, int]:
-        """The next offset to write of each partition that the load of this name has written."""
+        """The next offset to write of each partition that the load `name` has written."""
 
     def move(self, name: str, tp: TopicPartition, seen: int | None, end: int) -> bool:
-        """Set a position from `seen` (None: there was none) to `end`. Returns False if it has changed meanwhile."""
+        """Compare and set a position: from `seen` (None if there was none) to `end`.
+
+        Returns False if it is no longer `seen`.
+        """
 
     def forget(self, name: str, topic: str) -> int:
-        """Remove all positions of a topic; how many there were."""
+        """Delete all positions of a topic. Returns how many there were."""
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Add rows to a table, as fast as this database takes them."""
+        """Insert rows into a table in the fastest way of this database."""
 
 
 class Database(Protocol):
-    """Opens transactions. It may be called by one batch after another, from any thread."""
+    """Opens transactions. It is called for one batch after another, from any thread."""
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Open one on a fresh connection; the table of positions is there, or made."""
+        """Open a transaction on a new connection. Creates the table of positions if it does not exist."""
 
     def is_transient(self, error: BaseException) -> bool:
-        """Whether the same batch may get through at another try: a lost connection, a lock, a deadlock."""
+        """Whether the same batch may succeed if it is tried again: a lost connection, a lock, a deadlock."""

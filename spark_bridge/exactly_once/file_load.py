@@ -1,14 +1,15 @@
-"""Writes a batch as files exactly once, whichever driver writes it: staged, decided in the log, moved into place.
+"""Writes a batch as files exactly once, even if several drivers write it: stage, commit to the log, move into place.
 
 Nothing here knows Spark. The steps:
 
-1. The last entry of the log says how far each partition is written. **Its files are moved first** if they are not in
-   place yet, because its driver may have died. So an entry is made only when the previous entry's files are in place.
-2. The rows at or above those positions are written to a staging folder that nobody else writes to.
-3. An entry is made under the next number, with the new positions and the files. If another driver has made that entry,
-   nothing is decided, and the driver starts over with the other's positions.
-4. The driver starts over in any case: now the last entry is this one, or a later one. Readers never see files that are
-   staged and not decided. Any driver moves files that are decided, and a file can be moved only once.
+1. Read the last entry of the log, which holds the position of each partition. If its files are not in place yet,
+   **move them first**, because its driver may have died. So an entry is added only when the previous entry's files
+   are in place.
+2. Write the rows at or above those positions to a new staging folder, which only this driver writes to.
+3. Add an entry under the next number, with the new positions and the files. If another driver has added that entry,
+   start over with its positions.
+4. Start over in any case: now the last entry is this one or a later one. Readers never see staged files before their
+   entry. Every driver moves the files of the last entry, and a file can be moved only once.
 """
 
 import logging
@@ -35,18 +36,21 @@ class Overtaken(BridgeError):  # noqa: N818
 
 
 class Batch(Protocol):
-    """The rows that are to be written."""
+    """The rows to write."""
 
     def ranges(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        """For each partition with rows the least offset, and the one after the greatest."""
+        """The lowest offset of each partition with rows, and the one after the highest."""
 
     def write(self, folder: str, above: Mapping[TopicPartition, int]) -> None:
-        """Write files into a new folder: of the partitions in `above` the rows from that offset on, of others all."""
+        """Write files into a new folder.
+
+        `above`: the first offset to write of some partitions. All rows of other partitions are written.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Files that no entry names yet."""
+    """Staged files that are in no entry yet."""
 
     name: str
     above: Mapping[TopicPartition, int]
@@ -57,6 +61,8 @@ class Staged:
 class FileLoad:
     """Writes the batches of one load. Thread-safe, as queries of one session may share it.
 
+    `name`: the name of the load.
+    `store`: the file system.
     `log`: decides what is written.
     `folder`: holds the staging folders.
     `draw_name`: `draw_name(now_ms)` names a new staging folder; the name begins with the time and a dash.
@@ -91,7 +97,7 @@ class FileLoad:
         self._sweep_interval_ms = abandoned_after_ms // SWEEPS_BY_AGE
         self._lock = threading.Lock()
         self._in_place = 0
-        """The last entry that was seen with its files in place. It only grows, by `_is_in_place`."""
+        """The number of the last entry whose files were seen in place. It only grows, in `_note_in_place`."""
         self._swept_at_ms: int | None = None
 
     def write(self, batch: Batch) -> bool:
@@ -114,11 +120,11 @@ class FileLoad:
                 if staged is not None:
                     self._store.remove(self._staging(staged.name))
                 staged = self._stage(batch, above, last.swept)
-            if not staged.files and self._log.last() == last:  # else a sweep may have taken them
+            if not staged.files and self._log.last() == last:  # otherwise a sweep may have deleted them
                 self._store.remove(self._staging(staged.name))
                 raise LoadFailed(
-                    f"{self._name}: there are new rows, and no file came of them that a reader would look at: look for"
-                    " a format that keeps its files elsewhere, or a folder whose name begins with '.' or '_'"
+                    f"{self._name}: there are new rows, but no file was written that a reader would see: the format may"
+                    " write its files elsewhere, or into a folder whose name begins with '.' or '_'"
                 )
             ends = {tp: max(end, last.ends.get(tp, 0)) for tp, (_, end) in ranges.items()}
             if staged.files and self._log.put(self._decision(last, staged, ends)):
@@ -131,33 +137,33 @@ class FileLoad:
             self._pause(conflicts)
 
     def forget(self, topic: str) -> int:
-        """Forget how far a topic is written; how many partitions that were. Overtaken if somebody writes meanwhile."""
+        """Delete the positions of a topic. Returns how many there were. Raises Overtaken if another driver writes."""
         last = self._settled()
-        kept = {tp: end for tp, end in last.ends.items() if tp[0] != topic}
-        if len(kept) < len(last.ends) and not self._log.put(_bare(last, kept)):
+        remaining = {tp: end for tp, end in last.ends.items() if tp[0] != topic}
+        if len(remaining) < len(last.ends) and not self._log.put(_bare(last, remaining)):
             raise Overtaken(f"{self._name}: a driver writes; stop the queries first")
-        return len(last.ends) - len(kept)
+        return len(last.ends) - len(remaining)
 
     def _settled(self) -> Entry:
         """The last entry, with its files in place. Deletes abandoned staging folders now and then."""
-        in_place = self._in_place  # before the log is looked at, which another thread may add to meanwhile
+        in_place = self._in_place  # before the log is read, because another thread may add to it
         last = self._log.last()
         if last.number < in_place:
             raise LoadFailed(
                 f"{self._name}: the log ends at entry {last.number}, and this driver has seen entry {in_place}:"
-                " was the folder put in the place of another? Stop all queries, put `_rallypoint` of the old folder"
-                " into it, and start them then; without it records are written again"
+                " was the folder replaced by another one? Stop all queries, copy `_rallypoint` of the old folder"
+                " into it, and start them again; without it, records are written twice"
             )
         if last.number > in_place:
             self._put_in_place(last)
-            self._is_in_place(last)
+            self._note_in_place(last)
         now_ms = self._now_ms()
         if self._swept_at_ms is None or now_ms - self._swept_at_ms >= self._sweep_interval_ms:
             self._swept_at_ms = now_ms
             return self._sweep(last, now_ms)
         return last
 
-    def _is_in_place(self, entry: Entry) -> None:
+    def _note_in_place(self, entry: Entry) -> None:
         with self._lock:
             self._in_place = max(self._in_place, entry.number)
 
@@ -172,10 +178,10 @@ class FileLoad:
         self._store.remove(staging)
 
     def _sweep(self, last: Entry, now_ms: int) -> Entry:
-        """Delete abandoned staging folders, after an entry has announced it.
+        """Delete abandoned staging folders, after an entry for it is in the log.
 
-        A driver that still writes to one of them began before that entry. It finds the next number taken, and then sees
-        the sweep.
+        A driver that still writes to one of them began before that entry. Its own entry fails, because the number is
+        taken, and then it sees the sweep.
         """
         old = [
             name
@@ -186,10 +192,10 @@ class FileLoad:
             return last
         entry = replace(_bare(last, last.ends), swept=last.number + 1)
         if not self._log.put(entry) or self._log.last() != entry:
-            return self._settled()  # somebody was faster; the folders have time
-        self._is_in_place(entry)
+            return self._settled()  # another driver was faster; the folders can wait
+        self._note_in_place(entry)
         for name in old:
-            log.info("%s: deleting the staging folder %s, which was left behind", self._name, name)
+            log.info("%s: deleting the abandoned staging folder %s", self._name, name)
             self._store.remove(self._staging(name))
         return entry
 
@@ -206,9 +212,9 @@ class FileLoad:
         number = last.number + 1
         drawn = staged.name.rpartition("-")[2]
         files = {}
-        for place, source in enumerate(staged.files):
+        for index, source in enumerate(staged.files):
             path = PurePosixPath(source)
-            target = f"{self._name}-{number:08}-{drawn}-{place:05}{''.join(path.suffixes)}"
+            target = f"{self._name}-{number:08}-{drawn}-{index:05}{''.join(path.suffixes)}"
             files[source] = str(path.with_name(target))
         return replace(last, number=number, ends={**last.ends, **ends}, staging=staged.name, files=files)
 
@@ -217,11 +223,11 @@ class FileLoad:
 
 
 def _bare(last: Entry, ends: Mapping[TopicPartition, int]) -> Entry:
-    """The next entry, with no files."""
+    """The next entry, without files."""
     return replace(last, number=last.number + 1, ends=ends, staging="", files={})
 
 
 def _made_at_ms(name: str) -> int:
-    """When a staging folder was drawn; one with a strange name was never drawn here, and is not old."""
+    """When a staging folder was named. One with another form of name is not ours, and never counts as old."""
     text = name.partition("-")[0]
     return int(text) if text.isdigit() else 2**63

@@ -1,35 +1,39 @@
-"""What a file system must offer so that a batch of files is written once. No file system is named here."""
+"""The interface of a file system in which a batch of files can be written exactly once."""
 
 from typing import Protocol
 
 
 class FileStore(Protocol):
-    """Paths are relative, with slashes between; the folder of the load is the root of all."""
+    """Files below the folder of a load. Paths are relative to it, with slashes."""
 
     @property
     def url(self) -> str:
-        """The root, as everybody who uses this file system writes it; no slash at its end."""
+        """The root as a URL, the same for all drivers, without a slash at the end."""
 
     def children(self, folder: str) -> list[str]:
-        """The names in a folder, in any order; empty if there is no such folder."""
+        """The names in a folder, in any order; empty if it does not exist."""
 
     def files_below(self, folder: str) -> list[str]:
-        """The files of a folder and of those in it, as paths relative to it, in order. What readers of a folder
-        overlook is left out: names that begin with a dot, or with `_` and have no `=`.
+        """The files below a folder, as sorted paths relative to it.
+
+        Names that readers ignore are excluded: those that begin with a dot, or begin with `_` and contain no `=`.
         """
 
     def read(self, path: str) -> str | None:
-        """A text; None if there is no such file."""
+        """The text of a file; None if it does not exist."""
 
     def put_if_absent(self, path: str, text: str) -> bool:
-        """Make a file of this text; False, and nothing changes, if there is one already. **Of two at once one gets
-        True**, and a file is seen whole or not at all. Any error leaves open whether the file is there.
+        """Create a file atomically. Returns False, and changes nothing, if it exists already.
+
+        **Of two concurrent calls, one returns True.** Readers see the whole file or nothing. After an error it is
+        unknown whether the file exists.
         """
 
     def move(self, source: str, target: str) -> None:
-        """Give a file another name, under which it is seen whole or not at all. Where `source` is gone, somebody else
-        has moved it, and that is no error. Folders are made as needed.
+        """Move a file. Readers see the whole `target` or nothing.
+
+        If `source` does not exist, another driver has moved it, which is no error. Creates folders as needed.
         """
 
     def remove(self, path: str) -> None:
-        """Delete a file, or a folder with all that is in it; it may be gone already."""
+        """Delete a file, or a folder with its contents. Does nothing if it does not exist."""

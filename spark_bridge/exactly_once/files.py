@@ -1,4 +1,4 @@
-"""Parquet, or another format of Spark's, in one folder that many drivers write to: each record once.
+"""Exactly-once writes of Parquet, or another format of Spark's, into one folder that several drivers share.
 
 from rallypoint.spark_bridge.exactly_once.files import ExactlyOnceFiles
 
@@ -28,10 +28,10 @@ from rallypoint.spark_bridge.offsets import TopicPartition
 log = logging.getLogger("rallypoint.spark")
 
 HIDDEN = "_rallypoint"
-"""The sink's own folder. Readers ignore it for its first character."""
+"""The sink's own folder. Readers ignore it because of its first character."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PART = re.compile(r"part-([0-9]+)-")
-"""How the names begin that Spark's writers give: with the number of the task's partition."""
+"""The beginning of the file names of Spark's writers, with the number of the task's partition."""
 ONE_HOST = re.compile(r"local(\[.*\])?")
 """Masters whose tasks run in the driver's own process."""
 ATTEMPTS = 100
@@ -41,7 +41,7 @@ PAUSE_MAX_MS = 2_000
 class ExactlyOnceFiles:
     """A function for `foreachBatch` that writes each record of a group's topics exactly once into files of one folder.
 
-    This holds across replays, hand-overs, and late writes by a driver that was taken for dead.
+    This holds across replays, rebalances, and late writes by a driver whose session had expired.
 
     `path`: the folder, in any file system that Spark writes to.
     `name`: the name of this load. All drivers that write the same thing share it.
@@ -56,8 +56,8 @@ class ExactlyOnceFiles:
     The batch must have the source's columns `topic`, `partition` and `offset`. A record may have become several rows or
     none. Spark persists the batch while it is written, so the source is read once.
 
-    A reader of the folder sees whole files and no record twice, at any time. It may see some files of a batch a moment
-    before the others.
+    Readers of the folder always see complete files, and never a record twice. They may see some files of a batch
+    slightly before the others.
     """
 
     def __init__(
@@ -73,13 +73,16 @@ class ExactlyOnceFiles:
         abandoned_after_ms: int = 86_400_000,
     ) -> None:
         if not NAME.fullmatch(name):
-            raise ValueError("ExactlyOnceFiles: name must be of letters, digits, '.', '_' and '-', 100 at the most")
+            raise ValueError(
+                "ExactlyOnceFiles: name must have 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter"
+                " or a digit"
+            )
         if abandoned_after_ms < 1:
             raise ValueError("ExactlyOnceFiles: abandoned_after_ms must be at least 1")
         if hidden := [column for column in partition_by if column.startswith((".", "_"))]:
             raise ValueError(
-                f"ExactlyOnceFiles: partition_by names {', '.join(hidden)}: readers overlook folders whose names begin"
-                " with '.' or '_'; give the column another name"
+                f"ExactlyOnceFiles: partition_by names {', '.join(hidden)}: readers ignore folders whose names begin"
+                " with '.' or '_'; rename the column"
             )
         self._path = str(path)
         self._name = name
@@ -96,27 +99,27 @@ class ExactlyOnceFiles:
         """Write a batch, as `foreachBatch` calls it. Returns once its files are in place."""
         check_columns(frame.dtypes, self._drop)
         load = self._open(frame.sparkSession)
-        own = not frame.is_cached  # else the caller unpersists it
-        kept = frame.persist() if own else frame
+        own = not frame.is_cached  # otherwise the caller unpersists it
+        cached = frame.persist() if own else frame
         try:
-            if not load.write(FrameBatch(kept, self)):
-                log.info("%s: batch %d: nothing in it that was not written before", self._name, batch_id)
+            if not load.write(FrameBatch(cached, self)):
+                log.info("%s: batch %d: all rows were written before", self._name, batch_id)
         finally:
             if own:
-                kept.unpersist()
+                cached.unpersist()
 
     def forget(self, spark: SparkSession, topic: str) -> int:
-        """Forget how far a topic is written. Returns how many partitions that were. Stop the queries first.
+        """Delete the positions of a topic. Returns how many partitions it had. Stop the queries first.
 
-        Call this for a topic that was deleted and recreated, whose offsets start at 0 again, or to write records again.
+        Call it for a topic that was deleted and recreated, whose offsets start at 0 again, or to write records again.
         The files stay.
         """
         return self._open(spark).forget(topic)
 
     def save(self, frame: DataFrame, folder: str) -> None:
-        """Let Spark write rows to a folder below the load's.
+        """Write rows with Spark to a folder below `path`.
 
-        LoadFailed if this driver does not see what executors on other hosts have written.
+        Raises LoadFailed if this driver does not see what executors on other hosts have written.
         """
         assert self._store is not None, "opened first"
         writer = frame.drop(*self._drop).write.format(self._format).options(**self._options)
@@ -127,14 +130,14 @@ class ExactlyOnceFiles:
             check_parts(frame, self._store.files_below(folder))
 
     def _open(self, spark: SparkSession) -> FileLoad:
-        """At the first batch, for it takes a session."""
+        """Open the load at the first batch, because it needs a session."""
         if self._load is None:
             store = HadoopFiles(spark, self._path)
             self._store = store
             if store.children("_spark_metadata"):
                 raise LoadFailed(
-                    f"{self._path} has a folder _spark_metadata of Spark's own file sink, and Spark's readers see only"
-                    " what that one wrote; choose another folder, or delete _spark_metadata if its sink is not used"
+                    f"{self._path} has a folder _spark_metadata of Spark's own file sink, so Spark's readers see only"
+                    " what that sink wrote; choose another folder, or delete _spark_metadata if no query uses it"
                 )
             own = f"{HIDDEN}/{self._name}"
             file_log = self._open_log(spark, store, own)
@@ -152,15 +155,15 @@ class ExactlyOnceFiles:
         return self._load
 
     def _open_log(self, spark: SparkSession, store: HadoopFiles, own: str) -> FileLog:
-        """`own`: the load's own folder beside the files."""
+        """Open the log. `own`: the load's own folder in `path`."""
         if self._log_folder is None:
             store.check_exclusive()
-            file_log, place = FileLog(store, f"{own}/log"), "log"
+            file_log, location = FileLog(store, f"{own}/log"), "log"
         else:
             elsewhere = HadoopFiles(spark, self._log_folder)
             elsewhere.check_exclusive()
-            file_log, place = FileLog(elsewhere, f"{self._name}/log", store.url), f"{elsewhere.url}/{self._name}/log"
-        check_log_location(store, f"{own}/log-is-at", place)
+            file_log, location = FileLog(elsewhere, f"{self._name}/log", store.url), f"{elsewhere.url}/{self._name}/log"
+        check_log_location(store, f"{own}/log-is-at", location)
         return file_log
 
 
@@ -172,12 +175,12 @@ class FrameBatch:
         self._sink = sink
 
     def ranges(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        """See `Batch.ranges`. LoadFailed if a row has no topic, partition or offset."""
+        """See `Batch.ranges`. Raises LoadFailed if a row has no topic, partition or offset."""
         bounds = (sf.min("offset").alias("first"), sf.max("offset").alias("last"))
         without = sf.count_if(sf.isnull("offset")).alias("without")
         rows = self._frame.groupBy("topic", "partition").agg(*bounds, without).collect()
         if any(row["without"] or row["topic"] is None or row["partition"] is None for row in rows):
-            raise LoadFailed("a row has no topic, partition or offset, so nobody can say whether it was written before")
+            raise LoadFailed("a row has no topic, partition or offset, so it is unknown whether it was written before")
         return {(row["topic"], row["partition"]): (row["first"], row["last"] + 1) for row in rows}
 
     def write(self, folder: str, above: Mapping[TopicPartition, int]) -> None:
@@ -185,7 +188,7 @@ class FrameBatch:
         self._sink.save(self._rows_above(above) if above else self._frame, folder)
 
     def _rows_above(self, above: Mapping[TopicPartition, int]) -> DataFrame:
-        """By a join, whose plan and cost for a row are the same for any number of partitions."""
+        """The rows to write. A join has the same plan, and the same cost per row, for any number of partitions."""
         topic, partition, end = WRITTEN
         rows = [(*tp, written) for tp, written in sorted(above.items())]
         ends = self._frame.sparkSession.createDataFrame(rows, f"{topic} string, {partition} bigint, {end} bigint")
@@ -195,20 +198,20 @@ class FrameBatch:
 
 
 def check_parts(frame: DataFrame, files: Sequence[str]) -> None:
-    """LoadFailed if a task wrote rows and the driver sees none of its files.
+    """Raise LoadFailed if a task wrote rows and the driver sees none of its files.
 
-    Spark does not notice: its committer looks at the driver's own disk, and takes the files there for all.
+    Spark does not detect this: its committer lists the driver's own disk.
     """
     written = (row[0] for row in frame.select(sf.spark_partition_id()).distinct().collect())
     if missing := parts_missing(written, files):
         raise LoadFailed(
-            f"of {len(missing)} tasks that wrote rows (number {missing[0]} for one) the driver sees no file: executors"
-            " on other hosts have written to disks of their own; choose a folder that all hosts share"
+            f"the driver sees no files of {len(missing)} tasks that wrote rows (such as number {missing[0]}): executors"
+            " on other hosts have written to their own disks; choose a folder that all hosts share"
         )
 
 
 def parts_missing(written: Iterable[int], files: Iterable[str]) -> list[int]:
-    """The task numbers without a file. Empty if no file name is of the form that Spark's writers use."""
+    """The task numbers without a file. Empty if no file name has the form of Spark's writers."""
     found = (PART.match(PurePosixPath(file).name) for file in files)
     there = {int(name[1]) for name in found if name}
     return sorted(set(written) - there) if there else []

@@ -1,6 +1,6 @@
-"""A folder in any of Hadoop's file systems, through the driver's JVM: those of Spark, with Spark's settings.
+"""A folder in any Hadoop file system, through the driver's JVM and with Spark's settings.
 
-What differs is how a file is made that nobody else can make, too: `LINK` and `RENAME` say it for those that can.
+File systems differ in how a file can be created exclusively: `LINK` and `RENAME` list those that can.
 """
 
 import os
@@ -16,22 +16,22 @@ from rallypoint.spark_bridge.exactly_once.moving import move
 from rallypoint.spark_bridge.spark_connect import refuse_connect
 
 RENAME = frozenset({"hdfs", "webhdfs", "swebhdfs", "abfs", "abfss", "ofs", "o3fs"})
-"""Where a rename is one step that replaces nothing: HDFS and what keeps its promises (Azure with a hierarchical
-namespace, Ozone).
+"""Schemes whose renames are atomic and replace nothing: HDFS and compatible ones (Azure with a hierarchical namespace,
+Ozone).
 """
 LINK = frozenset({"file"})
-"""Where a hard link is: this machine's disks, or a network's under a path of this machine."""
+"""Schemes with hard links: local disks and mounted network file systems."""
 
 
 class NotExclusive(BridgeError):  # noqa: N818
-    """This file system cannot make a file so that of two drivers only one succeeds."""
+    """This file system cannot create a file exclusively, so that of two drivers only one succeeds."""
 
 
 class HadoopFiles:
-    """Implements `file_store.FileStore`, below a folder. The folder need not be there yet."""
+    """Implements `file_store.FileStore` below a folder, which need not exist yet."""
 
     def __init__(self, spark: Any, folder: str) -> None:
-        """`spark`: the session whose settings count."""
+        """`spark`: the session whose Hadoop settings are used. `folder`: the root, as a path or URL."""
         refuse_connect(spark, "ExactlyOnceFiles")
         self._jvm = spark._jvm
         path = self._jvm.org.apache.hadoop.fs.Path(folder)
@@ -41,16 +41,15 @@ class HadoopFiles:
 
     @property
     def scheme(self) -> str:
-        """What the folder's URL begins with: `file`, `hdfs`, `s3a`."""
+        """The scheme of the folder's URL: `file`, `hdfs`, `s3a`."""
         return str(self._root.toUri().getScheme())
 
     def check_exclusive(self) -> None:
-        """NotExclusive unless `put_if_absent` keeps its promise here."""
+        """Raise NotExclusive if this file system cannot implement `put_if_absent`."""
         if self.scheme not in RENAME | LINK:
             raise NotExclusive(
-                f"{self.url}: in the file system {self.scheme}: two drivers can make one file at the same time, so the"
-                " log of what is written cannot be there; put it on one where they cannot (file, hdfs, abfs), with"
-                " log='hdfs://…'"
+                f"{self.url}: in the file system {self.scheme}: two drivers can create the same file, so it cannot hold"
+                " the log of what is written; put the log on another file system (file, hdfs, abfs), with log='hdfs://…'"
             )
 
     def children(self, folder: str) -> list[str]:
@@ -76,7 +75,7 @@ class HadoopFiles:
             stream.close()
 
     def put_if_absent(self, path: str, text: str) -> bool:
-        """See `FileStore.put_if_absent`: written under another name, then linked or renamed."""
+        """See `FileStore.put_if_absent`. Writes the file under another name, then links or renames it."""
         partial = str(PurePosixPath(path).with_name(f".{uuid.uuid4().hex}.partial"))
         return self._link(partial, path, text) if self.scheme in LINK else self._rename(partial, path, text)
 
@@ -121,7 +120,7 @@ class HadoopFiles:
                 yield f"{before}{name}"
 
     def _link(self, partial: str, path: str, text: str) -> bool:
-        """By this process itself: the JVM's file systems know no link, and their renames replace."""
+        """Create the file by a hard link, in this process: Hadoop has no links, and its local renames replace files."""
         root = Path(str(self._root.toUri().getPath()))
         written, wanted = root / partial, root / path
         wanted.parent.mkdir(parents=True, exist_ok=True)

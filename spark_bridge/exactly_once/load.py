@@ -1,6 +1,6 @@
-"""The function for `foreachBatch`: reads a batch to the driver, and writes its new rows and positions together.
+"""`ExactlyOnce`, a function for `foreachBatch`: writes the new rows of a batch and the positions in one transaction.
 
-Nothing here knows a database or imports Spark: of the DataFrame it needs the columns and the rows.
+Nothing here knows a particular database or imports Spark. Of a DataFrame it uses the columns and the rows.
 """
 
 import logging
@@ -16,11 +16,11 @@ from rallypoint.spark_bridge.exactly_once.positions import FreshRows
 
 log = logging.getLogger("rallypoint.spark")
 
-WHOLE = ("tinyint", "smallint", "int", "bigint")
-NEEDED = {"topic": ("string",), "partition": WHOLE, "offset": WHOLE}
-"""The columns that say which rows are new, and their types in Spark's SQL."""
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
+NEEDED = {"topic": ("string",), "partition": INTEGERS, "offset": INTEGERS}
+"""The columns that decide which rows are new, and their types in Spark SQL."""
 WRITTEN = ("_rallypoint_topic", "_rallypoint_partition", "_rallypoint_end")
-"""Columns that a load into files puts beside a batch's own, to leave out what is written."""
+"""Columns that a load into files adds to a batch, to filter out rows that are written already."""
 BACKOFF_MAX_MS = 5_000
 
 Write = Callable[[Any, Iterable[Sequence[Any]]], None]
@@ -35,7 +35,7 @@ class Frame(Protocol):
 
     @property
     def dtypes(self) -> list[tuple[str, str]]:
-        """Names and types of the columns, the types as Spark's SQL writes them."""
+        """Names and Spark SQL types of the columns."""
 
     def collect(self) -> Sequence[Any]:
         """The rows."""
@@ -44,20 +44,21 @@ class Frame(Protocol):
 class ExactlyOnce:
     """A function for `foreachBatch` that writes each record of a group's topics exactly once into a database.
 
-    This holds across replays, hand-overs, and late writes by a driver that was taken for dead.
+    This holds across replays, rebalances, and late writes by a driver whose session had expired.
 
     `database`: `PostgreSQL(…)` or `SQLite(…)`.
-    `name`: the name of this load. All drivers that write the same thing share it; two loads into one database have two.
-    `table`: the table that gets the batch's columns, under the same names.
-    `write`: in place of `table`, `write(connection, rows)` writes the rows as it likes. It runs inside the transaction,
-    must read all rows, and must neither commit nor roll back. Rows are sequences in the order of the batch's columns.
+    `name`: the name of this load. All drivers of one load use the same name; two loads into one database need two.
+    `table`: the table to insert the batch's columns into, under the same names.
+    `write`: instead of `table`, a function `write(connection, rows)`. It runs inside the transaction, must read all
+    rows, and must neither commit nor roll back. Rows are sequences in the order of the batch's columns.
     `drop`: columns that are not written to `table`.
-    `attempts`: how often a batch is tried in all, after transient errors of the database and after a position that
-    another driver has moved meanwhile. Then, and after any other error, the query fails; it may be started again.
-    `retry_backoff_ms`: the first pause between attempts; it doubles up to 5 s.
+    `attempts`: the most attempts for a batch. It is tried again after transient errors of the database, and if another
+    driver has moved a position concurrently. After the last attempt, and after any other error, the query fails; it
+    can be started again.
+    `retry_backoff_ms`: the first pause between attempts. It doubles up to 5 s.
 
     The batch must have the source's columns `topic`, `partition` and `offset`. A record may have become several rows or
-    none. The rows of a batch are in the driver's memory while it is written; limit them by `maxOffsetsPerTrigger`.
+    none. The driver holds the rows of a batch in memory; limit them with `maxOffsetsPerTrigger`.
     """
 
     def __init__(
@@ -92,8 +93,8 @@ class ExactlyOnce:
     def __call__(self, frame: Frame, batch_id: int) -> None:
         """Write a batch, as `foreachBatch` calls it. Returns once it is committed."""
         check_columns(frame.dtypes, self._drop)
-        # Before the transaction, which makes others wait, and once for all attempts. DataFrame.toLocalIterator would
-        # need less memory here, but Spark 4.3 keeps everything that it returns for as long as the session lives.
+        # Before the transaction, which may hold locks, and once for all attempts. DataFrame.toLocalIterator would need
+        # less memory here, but Spark 4.3 keeps everything that it returns for the life of the session.
         collected = frame.collect()
         for attempt in range(1, self._attempts + 1):
             try:
@@ -116,9 +117,9 @@ class ExactlyOnce:
                 return
 
     def forget(self, topic: str) -> int:
-        """Forget the positions of a topic. Returns how many there were. Stop the queries first.
+        """Delete the positions of a topic. Returns how many there were. Stop the queries first.
 
-        Call this for a topic that was deleted and recreated, whose offsets start at 0 again, or to write records again.
+        Call it for a topic that was deleted and recreated, whose offsets start at 0 again, or to write records again.
         The rows stay.
         """
         with self._database.transaction() as transaction:
@@ -144,18 +145,18 @@ class ExactlyOnce:
         return rows
 
     def _insert(self, transaction: Transaction, frame: Frame, rows: FreshRows) -> None:
-        kept = [place for place, name in enumerate(frame.columns) if name not in self._drop]
-        instants = frozenset(place for place, (_, kind) in enumerate(frame.dtypes) if kind == "timestamp")
+        written = [index for index, name in enumerate(frame.columns) if name not in self._drop]
+        instants = frozenset(index for index, (_, dtype) in enumerate(frame.dtypes) if dtype == "timestamp")
         assert self._table is not None
         transaction.insert(
             self._table,
-            [frame.columns[place] for place in kept],
-            ([_instant(row[place]) if place in instants else row[place] for place in kept] for row in rows),
+            [frame.columns[index] for index in written],
+            ([_instant(row[index]) if index in instants else row[index] for index in written] for row in rows),
         )
 
 
 def check_columns(dtypes: Sequence[tuple[str, str]], drop: Collection[str]) -> None:
-    """LoadFailed if a batch with columns of these names and types cannot be written."""
+    """Raise LoadFailed if a batch with these columns cannot be written."""
     columns = [name for name, _ in dtypes]
     if missing := [name for name in NEEDED if name not in columns]:
         raise LoadFailed(
@@ -163,19 +164,17 @@ def check_columns(dtypes: Sequence[tuple[str, str]], drop: Collection[str]) -> N
             " until the rows are written; they say which of them are new"
         )
     if taken := [name for name in columns if name.lower() in WRITTEN]:
-        raise LoadFailed(
-            f"the column {taken[0]} has a name that the sink uses beside the batch's own columns; give it another one"
-        )
-    for name, kind in dtypes:
-        if kind not in NEEDED.get(name, (kind,)):
+        raise LoadFailed(f"the column {taken[0]} has a name that the sink uses itself; rename it")
+    for name, dtype in dtypes:
+        if dtype not in NEEDED.get(name, (dtype,)):
             raise LoadFailed(
-                f"the column {name} is of the type {kind}, and must be {' or '.join(NEEDED[name])}: its values"
+                f"the column {name} is of the type {dtype}, and must be {' or '.join(NEEDED[name])}: its values"
                 " are compared with what was written before"
             )
-    if strange := sorted(set(drop) - set(columns)):
-        raise LoadFailed(f"drop names {', '.join(strange)}, and the batch has {', '.join(columns)}")
+    if unknown := sorted(set(drop) - set(columns)):
+        raise LoadFailed(f"drop names {', '.join(unknown)}, and the batch has {', '.join(columns)}")
 
 
 def _instant(value: datetime | None) -> datetime | None:
-    """Spark returns an instant as local time without a zone; a database needs the zone."""
+    """The same time with a zone: Spark returns local time without one, and a database needs it."""
     return None if value is None else value.astimezone(UTC)

@@ -1,8 +1,8 @@
-"""Renames a file while other drivers may be renaming it to the same name, on file systems whose renames differ.
+"""Renames a file that other drivers may be renaming to the same name, on file systems with different renames.
 
-A rename may replace the target (POSIX), return False (HDFS) or raise an error (S3) if the target exists. It may be
-atomic, or a copy and a deletion between which its process may die. So the result of a rename does not count; the files
-that exist afterwards do.
+If the target exists, a rename may replace it (POSIX), return False (HDFS) or raise an error (S3). It may be atomic,
+or a copy and a deletion between which the process may die. So not the result of the rename counts, but which files
+exist afterwards.
 """
 
 from typing import Protocol
@@ -12,19 +12,20 @@ class Renames(Protocol):
     """Paths as in `FileStore`."""
 
     def rename(self, source: str, target: str) -> bool:
-        """Try it once, with folders made as needed. False, or any error: it is not done, or not known to be. Where it
-        is a copy and a deletion, `target` is seen whole or not at all.
+        """Try it once, and create folders as needed. After False or an error, it is unknown whether it is done.
+
+        Readers see the whole `target` or nothing, even if the rename is a copy and a deletion.
         """
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file."""
+        """Whether the file exists."""
 
     def remove(self, path: str) -> None:
-        """Delete a file; it may be gone already."""
+        """Delete a file. Does nothing if it does not exist."""
 
 
 def move(files: Renames, source: str, target: str) -> None:
-    """See `FileStore.move`. No other file ever gets the name `target`, so what has it is this one."""
+    """See `FileStore.move`. Target names are unique, so an existing `target` is this file."""
     problem: Exception | None = None
     try:
         if files.rename(source, target):

@@ -26,12 +26,12 @@ CREATE TABLE IF NOT EXISTS rallypoint_positions (
 )
 """
 KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-"""In seconds, on both sides: a machine that is gone is noticed after a minute, and its locks are free. A connection
-string may say otherwise for this side.
+"""Keepalives in seconds, for both sides: a dead host is detected after a minute, and its locks are released. The
+connection string can override them for this side.
 """
-MADE_AT_ONCE = (DuplicateObject, DuplicateTable, UniqueViolation)
-"""What PostgreSQL raises if two transactions create the same table at once. Which of them depends on how far the
-other one is: the table's name, the type of its rows or an index may be there first.
+CREATED_CONCURRENTLY = (DuplicateObject, DuplicateTable, UniqueViolation)
+"""What PostgreSQL raises if two transactions create the same table concurrently. It depends on their timing: the name
+of the table, its row type or its index may exist first.
 """
 
 
@@ -39,9 +39,9 @@ class PostgreSQL:
     """A database, for `ExactlyOnce`. Works with any isolation level, and several drivers write concurrently.
 
     `conninfo`: libpq's connection string: a URI, or `host=… dbname=…`.
-    `lock_timeout_ms`: how long a batch waits for a driver that hangs inside a transaction that moved the same
-    positions, before it logs that and tries again.
-    `idle_timeout_ms`: after this time the server ends the session of such a driver.
+    `lock_timeout_ms`: how long a batch waits for another driver's transaction that has moved the same positions, before
+    it logs this and tries again.
+    `idle_timeout_ms`: after this idle time the server ends the session of a driver that hangs inside a transaction.
 
     The table of positions is in the first schema of the search path. If the role may not create tables, create it
     beforehand; its columns are in docs/spark-sinks.md.
@@ -77,7 +77,7 @@ class PostgreSQL:
         found = connection.execute("SELECT to_regclass('rallypoint_positions')").fetchone()
         connection.commit()
         if found is None or found[0] is None:
-            with suppress(*MADE_AT_ONCE), connection.transaction():
+            with suppress(*CREATED_CONCURRENTLY), connection.transaction():
                 connection.execute(POSITIONS)
         self._has_table = True
 
@@ -90,8 +90,10 @@ class PostgreSQLTransaction:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """See `database.Transaction.guarded`. By a savepoint, which no end of the transaction leaves there. psycopg
-        refuses `commit()` and `rollback()` here; the statements of those names it does not see.
+        """See `database.Transaction.guarded`.
+
+        Uses a savepoint, which does not survive the end of the transaction. psycopg itself refuses `commit()` and
+        `rollback()` here, but not the SQL statements.
         """
         self.connection.execute("SAVEPOINT rallypoint_write")
         yield
@@ -99,14 +101,14 @@ class PostgreSQLTransaction:
             self.connection.execute("RELEASE SAVEPOINT rallypoint_write")
         except (InvalidSavepointSpecification, NoActiveSqlTransaction) as error:
             raise LoadFailed(
-                "write has ended the transaction, by a COMMIT or ROLLBACK of its own, and so parted its rows from the"
-                " positions: what it committed is written, and is written again with the next try. Leave the"
-                " statement out; the transaction ends when write returns"
+                "write has ended the transaction with a COMMIT or ROLLBACK of its own, so its rows and the positions"
+                " are no longer in one transaction: what it committed is written, and will be written again by the next"
+                " attempt. Remove the statement; the transaction ends when write returns"
             ) from error
 
     def positions(self, name: str) -> Mapping[TopicPartition, int]:
-        """See `database.Transaction.positions`. Takes no lock, so that a long batch holds up nobody; `move` sees who
-        was faster.
+        """See `database.Transaction.positions`. Takes no lock, so a long batch blocks no other; `move` detects
+        conflicts.
         """
         found = self.connection.execute(
             'SELECT topic, "partition", next_offset FROM rallypoint_positions WHERE name = %s', (name,)
@@ -114,7 +116,7 @@ class PostgreSQLTransaction:
         return {(topic, partition): offset for topic, partition, offset in found}
 
     def move(self, name: str, tp: TopicPartition, seen: int | None, end: int) -> bool:
-        """See `database.Transaction.move`. Waits for a transaction that has moved the same position, until it ends."""
+        """See `database.Transaction.move`. Waits until a transaction that has moved the same position ends."""
         if seen is None:
             statement = "INSERT INTO rallypoint_positions VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
             return self.connection.execute(statement, (name, *tp, end)).rowcount == 1
@@ -130,7 +132,7 @@ class PostgreSQLTransaction:
         return self.connection.execute(statement, (name, topic)).rowcount
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """See `database.Transaction.insert`. By COPY. `table` may name its schema: `sales.clicks`."""
+        """See `database.Transaction.insert`. Uses COPY. `table` may include its schema: `sales.clicks`."""
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
             sql.Identifier(*table.split(".")), sql.SQL(", ").join(map(sql.Identifier, columns))
         )

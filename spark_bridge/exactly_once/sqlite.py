@@ -18,8 +18,8 @@ CREATE TABLE IF NOT EXISTS rallypoint_positions (
 """
 READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 ENDED = (
-    "the transaction has ended inside write, which went on: `OR ROLLBACK`, a trigger's RAISE(ROLLBACK) and a full disk"
-    " roll everything back and raise; let that error pass, or use OR ABORT, which takes back its own statement alone"
+    "the transaction has ended inside write, which continued: `OR ROLLBACK`, a trigger's RAISE(ROLLBACK) and a full"
+    " disk roll all back and raise; let that error propagate, or use OR ABORT, which undoes its own statement alone"
 )
 BUSY_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
@@ -37,9 +37,9 @@ class SQLite:
 
     @contextmanager
     def transaction(self) -> Iterator["SQLiteTransaction"]:
-        """Open the file, and take the lock."""
+        """Open the file, and acquire the write lock."""
         connecting = sqlite3.connect(
-            # A statement that was kept would not be shown to the guard again.
+            # The authorizer of the guard sees a statement only when it is compiled, so none may be cached.
             self._path,
             timeout=self._busy_seconds,
             isolation_level=None,
@@ -85,22 +85,22 @@ class TransactionGuard:
         self._connection.set_authorizer(None)
 
     def check(self) -> None:
-        """LoadFailed if user code has tried to end it, or it has ended."""
+        """Raise LoadFailed if user code has tried to end the transaction, or it has ended."""
         if not self._connection.in_transaction:
             self._refusal = self._refusal or ENDED
         self.explain()
 
     def explain(self) -> None:
-        """LoadFailed if something was refused."""
+        """Raise LoadFailed if something was refused."""
         if self._refusal:
             raise LoadFailed(self._refusal)
 
     def _authorize(self, action: int, operation: str | None, *_: str | None) -> int:
         if action == sqlite3.SQLITE_TRANSACTION:
             self._refusal = self._refusal or (
-                f"write has called for {operation}, which would part its rows from the positions: the transaction"
+                f"write has executed {operation}, which would separate its rows from the positions: the transaction"
                 " ends when write returns. Python's `with connection:` ends one, too, and so does `executescript`;"
-                " leave them out"
+                " remove them"
             )
             return sqlite3.SQLITE_DENY
         if action not in READS and not self._connection.in_transaction:
@@ -130,7 +130,7 @@ class SQLiteTransaction:
         return {(topic, partition): offset for topic, partition, offset in found}
 
     def move(self, name: str, tp: TopicPartition, seen: int | None, end: int) -> bool:
-        """See `database.Transaction.move`. Always true while the lock is held, if `seen` was read under it."""
+        """See `database.Transaction.move`. Always True if `seen` was read in the same transaction."""
         if seen is None:
             statement = "INSERT INTO rallypoint_positions VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
             return self.connection.execute(statement, (name, *tp, end)).rowcount == 1
@@ -146,7 +146,7 @@ class SQLiteTransaction:
         return self.connection.execute(statement, (name, topic)).rowcount
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """See `database.Transaction.insert`. Times are written as ISO 8601 text, for SQLite has no type for them."""
+        """See `database.Transaction.insert`. Writes times as ISO 8601 text, because SQLite has no type for them."""
         names = ", ".join(_quoted(column) for column in columns)
         marks = ", ".join("?" for _ in columns)
         statement = f"INSERT INTO {_quoted(table)} ({names}) VALUES ({marks})"

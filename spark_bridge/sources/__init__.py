@@ -1,1 +1,1 @@
-"""Where records come from: one contract, one module for each kind of source, and the finder of plug-ins."""
+"""Sources of records: the contract, the built-in sources `files` and `kafka`, and the registry of plug-ins."""

@@ -1,7 +1,7 @@
-"""What a source of records must do. Plug-ins implement `Source` and are found by `sources.registry`.
+"""The interface of a source of records. Plug-ins implement `Source`, and `sources.registry` finds them.
 
-A source knows topics, their partitions, and offsets that grow by one or more from record to record. It knows nothing
-of groups, members or Spark. Methods of one instance may be called from several threads at once. `read` runs in other
+A source has topics with partitions, in which offsets grow by one or more from record to record. It knows nothing of
+groups, members or Spark. Several threads may call the methods of one instance concurrently. `read` runs in other
 processes, on separate instances, each of which reads for one task after another.
 """
 
@@ -17,8 +17,9 @@ from rallypoint.spark_bridge.option_text import OptionSpec
 from rallypoint.spark_bridge.source_options import SourceOptions
 
 TIMESTAMP_CREATED = 0
-"""`timestampType` of a record whose time its producer gave, as in Kafka; -1 where there is none."""
+"""Kafka's `timestampType` of a record with the timestamp of its producer."""
 TIMESTAMP_ABSENT = -1
+"""The `timestampType` of a record without a timestamp."""
 
 BATCH_RECORDS_MAX = 10_000
 """The most records in a batch of the built-in sources."""
@@ -37,16 +38,16 @@ _FIELDS = (
 
 
 def record_schema(include_headers: bool) -> pa.Schema:
-    """The columns of every batch that `read` yields: those of Spark's Kafka source, in its order.
+    """The columns of every batch that `read` yields, in the order of Spark's Kafka source.
 
-    Spark compares this schema to its own field by field, nullability included.
+    Spark compares this schema with its own, including nullability.
     """
     fields = (*_FIELDS, pa.field("headers", HEADERS_TYPE)) if include_headers else _FIELDS
     return pa.schema(fields)
 
 
 class Source(ABC):
-    """One source, made from the options of a query.
+    """A source of records, created from the options of a query.
 
     `name`: the value of the option `source` that selects it.
     `options`: its own options.
@@ -67,37 +68,40 @@ class Source(ABC):
         """Check the options more thoroughly, but without a connection. Called once, at `load()`."""
 
     def topics(self) -> frozenset[str]:
-        """All topics that may be read, for `subscribePattern`. A source that cannot list them raises SourceError."""
+        """All topics that can be read, for `subscribePattern`. A source that cannot list them raises SourceError."""
         raise SourceError(f"the source {self.name!r} cannot list its topics; name them with subscribe")
 
     @abstractmethod
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """The number of partitions of each of the topics that exist."""
+        """The number of partitions of each of these topics that exists."""
 
     @abstractmethod
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record of each partition that can still be read; `latest` if it is empty."""
+        """The offset of the first record that can still be read, by partition; that of `latest` if it is empty."""
 
     @abstractmethod
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last complete record of each partition."""
+        """The offset after the last complete record, by partition."""
 
     @abstractmethod
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset whose record is not older than the time given, in milliseconds since 1970; else `latest`."""
+        """The offset of the first record at or after a time, by partition; that of `latest` if there is none.
+
+        `times_ms`: the time for each partition, in milliseconds since 1970.
+        """
 
     @abstractmethod
     def read(self, records: Range) -> Iterator[pa.RecordBatch]:
-        """All records of a range, in order, in batches with `record_schema`. The same range gives the same records.
+        """Read all records of a range, in order, in batches with `record_schema`.
 
-        Offsets may be missing inside the range (compaction); DataLost if its beginning is gone, unless the user
-        accepts a loss.
+        The same range always gives the same records. Offsets may be missing inside the range (compaction). Raises
+        DataLost if its beginning is gone, unless the user accepts a loss (`SourceOptions.fail_on_data_loss`).
         """
 
     def read_ranges(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-        """All records of one task's ranges, each in order. Records of different partitions may be mixed.
+        """Read all records of one task's ranges, each in order. Records of different partitions may be interleaved.
 
-        Reads one range after another, unless a source has a cheaper way.
+        By default it reads one range after another. Override it if the source has a cheaper way.
         """
         for one in ranges:
             yield from self.read(one)

@@ -1,8 +1,7 @@
-"""A directory of topics as a source for Spark. How it is laid out is in `files_layout`, who writes it is in
-`files_writer`.
+"""The source `files`: reads a directory of topics. `files_layout` describes its layout, `files_writer` writes it.
 
-Cost: looking where a partition ends reads what was appended since the last look; a range of JSON lines is found by
-counting them from the start of one file, so files are kept small (`FilesWriter` begins a new one after 16 MiB).
+Finding the end of a partition reads what was appended since the last call. Finding a range of JSON lines counts the
+lines of one file from its start, so `FilesWriter` keeps files small: it begins a new one after 16 MiB.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ __all__ = ["BATCH_RECORDS_MAX", "FilesSource", "FilesWriter", "Record"]
 
 
 class FilesSource(Source):
-    """Reads the directory `path`. Counts are kept for each file, so asking again for an end is cheap."""
+    """Reads the directory `path`. It caches the record count of each file, so `latest` is cheap."""
 
     name: ClassVar[str] = "files"
     options: ClassVar[tuple[OptionSpec, ...]] = (
@@ -52,7 +51,7 @@ class FilesSource(Source):
         self._include_headers = options.include_headers
 
     def check(self) -> None:
-        """A directory that is not there yet is no error: its topics are missed when the query begins."""
+        """Check that `path` is a directory. If it does not exist yet, the query's start reports the missing topics."""
         path = self._directory.root
         try:
             is_directory = S_ISDIR(path.stat().st_mode)
@@ -71,7 +70,7 @@ class FilesSource(Source):
             return frozenset(self._directory.topics())
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """As the contract says; a topic exists once its `topic.json` does."""
+        """See `Source.partitions`. A topic exists once its `topic.json` does."""
         with _as_bridge_errors():
             counts = {topic: self._directory.partition_count(topic) for topic in topics}
         return {topic: count for topic, count in counts.items() if count is not None}
@@ -87,12 +86,12 @@ class FilesSource(Source):
             return {tp: self._end(self._files(tp)) for tp in partitions}
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Reads a partition from its beginning until a record is young enough; records without a time do not count."""
+        """Reads each partition from its beginning to the first such record. Only records with a timestamp count."""
         with _as_bridge_errors():
             return {tp: self._first_since(tp, time_ms) for tp, time_ms in times_ms.items()}
 
     def read(self, records: Range) -> Iterator[pa.RecordBatch]:
-        """As the contract says. A file that ends before the next one begins has lost records."""
+        """See `Source.read`. If a file ends before the offset at which the next one begins, records are lost."""
         schema = record_schema(self._include_headers)
         with _as_bridge_errors():
             for first, contents in self._contents((records.topic, records.partition), records.start, records.end):
@@ -108,7 +107,7 @@ class FilesSource(Source):
         return files[-1].first + self._format(files[-1]).count(files[-1].path) if files else 0
 
     def _contents(self, tp: TopicPartition, start: int, end: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """What is held from `start` up to `end`, in batches with the offset of their first record."""
+        """The records from `start` up to `end`, in batches with the offset of their first record."""
         files = self._files(tp)
         position = start
         for file, following in zip(files, [*files[1:], None], strict=True):

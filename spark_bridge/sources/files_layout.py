@@ -1,10 +1,10 @@
-"""How a directory of the source `files` is laid out: which file holds which offsets, and what is in it.
+"""The layout of a directory of the source `files`: which file contains which offsets, and in which format.
 
-    <path>/<topic>/<partition>/00000000000000000000.jsonl    as `member.sources.directory` tells
-    <path>/<topic>/<partition>/00000000000000250000.parquet  as `parquet_files` tells
+    <path>/<topic>/<partition>/00000000000000000000.jsonl    see `member.sources.directory`
+    <path>/<topic>/<partition>/00000000000000250000.parquet  see `parquet_files`
 
-Offsets count records across the files of a partition in the order of their names. Only the last file of a partition
-grows, if its format can; the oldest may be deleted.
+Offsets number the records of a partition across its files, in the order of the file names. Only the last file of a
+partition grows, and only if it is JSON lines. The oldest files may be deleted.
 """
 
 import os
@@ -30,25 +30,26 @@ class DataFile(NamedTuple):
 
 
 class FileFormat(Protocol):
-    """What files of one suffix hold."""
+    """The format of the files with one suffix."""
 
     @property
     def suffix(self) -> str:
-        """How their names end."""
+        """The end of their names."""
 
     def count(self, path: Path) -> int:
-        """Complete records of a file."""
+        """The number of complete records in a file."""
 
     def contents(self, path: Path, first: int, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """The records from the offset `start` up to `stop` of a file that begins with `first`, fewer if it has fewer.
+        """The records from `start` up to `stop`, or up to the end of the file, in non-empty batches.
 
-        In batches that are not empty, with the columns `key`, `value` (binary), `timestamp` (microseconds, UTC, null
-        where there is none) and `headers`.
+        `first`: the offset of the file's first record.
+
+        The columns are `key`, `value` (binary), `timestamp` (microseconds, UTC, null if absent) and `headers`.
         """
 
 
 class JsonLines:
-    """The lines of `member.sources`."""
+    """JSON lines, as `member.sources` reads them."""
 
     suffix = SUFFIX
 
@@ -56,7 +57,7 @@ class JsonLines:
         self._directory = directory
 
     def count(self, path: Path) -> int:
-        """Complete lines; only what was appended since the last call is read."""
+        """The number of complete lines. Reads only what was appended since the last call."""
         return self._directory.count(path)
 
     def contents(self, path: Path, first: int, start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -67,13 +68,13 @@ class JsonLines:
 
 
 def formats(directory: TopicDirectory) -> dict[str, FileFormat]:
-    """By suffix."""
+    """All formats, by suffix."""
     known: tuple[FileFormat, ...] = (JsonLines(directory), ParquetFiles())
     return {one.suffix: one for one in known}
 
 
 def files_of(topic_folder: Path, partition: int) -> list[DataFile]:
-    """The files of a partition in the order of their offsets. SourceError if there is no such topic."""
+    """The files of a partition in the order of their offsets. Raises SourceError if the topic does not exist."""
     folder = topic_folder / str(partition)
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith((SUFFIX, ParquetFiles.suffix)))

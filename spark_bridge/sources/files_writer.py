@@ -1,4 +1,4 @@
-"""Writing topics for the source `files`: JSON lines as `member.sources.writer` does, and whole Parquet files."""
+"""Writes topics for the source `files`: JSON lines, as `member.sources.writer` does, and complete Parquet files."""
 
 from pathlib import Path
 
@@ -11,13 +11,15 @@ from rallypoint.spark_bridge.sources.parquet_files import ParquetFiles, write_pa
 
 
 class FilesWriter(writer.FilesWriter):
-    """Appends to one topic. Several writers, also of several processes, may be at work."""
+    """Appends to one topic. Several writers, also in several processes, may append concurrently."""
 
     def append_table(self, partition: int, table: pa.Table) -> int:
-        """Write a Parquet file to the end of a partition; the offset of its first record is returned.
+        """Append a table to a partition as one Parquet file. Returns the offset of its first record.
 
-        `table` has the columns that `parquet_files` names. It appears as a whole. ValueError for one without rows,
-        SourceError for a column of another type.
+        `table`: its columns are described in `parquet_files`.
+
+        Readers see the whole file or nothing. Raises ValueError if the table has no rows, and SourceError if a column
+        has another type.
         """
         if table.num_rows == 0:
             raise ValueError("a table without rows has no place among the offsets")
@@ -27,7 +29,7 @@ class FilesWriter(writer.FilesWriter):
         return next_offset
 
     def place_to_append(self, partition: int, folder: Path) -> tuple[Path, int]:
-        """The file that the next line belongs in, and the offset that it will have: after Parquet a new one."""
+        """The file and the offset of the next line. After a Parquet file, a new file begins."""
         files = files_of(folder.parent, partition)
         if not files or files[-1].path.suffix != ParquetFiles.suffix:
             return super().place_to_append(partition, folder)

@@ -1,8 +1,8 @@
-"""Kafka as a source: exact ranges through confluent-kafka, partitions assigned by hand, no group of Kafka's involved.
+"""The source `kafka`: reads exact ranges with confluent-kafka and manual partition assignment, without a Kafka group.
 
-Options that begin with `kafka.` go to librdkafka as they are, without the prefix; its names are those of Kafka's own
-clients in most cases. Reading is `read_committed` unless `kafka.isolation.level` says otherwise, and then the end of a
-partition is its last stable offset. How a consumer reads ranges is in `kafka_reading`.
+Options that begin with `kafka.` are passed to librdkafka unchanged, without the prefix. Its names mostly equal those of
+Kafka's own clients. Reads are `read_committed` unless `kafka.isolation.level` changes that, so a partition ends at its
+last stable offset. `kafka_reading` reads the ranges.
 """
 
 import re
@@ -30,30 +30,30 @@ from rallypoint.spark_bridge.sources.kafka_reading import Reading, waves, words
 PREFIX = "kafka."
 
 CONSUMER_DEFAULTS: Mapping[str, int] = {
-    # A consumer whose ranges are read has a fetch open still, and begins with the next ranges when that is answered.
-    # All records of a range are there already, so nothing waits in vain more often for this.
+    # After a range is read, one fetch is still open, and the consumer starts the next range only once it is answered.
+    # The records of a range exist already, so a short wait costs no additional fetches.
     "fetch.wait.max.ms": 10,
-    # How far ahead of its reader a consumer fetches, for each partition. It knows no end of a range, so that all it has
-    # then was fetched in vain; ten times as much is its own default.
+    # How many records a consumer prefetches per partition. It does not know the end of a range, so what it has
+    # prefetched beyond the end is wasted; librdkafka's default is ten times as much.
     "queued.min.messages": BATCH_RECORDS_MAX,
-    # When it is so far ahead it looks again after a second by default, and has nothing for most of that time.
+    # How long a full queue pauses fetching. With the default of a second, the queue runs empty during the pause.
     "fetch.queue.backoff.ms": 3,
 }
-"""librdkafka's own, unless the user has others: for ranges that are there to be read, and end."""
+"""Defaults for librdkafka, which the user can override: they suit ranges whose records exist already."""
 
 SERVER = re.compile(r"([A-Za-z_]+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(:[0-9]{1,5})?")
-"""A broker as librdkafka reads it; of others it says nothing, and tries to reach them for ever."""
+"""The form of a broker that librdkafka can parse. It reports no error for others, and tries to reach them for ever."""
 
 NOT_FOR_ADMIN = {"isolation.level", "check.crcs"}
 NOT_FOR_ADMIN_PREFIXES = ("fetch.", "max.", "queued.", "partition.")
-"""Options of consumers alone, about which an admin client would only complain."""
+"""Options of consumers only, for which an admin client would log warnings."""
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class KafkaSource(Source):
-    """Reads topics of one cluster. Clients are made when they are first needed and live as long as the instance."""
+    """Reads topics of one cluster. It creates its clients when they are first needed, and keeps them until `close`."""
 
     name: ClassVar[str] = "kafka"
     option_prefix: ClassVar[str | None] = PREFIX
@@ -95,12 +95,12 @@ class KafkaSource(Source):
         self._idle_consumer: Any = None
 
     def check(self) -> None:
-        """What librdkafka says of the options, by a client that is closed again: it has no brokers to connect to."""
+        """Let librdkafka validate the options, in a client without brokers that is closed at once."""
         config = {name: value for name, value in self._config.items() if name != "bootstrap.servers"}
         self._made_consumer(config).close()
 
     def topics(self) -> frozenset[str]:
-        """Those of the cluster's metadata that this client may see; without Kafka's own, which begin with `__`."""
+        """The topics that this client may see, without Kafka's internal ones, which begin with `__`."""
         return frozenset(topic for topic in self._asked_cluster().topics() if not topic.startswith("__"))
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
@@ -126,12 +126,14 @@ class KafkaSource(Source):
         return {**found, **self.latest(beyond)}
 
     def read(self, records: Range) -> Iterator[pa.RecordBatch]:
-        """As the contract says. SourceError if the broker is silent for `kafkaConsumer.pollTimeoutMs`."""
+        """See `Source.read`. Raises SourceError if the broker is silent for `kafkaConsumer.pollTimeoutMs`."""
         return self.read_ranges([records])
 
     def read_ranges(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-        """All of them by one consumer, side by side: a client costs more than a small range does. So it stays for the
-        next call, too, unless this one fails or is given up.
+        """Read all ranges at once with one consumer.
+
+        The consumer is kept for the next call, because creating one costs more than reading a small range. It is closed
+        if this call fails or its caller stops reading.
         """
         schema = record_schema(self._include_headers)
         consumer = self._take_consumer()
@@ -161,21 +163,21 @@ class KafkaSource(Source):
                     for name, value in self._config.items()
                     if name not in NOT_FOR_ADMIN and not name.startswith(NOT_FOR_ADMIN_PREFIXES)
                 }
-                # Where the cluster makes topics on demand, to ask about a deleted one would bring it back.
+                # If the cluster creates topics automatically, a request about a deleted topic would recreate it.
                 client = _made(AdminClient, {**config, "allow.auto.create.topics": False})
                 self._cluster = Cluster(client, timeout_s=self._request_timeout, isolation=self._isolation)
             return self._cluster
 
     def _take_consumer(self) -> Any:
-        """The idle one, or one more: reads may overlap."""
+        """The idle consumer, or a new one, because reads may overlap."""
         with self._lock:
             consumer, self._idle_consumer = self._idle_consumer, None
         return self._new_consumer() if consumer is None else consumer
 
     def _give_back(self, consumer: Any, *, is_whole: bool) -> None:
-        """Keep it for the next read, or close it."""
+        """Keep the consumer for the next read, or close it."""
         if is_whole:
-            # It fetches nothing while it is idle.
+            # An idle consumer must not fetch.
             consumer.unassign()
             with self._lock:
                 if self._idle_consumer is None:
@@ -187,18 +189,17 @@ class KafkaSource(Source):
         return self._made_consumer(self._config)
 
     def _made_consumer(self, config: Mapping[str, str]) -> Any:
-        # librdkafka wants a group id from every consumer; with partitions assigned by hand and nothing committed the
-        # broker never hears of it.
+        # librdkafka requires a group id. With manual assignment and without commits, the broker never sees it.
         own = {"group.id": "rallypoint-unused", "enable.auto.commit": False, "enable.auto.offset.store": False}
         reset = "error" if self._fail_on_data_loss else "earliest"
         whole = {**CONSUMER_DEFAULTS, **config, **own, "auto.offset.reset": reset, "enable.partition.eof": True}
         return _made(Consumer, whole)
 
 
-def _made(kind: Any, config: Mapping[str, Any]) -> Any:
-    """A client; OptionError if librdkafka does not know an option or its value."""
+def _made(client_class: Any, config: Mapping[str, Any]) -> Any:
+    """Create a client. Raises OptionError if librdkafka does not accept an option or its value."""
     try:
-        return kind(dict(config))
+        return client_class(dict(config))
     except KafkaException as error:
         raise OptionError("kafka.*", f"librdkafka refuses it: {words(error)}") from error
 

@@ -1,7 +1,7 @@
-"""What a cluster is asked besides records: its topics, and where partitions begin and end.
+"""Requests for a cluster's metadata: its topics, and where partitions begin and end.
 
-A broker that is restarted answers for some seconds that it leads nothing, or that it knows of no such epoch. What Kafka
-calls retriable is asked again until `kafkaRequestTimeoutMs` is over, whichever question it is about.
+A restarted broker answers for some seconds that it leads no partition, or that it does not know an epoch. Every request
+that fails with an error that Kafka calls retriable is repeated until `kafkaRequestTimeoutMs` is over.
 """
 
 import logging
@@ -20,7 +20,8 @@ log = logging.getLogger("rallypoint.spark")
 
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
-"""Between two attempts, twice as long each time: Kafka's own `retry.backoff.ms` and `retry.backoff.max.ms`."""
+"""The pause between two attempts, which doubles each time, as Kafka's `retry.backoff.ms` and
+`retry.backoff.max.ms`."""
 
 T = TypeVar("T")
 
@@ -35,8 +36,8 @@ class Client(Protocol):
         """A future for each partition. Raises KafkaException."""
 
 
-class NotYet(Exception):  # noqa: N818
-    """An answer that is no answer. `what` says which question it was about."""
+class NotAnswered(Exception):  # noqa: N818
+    """A request failed. `what`: a sentence that names the request. `final`: repeating it is useless."""
 
     def __init__(self, what: str, error: KafkaError, *, final: bool) -> None:
         self.what = what
@@ -46,7 +47,14 @@ class NotYet(Exception):  # noqa: N818
 
 
 class Cluster:
-    """Asks one cluster. Errors: SourceError, for what is not retriable at once, else after `timeout_s`."""
+    """Sends requests to one cluster.
+
+    `client`: the admin client.
+    `timeout_s`: how long a request is repeated while it fails with a retriable error.
+    `isolation`: decides where a partition ends.
+
+    The methods raise SourceError: at once for a fatal error, otherwise after `timeout_s`.
+    """
 
     def __init__(
         self,
@@ -64,22 +72,22 @@ class Cluster:
         self._sleep = sleep
 
     def topics(self) -> frozenset[str]:
-        """All that this client may see."""
+        """All topics that this client may see."""
 
         def ask(timeout_s: float) -> frozenset[str]:
             try:
                 return frozenset(self._client.list_topics(timeout=timeout_s).topics)
             except KafkaException as error:
-                raise _not_yet("Kafka does not list its topics", error) from error
+                raise _not_answered("Kafka does not list its topics", error) from error
 
         return self._until_answered(ask)
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None if there is no such topic."""
+        """The number of partitions of a topic; None if it does not exist."""
         return self._until_answered(lambda timeout_s: self._count(topic, timeout_s))
 
     def offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        """An offset for each of the partitions, by confluent-kafka's `OffsetSpec`."""
+        """The offset of each partition for its `OffsetSpec` of confluent-kafka."""
         found: dict[TopicPartition, int] = {}
 
         def ask(timeout_s: float) -> dict[TopicPartition, int]:
@@ -94,19 +102,19 @@ class Cluster:
         found: dict[TopicPartition, int],
         timeout_s: float,
     ) -> None:
-        """Add to `found` what is answered; `NotYet` about one of those that are not, a final one first."""
+        """Add the answers to `found`. Raises NotAnswered for one of the failures, a final one first."""
         futures = self._client.list_offsets(
             {KafkaPartition(topic, partition): spec for (topic, partition), spec in wanted.items()},
             isolation_level=self._isolation,
             request_timeout=timeout_s,
         )
-        failures: list[NotYet] = []
+        failures: list[NotAnswered] = []
         for asked, future in futures.items():
             tp = (asked.topic, asked.partition)
             try:
                 found[tp] = future.result(timeout_s + 1).offset
             except (KafkaException, TimeoutError) as error:
-                failure = _not_yet(f"Kafka does not say where {tp[0]}-{tp[1]} begins or ends", error)
+                failure = _not_answered(f"Kafka does not say where {tp[0]}-{tp[1]} begins or ends", error)
                 if may_be_missing(failure.error):
                     failure.final = not self._has(tp, timeout_s)
                 failures.append(failure)
@@ -114,7 +122,7 @@ class Cluster:
             raise max(failures, key=lambda failure: failure.final)
 
     def _has(self, tp: TopicPartition, timeout_s: float) -> bool:
-        """Whether the metadata has a partition, which may have no leader at the moment."""
+        """Whether the metadata has a partition, even if it has no leader now."""
         count = self._count(tp[0], timeout_s)
         return count is not None and tp[1] < count
 
@@ -122,35 +130,35 @@ class Cluster:
         try:
             found = self._client.list_topics(topic, timeout=timeout_s).topics[topic]
         except KafkaException as error:
-            raise _not_yet(f"Kafka says nothing about the topic {topic!r}", error) from error
+            raise _not_answered(f"Kafka says nothing about the topic {topic!r}", error) from error
         if found.error is None:
             return len(found.partitions)
         if may_be_missing(found.error):
             return None
-        raise NotYet(f"Kafka says about the topic {topic!r}", found.error, final=not is_retriable(found.error))
+        raise NotAnswered(f"Kafka says about the topic {topic!r}", found.error, final=not is_retriable(found.error))
 
     def _until_answered(self, ask: Callable[[float], T]) -> T:
-        """`ask` gets the seconds that are left for an answer."""
+        """Call `ask` with the remaining seconds until it returns."""
         deadline = self._clock() + self._timeout_s
         pause = PAUSE_SECONDS
-        is_told = False
+        is_logged = False
         while True:
             try:
                 return ask(max(deadline - self._clock(), PAUSE_SECONDS))
-            except NotYet as failure:
+            except NotAnswered as failure:
                 if failure.final:
                     raise SourceError(f"{failure.what}: {failure.error.str()}") from failure
                 if self._clock() + pause >= deadline:
                     raise SourceError(
                         f"{failure.what} within {self._timeout_s:g} s (kafkaRequestTimeoutMs): {failure.error.str()}"
                     ) from failure
-                if not is_told:
+                if not is_logged:
                     log.warning("%s yet, and is asked again: %s", failure.what, failure.error.str())
-                    is_told = True
+                    is_logged = True
             self._sleep(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
 
-def _not_yet(what: str, raised: Exception) -> NotYet:
+def _not_answered(what: str, raised: Exception) -> NotAnswered:
     error = raised.args[0] if isinstance(raised, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
-    return NotYet(what, error, final=not is_retriable(error) and not may_be_missing(error))
+    return NotAnswered(what, error, final=not is_retriable(error) and not may_be_missing(error))

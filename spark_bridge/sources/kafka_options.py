@@ -1,4 +1,4 @@
-"""Options of Kafka clients that cannot be had here, and what to say instead. Without the prefix `kafka.`."""
+"""Options of Kafka clients that the source `kafka` refuses, with the reason or the alternative. Without `kafka.`."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ REFUSED: Mapping[str, str] = {
     "key.deserializer": "keys come as bytes",
     "value.deserializer": "values come as bytes",
 }
-"""They would do harm, or nothing."""
+"""Options that would be harmful or without effect."""
 
 JAVA: Mapping[str, str] = {
     "default.api.timeout.ms": "use kafkaRequestTimeoutMs",
@@ -36,4 +36,4 @@ JAVA: Mapping[str, str] = {
     "ssl.truststore.password": "the file of kafka.ssl.ca.location has none",
     "ssl.truststore.type": "the file of kafka.ssl.ca.location is PEM",
 }
-"""What users of Java's clients write, and librdkafka does not know or takes and does not look at."""
+"""Options of Kafka's Java clients that librdkafka does not know, or accepts and ignores."""

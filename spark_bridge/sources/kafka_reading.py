@@ -1,8 +1,7 @@
-"""How one consumer of Kafka reads ranges of several partitions, side by side and each exactly.
+"""Reads exact ranges of several partitions at once with one Kafka consumer. `kafka` creates the consumer.
 
 Offsets have gaps (compaction, transaction markers), so a range is read until the consumer's position has reached its
-end, not until so many records have come. Here a consumer is told what to read, and what comes is looked at; who makes
-it, and what of Kafka is asked otherwise, is in `kafka`.
+end, not until a number of records has arrived.
 """
 
 import gc
@@ -19,28 +18,30 @@ from rallypoint.spark_bridge import offsets
 from rallypoint.spark_bridge.errors import DataLost, SourceError
 from rallypoint.spark_bridge.offsets import Range
 from rallypoint.spark_bridge.sources.contract import BATCH_RECORDS_MAX
-from rallypoint.spark_bridge.sources.kafka_batches import Found, to_batch
+from rallypoint.spark_bridge.sources.kafka_batches import Received, to_batch
 
 POLL_SECONDS = 0.1
-"""How long one look waits for the records it asks for. It asks for no more offsets than the ranges have left, so it
-only waits that long where offsets are missing."""
+"""How long one poll waits for its records. A poll requests at most the offsets that are left of the ranges, so it
+waits this long only if offsets are missing."""
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""Values of so many bytes are a batch, however few they are. A look asks for as many records as should fit by the mean
-of those before, so only records that are larger than that make a batch larger."""
+"""The size at which a batch is complete. A poll requests as many records as should fit by the mean size so far, so only
+records that are larger than this make a batch larger."""
 
 FIRST_RECORDS = 16
-"""A reading's first look asks for no more: nothing is known of their size, and a broker takes a MiB by default."""
+"""The limit of a reading's first poll: the size of the records is unknown, and a broker accepts 1 MiB by default."""
 
-LOOKS = 8
-"""One look takes at most this part of what is left, unless all ranges have more left. What a partition has beyond its
-range comes, too, until somebody has looked and paused it: whoever takes all at once takes most of it in vain."""
+POLLS = 8
+"""One poll takes at most this part of what is left, unless every range has more left. A partition keeps delivering
+records beyond its range until it is paused after a poll, so a larger poll would receive more of them in vain."""
 
 
 class Reading:
-    """A consumer at work on ranges of different partitions, all of which it reads at once.
+    """Reads ranges of different partitions with one consumer, all at once.
 
-    SourceError if the broker is silent for `poll_timeout_s`, DataLost, or what else librdkafka cannot get over.
+    `wave`: the ranges, at most one per partition.
+    `schema`: the columns of the batches.
+    `poll_timeout_s`: after this time without progress, `next_batch` raises SourceError.
     """
 
     def __init__(self, consumer: Any, wave: Sequence[Range], schema: pa.Schema, *, poll_timeout_s: float) -> None:
@@ -49,59 +50,60 @@ class Reading:
         self._poll_timeout_s = poll_timeout_s
         self._ranges = {(one.topic, one.partition): one for one in wave}
         self._positions = {tp: one.start for tp, one in self._ranges.items() if one.start < one.end}
-        self._came = Found.nothing()
-        self._came_bytes = 0
+        self._received = Received.empty()
+        self._received_bytes = 0
         self._read_records = 0
         self._read_bytes = 0
         assigned = [TopicPartition(*tp, position) for tp, position in self._positions.items()]
         consumer.assign(assigned)
-        # A partition stays paused over a new assignment, and something else may have been read of it.
+        # A partition stays paused across assignments, and another range of it may have been read before.
         consumer.resume(assigned)
         self._deadline = time.monotonic() + poll_timeout_s
 
     def next_batch(self) -> pa.RecordBatch | None:
-        """Records, those of each partition in order; None once all ranges are read. `BATCH_RECORDS_MAX` of them, or
-        fewer that are large.
+        """Up to `BATCH_RECORDS_MAX` records, those of each partition in order; None once all ranges are read.
+
+        Raises SourceError if the broker is silent or for a fatal error of librdkafka, DataLost if records are gone.
         """
         with gc_paused():
-            while self._positions and (room := self._room()):
-                self._look(room)
-            came, self._came, self._came_bytes = self._came, Found.nothing(), 0
-            return to_batch(came, self._schema) if came.messages else None
+            while self._positions and (limit := self._poll_limit()):
+                self._poll(limit)
+            received, self._received, self._received_bytes = self._received, Received.empty(), 0
+            return to_batch(received, self._schema) if received.messages else None
 
-    def _room(self) -> int:
-        """How many records the next look may bring; none if the batch is as good as full."""
+    def _poll_limit(self) -> int:
+        """How many records the next poll requests; 0 if the batch is nearly full."""
         fitting = self._fitting()
         if not fitting:
             return 0
         left = [self._ranges[tp].end - position for tp, position in self._positions.items()]
-        at_once = max(min(left), sum(left) // LOOKS, 1)
-        free = BATCH_RECORDS_MAX - len(self._came.messages)
+        at_once = max(min(left), sum(left) // POLLS, 1)
+        free = BATCH_RECORDS_MAX - len(self._received.messages)
         if at_once <= free:
             return min(at_once, fitting)
-        return min(free, fitting) if free * LOOKS >= BATCH_RECORDS_MAX else 0
+        return min(free, fitting) if free * POLLS >= BATCH_RECORDS_MAX else 0
 
     def _fitting(self) -> int:
-        """How many more records should fit into the batch by their bytes; one at least until it has its bytes."""
-        free_bytes = BATCH_BYTES_MAX - self._came_bytes
+        """How many more records should fit into the batch by their size; at least one until it is full."""
+        free_bytes = BATCH_BYTES_MAX - self._received_bytes
         if free_bytes <= 0:
             return 0
         if not self._read_bytes:
             return BATCH_RECORDS_MAX if self._read_records else FIRST_RECORDS
         return max(1, free_bytes * self._read_records // self._read_bytes)
 
-    def _look(self, room: int) -> None:
+    def _poll(self, limit: int) -> None:
         before = dict(self._positions)
-        came: list[Any] = self._consumer.consume(room, POLL_SECONDS)
-        records = [message for message in came if message.error() is None]
-        found = take(records, self._ranges, self._positions)
-        self._came.add(found)
-        found_bytes = sum(map(len, found.messages))
-        self._came_bytes += found_bytes
-        self._read_bytes += found_bytes
-        self._read_records += len(found.messages)
-        if len(records) < len(came):
-            self._hear(came)
+        messages: list[Any] = self._consumer.consume(limit, POLL_SECONDS)
+        records = [message for message in messages if message.error() is None]
+        received = take(records, self._ranges, self._positions)
+        self._received.add(received)
+        size_bytes = sum(map(len, received.messages))
+        self._received_bytes += size_bytes
+        self._read_bytes += size_bytes
+        self._read_records += len(received.messages)
+        if len(records) < len(messages):
+            self._handle_events(messages)
         self._pause_what_is_read()
         if self._positions != before:
             self._deadline = time.monotonic() + self._poll_timeout_s
@@ -117,18 +119,18 @@ class Reading:
         for tp in ended:
             del self._positions[tp]
         if ended and self._positions:
-            # Otherwise it would go on fetching what nobody asked for.
+            # Otherwise the consumer would continue to fetch them.
             self._consumer.pause([TopicPartition(*tp) for tp in ended])
 
-    def _hear(self, came: Iterable[Any]) -> None:
-        """Look at what came instead of records. The end of a partition moves a position over what is missing there."""
-        for event in came:
+    def _handle_events(self, messages: Iterable[Any]) -> None:
+        """Handle errors and partition ends. A partition end moves the position past missing offsets."""
+        for event in messages:
             error = event.error()
             if error is None:
                 continue
             tp = (event.topic(), event.partition())
             if tp not in self._positions:
-                # About the client as a whole, or about a partition that is read to its end already.
+                # The event is about the whole client, or about a partition that is already read to its end.
                 if tp in self._ranges:
                     continue
                 tp = min(self._positions)
@@ -139,7 +141,7 @@ class Reading:
 
 
 def fail(error: KafkaError, records: Range, position: int) -> None:
-    """Raise what ends the read; return where librdkafka goes on by itself."""
+    """Raise DataLost or SourceError for a fatal error. Returns if librdkafka retries by itself."""
     name = f"{records.topic}-{records.partition}"
     if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
         raise DataLost(
@@ -151,23 +153,21 @@ def fail(error: KafkaError, records: Range, position: int) -> None:
 
 
 def words(error: BaseException) -> str:
-    """What librdkafka says, without the code around it."""
+    """The message of an error of librdkafka, without the code around it."""
     inner = error.args[0] if error.args else None
     return inner.str() if isinstance(inner, KafkaError) else str(error) or type(error).__name__
 
 
 def waves(ranges: Iterable[Range]) -> list[list[Range]]:
-    """The ranges in their order, so that those of one wave are of different partitions: a consumer reads each partition
-    at one position.
-    """
+    """The ranges in order, in lists without two ranges of one partition: a consumer has one position per partition."""
     found: list[dict[offsets.TopicPartition, Range]] = []
     for one in ranges:
         tp = (one.topic, one.partition)
-        # Behind the last wave that has this partition, or its records would come in another order.
-        place = next((place for place in reversed(range(len(found))) if tp in found[place]), -1) + 1
-        if place == len(found):
+        # After the last wave with this partition, or its records would arrive in another order.
+        index = next((index for index in reversed(range(len(found))) if tp in found[index]), -1) + 1
+        if index == len(found):
             found.append({})
-        found[place][tp] = one
+        found[index][tp] = one
     return [list(wave.values()) for wave in found]
 
 
@@ -175,32 +175,32 @@ def take(
     messages: list[Any],
     ranges: Mapping[offsets.TopicPartition, Range],
     positions: dict[offsets.TopicPartition, int],
-) -> Found:
-    """Those of the records that are wanted; moves the positions behind all that came."""
-    found = Found.of(messages)
-    # Of each partition the last one stays in the dict.
-    last = dict(zip(zip(found.topics, found.partitions, strict=True), found.offsets, strict=True))
-    strays = False
+) -> Received:
+    """The records within the ranges. Moves the positions past all received records."""
+    received = Received.of(messages)
+    # The dict keeps the last offset of each partition.
+    last = dict(zip(zip(received.topics, received.partitions, strict=True), received.offsets, strict=True))
+    unwanted = False
     for tp, offset in last.items():
         if tp in positions:
             positions[tp] = max(positions[tp], offset + 1)
-        strays = strays or tp not in positions or offset >= ranges[tp].end
-    if not strays:
-        return found
-    kept = [
+        unwanted = unwanted or tp not in positions or offset >= ranges[tp].end
+    if not unwanted:
+        return received
+    wanted = [
         (message, topic, partition, offset)
-        for message, topic, partition, offset in zip(*found, strict=True)
+        for message, topic, partition, offset in zip(*received, strict=True)
         if (topic, partition) in positions and offset < ranges[topic, partition].end
     ]
-    return Found(*map(list, zip(*kept, strict=True))) if kept else Found.nothing()
+    return Received(*map(list, zip(*wanted, strict=True))) if wanted else Received.empty()
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """No search for cyclic garbage meanwhile.
+    """Pause the garbage collector.
 
-    Messages come by the thousand, are kept until they are a batch, and none of them is in a cycle; the collector would
-    look at all of them again and again, at the price of everything else that is done with them.
+    Thousands of messages stay alive until they form a batch, and none is part of a cycle. Scanning them repeatedly
+    would cost as much as everything else that is done with them.
     """
     was_enabled = gc.isenabled()
     gc.disable()

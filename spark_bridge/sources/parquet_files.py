@@ -1,8 +1,8 @@
-"""Records as rows of Parquet: the format of `files` that is written once, whole, and read fast.
+"""Records as rows of Parquet files, for the source `files`: written once and complete, and fast to read.
 
-The columns are `key`, `value` (bytes or text), `timestamp` (a timestamp, or whole milliseconds since 1970) and
-`headers` (a list of `key` and `value`); each may be absent, others are not looked at. A file never changes, so whoever
-writes one gives it its name when it is complete.
+The columns are `key` and `value` (bytes or text), `timestamp` (a timestamp, or integer milliseconds since 1970) and
+`headers` (a list of `key` and `value`). Each may be absent; others are ignored. A file never changes, so a writer
+renames it to its final name when it is complete.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ COLUMNS = {"key": pa.binary(), "value": pa.binary(), "timestamp": TIME, "headers
 
 
 class ParquetFiles:
-    """Counts come from the files' footers and are kept."""
+    """The Parquet format. Counts come from the files' footers and are cached."""
 
     suffix = ".parquet"
 
@@ -27,14 +27,14 @@ class ParquetFiles:
         self._counted: dict[Path, int] = {}
 
     def count(self, path: Path) -> int:
-        """Rows of a file."""
+        """The number of rows of a file."""
         if path not in self._counted:
             with _opened(path) as file:
                 self._counted[path] = file.metadata.num_rows
         return self._counted[path]
 
     def contents(self, path: Path, first: int, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """See `files_layout.FileFormat`. Row groups outside are not read."""
+        """See `files_layout.FileFormat`. Reads only the row groups with these records."""
         with _opened(path) as file:
             for group in range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
@@ -45,7 +45,7 @@ class ParquetFiles:
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write a file that nobody sees before it is whole. SourceError for a column that could not be read again."""
+    """Write a file that appears when it is complete. Raises SourceError if a column could not be read again."""
     for name in COLUMNS.keys() & set(table.column_names):
         _cast(table.column(name), name, path)
     partial = path.with_name(f"{path.name}.partial")
@@ -73,33 +73,33 @@ def _batches(file: pq.ParquetFile, group: int, path: Path, low: int, high: int) 
 def _to_contents(batch: pa.RecordBatch, path: Path) -> pa.RecordBatch:
     found = set(batch.schema.names)
     columns = {
-        name: _cast(batch.column(name), name, path) if name in found else pa.nulls(batch.num_rows, kind)
-        for name, kind in COLUMNS.items()
+        name: _cast(batch.column(name), name, path) if name in found else pa.nulls(batch.num_rows, dtype)
+        for name, dtype in COLUMNS.items()
     }
     return pa.RecordBatch.from_pydict(columns)
 
 
 def _cast(column: pa.Array, name: str, path: Path) -> pa.Array:
-    kind = column.type
+    dtype = column.type
     try:
         if name == "timestamp":
-            if pa.types.is_integer(kind):
+            if pa.types.is_integer(dtype):
                 return column.cast(pa.timestamp("ms", tz="UTC")).cast(TIME)
-            if not pa.types.is_timestamp(kind):
+            if not pa.types.is_timestamp(dtype):
                 raise pa.ArrowInvalid("neither a timestamp nor a whole number of milliseconds")
-        elif name in {"key", "value"} and not (_is_text(kind) or pa.types.is_null(kind)):
+        elif name in {"key", "value"} and not (_is_text(dtype) or pa.types.is_null(dtype)):
             raise pa.ArrowInvalid("neither bytes nor text")
         return column.cast(COLUMNS[name])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{path}: the column {name} of type {kind} cannot be read: {error}") from error
+        raise SourceError(f"{path}: the column {name} of type {dtype} cannot be read: {error}") from error
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is_text(dtype: pa.DataType) -> bool:
     types = pa.types
     return bool(
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_fixed_size_binary(kind)
-        or types.is_string(kind)
-        or types.is_large_string(kind)
+        types.is_binary(dtype)
+        or types.is_large_binary(dtype)
+        or types.is_fixed_size_binary(dtype)
+        or types.is_string(dtype)
+        or types.is_large_string(dtype)
     )

@@ -1,7 +1,7 @@
-"""Finds a source by the name in the option `source`. Plug-ins are entry points of the group `rallypoint.spark_sources`.
+"""Finds a source by the value of the option `source`. Plug-ins are entry points of `rallypoint.spark_sources`.
 
-The built-in ones are known even where the project runs from its sources and has no metadata. A module is imported only
-when its source is asked for, so a query on files needs no Kafka client.
+The built-in sources are found even if the project runs from its sources without metadata. A source's module is imported
+only when it is used, so a query on files needs no Kafka client.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,10 @@ def source_names() -> list[str]:
 
 
 def find_source(name: str) -> type[Source]:
-    """The class of that name. OptionError if nobody offers it, or two do; SourceError if it cannot be used."""
+    """The source class of this name.
+
+    Raises OptionError if there is none or more than one, and SourceError if it cannot be loaded.
+    """
     values = sorted({entry.value for entry in (*BUILT_IN, *entry_points(group=GROUP)) if entry.name == name})
     if not values:
         raise OptionError("source", f"{name!r} is none of the known sources: {', '.join(source_names())}")
@@ -46,9 +49,9 @@ def find_source(name: str) -> type[Source]:
 
 
 def parse_for_source(raw: Mapping[str, str]) -> "tuple[BridgeOptions, type[Source]]":
-    """All options of a query, checked against what the bridge and the chosen source know, without a connection.
+    """Parse and check all options of a query, without a connection. Returns them with the chosen source class.
 
-    OptionError, or SourceError for a source that cannot be used.
+    Raises OptionError, or SourceError if the source cannot be used.
     """
     from rallypoint.spark_bridge.options import parse_options, source_name  # noqa: PLC0415 - a task finds a source, and parses nothing
 

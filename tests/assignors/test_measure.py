@@ -63,23 +63,23 @@ def test_every_fault_is_named() -> None:
     }
     faults = faults_of(spec, assignment)
     assert faults == Faults(
-        left_out=("c",),
-        strangers=("x",),
+        missing_members=("c",),
+        unknown_members=("x",),
         unknown=(("a", "t0", 2), ("a", "t0", -1), ("a", "gone", 0)),
         not_subscribed=(("a", "t1", 0),),
         assigned_twice=(("b", "t0", 0), ("b", "t0", 1), ("x", "t1", 0)),
     )
     assert faults
     assert faults.sentences() == [
-        "c is a member, but is left out",
-        "x is given a share, but is no member",
-        "a is given t0-2, which does not exist",
-        "a is given t0--1, which does not exist",
-        "a is given gone-0, which does not exist",
-        "a is given t1-0 unasked",
-        "b is given t0-0, which is given out already",
-        "b is given t0-1, which is given out already",
-        "x is given t1-0, which is given out already",
+        "c is a member, but is missing in the assignment",
+        "x gets partitions, but is no member",
+        "a gets t0-2, which does not exist",
+        "a gets t0--1, which does not exist",
+        "a gets gone-0, which does not exist",
+        "a gets t1-0, but does not subscribe to it",
+        "b gets t0-0, which another member gets, too",
+        "b gets t0-1, which another member gets, too",
+        "x gets t1-0, which another member gets, too",
     ]
     found = measure(spec, assignment)
     assert (found.unknown, found.not_subscribed, found.assigned_twice) == (3, 1, 3)
@@ -88,8 +88,8 @@ def test_every_fault_is_named() -> None:
 
 def test_each_single_fault_is_one() -> None:
     given = (("a", "t0", 0),)
-    assert Faults(left_out=("a",))
-    assert Faults(strangers=("a",))
+    assert Faults(missing_members=("a",))
+    assert Faults(unknown_members=("a",))
     assert Faults(unknown=given)
     assert Faults(not_subscribed=given)
     assert Faults(assigned_twice=given)

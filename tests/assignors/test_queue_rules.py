@@ -96,9 +96,9 @@ def test_metaq_hashes_no_topic_so_numbers_stay_together() -> None:
     [
         (1, [], 10, "consumers: there are none to assign queues to"),
         (1, ["a", "b", "a"], 10, "consumers: 'a' is listed twice"),
-        (1, ["a", ""], 10, "consumers: an empty id names nobody"),
+        (1, ["a", ""], 10, "consumers: one id is empty"),
         (0, ["a"], 10, "queues: there are none to assign"),
-        (1, ["a"], 0, "virtual_nodes: a consumer needs at least 1 point on the circle, not 0"),
+        (1, ["a"], 0, "virtual_nodes: a consumer needs at least 1 point on the ring, not 0"),
     ],
 )
 def test_what_rocketmq_refuses_is_refused_with_a_sentence(

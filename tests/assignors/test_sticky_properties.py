@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from rallypoint.assignors.balancing.owned_partitions import undisputed_owned
+from rallypoint.assignors.balancing.partition_classes import partition_classes_of
 from rallypoint.assignors.contract import Assignor, GroupSpec, MemberSubscription
 from rallypoint.assignors.cooperative_sticky import CooperativeStickyAssignor
-from rallypoint.assignors.kinds import kinds_of
 from rallypoint.assignors.measure import measure, owners_before, rack_misses, unassigned
 from rallypoint.assignors.order import java_order
-from rallypoint.assignors.owned_partitions import undisputed_owned
 from rallypoint.assignors.sticky import StickyAssignor
 from rallypoint.assignors.validity import faults_of
 from tests.assignors.groups import NAMES, owning, specs, without
@@ -103,9 +103,9 @@ def test_any_group_gets_everything_as_evenly_as_can_be(spec: GroupSpec) -> None:
 @given(spec=specs())
 @settings(deadline=None, max_examples=by_size(7, 150))
 def test_the_owned_partitions_that_count_are_those_that_moves_are_counted_by(spec: GroupSpec) -> None:
-    kinds = kinds_of(spec)
-    owned = undisputed_owned(spec, kinds)
-    named = {kinds.partitions[n]: kinds.members[at] for at, numbers in enumerate(owned) for n in numbers}
+    classes = partition_classes_of(spec)
+    owned = undisputed_owned(spec, classes)
+    named = {classes.partitions[n]: classes.members[at] for at, numbers in enumerate(owned) for n in numbers}
     assert named == owners_before(spec)
     assert all(numbers == sorted(set(numbers)) for numbers in owned)
 

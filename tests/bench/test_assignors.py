@@ -8,9 +8,9 @@ import pytest
 from bench import assignors, report
 from bench.assignors import CASES, LAGS, PUBLISHED, QUICK, Case, after_one_left, check, measure, spec_of
 from bench.crowd import WrongAnswerError
-from bench.figures import AssignorResult, assignor_result, is_right, with_growth
 from bench.machine import Surroundings
 from bench.main import main
+from bench.metrics import AssignorResult, assignor_result, is_right, with_growth
 from rallypoint.assignors import registry
 from rallypoint.assignors.contract import Assignment
 

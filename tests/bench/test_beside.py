@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from bench import beside, report
-from bench.figures import Cost, LoadResult, RebalanceResult, Round, Tally, load_result, rebalance_result
 from bench.machine import Surroundings
 from bench.main import main
+from bench.metrics import Cost, LoadResult, RebalanceResult, Repetition, Tally, load_result, rebalance_result
 
 MIB = 1024 * 1024
 FOUND = Surroundings(
@@ -22,7 +22,7 @@ def load(name: str, cpu_seconds: float) -> LoadResult:
 
 
 def rebalance(name: str, seconds: float, members: int) -> RebalanceResult:
-    return rebalance_result(name, [Round(seconds, 1, 10)], Cost(1.0, 0.5, 0, 99 * MIB, 1.5), members=members)
+    return rebalance_result(name, [Repetition(seconds, 1, 10)], Cost(1.0, 0.5, 0, 99 * MIB, 1.5), members=members)
 
 
 def test_each_figure_stands_beside_the_other_sides_and_the_aim() -> None:

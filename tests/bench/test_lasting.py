@@ -9,8 +9,8 @@ from bench import lasting
 from bench.channel import ChannelConnection
 from bench.connection import Connection, Frames
 from bench.crowd import Crowd
-from bench.figures import LoadResult, RebalanceResult, is_right
 from bench.lasting import BENCHMARKS
+from bench.metrics import LoadResult, RebalanceResult, is_right
 from bench.plan import Plan, service
 from bench.process import Server
 from rallypoint.protocol.operations import START_REBALANCE, path_of

@@ -11,8 +11,8 @@ from bench.bystander import watching
 from bench.channel import ChannelConnection
 from bench.connection import Connection
 from bench.crowd import Crowd, Member, WrongAnswerError
-from bench.figures import RebalanceResult
 from bench.line import Line
+from bench.metrics import RebalanceResult
 from bench.plan import Plan, service
 from bench.rebalances import BENCHMARKS
 from rallypoint.protocol.operations import START_REBALANCE

@@ -3,8 +3,8 @@
 import json
 import math
 
-from bench.figures import Cost, LoadResult, Round, Tally, load_result, rebalance_result
 from bench.machine import Surroundings
+from bench.metrics import Cost, LoadResult, Repetition, Tally, load_result, rebalance_result
 from bench.report import document, load_table, number, rebalance_table, table, text
 
 MIB = 1024 * 1024
@@ -72,7 +72,7 @@ def test_numbers() -> None:
 
 def test_a_rebalance_has_its_row() -> None:
     cost = Cost(1.0, 0.5, 0, 61 * MIB, 0.125, load_cpu_seconds=0.75)
-    result = rebalance_result("one-joins", [Round(0.25, 1, 300)], cost, members=1000, stall_s=0.031)
+    result = rebalance_result("one-joins", [Repetition(0.25, 1, 300)], cost, members=1000, stall_s=0.031)
     shown = [cell.strip() for cell in cells(rebalance_table([result]).splitlines()[1])]
     assert shown == ["one-joins", "1,000", "1", "250", "250", "250", "1", "300", "0.50", "0.75", "31", "61", "0.12"]
 

@@ -151,7 +151,7 @@ def test_a_file_from_standard_input() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "nothing is asked: give --topic and --member, or --file, --jsonl or --list"),
+        ([], "give --topic and --member, or --file, --jsonl or --list"),
         (TWO, "--algorithm is required"),
         (
             ["--algorithm", "rangr", *TWO],
@@ -173,14 +173,14 @@ def test_a_file_from_standard_input() -> None:
             ["--algorithm", "range", *TWO, "--replica-racks", "t=x/y"],
             "--replica-racks t: 2 partitions, and --topic says 3",
         ),
-        (["--algorithm", "range", *TWO, "--file", "x"], "--file holds the whole group: leave out --topic"),
+        (["--algorithm", "range", *TWO, "--file", "x"], "--file contains the whole group: remove --topic"),
         (["--algorithm", "range", "--file", "/no/file"], "--file /no/file: it cannot be read: No such file"),
         (["--algorithm", "range", *TWO, "--previous", "/no/file"], "--previous /no/file: it cannot be read: No such"),
         (["--algorithm", "range", "--file", "-", "--previous", "-"], "--file and --previous cannot both be read"),
-        (["--jsonl", "--list"], "--list and --jsonl do not go together"),
-        (["--jsonl", "--algorithm", "range"], "--jsonl takes everything from its lines: leave out --algorithm"),
-        (["--jsonl", "--json"], "--jsonl takes everything from its lines: leave out --json"),
-        (["--list", "--topic", "t=1"], "--list answers no question: leave out --topic"),
+        (["--jsonl", "--list"], "--list and --jsonl cannot be combined"),
+        (["--jsonl", "--algorithm", "range"], "--jsonl reads everything from its lines: remove --algorithm"),
+        (["--jsonl", "--json"], "--jsonl reads everything from its lines: remove --json"),
+        (["--list", "--topic", "t=1"], "--list only lists the algorithms: remove --topic"),
     ],
 )
 def test_wrong_usage_is_a_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,7 +244,7 @@ def test_members_name_what_they_had_before(
     assert kept["assignment"] == {"a": [["t", 2]], "b": [["t", 0]]}
     assert (kept["moved"], kept["unassigned"]) == ([], [["t", 1]])
     text = printed(capsys, "--algorithm", "keeper", *TWO, "--previous", str(before))
-    assert "nobody gets: t 1\nmoved: 0 partitions\n" in text
+    assert "unassigned: t 1\nmoved: 0 partitions\n" in text
 
 
 def test_an_assignor_that_answers_wrongly_is_not_believed(
@@ -254,7 +254,10 @@ def test_an_assignor_that_answers_wrongly_is_not_believed(
     before = tmp_path / "before.json"
     before.write_text('{"a": [["t", 9]]}')
     asked = ["--algorithm", "keeper", *TWO, "--previous", str(before)]
-    assert refused(capsys, 1, *asked) == "the assignor 'keeper' answered wrongly: a is given t-9, which does not exist"
+    assert (
+        refused(capsys, 1, *asked)
+        == "the assignor 'keeper' returned an invalid assignment: a gets t-9, which does not exist"
+    )
 
 
 def test_an_assignor_that_fails_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

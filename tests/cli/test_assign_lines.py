@@ -140,7 +140,7 @@ BAD_CASES: list[tuple[bytes, str]] = [
         "subscriptions.a.user_data.list.0.list.0.list: recursion error",
     ),
     (case("range", group({"t": 1}, {}, replica_racks={"t": [[None]]})), "replica_racks.t.0.0: "),
-    (case("replicas", group({"t": 1}, {})), "'replicas' shares nothing out among the members of a group"),
+    (case("replicas", group({"t": 1}, {})), "'replicas' does not assign partitions to the members of a group"),
     (case("replicas", {"brokers": [{"id": "a"}], "partitions": 1, "replication_factor": 1}), "brokers.0.id: "),
     (
         case("replicas", {"brokers": [], "partitions": 1, "replication_factor": 1, "fixed_start_index": -1}),

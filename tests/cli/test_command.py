@@ -111,7 +111,8 @@ def test_a_drawn_token_fits_the_line_that_is_printed_for_it(tmp_path: Path, caps
         ("RALLYPOINT_COORDINATOR", ""),
         (
             "RALLYPOINT_TOKEN",
-            "RALLYPOINT_TOKEN is for members. The service asks for no token; its hash in RALLYPOINT_TOKENS lets it.",
+            "RALLYPOINT_TOKEN is for members. The service requires no token; set RALLYPOINT_TOKENS to the token's hash"
+            " to require it.",
         ),
     ],
 )

@@ -122,7 +122,7 @@ def test_offsets_go_back_and_generations_do_not(tmp_path: Path) -> None:
         restored = rallypoint(service, "restore", backup, "--force")
         assert (restored.returncode, restored.stderr) == (0, "")
         assert ": 3 groups, 2 committed offsets\n" in restored.stdout
-        assert "what was committed since then is read again" in restored.stdout
+        assert "offsets were committed since then are read again" in restored.stdout
         found = re.search(r"in generations above (\d+)\.\n", restored.stdout)
         assert found
         assert "The store that was replaced was read" in restored.stdout

@@ -152,7 +152,7 @@ class Crew:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (Twice, r"clicks-0, which is given out already; and \d+ more such faults"),
+        (Twice, r"clicks-0, which another member gets, too; and \d+ more such faults"),
         (Nothing, "it gives None, not a mapping from member ids to tuples of partitions"),
     ],
 )
@@ -186,7 +186,7 @@ def test_where_all_are_wrong_each_leader_goes_in_turn_and_nobody_owns_what_anoth
         (last,) = crew.running()
         assert last is crew.members[-1]
         for member in crew.members[:-1]:
-            with pytest.raises(AssignorFailed, match=r"is given clicks-\d, which m\d-\S+ still owns: a cooperative"):
+            with pytest.raises(AssignorFailed, match=r"gets clicks-\d, which m\d-\S+ still owns: a cooperative"):
                 member.wait_assigned(1_000)
         assert crew.ledger.doubles == []
         assert {who for holders in crew.ledger.holders.values() for who in holders} == {"m3"}

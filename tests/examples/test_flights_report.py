@@ -11,23 +11,23 @@ from rich.console import Console
 from examples.flights.batches import FlightsLayout, look_at_batches, read_output
 from examples.flights.closing import tell
 from examples.flights.report import Outcome, judge
-from examples.handover.books import Batch, BatchesSeen
-from examples.handover.ownership import Sighting
+from examples.handover.books import Batch, BatchProgress
+from examples.handover.ownership import GroupSnapshot
 from examples.handover.picture import Event
 from examples.handover.report import picture_of, save
-from examples.handover.run import Plot, Seen
+from examples.handover.run import RunRecord, Scenario
 
 FLIGHTS = pd.DataFrame({"carrier": ["UA", "AA", "UA", "B6"], "arr_delay": [1.0, None, 3.0, 4.0]})
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
 SIZES = {0: 2, 1: 2}
-PLOT = Plot(
+PLOT = Scenario(
     group="delays",
     topic="flights",
     partitions=2,
     records=4,
     kill_when="running",
     driver=lambda name, url: (),
-    look=lambda name: BatchesSeen(),
+    look=lambda name: BatchProgress(),
     write_rest=lambda: None,
 )
 
@@ -53,18 +53,18 @@ def layout(tmp_path: Path) -> FlightsLayout:
     return layout
 
 
-def seen() -> Seen:
+def seen() -> RunRecord:
     """The run that left it behind."""
-    return Seen(
-        sightings=[
-            Sighting(0, 1, frozenset("AB"), {0: "A", 1: "B"}, 2),
-            Sighting(80, 2, frozenset("A"), {0: "A", 1: "A"}, 4),
+    return RunRecord(
+        snapshots=[
+            GroupSnapshot(0, 1, frozenset("AB"), {0: "A", 1: "B"}, 2),
+            GroupSnapshot(80, 2, frozenset("A"), {0: "A", 1: "A"}, 4),
         ],
         events=[Event(50, "B is killed", alarm=True)],
         killed=Batch("B", 1),
-        killed_batch=BatchesSeen(1, 1, in_flight=True, writing=True),
+        killed_batch=BatchProgress(1, 1, in_flight=True, writing=True),
         killed_at_ms=50,
-        missed_at_ms=70,
+        removed_at_ms=70,
         taken_over_at_ms=80,
         end_ms=100,
     )
@@ -113,9 +113,9 @@ def test_an_empty_folder_is_a_loss_of_everything(tmp_path: Path) -> None:
 
 def test_the_report_and_the_picture_are_written(layout: FlightsLayout) -> None:
     report, picture = save(layout.root, outcome(layout).to_json(), picture_of(seen(), PLOT, "four flights"))
-    figures = json.loads(report.read_text())
-    assert (figures["ok"], figures["records"]["lost"], figures["killed"]["batch_id"]) == (True, 0, 1)
-    assert [(span["partition"], span["owner"], span["alive"]) for span in figures["ownership"]] == [
+    metrics = json.loads(report.read_text())
+    assert (metrics["ok"], metrics["records"]["lost"], metrics["killed"]["batch_id"]) == (True, 0, 1)
+    assert [(span["partition"], span["owner"], span["alive"]) for span in metrics["ownership"]] == [
         (0, "A", True),
         (1, "B", True),
         (1, "B", False),
@@ -142,16 +142,16 @@ def test_the_last_words_hold_the_verdict(layout: FlightsLayout, terminal: bool) 
 
 def test_spark_s_books_say_how_far_a_driver_is(tmp_path: Path) -> None:
     layout = FlightsLayout(tmp_path)
-    assert look_at_batches(layout, "B") == BatchesSeen()
+    assert look_at_batches(layout, "B") == BatchProgress()
     books = layout.checkpoint("B")
     for name in ("offsets/0", "offsets/1", "offsets/.2.crc", "commits/0"):
         (books / name).parent.mkdir(parents=True, exist_ok=True)
         (books / name).touch()
-    assert look_at_batches(layout, "B") == BatchesSeen(complete=1, last=1, in_flight=True)
+    assert look_at_batches(layout, "B") == BatchProgress(complete=1, last=1, in_flight=True)
     (layout.batch(Batch("B", 1)) / "_temporary" / "0" / "task_7").mkdir(parents=True)
-    assert look_at_batches(layout, "B") == BatchesSeen(complete=1, last=1, in_flight=True, writing=True)
+    assert look_at_batches(layout, "B") == BatchProgress(complete=1, last=1, in_flight=True, writing=True)
     (layout.batch(Batch("B", 1)) / "part-0.parquet").touch()
-    assert look_at_batches(layout, "B") == BatchesSeen(complete=1, last=1, in_flight=True), "no moment for a kill"
+    assert look_at_batches(layout, "B") == BatchProgress(complete=1, last=1, in_flight=True), "no moment for a kill"
     (layout.batch(Batch("B", 1)) / "_SUCCESS").touch()
     (books / "commits/1").touch()
-    assert look_at_batches(layout, "B") == BatchesSeen(complete=2, last=1, written=True)
+    assert look_at_batches(layout, "B") == BatchProgress(complete=2, last=1, written=True)

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from examples.handover.books import Batch, BatchesSeen, look_at_books, planned_again, read_books
+from examples.handover.books import Batch, BatchProgress, planned_again, read_batches, read_progress
 from rallypoint.spark_bridge.offsets import Position, Range, StreamOffset
 
 
@@ -34,22 +34,22 @@ def offset(taken: dict[int, int], **ends: int) -> StreamOffset:
 
 
 def test_a_query_that_has_planned_nothing(tmp_path: Path) -> None:
-    assert look_at_books(tmp_path) == BatchesSeen()
-    assert read_books(tmp_path, "A") == ()
+    assert read_progress(tmp_path) == BatchProgress()
+    assert read_batches(tmp_path, "A") == ()
 
 
 def test_a_batch_is_on_its_way_until_it_is_complete(tmp_path: Path) -> None:
     plan(tmp_path, 0, offset({0: 0}, p0=5), 1_000)
-    assert look_at_books(tmp_path) == BatchesSeen(0, 0, in_flight=True, writing=True)
+    assert read_progress(tmp_path) == BatchProgress(0, 0, in_flight=True, writing=True)
     complete(tmp_path, 0, 1_500)
-    assert look_at_books(tmp_path) == BatchesSeen(1, 0, written=True)
+    assert read_progress(tmp_path) == BatchProgress(1, 0, written=True)
 
 
 def test_batches_are_read_with_their_ranges_and_times(tmp_path: Path) -> None:
     plan(tmp_path, 0, offset({0: 0, 1: 7}, p0=5, p1=7), 1_000)
     complete(tmp_path, 0, 1_500)
     plan(tmp_path, 1, offset({}, p0=6, p1=9), 2_000)
-    first, second = read_books(tmp_path, "B")
+    first, second = read_batches(tmp_path, "B")
     assert (first.batch, first.ranges, first.records) == (Batch("B", 0), (Range("t", 0, 0, 5),), 5)
     assert (first.planned_at_ms, first.complete_at_ms) == (1_000, 1_500)
     assert second.ranges == (Range("t", 0, 5, 6), Range("t", 1, 7, 9))
@@ -59,6 +59,6 @@ def test_batches_are_read_with_their_ranges_and_times(tmp_path: Path) -> None:
 def test_what_stands_in_two_batches_is_counted(tmp_path: Path) -> None:
     plan(tmp_path / "A", 0, offset({0: 0}, p0=10), 1)
     plan(tmp_path / "B", 0, offset({0: 6}, p0=12), 2)
-    books = [batch for name in "AB" for batch in read_books(tmp_path / name, name)]
+    books = [batch for name in "AB" for batch in read_batches(tmp_path / name, name)]
     assert planned_again(books[:1]) == 0
     assert planned_again(books) == 4

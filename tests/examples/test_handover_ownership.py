@@ -5,12 +5,12 @@ from itertools import pairwise
 import pytest
 
 from examples.handover.ownership import (
-    Sighting,
+    GroupSnapshot,
     Span,
     are_committed,
     count_moves,
     is_sole,
-    sighting_of,
+    snapshot_of,
     span_at,
     spans_of,
 )
@@ -53,22 +53,22 @@ def description(*members: DescribedMember) -> DescribeAnswer:
 
 
 def test_a_description_becomes_a_sighting() -> None:
-    seen = sighting_of(description(member("A", [0, 1]), member("B", [2])), "flights", 700)
-    assert seen == Sighting(700, 4, frozenset({"A", "B"}), {0: "A", 1: "A", 2: "B"}, 15)
+    seen = snapshot_of(description(member("A", [0, 1]), member("B", [2])), "flights", 700)
+    assert seen == GroupSnapshot(700, 4, frozenset({"A", "B"}), {0: "A", 1: "A", 2: "B"}, 15)
 
 
 def test_members_without_an_assignment_own_nothing() -> None:
-    seen = sighting_of(description(member("A", None), member("B", [])), "flights", 700)
+    seen = snapshot_of(description(member("A", None), member("B", [])), "flights", 700)
     assert (seen.members, seen.owners) == (frozenset({"A", "B"}), {})
 
 
 def test_no_group_is_a_look_at_nothing() -> None:
-    assert sighting_of(None, "flights", 3) == Sighting(3)
+    assert snapshot_of(None, "flights", 3) == GroupSnapshot(3)
 
 
-def look(at_ms: int, owners: str) -> Sighting:
+def look(at_ms: int, owners: str) -> GroupSnapshot:
     """`owners`: a letter for each partition, "." for nobody."""
-    return Sighting(at_ms, owners={p: owner for p, owner in enumerate(owners) if owner != "."})
+    return GroupSnapshot(at_ms, owners={p: owner for p, owner in enumerate(owners) if owner != "."})
 
 
 HANDED_OVER = [look(0, ".."), look(10, "AA"), look(20, "AA"), look(30, ".."), look(40, "AB"), look(90, "AA")]
@@ -99,9 +99,9 @@ def test_no_two_spans_of_a_partition_overlap_and_together_they_are_what_was_seen
     for partition in (0, 1):
         own = [one for one in spans if one.partition == partition]
         assert all(before.end_ms <= after.start_ms for before, after in pairwise(own))
-        for sighting in HANDED_OVER:
-            span = span_at(spans, partition, sighting.at_ms)
-            assert (span and span.owner) == sighting.owners.get(partition)
+        for snapshot in HANDED_OVER:
+            span = span_at(spans, partition, snapshot.at_ms)
+            assert (span and span.owner) == snapshot.owners.get(partition)
 
 
 def test_nothing_seen_makes_no_span() -> None:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from examples.handover.ownership import Sighting, Span
+from examples.handover.ownership import GroupSnapshot, Span
 from examples.handover.picture import LEFT, RIGHT, STYLE, WIDTH, BatchBar, Event, Picture, draw
 from examples.handover.terminal import View, draw_timeline
 
@@ -35,7 +35,11 @@ def picture(summary: str = "all read") -> Picture:
     return Picture(
         topic="flights",
         spans=SPANS,
-        sightings=[Sighting(20_000, committed=0), Sighting(50_000, committed=600), Sighting(90_000, committed=1000)],
+        snapshots=[
+            GroupSnapshot(20_000, committed=0),
+            GroupSnapshot(50_000, committed=600),
+            GroupSnapshot(90_000, committed=1000),
+        ],
         events=EVENTS,
         drivers=("A", "B"),
         partitions=2,

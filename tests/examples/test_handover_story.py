@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from examples.handover.books import BatchesSeen
-from examples.handover.story import COMPLETE_BEFORE_KILL, STALL_MS, Scene, Step, Stuck, next_step
+from examples.handover.books import BatchProgress
+from examples.handover.story import COMPLETE_BEFORE_KILL, STALL_MS, RunState, Step, Stuck, next_step
 
-EARLY = Scene(records=100, committed=0, batches_b=BatchesSeen(), b_owns=False, still_ms=0)
+EARLY = RunState(records=100, committed=0, batches_b=BatchProgress(), b_owns=False, still_ms=0)
 AT_WORK = replace(EARLY, committed=40, b_owns=True)
-MID_BATCH = BatchesSeen(complete=COMPLETE_BEFORE_KILL, last=3, in_flight=True, writing=True)
-WRITTEN = BatchesSeen(complete=COMPLETE_BEFORE_KILL, last=2, written=True)
+MID_BATCH = BatchProgress(complete=COMPLETE_BEFORE_KILL, last=3, in_flight=True, writing=True)
+WRITTEN = BatchProgress(complete=COMPLETE_BEFORE_KILL, last=2, written=True)
 UNWRITTEN = replace(EARLY, rest=True)
 B_STARTED = frozenset({Step.START_B})
 B_KILLED = frozenset({Step.START_B, Step.KILL_B})
@@ -36,7 +36,7 @@ def test_b_is_killed_in_the_middle_of_a_batch() -> None:
         WRITTEN,
     ],
 )
-def test_no_other_moment_will_do(seen: BatchesSeen) -> None:
+def test_no_other_moment_will_do(seen: BatchProgress) -> None:
     assert next_step(B_STARTED, replace(AT_WORK, batches_b=seen), "running") is None
 
 

@@ -291,12 +291,12 @@ class Closes(Right):
 
 
 WRONG: list[tuple[type[Assignor], str]] = [
-    (ForgetsToReturn, "it gives None, not a mapping"),
-    (LeavesOutWhoGetsNothing, "is a member, but is left out"),
-    (InventsAMember, "nobody is given a share, but is no member"),
-    (GivesTwice, "which is given out already"),
+    (ForgetsToReturn, "it returns None, not a mapping"),
+    (LeavesOutWhoGetsNothing, "is a member, but is missing in the assignment"),
+    (InventsAMember, "nobody gets partitions, but is no member"),
+    (GivesTwice, "which another member gets, too"),
     (CountsFromOne, "which does not exist"),
-    (GivesUnasked, "unasked"),
+    (GivesUnasked, "does not subscribe"),
     (LosesTheRemainder, "it gives .* to nobody"),
     (WorksWithPartitionsAsTexts, "not a pair of a topic and a number"),
     (TakesTopicsForExisting, "it raises KeyError"),
@@ -304,7 +304,7 @@ WRONG: list[tuple[type[Assignor], str]] = [
     (Exits, "it raises SystemExit: 3"),
     (Closes, "it raises GeneratorExit"),
     (TrustsUserData, "it raises (TypeError|KeyError|IndexError)"),
-    (TrustsClaims, "is given|to nobody"),
+    (TrustsClaims, "gets|to nobody"),
     (ChangesItsQuestion, "it changes its question"),
     (ForgetsWhatIsOwned, "it changes its question|still owns"),
     (ChangesItsQuestionAsItTells, "it changes its question"),

@@ -134,24 +134,27 @@ NOTHING: Assignment = {"a": (), "b": ()}
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        (None, "it gives None, not a mapping"),
+        (None, "it returns None, not a mapping"),
         ([("a", ())], "not a mapping"),
-        ({"a": None, "b": ()}, "what a is given is None, not a tuple"),
-        ({"a": "clicks", "b": ()}, "what a is given is 'clicks', not a tuple"),
-        ({"a": {"clicks": [0]}, "b": ()}, "what a is given is {'clicks': .0.}, not a tuple"),
-        ({"a": ("clicks",), "b": ()}, "a is given 'clicks', not a pair"),
+        ({"a": None, "b": ()}, "a gets None, not a tuple"),
+        ({"a": "clicks", "b": ()}, "a gets 'clicks', not a tuple"),
+        ({"a": {"clicks": [0]}, "b": ()}, "a gets {'clicks': .0.}, not a tuple"),
+        ({"a": ("clicks",), "b": ()}, "a gets 'clicks', not a pair"),
         ({"a": (("clicks", "0"),), "b": ()}, "not a pair of a topic and a number"),
         ({"a": (("clicks", True),), "b": ()}, "not a pair of a topic and a number"),
         ({"a": (("clicks", 0, 1),), "b": ()}, "not a pair of a topic and a number"),
-        ({0: (), "a": (), "b": ()}, "it gives a share to 0, which is no member id"),
-        ({"a": ()}, "b is a member, but is left out"),
-        ({"a": (), "b": (), "z": ()}, "z is given a share, but is no member"),
-        ({"a": (("clicks", 0),), "b": (("clicks", 0),)}, "b is given clicks-0, which is given out already"),
-        ({"a": (("clicks", 0), ("clicks", 0)), "b": ()}, "a is given clicks-0, which is given out already"),
+        ({0: (), "a": (), "b": ()}, "it assigns partitions to 0, which is no member id"),
+        ({"a": ()}, "b is a member, but is missing in the assignment"),
+        ({"a": (), "b": (), "z": ()}, "z gets partitions, but is no member"),
+        ({"a": (("clicks", 0),), "b": (("clicks", 0),)}, "b gets clicks-0, which another member gets, too"),
+        ({"a": (("clicks", 0), ("clicks", 0)), "b": ()}, "a gets clicks-0, which another member gets, too"),
         ({"a": (("clicks", 2),), "b": ()}, "clicks-2, which does not exist"),
         ({"a": (("clicks", -1),), "b": ()}, "clicks--1, which does not exist"),
         ({"a": (("ghosts", 0),), "b": ()}, "ghosts-0, which does not exist"),
-        ({"a": (("orders", 0),), "b": (("orders", 1),)}, "a is given orders-0 unasked; and 1 more such faults"),
+        (
+            {"a": (("orders", 0),), "b": (("orders", 1),)},
+            "a gets orders-0, but does not subscribe to it; and 1 more such faults",
+        ),
     ],
 )
 def test_an_assignor_that_breaks_its_contract_is_found_out(result: object, words: str) -> None:
@@ -218,7 +221,7 @@ class GivesMoreAsItTells(Assignor):
 
 def test_what_an_assignor_changes_in_its_question_is_not_what_it_is_checked_by() -> None:
     owning = metadata_of(("clicks",), [("clicks", 0)], 3, None, None)
-    with pytest.raises(InvalidAssignment, match="b is given clicks-0, which a still owns"):
+    with pytest.raises(InvalidAssignment, match="b gets clicks-0, which a still owns"):
         assign_partitions(ForgetsWhatIsOwned(), [member("a", owning), member("b", plain("clicks"))], "a", {"clicks": 1})
 
 
@@ -258,6 +261,6 @@ def test_a_cooperative_assignor_gives_nobody_what_another_still_owns(
     if not owning or taker in may_have_it:
         assign_partitions(Fixed(result, protocol="cooperative"), members, "a", {"clicks": 1})
     else:
-        with pytest.raises(InvalidAssignment, match=f"{taker} is given clicks-0, which [ab] still owns"):
+        with pytest.raises(InvalidAssignment, match=f"{taker} gets clicks-0, which [ab] still owns"):
             assign_partitions(Fixed(result, protocol="cooperative"), members, "a", {"clicks": 1})
     assign_partitions(Fixed(dict.fromkeys("abc", ()), protocol="cooperative"), members, "a", {"clicks": 1})

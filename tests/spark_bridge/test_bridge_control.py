@@ -63,7 +63,7 @@ def test_a_directory_that_is_somebody_elses_now_is_not_written_to(tmp_path: Path
         path.mkdir()
         os.chown(path, 12345, -1)
     directory = ControlDirectory(path)
-    with pytest.raises(BridgeError, match=r"belongs to somebody else now, .* call query\.stop\(\)"):
+    with pytest.raises(BridgeError, match=r"belongs to another user now, .* call query\.stop\(\)"):
         directory.ask("r1", Request("stop"))
 
 

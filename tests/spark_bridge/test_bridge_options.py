@@ -94,11 +94,11 @@ def test_a_timestamp_instead_of_offsets() -> None:
         ("startingOffsetsByTimestamp", '{"a":{"0":-1}}', "is not a time of a-0"),
         ("startingOffsetsByTimestamp", '{"b":{"0":1}}', "not subscribed to"),
         ("startingOffsetsByTimestampStrategy", "earliest", "neither error nor latest"),
-        ("startingOffsetsByTimestampStrategy", "latest", "says nothing without startingTimestamp or"),
-        ("maxTriggerDelay", "15m", "says nothing without minOffsetsPerTrigger"),
+        ("startingOffsetsByTimestampStrategy", "latest", "has no effect without startingTimestamp or"),
+        ("maxTriggerDelay", "15m", "has no effect without minOffsetsPerTrigger"),
         ("minPartitions", "-1", "whole number from 1"),
         ("maxRecordsPerPartition", "1.5", "whole number from 1"),
-        ("subscribePattern", "c.*", "stands beside subscribe"),
+        ("subscribePattern", "c.*", "cannot be combined with subscribe"),
         ("subscribePattern", "(", "is no regular expression"),
         ("assignor", "cooperative", "no assignor is called 'cooperative'"),
         ("staticMembership", "yes", "neither true nor false"),
@@ -153,7 +153,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
 
 
 def test_two_ways_to_say_where_to_start_are_one_too_many() -> None:
-    with pytest.raises(OptionError, match="stands beside startingOffsets"):
+    with pytest.raises(OptionError, match="cannot be combined with startingOffsets"):
         parse_options({**NEEDED, "startingOffsets": "earliest", "startingTimestamp": "5"})
 
 
@@ -202,7 +202,7 @@ def test_a_token_may_come_from_a_file_that_is_replaced(tmp_path: Path) -> None:
     assert options.token() == "first"
     file.write_text("second")
     assert options.token() == "second"
-    with pytest.raises(OptionError, match="option tokenFile: stands beside token"):
+    with pytest.raises(OptionError, match="option tokenFile: cannot be combined with token"):
         parse_options({**NEEDED, "tokenFile": str(file), "token": "x"})
     file.write_text("two\nlines")
     with pytest.raises(OptionError, match=r"option tokenFile: cannot be read: .* several lines"):
@@ -262,7 +262,7 @@ def test_a_static_member_has_one_name() -> None:
     assert len(parse_options(longest).instance_id(new_checkpoint_id()) or "") == 255
     with pytest.raises(OptionError, match=r"^option clientId: .* must have 1 to 255 characters$"):
         parse_options({**longest, "clientId": "x" * 239})
-    with pytest.raises(OptionError, match=r"^option staticMembership: stands beside groupInstanceId"):
+    with pytest.raises(OptionError, match=r"^option staticMembership: cannot be combined with groupInstanceId"):
         parse_options({**NEEDED, "staticMembership": "true", "groupInstanceId": "x"})
 
 

@@ -200,7 +200,7 @@ def test_of_two_drivers_on_one_checkpoint_the_earlier_stops_with_a_sentence(
         second.say_next("ready")
         second.obey("start", "started")
         sentence = cluster.wait_for_failure(first)
-        assert "another query goes on with this query's checkpoint since generation" in sentence
+        assert "another query uses this query's checkpoint since generation" in sentence
         cluster.produce(10)
         cluster.wait_for_all()
         cluster.check_exactly()

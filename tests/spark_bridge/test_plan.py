@@ -137,7 +137,7 @@ backlogs = st.dictionaries(st.tuples(st.just("t"), st.integers(0, 9)), st.intege
 
 @given(backlogs, st.integers(1, 5000))
 def test_a_limit_is_used_up_and_never_passed(backlog: dict[tuple[str, int], int], limit: int) -> None:
-    counts = plan.share(backlog, limit)
+    counts = plan.distribute(backlog, limit)
     assert counts.keys() == backlog.keys()
     assert all(0 <= counts[tp] <= backlog[tp] for tp in backlog)
     assert sum(counts.values()) == min(limit, sum(backlog.values()))
@@ -147,8 +147,8 @@ def test_a_limit_is_used_up_and_never_passed(backlog: dict[tuple[str, int], int]
 
 
 def test_sharing_goes_by_backlog() -> None:
-    assert plan.share({A0: 900, A1: 100}, 100) == {A0: 90, A1: 10}
-    assert plan.share({A0: 900, A1: 100}, None) == {A0: 900, A1: 100}
+    assert plan.distribute({A0: 900, A1: 100}, 100) == {A0: 90, A1: 10}
+    assert plan.distribute({A0: 900, A1: 100}, None) == {A0: 900, A1: 100}
 
 
 ME = Run(5, "m")

@@ -351,7 +351,7 @@ def test_what_is_not_wanted_back_is_read_on_while_the_group_rebalances() -> None
     one.trigger()
     two.trigger()
     assert [len(batches) for batches in world.written[1]] == [1] * 10
-    assert one.planner.report()["rallypoint"]["handovers"] == 1
+    assert one.planner.report()["rallypoint"]["revocations"] == 1
 
 
 def test_a_query_reads_on_without_a_coordinator_while_it_has_its_partitions() -> None:
@@ -363,13 +363,13 @@ def test_a_query_reads_on_without_a_coordinator_while_it_has_its_partitions() ->
     membership.away = True
     following = one.latest_offset(offset, 9)
     assert sum(ends(following).values()) == 18
-    assert one.report()["rallypoint"]["trouble"] == "the coordinator takes no commits"
+    assert one.report()["rallypoint"]["commit_error"] == "the coordinator takes no commits"
     world.group.remove("q-1")
     assert one.latest_offset(following, None) is following
     membership.away = False
     last = one.latest_offset(following, None)
     assert sum(ends(last).values()) == 30
-    assert one.report()["rallypoint"]["trouble"] == ""
+    assert one.report()["rallypoint"]["commit_error"] == ""
     assert sum(entry.offset for entry in world.group.committed.values()) == 18
 
 
@@ -390,7 +390,7 @@ def test_of_two_drivers_on_one_checkpoint_the_older_stops_with_a_sentence() -> N
     start = checkpoint.offset(0)
     first.planner.latest_offset(start, None)
     now[0] += 5_000
-    with pytest.raises(QueryFenced, match=r"another query goes on with this query's checkpoint since generation 2"):
+    with pytest.raises(QueryFenced, match=r"another query uses this query's checkpoint since generation 2"):
         first.planner.latest_offset(start, None)
     now[0] += 5_000
     assert second.planner.latest_offset(start, None) is start
@@ -552,7 +552,7 @@ def test_partitions_that_are_gone_end_the_query_or_are_left_out(before: bool, ca
                 one.latest_offset(start, None)
         else:
             assert ends(one.latest_offset(start, None)) == {"0": 10}
-            assert "goes on without clicks-1, which the source has no more" in caplog.text
+            assert "continues without clicks-1, which no longer exist" in caplog.text
 
 
 def test_an_error_of_the_source_about_what_it_has_is_raised() -> None:

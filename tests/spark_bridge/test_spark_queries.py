@@ -347,7 +347,7 @@ def test_a_query_reads_on_while_the_service_is_away_and_commits_when_it_is_back(
     for _ in range(2):
         fixture.produce(5)
         fixture.wait_for_all(query)
-    wait_until(lambda: place_of(query)["trouble"] != "", "a progress that says so", query)
+    wait_until(lambda: place_of(query)["commit_error"] != "", "a progress that says so", query)
     with running_service(tmp_path, port=port, storage=store):
         assert fixture.committed() == [5] * PARTITIONS
         wait_until(lambda: fixture.committed() == [15] * PARTITIONS, "the commit of what was read meanwhile", query)
@@ -411,7 +411,7 @@ def test_a_static_driver_that_is_restarted_moves_nothing(fixture: QueryFixture) 
     fixture.wait_for_all(one, two)
     # There may have been a rebalance, for a member says what it owns when it joins; nobody gave anything up for it.
     after = place_of(one)
-    assert (after["assigned"], after["handovers"]) == (before["assigned"], before["handovers"])
+    assert (after["assigned"], after["revocations"]) == (before["assigned"], before["revocations"])
     assert {name: set(partitions) for name, partitions in shared.items()} == shares
     fixture.check_exactly()
 

@@ -199,7 +199,7 @@ def test_a_stop_beside_logs_in_its_callers_thread(tmp_path: Path, caplog: pytest
     said = [(record.getMessage(), record.thread) for record in caplog.records]
     again = "the last batch may be read again by its next owner: "
     assert [message for message, _ in said] == [
-        f"{directory} was deleted while this driver runs; it is made again",
+        f"{directory} was deleted while this driver runs; it is created again",
         f"{again}refused",
         f"{again}its reader did not say what it committed",
     ]

@@ -316,7 +316,7 @@ def test_groups_of_which_nobody_can_tell() -> None:
     assert answered(group, {"t": 4}).members[0].after == {}, "a leader gives nothing to it either"
 
 
-@pytest.mark.parametrize(("assignor", "word"), [(Greedy, "which is given out already"), (Picky, "tells no weight")])
+@pytest.mark.parametrize(("assignor", "word"), [(Greedy, "which another member gets, too"), (Picky, "tells no weight")])
 def test_an_assignor_that_errs_is_told_of(assignor: type[Assignor], word: str) -> None:
     failure = refused(group_of(TWO), {"t": 4}, find=lambda name: assignor())
     assert (failure.code, failure.field) == (ErrorCode.INVALID_REQUEST, "assignor")

@@ -459,9 +459,7 @@ def test_a_log_is_of_one_folder() -> None:
     assert first.write(Rows(one, {ONE: (0, 3), ("orders", 0): (0, 1)}))
     one._disk.files[f"{STAGING}/0-dead/part-0.parquet"] = []
     for _ in range(2):
-        with pytest.raises(
-            LoadFailed, match=r"memory:/disk/_rallypoint/log/0*1\.json is about file:/one, and not about f"
-        ):
+        with pytest.raises(LoadFailed, match=r"memory:/disk/_rallypoint/log/0*1\.json is for file:/one, and not for f"):
             second.write(Rows(two, {ONE: (0, 3)}))
     assert not two._disk.files
     # What is said of the folder stays through a sweep and what is forgotten.
@@ -469,7 +467,7 @@ def test_a_log_is_of_one_folder() -> None:
     assert first.write(Rows(one, {ONE: (3, 5)}))
     assert (FileLog(shared, LOG, "file:/one").last().swept > 0, again.forget(TOPIC)) == (True, 1)
     assert FileLog(shared, LOG, "file:/one").last().folder == "file:/one"
-    with pytest.raises(LoadFailed, match="is about file:/one, and not about that: a log is of one folder"):
+    with pytest.raises(LoadFailed, match="is for file:/one, and not for that: a log belongs to one folder"):
         FileLog(shared, LOG).last()
 
 
@@ -493,7 +491,7 @@ def test_what_cannot_be_noted_is_not_written_and_keeps_nobody_else_from_writing(
 
     quiet = Quiet()
     world, load, store = quiet.world(abandoned_after_ms=10**9)
-    with pytest.raises(LoadFailed, match="this cannot be noted in the log: "):
+    with pytest.raises(LoadFailed, match="this cannot be written to the log: "):
         load.write(Strange(store, {(TOPIC, partition): (0, end)}))
     assert not quiet.disk.made
     assert world.load(store).write(Rows(store, {ONE: (0, 3)}))
@@ -523,7 +521,7 @@ def test_an_entry_that_something_else_has_changed_is_named(change: Callable[[str
     assert quiet.disk.files[path] != written
     for again in (load, world.load(store)):
         with pytest.raises(
-            LoadFailed, match=rf"memory:/disk/{path} is no entry of a log \(.+\): something has changed"
+            LoadFailed, match=rf"memory:/disk/{path} is no entry of a log \(.+\): it was changed or truncated"
         ):
             again.write(Rows(store, {ONE: (3, 4)}))
     quiet.disk.files[path] = written
@@ -531,7 +529,7 @@ def test_an_entry_that_something_else_has_changed_is_named(change: Callable[[str
 
 
 def test_new_rows_without_a_file_do_not_count_as_written() -> None:
-    """As where their files lie in a folder that readers overlook: nobody would ever find them."""
+    """As where their files lie in a folder that readers ignore."""
 
     class Hidden(Rows):
         def write(self, folder: str, above: Mapping[TopicPartition, int]) -> None:
@@ -539,7 +537,7 @@ def test_new_rows_without_a_file_do_not_count_as_written() -> None:
 
     quiet = Quiet()
     _, load, store = quiet.world(abandoned_after_ms=10**9)
-    with pytest.raises(LoadFailed, match="load: there are new rows, and no file came of them"):
+    with pytest.raises(LoadFailed, match="load: there are new rows, but no file was written"):
         load.write(Hidden(store, {ONE: (0, 3)}))
     assert not quiet.disk.files
     assert load.write(Rows(store, {ONE: (0, 3)}))

@@ -326,7 +326,7 @@ def test_a_write_that_ends_the_transaction_of_sqlite_is_refused_and_nothing_is_w
 
     load = ExactlyOnce(loaded.database, "load", write=write)
     for _ in range(2):
-        with pytest.raises(LoadFailed, match=r"write has called for (COMMIT|ROLLBACK), which would part its rows"):
+        with pytest.raises(LoadFailed, match=r"write has executed (COMMIT|ROLLBACK), which would separate its rows"):
             load(ListFrame(rows_of(0, 0, 3)), 0)
         assert (loaded.words(), loaded.positions()) == ([], {})
 
@@ -365,7 +365,7 @@ def test_a_write_that_catches_what_has_ended_the_transaction_of_sqlite_fails_and
 
     load = ExactlyOnce(loaded.database, "load", write=write)
     for _ in range(2):
-        with pytest.raises(LoadFailed, match="the transaction has ended inside write, which went on"):
+        with pytest.raises(LoadFailed, match="the transaction has ended inside write, which continued"):
             load(ListFrame(rows_of(0, 0, 3)), 0)
         assert (loaded.words(), loaded.positions()) == ([], {})
 
@@ -415,7 +415,7 @@ def test_a_write_that_ends_the_transaction_of_postgresql_by_a_statement_fails(
                     connection.execute(statement)
 
     load = ExactlyOnce(loaded.database, "load", write=write)
-    with pytest.raises(LoadFailed, match="write has ended the transaction, by a COMMIT or ROLLBACK of its own"):
+    with pytest.raises(LoadFailed, match="write has ended the transaction with a COMMIT or ROLLBACK of its own"):
         load(ListFrame(rows_of(0, 0, 3)), 0)
     assert loaded.positions() == {}
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bench.figures import percentile
+from bench.metrics import percentile
 
 
 @dataclass(frozen=True, slots=True)

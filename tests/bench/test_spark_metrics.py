@@ -7,7 +7,7 @@ import pytest
 
 from bench.main import main, make_parser, names_of, plan_of
 from bench.spark import scenarios
-from bench.spark.figures import (
+from bench.spark.metrics import (
     Account,
     Batch,
     Commit,

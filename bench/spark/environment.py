@@ -1,6 +1,6 @@
-"""What the benchmarks of Spark play on: a broker, a topic, a service, and drivers that are ready.
+"""The environment of Spark's benchmarks: a broker, a topic, a service, and running drivers.
 
-All of it is on this machine, in a directory of its own, and gone at the end.
+Everything runs on this machine, in a temporary directory that is deleted at the end.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ VALUE_BYTES = 200
 KEYS = 1_000
 
 
-class Stage:
+class Environment:
     """A broker with an empty topic, and a service."""
 
     def __init__(self, directory: Path, bootstrap_servers: str, java_home: Path, server: Server) -> None:
@@ -123,7 +123,7 @@ class Filling:
 
 
 @asynccontextmanager
-async def stage(plan: Plan) -> AsyncIterator[Stage]:
+async def running_environment(plan: Plan) -> AsyncIterator[Environment]:
     """Everything fresh. Raises MissingPartError, ProcessError."""
     jars, java_home = await asyncio.to_thread(find_jars)
     with TemporaryDirectory(dir=plan.directory, prefix="bench-", ignore_cleanup_errors=True) as name:
@@ -136,7 +136,7 @@ async def stage(plan: Plan) -> AsyncIterator[Stage]:
         try:
             await asyncio.to_thread(create_topic, broker.bootstrap_servers, TOPIC, PARTITIONS)
             async with serving(directory) as server:
-                yield Stage(directory, broker.bootstrap_servers, java_home, server)
+                yield Environment(directory, broker.bootstrap_servers, java_home, server)
         finally:
             await asyncio.to_thread(starting.__exit__, None, None, None)
 

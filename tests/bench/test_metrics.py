@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from bench.figures import (
+from bench.metrics import (
     Cost,
-    Round,
+    Repetition,
     Tally,
     is_right,
     load_result,
@@ -14,7 +14,7 @@ from bench.figures import (
     percentile,
     ratio,
     rebalance_result,
-    together,
+    total_cost,
 )
 
 MIB = 1024 * 1024
@@ -71,7 +71,7 @@ def test_a_load_is_right_when_every_answer_was_and_there_was_one() -> None:
 
 
 def test_a_rebalance_takes_the_median_round_and_a_rounds_share_of_the_cost() -> None:
-    rounds = [Round(0.3, 1, 30), Round(0.1, 2, 20), Round(0.2, 1, 10)]
+    rounds = [Repetition(0.3, 1, 30), Repetition(0.1, 2, 20), Repetition(0.2, 1, 10)]
     result = rebalance_result("one-joins", rounds, cost(cpu_seconds=0.6), members=10)
     assert result.median_ms == pytest.approx(200)
     assert result.min_ms == pytest.approx(100)
@@ -82,10 +82,10 @@ def test_a_rebalance_takes_the_median_round_and_a_rounds_share_of_the_cost() -> 
 
 
 def test_a_rebalance_without_a_bystander_has_no_stall() -> None:
-    assert math.isnan(rebalance_result("all-rejoin", [Round(0.1, 1, 2)], cost(), members=1).stall_ms)
+    assert math.isnan(rebalance_result("all-rejoin", [Repetition(0.1, 1, 2)], cost(), members=1).stall_ms)
 
 
 def test_costs_together_weigh_others_by_their_time() -> None:
     first = Cost(1.0, 0.5, 10, 20, others_cores=1.0, load_cpu_seconds=0.25)
     second = Cost(3.0, 0.25, 30, 40, others_cores=0.0, load_cpu_seconds=0.5)
-    assert together([first, second]) == Cost(4.0, 0.75, 10, 40, 0.25, 0.75)
+    assert total_cost([first, second]) == Cost(4.0, 0.75, 10, 40, 0.25, 0.75)

@@ -1,6 +1,6 @@
-"""The arithmetic: from counts and times to what is reported. Pure; no clock and no process is looked at here.
+"""Computes the reported results from measured counts and times. Pure: no clock and no process is read here.
 
-Times that were measured are in seconds, as the clocks give them; what is reported says its unit in its name.
+Measured times are in seconds. Reported values have their unit in their name.
 """
 
 import math
@@ -68,7 +68,7 @@ class Cost:
     load_cpu_seconds: float = 0.0
 
 
-def together(costs: Sequence[Cost]) -> Cost:
+def total_cost(costs: Sequence[Cost]) -> Cost:
     """The cost of several stretches, at least one, which need not follow one another."""
     seconds = sum(cost.seconds for cost in costs)
     return Cost(
@@ -104,7 +104,7 @@ class LoadResult:
 
 
 def load_result(name: str, tally: Tally, cost: Cost, *, connections: int, members: int) -> LoadResult:
-    """The figures of a load. Those of latency are NaN where no answer was right."""
+    """The results of a load. Latencies are NaN if no answer was right."""
     latencies_s = tally.latencies_s or [math.nan]
     return LoadResult(
         name=name,
@@ -127,7 +127,7 @@ def load_result(name: str, tally: Tally, cost: Cost, *, connections: int, member
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class Repetition:
     """One rebalance. `generations` are those it went through, 0 where there was none; `requests` what members sent."""
 
     seconds: float
@@ -158,9 +158,9 @@ class RebalanceResult:
 
 
 def rebalance_result(
-    name: str, rounds: Sequence[Round], cost: Cost, *, members: int, stall_s: float = math.nan
+    name: str, rounds: Sequence[Repetition], cost: Cost, *, members: int, stall_s: float = math.nan
 ) -> RebalanceResult:
-    """The figures of at least one round."""
+    """The results of at least one repetition."""
     seconds = [each.seconds for each in rounds]
     return RebalanceResult(
         name=name,
@@ -186,7 +186,7 @@ class AssignorResult:
     partitions that their owner did not keep.
 
     `growth`: how many times as long as a tenth of the partitions took; NaN where that was not measured. `kafka_ms`,
-    `franz_go_ms`: published figures, not of this run; None where there is none.
+    `franz_go_ms`: published numbers, not of this run; None where there is none.
     """
 
     name: str
@@ -210,7 +210,7 @@ def assignor_result(
     name: str, times_s: Sequence[float], cpu_s: Sequence[float], *, members: int, partitions: int,
     subscriptions: str, change: str, peak_bytes: int, moved: int, kafka_ms: float | None, franz_go_ms: float | None,
 ) -> AssignorResult:  # fmt: skip
-    """The figures of at least one round."""
+    """The results of at least one repetition."""
     return AssignorResult(
         name=name,
         members=members,
