@@ -3,6 +3,7 @@
 No test's own fixture belongs here: those of real parts are in tests/real/, fakes in tests/fakes/.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -54,9 +55,10 @@ FOLDER_ORDER = (
 COSTLY_MARKERS = ("slow", "languages", "prometheus", "postgresql", "kafka", "spark")
 NOT_SMALL = ("real", "end_to_end", "fuzz")
 """Folders of which a small run has nothing: their tests start programs, or take minutes for their examples."""
-SHARED = {"spark": "spark", "kafka_bootstrap_servers": "kafka"}
-"""What is started once and used by many modules, by its fixture; the first that a module uses decides. Of two processes
-that run tests, one runs all that share it.
+SHARED = ("spark", "kafka")
+"""What one process runs of several that run tests, by the markers; the first that a module has decides. The session and
+the broker that many modules share start once. And a Spark takes all cores that it gets: two at a time only wait for
+each other.
 """
 
 
@@ -80,6 +82,15 @@ def _handlers_of_signals() -> Iterator[None]:
         if handler is not None and left[number] is not handler:
             signal.signal(number, handler)
     assert left == before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_old_is_looked_at() -> None:
+    """Set aside what is there already, for the collector: all tests of a run are a million objects, and a test that
+    asks for a collection would wait a third of a second for a look at each.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -129,10 +140,10 @@ def cost(item: pytest.Item) -> tuple[int, int]:
 
 
 def group_by_what_is_shared(items: list[pytest.Item]) -> None:
-    """Mark every test of a module that uses something shared, so that the module stays whole."""
+    """Mark every test of a module with something shared, so that the module stays whole."""
     groups: dict[Path, str] = {}
-    for fixture, group in reversed(SHARED.items()):
-        groups |= {item.path: group for item in items if fixture in getattr(item, "fixturenames", ())}
+    for name in reversed(SHARED):
+        groups |= {item.path: name for item in items if item.get_closest_marker(name)}
     for item in items:
         if item.path in groups:
             item.add_marker(pytest.mark.xdist_group(groups[item.path]))
