@@ -26,13 +26,13 @@ QUIET = "-Xlog:disable"
 END_SECONDS = 120.0
 
 
-def java_options(java_home: Path) -> str:
-    """For the variable JDK_JAVA_OPTIONS of whatever starts a JVM, Spark or not."""
-    archive = find_archive(java_home)
+def java_options(java_home: Path, folder: Path = HOME) -> str:
+    """For the variable JDK_JAVA_OPTIONS of whatever starts a JVM, Spark or not. `folder`: where archives are."""
+    archive = find_archive(java_home, folder)
     return f"{QUICK} {QUIET} -XX:SharedArchiveFile={archive}" if archive is not None and archive.is_file() else QUICK
 
 
-def find_archive(java_home: Path) -> Path | None:
+def find_archive(java_home: Path, folder: Path = HOME) -> Path | None:
     """Where the archive is for this Java and the PySpark in use, if it was made; None without PySpark."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
@@ -41,7 +41,7 @@ def find_archive(java_home: Path) -> Path | None:
     listed = "\n".join(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in sorted(jars.glob("*.jar")))
     release = (java_home / "release").read_text("utf-8")
     of_both = hashlib.sha256("\n".join((str(jars), listed, release)).encode()).hexdigest()
-    return HOME / f"{of_both[:16]}.jsa"
+    return folder / f"{of_both[:16]}.jsa"
 
 
 def make_archive(java_home: Path) -> None:
@@ -82,9 +82,10 @@ def load_classes() -> None:
             written = str(Path(name) / "written")
             spark.createDataFrame([("a", 1)], "word string, count int").repartition(2, "word").write.parquet(written)
             assert spark.read.parquet(written).groupBy("word").count().collect()
-            process = spark.sparkContext._gateway.proc
-        process.stdin.close()
-        process.wait(END_SECONDS)
+            gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        gateway.proc.stdin.close()
+        gateway.proc.wait(END_SECONDS)
 
 
 def main() -> None:
