@@ -29,7 +29,8 @@ def test_a_jvm_of_other_classes_leaves_the_archive_aside_without_a_word(java_hom
     require(
         archive is not None and archive.is_file(), "the archive of Spark's classes", "python -m tests.real.java_classes"
     )
-    command = [java_home / "bin" / "java", *java_options(java_home).split(), "-cp", tmp_path, "-version"]
+    java = str(java_home / "bin" / "java")
+    command = [java, *java_options(java_home).split(), "-cp", str(tmp_path), "-version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == ""
     assert "archive" not in done.stderr
