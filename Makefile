@@ -44,7 +44,7 @@ test: setup ## a sample of every rule: no network, and no other program
 	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
 
 test-all: setup ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
-	@for part in kafka spark_kafka hdfs languages pythons; do $(JAVA) $(BIN)/python -m tests.real.$$part; done
+	@for part in kafka spark_kafka hdfs languages pythons java_classes; do $(JAVA) $(BIN)/python -m tests.real.$$part; done
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)
 
 sim: setup ## the simulation: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there

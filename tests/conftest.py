@@ -3,10 +3,14 @@
 No test's own fixture belongs here: those of real parts are in tests/real/, fakes in tests/fakes/.
 """
 
+import gc
+import json
 import os
 import signal
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -54,12 +58,15 @@ FOLDER_ORDER = (
 COSTLY_MARKERS = ("slow", "languages", "prometheus", "postgresql", "kafka", "spark")
 NOT_SMALL = ("real", "end_to_end", "fuzz")
 """Folders of which a small run has nothing: their tests start programs, or take minutes for their examples."""
-SHARED = {"spark": "spark", "kafka_bootstrap_servers": "kafka"}
-"""What is started once and used by many modules, by its fixture; the first that a module uses decides. Of two processes
-that run tests, one runs all that share it.
+SHARED = ("spark", "kafka")
+"""What one process runs of several that run tests, by the markers; the first that a module has decides. The session and
+the broker that many modules share start once. And a Spark takes all cores that it gets: two at a time only wait for
+each other.
 """
 
 
+GROUPS_FOLDER = pytest.StashKey["TemporaryDirectory[str] | None"]()
+"""Where the processes of a run say which modules belong together."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -80,6 +87,15 @@ def _handlers_of_signals() -> Iterator[None]:
         if handler is not None and left[number] is not handler:
             signal.signal(number, handler)
     assert left == before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_old_is_looked_at() -> None:
+    """Set aside what is there already, for the collector: all tests of a run are a million objects, and a test that
+    asks for a collection would wait a third of a second for a look at each.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -128,14 +144,17 @@ def cost(item: pytest.Item) -> tuple[int, int]:
     )
 
 
-def group_by_what_is_shared(items: list[pytest.Item]) -> None:
-    """Mark every test of a module that uses something shared, so that the module stays whole."""
-    groups: dict[Path, str] = {}
-    for fixture, group in reversed(SHARED.items()):
-        groups |= {item.path: group for item in items if fixture in getattr(item, "fixturenames", ())}
-    for item in items:
-        if item.path in groups:
-            item.add_marker(pytest.mark.xdist_group(groups[item.path]))
+def groups_of(items: list[pytest.Item]) -> dict[str, str]:
+    """What the modules share that share something, by their names in the ids of tests."""
+    groups: dict[str, str] = {}
+    for name in reversed(SHARED):
+        groups |= {module_of(item.nodeid): name for item in items if item.get_closest_marker(name)}
+    return groups
+
+
+def module_of(nodeid: str) -> str:
+    """The file of a test."""
+    return nodeid.split("::", 1)[0]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -150,23 +169,54 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not is_left_out(item, config.getoption("size"))]
     # A pytest that a test starts has the variables of pytest-xdist, too, and is none of them.
-    is_one_of_several = hasattr(config, "workerinput")
-    if is_one_of_several:
-        group_by_what_is_shared(items)
-    items.sort(key=cost, reverse=is_one_of_several)
+    given: dict[str, str] | None = getattr(config, "workerinput", None)
+    if given is not None and "groups" in given:
+        tell_groups(Path(given["groups"]), given["workerid"], groups_of(items))
+    items.sort(key=cost, reverse=given is not None)
+
+
+def tell_groups(file: Path, worker: str, groups: dict[str, str]) -> None:
+    """Write them where the process that hands tests out reads them: it collects none, and is told their ids alone."""
+    written = file.with_name(worker)
+    written.write_text(json.dumps(groups), "utf-8")
+    written.replace(file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process where to write its groups, all of them the same place."""
+    folder = node.config.stash.setdefault(GROUPS_FOLDER, None) or TemporaryDirectory(prefix="groups-of-tests-")
+    node.config.stash[GROUPS_FOLDER] = folder
+    node.workerinput["groups"] = str(Path(folder.name) / "groups.json")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what the processes wrote."""
+    if (folder := config.stash.get(GROUPS_FOLDER, None)) is not None:
+        folder.cleanup()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With --dist loadgroup: a group runs in one process, and so does a module that is in none."""
+    """With --dist loadgroup: a group runs in one process, and so does a module that is in none.
+
+    Not by marks of pytest-xdist: it writes them into an attribute of a test that pytest no longer reads.
+    """
     if config.getoption("dist") != "loadgroup":
         return None
-    from xdist.scheduler import LoadGroupScheduling  # noqa: PLC0415 - other versions of Python run some tests without
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - other versions of Python run some tests without
 
-    class ByGroupOrModule(LoadGroupScheduling):  # type: ignore[misc]
+    @cache
+    def groups() -> dict[str, str]:
+        folder = config.stash[GROUPS_FOLDER]
+        assert folder is not None
+        told: dict[str, str] = json.loads((Path(folder.name) / "groups.json").read_text("utf-8"))
+        return told
+
+    class ByGroupOrModule(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            group = super()._split_scope(nodeid)
-            return nodeid.split("::", 1)[0] if group == nodeid else group
+            module = module_of(nodeid)
+            return groups().get(module, module)
 
     return ByGroupOrModule(config, log)
 

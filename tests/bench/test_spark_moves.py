@@ -15,10 +15,9 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_no_record_is_missing_after_hand_overs_and_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("java_home")  # no figure of this run counts, and Java may compile in a hurry
+def test_no_record_is_missing_after_hand_overs_and_kills(tmp_path: Path) -> None:
     require_jars()
-    # No figure of this run counts, and Java that compiles in a hurry is ready sooner.
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     output = tmp_path / "results.json"
     chosen = ("--only", "spark-handovers", "--only", "spark-kills")
     assert main([*chosen, "--rounds", "2", "--data", str(tmp_path), "--output", str(output)]) == 0

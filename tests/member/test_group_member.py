@@ -162,7 +162,8 @@ class RaisesAt:
             raise ZeroDivisionError("planted")
 
     def called(self, member: ObservedMember, operation: str, outcome: str, seconds: float) -> None:
-        if operation == self.raises_at:
+        # Where its assignor takes long, a leader sends heartbeats before it has anything, too.
+        if operation == self.raises_at and (operation != "heartbeat" or member.state is State.STABLE):
             raise ZeroDivisionError("planted")
 
     def channel_lost(self, member: ObservedMember) -> None:
@@ -335,10 +336,11 @@ async def test_a_broken_join_is_repeated_under_the_same_request_id(fake: FakeCoo
 async def test_a_parked_join_answered_202_goes_on_waiting(fake: FakeCoordinator) -> None:
     fake.group.pending["somebody"] = "else"  # the join phase waits for it
     async with GroupMember(options(fake, park_wait_ms=20)) as member:
+        async with asyncio.timeout(20):
+            while len(repeated := [join for join in fake.bodies("join") if join.member_id]) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError, match="the member is Joining"):
-            await member.wait_assigned(150)
-        repeated = [join for join in fake.bodies("join") if join.member_id]
-        assert len(repeated) >= 2
+            await member.wait_assigned(20)
         assert len({join.request_id for join in repeated}) == 1
         fake.group.pending.clear()
         await fake.rebalance()

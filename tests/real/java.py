@@ -1,10 +1,11 @@
-"""A Java for Spark: the fixture that finds one and puts it where PySpark looks."""
+"""A Java for Spark: the fixture that finds one, puts it where PySpark looks, and says how its JVMs start fast."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.real.java_classes import java_options
 from tests.real.parts import find_java_home, require
 
 
@@ -12,11 +13,13 @@ from tests.real.parts import find_java_home, require
 def java_home() -> Iterator[Path]:
     """The home of a Java 17 or later, set as JAVA_HOME for the rest of the session.
 
-    PySpark starts `$JAVA_HOME/bin/java`, so an older `java` on PATH does not get in its way.
+    PySpark starts `$JAVA_HOME/bin/java`, so an older `java` on PATH does not get in its way. A program
+    of the JVM that a test starts is told the same options, in JDK_JAVA_OPTIONS.
     """
     home = find_java_home()
     require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
     assert home is not None
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("JAVA_HOME", str(home))
+        environment.setenv("JDK_JAVA_OPTIONS", java_options(home))
         yield home

@@ -126,30 +126,27 @@ def _run(*command: str) -> None:
         raise FetchError(done.stdout + done.stderr)
 
 
-def _require_programs() -> tuple[Path, Path]:
-    home = find_java_home()
-    require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
-    assert home is not None
-    return home, require_program("mvn", "sudo apt-get install maven")
+def _require_maven() -> Path:
+    return require_program("mvn", "sudo apt-get install maven")
 
 
 @pytest.fixture(scope="session")
-def spark_kafka_jars() -> list[Path]:
+def spark_kafka_jars(java_home: Path) -> list[Path]:
     """The jars, for `spark.jars` of a session in a process of its own: a running JVM takes none."""
-    home, maven = _require_programs()
+    maven = _require_maven()
     try:
-        return fetch_connector(home, maven)
+        return fetch_connector(java_home, maven)
     except FetchError as error:
         require(False, f"the connector {CONNECTOR_VERSION} of Spark to Kafka", str(error))
         raise
 
 
 @pytest.fixture(scope="session")
-def spark_pair() -> SparkPair:
+def spark_pair(java_home: Path) -> SparkPair:
     """Spark's own streaming Kafka source, for programs in processes of their own."""
-    home, maven = _require_programs()
+    maven = _require_maven()
     try:
-        return fetch_pair(home, maven)
+        return fetch_pair(java_home, maven)
     except FetchError as error:
         require(False, f"PySpark {CONNECTOR_VERSION} with its connector to Kafka", str(error))
         raise

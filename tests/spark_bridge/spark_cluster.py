@@ -18,13 +18,13 @@ from pathlib import Path
 import psutil
 
 from tests.end_to_end.network import SERVICE, Network, way_in
+from tests.real.java_classes import java_options
 from tests.real.parts import ROOT, last_lines
 from tests.spark_bridge.writing_snippets import ON_A_CLUSTER
 
 PAGE = (ROOT / "docs" / "spark-cluster.md").read_text("utf-8")
 SHIPPED = ("protocol", "assignors", "member", "spark_bridge")
 """What of this project a driver imports, and an executor."""
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def block(language: str, name: str) -> str:
@@ -107,7 +107,7 @@ class Cluster:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
             "PYSPARK_PYTHON": sys.executable,
             "JAVA_HOME": str(java_home),
-            "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
+            "JDK_JAVA_OPTIONS": f"{java_options(java_home)} -XX:+UseSerialGC",
         }
         self._programs: dict[str, Program] = {}
 

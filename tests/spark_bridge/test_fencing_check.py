@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -92,10 +92,21 @@ def fixture(tmp_path: Path, service: str) -> Fixture:
     return Fixture(tmp_path / "checkpoint", service)
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Any:
-    with running_service(tmp_path) as url:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a service for all tests."""
+    with running_service(tmp_path_factory.mktemp("service")) as url:
         yield url
+
+
+@pytest.fixture
+def service(running: str) -> Iterator[str]:
+    """The service, without the groups of the tests before."""
+    yield running
+    with urlopen(f"{running}/v1/groups", timeout=10) as answer:
+        groups = [group["group_id"] for group in json.load(answer)["groups"]]
+    for group in groups:
+        urlopen(Request(f"{running}/v1/groups/{group}", method="DELETE"), timeout=10).close()
 
 
 def test_what_others_took_is_lost_and_the_rest_is_not(fixture: Fixture) -> None:

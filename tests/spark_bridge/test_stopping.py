@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -206,6 +207,16 @@ def test_a_stop_beside_logs_in_its_callers_thread(tmp_path: Path, caplog: pytest
     assert {thread for _, thread in said} == {threading.get_ident()}
 
 
+def is_in_the_wait(thread: int) -> bool:
+    """Whether the thread waits for an attempt beside it, which has begun."""
+    frame: FrameType | None = sys._current_frames()[thread]
+    names = []
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return {"wait", "run_beside"} <= set(names) and "start" not in names
+
+
 @pytest.mark.parametrize("takes_seconds", [0.0, 0.5])
 def test_an_interrupt_of_the_wait_ends_the_stop_beside_first(takes_seconds: float) -> None:
     ended = threading.Event()
@@ -213,7 +224,8 @@ def test_an_interrupt_of_the_wait_ends_the_stop_beside_first(takes_seconds: floa
 
     def wait(sleep: Callable[[float], None], say: Callable[[str], None]) -> bool:
         try:
-            time.sleep(0.1)  # so that the interrupt comes in the wait, not while this thread begins
+            while not is_in_the_wait(waiting):  # else the interrupt comes while this thread begins
+                time.sleep(0.01)
             signal.pthread_kill(waiting, signal.SIGINT)
             sleep(60)
         finally:

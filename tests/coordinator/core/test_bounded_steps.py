@@ -4,6 +4,7 @@ Counted, not timed: records, effects, and what stands in an answer that is put i
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, get_args
 
 import pytest
@@ -70,17 +71,27 @@ def entries_of(answer: Any) -> int:
     return offsets + len(getattr(answer, "members", ())) + len(getattr(answer, "rebalances", ()))
 
 
-def without_members() -> GroupHarness:
+@cache
+def records_of_offsets() -> dict[tuple[Any, ...], Any]:
+    """What is stored of a group in which somebody has committed. Not to be changed."""
     group_harness = GroupHarness()
     for topic in TOPICS:
         group_harness.call(committed(topic))
+    assert group_harness.group.offset_count == OFFSETS
+    return group_harness.log
+
+
+def without_members() -> GroupHarness:
+    """Loaded from its records, so that it costs little."""
+    group_harness = GroupHarness(log=dict(records_of_offsets()))
+    group_harness.restart()
     assert group_harness.group.offset_count == OFFSETS
     return group_harness
 
 
 def with_members() -> GroupHarness:
-    """Loaded from its records, so that it costs little."""
-    group_harness = without_members()
+    """Loaded from its records, too."""
+    group_harness = GroupHarness(log=dict(records_of_offsets()))
     given = OpaqueJson('{"partitions":{"t":[0]}}')
     group_harness.log["header",] = GroupRecord("g", "consumer", "range", 3, 3, "m0", group_harness.now_ms, {})
     for number in range(MEMBERS):

@@ -598,7 +598,7 @@ async def test_a_channel_that_is_tried_again_and_cut_at_once_keeps_nobody_from_t
             await member.wait_assigned(2000)
             fake.plant("channel", *[accept_and_cut] * 5)
             proxy.handshakes = None
-            await until(lambda: fake.channels.opened_count == 1)
+            await until(lambda: fake.channels.opened_count >= 1)
             await until(lambda: len(fake.channels.open) == 1)
             fake.calls.clear()
             await until(lambda: len(fake.bodies("heartbeat")) > 3)

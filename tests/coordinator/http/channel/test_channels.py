@@ -3,8 +3,8 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aiohttp
@@ -592,14 +592,14 @@ async def test_who_does_not_read_is_closed_and_holds_no_more_than_the_limit() ->
     async with channel_of(channel_unsent_max_bytes=65_536) as (api, client):
         await client.form("g")
         await client.push()
-        stop_reading(client)
-        # What is pushed does not wait for the client; on the way are the buffers of the system.
-        for number in range(200):
-            reason = "x" * 200_000
-            api.service.connections.event(RebalanceBegan("g", Trigger.OPERATOR, None, 1, reason, number))
-            await asyncio.sleep(0)
-        assert 1 < api.metrics.pushed["rebalance"] < 200
-        await eventually(lambda: api.metrics.closed == {"slow_reader": 1})
+        with hanging(client):
+            # What is pushed does not wait for the client; on the way are the buffers of the system.
+            for number in range(200):
+                reason = "x" * 200_000
+                api.service.connections.event(RebalanceBegan("g", Trigger.OPERATOR, None, 1, reason, number))
+                await asyncio.sleep(0)
+            assert 1 < api.metrics.pushed["rebalance"] < 200
+            await eventually(lambda: api.metrics.closed == {"slow_reader": 1})
 
 
 async def test_a_flood_whose_answers_nobody_reads_is_not_read_either() -> None:
@@ -607,20 +607,25 @@ async def test_a_flood_whose_answers_nobody_reads_is_not_read_either() -> None:
         joined = await client.form("g")
         offsets = {"clicks": {str(n): {"offset": 1, "metadata": "x" * 4_000} for n in range(200)}}
         assert (await client.call("commit", "g", beat_body(joined, offsets=offsets)))[0] == 200
-        stop_reading(client)
-        for _ in range(100):
-            await client.send("fetch", "g")
-        await eventually(lambda: api.metrics.closed["slow_reader"] + api.metrics.closed["unanswered_ping"] == 1)
-        # Each answer has 0.8 MB; the buffers of the system take some.
-        assert 1 < api.metrics.channel_calls["fetch", "NONE"] < 20
-        assert api.metrics.closed.total() == 1
+        with hanging(client):
+            for _ in range(100):
+                await client.send("fetch", "g")
+            await eventually(lambda: api.metrics.closed["slow_reader"] + api.metrics.closed["unanswered_ping"] == 1)
+            # Each answer has 0.8 MB; the buffers of the system take some.
+            assert 1 < api.metrics.channel_calls["fetch", "NONE"] < 20
+            assert api.metrics.closed.total() == 1
 
 
-def stop_reading(client: ChannelClient) -> None:
-    """The client's program hangs."""
+@contextmanager
+def hanging(client: ChannelClient) -> Iterator[None]:
+    """The client's program hangs. In the end its connection is cut, for nothing that it waits for would come."""
     transport = client.socket._writer.transport
     assert isinstance(transport, asyncio.Transport)
     transport.pause_reading()
+    try:
+        yield
+    finally:
+        transport.abort()
 
 
 # --- who may ---------------------------------------------------------------------------------------------------------
