@@ -30,7 +30,7 @@ from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import GroupExecutor
 from rallypoint.coordinator.runtime.loading.damage import DamagedGroup, StrayRecord
 from rallypoint.coordinator.runtime.loading.running_time import RunningTime, stored_running_time
-from rallypoint.coordinator.runtime.loading.stored_groups import Found, StoredGroup, stored_groups
+from rallypoint.coordinator.runtime.loading.stored_groups import LoadedEntry, StoredGroup, stored_groups
 from rallypoint.coordinator.runtime.members.connection_registry import ConnectionRegistry
 from rallypoint.coordinator.runtime.members.heartbeats import WaitingRequests
 from rallypoint.coordinator.runtime.view import GroupView
@@ -278,13 +278,13 @@ class Shard:
             self.executor_failed(executor)
         await self._start_executors()
 
-    def _stored(self, keyspace: Keyspace, prefix: bytes) -> AsyncIterator[list[Found]]:
+    def _stored(self, keyspace: Keyspace, prefix: bytes) -> AsyncIterator[list[LoadedEntry]]:
         return stored_groups(keyspace, prefix, self._is_here, of_newer_minor=self._deps.is_store_newer())
 
     def _is_here(self, group_id: str) -> bool:
         return self._deps.shard_of(group_id) == self.number
 
-    async def _take(self, found: Found) -> GroupExecutor | None:
+    async def _take(self, found: LoadedEntry) -> GroupExecutor | None:
         """Let a group in, by its new executor; or shut it off. What is neither is counted, and left as it is."""
         if isinstance(found, StoredGroup):
             try:
@@ -490,7 +490,7 @@ class Shard:
             executor.go_on()
         self._lost.pop(group_id, None)
 
-    async def _read_and_sweep(self, group_id: str) -> list[Found]:
+    async def _read_and_sweep(self, group_id: str) -> list[LoadedEntry]:
         """The group as it is stored, when nothing is left in the store that does not count."""
         assert self._keyspace is not None
         assert self._writer is not None

@@ -66,7 +66,7 @@ a generation or a version is used twice.
 """
 
 
-class RegistryFound:
+class RegistryLoad:
     """What a load finds in the registry's keyspace, record by record in the order of keys.
 
     A topic whose record cannot be read is registered all the same. What belongs to no topic, or says that a topic was
@@ -254,7 +254,7 @@ class RegistryKeeper:
     async def _load(self) -> None:
         await self._release()
         keyspace = self._keyspace = await self._store.acquire(REGISTRY_KEYSPACE)
-        found = RegistryFound()
+        found = RegistryLoad()
         async for page in keyspace.scan(b""):
             await found.take_page(page, of_newer_minor=self._is_store_newer())
             await asyncio.sleep(0)

@@ -79,7 +79,7 @@ class StoredGroup:
         return group
 
 
-Found = StoredGroup | DamagedGroup | StrayRecord | PassedOver
+LoadedEntry = StoredGroup | DamagedGroup | StrayRecord | PassedOver
 
 
 def sort_out(group_id: str, records: Iterable[StoredRecord]) -> StoredGroup:
@@ -179,7 +179,7 @@ class _Gathering:
 
 async def stored_groups(
     keyspace: Keyspace, prefix: bytes, is_here: Callable[[str], bool], *, of_newer_minor: bool = False
-) -> AsyncIterator[list[Found]]:
+) -> AsyncIterator[list[LoadedEntry]]:
     """The groups under the prefix, as many at a time as a page of the store completes, and what belongs to none.
 
     `is_here` says whether a group of that id would be kept in this keyspace; `of_newer_minor` is as in `decode`. Raises
@@ -188,7 +188,7 @@ async def stored_groups(
     stray: str | None = None
     gathering: _Gathering | None = None
     async for page in keyspace.scan(prefix):
-        found: list[Found] = []
+        found: list[LoadedEntry] = []
         read_bytes = 0
         for key, value in page:
             if key == RUNNING_TIME_KEY:

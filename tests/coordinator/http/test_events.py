@@ -193,8 +193,11 @@ async def test_filters(query: str, expected: list[str]) -> None:
         assert [f"{one.kind.split('_')[1]} {one.data['group_id']}" for one in found if one] == expected
         with pytest.raises(TimeoutError):
             await reader.next(0.1)
+        # A busy machine may take longer for the next heartbeat. Nothing else comes before it.
+        while not reader.heartbeats:
+            with pytest.raises(TimeoutError):
+                await reader.next(0.1)
         # The cursor passes what was left out, and also commits that were not asked for.
-        assert reader.heartbeats
         assert reader.cursor == "life-4"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rallypoint.coordinator.core.records import Record, RegistryRecord, TopicRecord
-from rallypoint.coordinator.runtime.topic_registry import READ_AT_ONCE_BYTES, RegistryFound
+from rallypoint.coordinator.runtime.topic_registry import READ_AT_ONCE_BYTES, RegistryLoad
 from rallypoint.coordinator.storage.codec import decode, encode
 from rallypoint.coordinator.storage.contract import StoredDataInvalid
 
@@ -42,7 +42,7 @@ async def test_each_turn_reads_its_share_and_a_large_topic_is_read_beside_the_lo
     sizes = {key: len(value) for key, value in page}
     assert sizes[b"t/large"] > READ_AT_ONCE_BYTES, "else this test has no large one"
     reader, most, before = Reader(), 0, 0
-    found = RegistryFound(reader.decode)
+    found = RegistryLoad(reader.decode)
     taking = asyncio.create_task(found.take_page(page, of_newer_minor=False))
     while not taking.done():
         await asyncio.sleep(0)
@@ -57,7 +57,7 @@ async def test_each_turn_reads_its_share_and_a_large_topic_is_read_beside_the_lo
 
 async def test_a_large_topic_that_cannot_be_read_is_registered_all_the_same() -> None:
     write = encode(topic("large", LARGE))
-    found = RegistryFound()
+    found = RegistryLoad()
     page = [(b"r", encode(RegistryRecord(1)).value or b""), (write.key, (write.value or b"")[:-1])]
     await found.take_page(page, of_newer_minor=False)
     assert found.result().unreadable == {"large"}
@@ -65,4 +65,4 @@ async def test_a_large_topic_that_cannot_be_read_is_registered_all_the_same() ->
 
 async def test_what_everything_hangs_on_ends_the_load() -> None:
     with pytest.raises(StoredDataInvalid, match="b'r'"):
-        await RegistryFound().take_page([(b"r", b"{}")], of_newer_minor=False)
+        await RegistryLoad().take_page([(b"r", b"{}")], of_newer_minor=False)
