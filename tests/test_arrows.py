@@ -94,7 +94,7 @@ PLANTS: dict[str, Plant] = {
     "http-and-memory": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.storage.contract"),
     "main-is-last": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.main"),
     "faces": Plant("rallypoint.member.planted", "rallypoint.sources"),
-    "spark-behind-its-door": Plant("rallypoint.spark_bridge.planted", "pyspark"),
+    "spark-in-the-bridge-alone": Plant("rallypoint.spark_bridge.planted", "pyspark"),
 }
 
 

@@ -36,7 +36,7 @@ def speed_result(
     name: str, way: str, pyspark: str, batches_ms: Sequence[float], *, beside_ms: Sequence[float], records: int,
     cpu_seconds: float, others_cores: float,
 ) -> SpeedResult:  # fmt: skip
-    """The figures of at least one query and one batch. The rate is that of the median batch."""
+    """The metrics of at least one query and one batch. The rate is that of the median batch."""
     of_batch = records / len(batches_ms)
     median_ms = percentile(batches_ms, 50)
     return SpeedResult(
@@ -175,7 +175,7 @@ class MovesResult:
 def moves_result(
     name: str, pyspark: str, times_s: Sequence[float], found: Account, *, load_average: float
 ) -> MovesResult:
-    """The figures of at least one round."""
+    """The metrics of at least one round."""
     return MovesResult(
         name=name,
         pyspark=pyspark,

@@ -56,7 +56,7 @@ class Measured:
         self.costs.append(cost)
 
     def result(self, name: str, way: str, pyspark: str) -> SpeedResult:
-        """The figures."""
+        """The metrics."""
         return speed_result(
             name, way, pyspark, self.batches_ms, beside_ms=self.beside_ms, records=self.records,
             cpu_seconds=sum(cost.cpu_seconds for cost in self.costs),

@@ -1,4 +1,4 @@
-"""How the figures of Spark look: rows of tables."""
+"""How the metrics of Spark look: rows of tables."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from bench.spark.metrics import MovesResult, SpeedResult
 
 CONNECTOR = "spark-sql-kafka-0-10"
 VERSIONS = ("pyspark", "pyarrow", "confluent-kafka", CONNECTOR)
-"""What stands beside the figures, besides Python and Kafka."""
+"""What stands beside the metrics, besides Python and Kafka."""
 
 BASES: Mapping[str, str] = {
     "spark-throughput": "spark", "spark-small-batches": "spark", "spark-exactly-once": "plain-driver",
