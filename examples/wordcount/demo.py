@@ -10,8 +10,8 @@ from pathlib import Path
 from examples.handover import command_line, requirements
 from examples.handover.command_line import fail
 
-BATCHES = 10
-"""About so many batches make up the text: enough to hand over between, few enough to be done soon."""
+BATCHES = 20
+"""About so many batches make up the text. Few are soon done; with more, a busy machine finds one to kill driver B in."""
 
 
 def make_parser() -> argparse.ArgumentParser:
