@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BATCHES = 20
-"""About so many batches make up the topic. Few are soon done; with more, a busy machine finds one to kill driver B in."""
+"""About so many batches make up the topic. Few are soon done; with more, one is found to kill driver B in."""
 RECORDS_MIN, RECORDS_MAX = 1_000, 1_000_000
 NO_DATABASE = f"""\
 There is no PostgreSQL. Name a database in which this program may make a schema:

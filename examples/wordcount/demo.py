@@ -11,7 +11,7 @@ from examples.handover import command_line, requirements
 from examples.handover.command_line import fail
 
 BATCHES = 20
-"""About so many batches make up the text. Few are soon done; with more, a busy machine finds one to kill driver B in."""
+"""About so many batches make up the text. Few are soon done; with more, one is found to kill driver B in."""
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -27,7 +27,7 @@ class RawChannel:
     """Frames of the service are read one by one."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
+        self.reader = reader
         self.writer = writer
 
     def send(self, data: bytes) -> None:
@@ -37,12 +37,12 @@ class RawChannel:
     async def frame(self) -> tuple[int, bytes]:
         """The next frame: opcode and payload. Raises IncompleteReadError at the end of the connection."""
         async with asyncio.timeout(SECONDS):
-            first, length = await self._reader.readexactly(2)
+            first, length = await self.reader.readexactly(2)
             if length == 126:
-                length = int.from_bytes(await self._reader.readexactly(2))
+                length = int.from_bytes(await self.reader.readexactly(2))
             elif length == 127:
-                length = int.from_bytes(await self._reader.readexactly(8))
-            return first & 0x0F, await self._reader.readexactly(length)
+                length = int.from_bytes(await self.reader.readexactly(8))
+            return first & 0x0F, await self.reader.readexactly(length)
 
     async def to_the_end(self) -> tuple[list[bytes], int]:
         """The texts that come, and the code of the close; 1006 where there was none."""

@@ -293,6 +293,7 @@ class Channel:
                     await self._take_large(message.data)
             elif kind is WSMsgType.BINARY:
                 self._refuse(None, refuse(ErrorCode.INVALID_REQUEST, "A message is a text, not binary."))
+                self._context.bodies.release(self)
             elif kind is WSMsgType.PING:
                 if self._may_send(socket):
                     socket.send_pong(message.data)
@@ -407,6 +408,7 @@ class Channel:
     async def _parse_large(self, text: bytes) -> s.ChannelCall | Refused:
         """Its bytes still count, and are let go when something is made of them."""
         bodies, holder = self._context.bodies, object()
+        bodies.release(self)  # it has counted since it grew; from here on it counts by itself
         if not bodies.hold(holder, len(text)):
             return Refused(problem_of(bodies.refusal()))
         group_id, member_id = group_of(text), member_of_message(text)

@@ -143,6 +143,3 @@ class Upgradable(Protocol):
 
     def upgrade(self, receiver: Receiver) -> None:
         """Hand over what has come behind the request, and all that comes."""
-
-    def keep_alive(self, val: bool) -> None:
-        """Whether a request may follow the answer."""

@@ -29,6 +29,10 @@ SLICE_BYTES = 512
 """What is parsed at once: some eighty frames at the most, a quarter of a millisecond."""
 BEHIND_BYTES = 65_536
 """What is read of what comes behind a message that takes long: hundreds of heartbeats, which are signs of life."""
+HEADER_BYTES_MAX = 14
+"""Of a frame: what comes before its payload."""
+CONTROL_BYTES_MAX = 125
+"""Of a control frame's payload. The parser counts it for the message within which it comes."""
 UNIT_BYTES = 1_024
 """A frame weighs one unit of `turn_share`, and one more for each so many bytes."""
 
@@ -55,6 +59,7 @@ class Incoming:
     __slots__ = (
         "_allowance",
         "_at",
+        "_bytes_max",
         "_came",
         "_frames",
         "_is_over",
@@ -68,6 +73,7 @@ class Incoming:
         "_receiver",
         "_share",
         "_speaker",
+        "_throws_away",
         "_transport",
         "_type",
         "_unfinished_bytes",
@@ -95,7 +101,8 @@ class Incoming:
         self._on_lost: Callable[[], None] | None = on_lost
         self._now_s = now_s
         self._allowance = Allowance(now_s())
-        self._protocol = Protocol(Side.SERVER, max_size=bytes_max)
+        self._bytes_max = bytes_max
+        self._protocol = Protocol(Side.SERVER, max_size=bytes_max + CONTROL_BYTES_MAX)
         self._came = b""
         self._at = 0
         self._frames: deque[Frame] = deque()
@@ -106,6 +113,7 @@ class Incoming:
         self._unfinished_bytes = 0
         self._waits = False
         self._is_over = False
+        self._throws_away = False
 
     # --- what the channel asks ---------------------------------------------------------------------------------------
 
@@ -118,6 +126,12 @@ class Incoming:
     def is_over(self) -> bool:
         """Nothing more is taken, whatever comes."""
         return self._is_over
+
+    @property
+    def is_held(self) -> bool:
+        """The connection is not read, so that nothing can be heard of its client."""
+        reads_on = self._speaker.is_busy and len(self._came) - self._at < BEHIND_BYTES
+        return not self._throws_away and (self._is_over or (self._has_more and not reads_on))
 
     async def receive(self) -> Message:
         """The next message that was not taken as it came. By one caller at a time."""
@@ -165,6 +179,7 @@ class Incoming:
         If not, the data is with what came before it.
         """
         is_lone = len(data) <= SLICE_BYTES and not (self._came or self._frames or self._queue)
+        is_lone = is_lone and self._share.units_now() > 0 and not self._speaker.is_busy
         self._came = self._came[self._at :] + data if self._came else data
         self._at = 0
         if not is_lone:
@@ -172,6 +187,8 @@ class Incoming:
         self._parse_slice()
         if len(self._frames) == 1:
             self._hand_over(self._frames.popleft())
+        elif self._frames:
+            self._share.spent(len(self._frames))  # parsed, though not taken
         return not (self._queue or self._has_more)
 
     def go_on(self, units: int) -> int:
@@ -193,7 +210,12 @@ class Incoming:
         self._parts.clear()
         # The parser is a generator that knows the protocol, and is known by it: a circle for the collector.
         self._protocol.parser.close()
-        self._transport.hold_reading()
+        self._hold_or_release()
+
+    def _break_off(self) -> None:
+        """Throw away what comes until the cut. Unread bytes would reset the connection before its client reads why."""
+        self._throws_away = True
+        self.close()
 
     def lose(self) -> None:
         """The connection is lost: after what has come already, there is nothing to receive."""
@@ -214,10 +236,15 @@ class Incoming:
     def _has_more(self) -> bool:
         return bool(self._frames or self._came or self._protocol.parser_exc) and not self._is_over
 
+    @property
+    def _may_hand_over(self) -> bool:
+        """Something is left, and nothing before it waits or is being worked on; else `receive` goes on with it."""
+        return self._has_more and not self._queue and not self._speaker.is_busy
+
     def _take_share(self, units: int) -> int:
         """Take so much of what came, and say how much that was. What is left waits for its turn, or for the channel."""
         left = units
-        while left > 0 and not self._queue and self._has_more:
+        while left > 0 and self._may_hand_over:
             if self._frames:
                 frame = self._frames.popleft()
                 left -= 1 + len(frame.data) // UNIT_BYTES
@@ -230,7 +257,7 @@ class Incoming:
         if self._transport.is_closing():
             self.close()
         self._hold_or_release()
-        if self._has_more and not self._queue:
+        if self._may_hand_over:
             self._wait()
         return units - left
 
@@ -246,21 +273,21 @@ class Incoming:
         # What the protocol would answer by itself is dropped: the channel answers, in order, and counts what it sends.
         protocol.data_to_send()
         self._unfinished_bytes += len(data)
-        if self._unfinished_bytes > AUTHENTICATE_MAX_BYTES and not self._frames:
+        if self._unfinished_bytes > AUTHENTICATE_MAX_BYTES + HEADER_BYTES_MAX and not self._frames:
             self._look_at_size()
 
     def _look_at_size(self) -> None:
         """A message that is not whole has grown."""
         if not self._speaker.is_authenticated:
-            self.close()
+            self._break_off()
             self._speaker.refuse(BrokenBy.SIZE, "")
         elif self._unfinished_bytes > LARGE_BYTES and not self._speaker.may_grow(self._unfinished_bytes):
-            self.close()
+            self._break_off()
 
     def _hand_over(self, frame: Frame) -> None:
         """One frame, which is whole."""
         if not self._speaker.admits(frame):
-            self.close()
+            self._break_off()
             return
         opcode = frame.opcode
         if opcode is Opcode.PONG:
@@ -285,15 +312,19 @@ class Incoming:
                 self._whole(self._type, b"".join(parts))
 
     def _whole(self, kind: WSMsgType, data: bytes) -> None:
-        if self._unfinished_bytes > LARGE_BYTES:
-            self._speaker.may_grow(0)
+        if len(data) > self._bytes_max:
+            self._break_off()
+            self._speaker.refuse(BrokenBy.SIZE, "")
+            return
+        if self._unfinished_bytes > LARGE_BYTES >= len(data):
+            self._speaker.may_grow(0)  # of a large one the speaker lets go when it is parsed
         self._unfinished_bytes = 0
         if kind is not WSMsgType.TEXT or not self._speaker.take_at_once(data):
             self._put(Message(kind, data))
 
     def _refuse(self, broken: Exception) -> None:
         forget_frames(broken)
-        self.close()
+        self._break_off()
         if isinstance(broken, PayloadTooBig):
             self._speaker.refuse(BrokenBy.SIZE, "")
         elif isinstance(broken, UnicodeDecodeError):
@@ -311,8 +342,7 @@ class Incoming:
             self._on_heard()
 
     def _hold_or_release(self) -> None:
-        reads_on = self._speaker.is_busy and len(self._came) - self._at < BEHIND_BYTES
-        if self._is_over or (self._has_more and not reads_on):
+        if self.is_held:
             self._transport.hold_reading()
         else:
             self._transport.release_reading()

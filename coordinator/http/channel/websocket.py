@@ -47,6 +47,7 @@ class ChannelResponse(web.StreamResponse):
             bytes_max: of a message.
         """
         super().__init__(status=SWITCHING_PROTOCOLS, headers=accepted)
+        self.force_close()  # aiohttp closes the connection behind it: what it keeps alive is asked of the answer
         self._speaker = speaker
         self._on_ended = on_ended
         self._pings = pings
@@ -68,7 +69,6 @@ class ChannelResponse(web.StreamResponse):
             self._on_ended()
             raise
         connection = cast(Upgradable, request.protocol)
-        connection.keep_alive(False)
         self._socket = WebSocket(
             self._speaker,
             cast(GatheringTransport, transport),
@@ -189,8 +189,8 @@ class WebSocket:
         """Send a close, and wait for the client's, `GOODBYE_SECONDS` at the most."""
         self._send_close(Close(code, reason).serialize())
         await asyncio.sleep(0)  # it leaves at the end of this turn
-        if self.incoming.is_over:
-            return  # what comes is not read any more
+        if self.transport.is_closing():
+            return
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await self._closed.wait()
@@ -238,10 +238,15 @@ class WebSocket:
         self._look = self._pings.call_at(now_s + self._ping_s, self._look_for_life)
         if self._answer_timer is None and not self._has_sent_close:
             self._send(Opcode.PING, b"")
-            wait_ms = round(500 * self._ping_s)
-            self._answer_timer = Deadline(self._pings.clock, wait_ms, self._give_up)
+            self._await_answer()
+
+    def _await_answer(self) -> None:
+        self._answer_timer = Deadline(self._pings.clock, round(500 * self._ping_s), self._give_up)
 
     def _give_up(self) -> None:
+        if self.incoming.is_held:  # the answer may have come, and is not read yet
+            self._await_answer()
+            return
         self._answer_timer = None
         self._error = TimeoutError("a ping was not answered")
         self.abort()

@@ -75,6 +75,25 @@ async def test_what_ends_a_channel_and_with_which_code(data: bytes, code: int) -
         assert await closed(api) == {reason: 1}
 
 
+@pytest.mark.parametrize("code", [b"\x03\xe8", b""], ids=["with a code", "without"])
+async def test_a_connection_ends_with_its_channel(code: bytes) -> None:
+    async with open_service() as api, raw_channel(api.port) as channel:
+        channel.send(frame(CALL) + frame(code, 0x88))
+        assert (await channel.to_the_end())[1] == 1000
+        async with asyncio.timeout(5):
+            assert await channel.reader.read() == b"", "something comes behind the close"
+            while api.http_api.admission.authenticated_count:  # noqa: ASYNC110 - it is somebody else's count
+                await asyncio.sleep(0.005)
+
+
+async def test_a_client_reads_why_its_channel_ends_though_it_goes_on_sending() -> None:
+    async with open_service(channel_control_frames_max=10) as api, raw_channel(api.port) as channel:
+        for _ in range(400):
+            channel.send(frame(b"x" * 100, 0x8A) * 20)
+            await asyncio.sleep(0)
+        assert (await channel.to_the_end())[1] == 1008
+
+
 @pytest.mark.parametrize("split", [1, 2, 3, 7, 1_000])
 async def test_what_a_library_may_send_is_taken_however_it_is_cut(split: int) -> None:
     data = b"".join((
