@@ -125,7 +125,7 @@ def test_offsets_go_back_and_generations_do_not(tmp_path: Path) -> None:
         assert "offsets were committed since then are read again" in restored.stdout
         found = re.search(r"in generations above (\d+)\.\n", restored.stdout)
         assert found
-        assert "The store that was replaced was read" in restored.stdout
+        assert "The replaced store was read" in restored.stdout
         floor = int(found[1])
 
         service.start()

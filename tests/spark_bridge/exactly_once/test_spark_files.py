@@ -129,7 +129,7 @@ def test_the_log_may_be_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "log" / "load" / "log").iterdir()] == ["00000000000000000001.json"]
     for wrong, sentence in (
         (ExactlyOnceFiles(str(tmp_path / "out"), "load"), "all drivers that write one load need the same log="),
-        (ExactlyOnceFiles(str(tmp_path / "two"), "load", log=str(tmp_path / "log")), "a log is of one folder"),
+        (ExactlyOnceFiles(str(tmp_path / "two"), "load", log=str(tmp_path / "log")), "a log belongs to one folder"),
     ):
         with pytest.raises(LoadFailed, match=sentence):
             wrong(frame_of(spark, (0, 0, 3)), 0)
