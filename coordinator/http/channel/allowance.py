@@ -1,4 +1,4 @@
-"""What a channel may say before others go first: enough for the members it carries, refilled as they need it.
+"""What a channel may send before others go first: enough for its members, refilled as fast as they need it.
 
 A host of many members says more than a client that floods gets through where many flood. So what counts is not how much
 a channel says, but whether that is more than its members have to say. Units are those of `turn_share`.

@@ -9,7 +9,7 @@ client does not read, and the channel ends. The answer to a ping counts like any
 What a client may send that is no call is bounded too (`admits`): before it is known, nothing but one text; then so many
 pings, pongs and scraps in a second as nobody needs.
 
-Who ended it is told to the service, since a member whose own side hung up is not waited for as long (`Ending`).
+The service learns which side ended it: it waits less long for a member whose own side hung up (`Ending`).
 """
 
 import asyncio
@@ -58,7 +58,7 @@ RESTING_BYTES = 65_536
 """Bytes that wait to be sent, above which no further call is read."""
 
 SCRAP_BYTES = 1_024
-"""A part of a message, but for its last one, that is smaller counts as a frame that carries no call."""
+"""A fragment below this size counts as a frame without a call, unless it is the last of its message."""
 _CONTROL = frozenset((Opcode.CLOSE, Opcode.PING, Opcode.PONG))
 
 log = logging.getLogger("rallypoint.http")
@@ -125,7 +125,7 @@ class ChannelContext:
 
 
 class Channel:
-    """What is said on one connection. It carries members.
+    """The calls and answers of one connection, and the members that call on it.
 
     `on_token` is called when a token that is known has come in the first message; it may raise Refused.
     """
@@ -170,7 +170,7 @@ class Channel:
 
     @property
     def groups_max(self) -> int:
-        """Of so many groups it may carry members."""
+        """Its members may be of so many groups."""
         return self._context.limits.channel_groups_max
 
     @property
@@ -361,7 +361,7 @@ class Channel:
         self._context.bodies.release(self)
         if self._making is not None:
             self._making.cancel()
-        # A first join has a member whose id was told to nobody, so nobody carries it.
+        # The member of a first join has an id that nobody knows yet, so no channel is its connection.
         each(calls.values(), lambda call: call[0].hang_up(connection_lost=by_client and call[1]))
         survives(partial(service.end_channel, self, by_client=by_client))
         self._context.metrics.channel_closed(ending.value.name)
@@ -421,9 +421,9 @@ class Channel:
             bodies.release(holder)
 
     def may_grow(self, size_bytes: int) -> bool:
-        """Whether there is room for a message of so many bytes, which is not whole yet; if not, the channel ends.
+        """Whether a message that is not whole yet may have so many bytes; if not, the channel ends.
 
-        Strangers may fill half of the room: the rest is for channels on which members have called.
+        Channels on which no member has called may use half of `bodies_max_bytes`; the rest is for the others.
         """
         context = self._context
         if context.bodies.hold(self, size_bytes, half=not self._is_members):

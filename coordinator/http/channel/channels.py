@@ -27,7 +27,7 @@ UNAUTHENTICATED_MAX = 256
 address that has most.
 """
 TOLD_AT_ONCE_MAX = 200
-"""Channels that are told of the stop, or ended, in one go, before others have their turn."""
+"""Channels that are notified of the stop, or ended, before the event loop does anything else."""
 
 _OVER = frozenset({"draining", "stopped"})
 
@@ -36,7 +36,7 @@ class Channels:
     """Opens channels, and ends them all when the service stops."""
 
     def __init__(self, context: ChannelContext, guard: Guard, admit: Callable[[object], None]) -> None:
-        """`admit` is told of each connection whose client has authenticated, and refuses one too many."""
+        """`admit` is called for each connection whose client has authenticated, and refuses one too many."""
         self._context = context
         self._guard = guard
         self._admit = admit

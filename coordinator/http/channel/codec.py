@@ -59,7 +59,7 @@ def parse_call(text: bytes, checks: RequestChecks, sizes: BodyLimits) -> s.Chann
 
 
 def _parse_large(text: bytes, checks: RequestChecks, sizes: BodyLimits) -> s.ChannelCall:
-    """A sync is read in pieces. Of another message nothing is made that is larger than it may be."""
+    """A sync is parsed in chunks. Any other message is parsed only if it is within its limit."""
     listed = LongList(text, ASSIGNMENTS, 1 + ENVELOPE_DEPTH, checks.limits.json_parts_max)
     assignments = read_assignments(listed, checks, sizes, levels_around=1)
     check_rest(listed, sizes, "message")

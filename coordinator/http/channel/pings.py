@@ -1,8 +1,8 @@
-"""When the channels' pings are looked at: many by one timer of the event loop.
+"""When channels are checked for a due ping: many by one timer of the event loop.
 
-A channel is looked at once in each interval, whether it was silent or not; what it said meanwhile moves nothing. With
-a timer of its own for each, ten thousand wake the loop nearly seven hundred times a second, and each is put into a heap
-of ten thousand anew: a fifth as many wake-ups as the same members have heartbeats, and all for nothing.
+Each channel is checked once in an interval, whether it was silent or not; what it sends meanwhile sets no timer. Ten
+thousand timers of their own would wake the loop nearly seven hundred times a second: a fifth as many wake-ups as the
+same members have heartbeats, and none of them would find anything to do.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from collections.abc import Callable
 
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 
-ROUND_S = 0.1
-"""So late a ping may be; so many seconds are between two wake-ups at the least."""
+BUCKET_S = 0.1
+"""A ping may be so late. Two wake-ups are at least so far apart."""
 
 
 log = logging.getLogger("rallypoint.http")
 
 
-class Look:
-    """A look that is due; `cancel` as a timer of the event loop has it."""
+class Check:
+    """A check that is due. It is cancelled like a timer of the event loop."""
 
     __slots__ = ("callback",)
 
@@ -28,38 +28,38 @@ class Look:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Let it not happen; one that has happened is no error."""
+        """Drop it. To cancel one that has run is no error."""
         self.callback = None
 
 
 class Pings:
-    """The looks of all channels of an API, by the round in which they are due. Belongs to one event loop.
+    """The checks of all channels of an API, in buckets of `BUCKET_S`. Belongs to one event loop.
 
-    `clock`: what a client's time to answer goes by, for it had none while the service did not run.
+    `clock`: measures a client's time to answer. It stands still while the service does not run.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._rounds: dict[int, list[Look]] = {}
+        self._buckets: dict[int, list[Check]] = {}
 
     def __len__(self) -> int:
-        """Rounds that are to come."""
-        return len(self._rounds)
+        """Buckets that are to come."""
+        return len(self._buckets)
 
-    def call_at(self, when_s: float, callback: Callable[[], None]) -> Look:
-        """Call back then by the event loop's clock, or up to `ROUND_S` later, never earlier."""
-        number = math.ceil(when_s / ROUND_S)
-        looks = self._rounds.get(number)
-        if looks is None:
-            looks = self._rounds[number] = []
-            asyncio.get_running_loop().call_at(number * ROUND_S, self._look, number)
-        look = Look(callback)
-        looks.append(look)
-        return look
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> Check:
+        """Call back at that time of the event loop's clock, or up to `BUCKET_S` later, never earlier."""
+        number = math.ceil(when_s / BUCKET_S)
+        checks = self._buckets.get(number)
+        if checks is None:
+            checks = self._buckets[number] = []
+            asyncio.get_running_loop().call_at(number * BUCKET_S, self._fire, number)
+        check = Check(callback)
+        checks.append(check)
+        return check
 
-    def _look(self, number: int) -> None:
-        for look in self._rounds.pop(number):
-            callback, look.callback = look.callback, None
+    def _fire(self, number: int) -> None:
+        for check in self._buckets.pop(number):
+            callback, check.callback = check.callback, None
             if callback is not None:
                 try:
                     callback()

@@ -14,7 +14,7 @@ from websockets.frames import Close, CloseCode, Frame, Opcode
 
 from rallypoint.coordinator.http.channel.contract import Speaker, Upgradable
 from rallypoint.coordinator.http.channel.incoming import Incoming, Message
-from rallypoint.coordinator.http.channel.pings import Look, Pings
+from rallypoint.coordinator.http.channel.pings import Check, Pings
 from rallypoint.coordinator.http.limits.deadline import Deadline
 from rallypoint.coordinator.http.limits.turn_share import TurnShare
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport
@@ -142,7 +142,7 @@ class WebSocket:
             bytes_max=bytes_max,
             now_s=self._now_s,
         )
-        self._look: Look | None = pings.call_at(self._heard_at_s + ping_s, self._look_for_life)
+        self._look: Check | None = pings.call_at(self._heard_at_s + ping_s, self._look_for_life)
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from functools import partial
 import aiohttp
 import pytest
 
-from rallypoint.coordinator.http.channel.pings import ROUND_S, Pings
+from rallypoint.coordinator.http.channel.pings import BUCKET_S, Pings
 from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from tests.fakes.channel_client import beat_body, open_channel
 from tests.fakes.manual_clock import HastyClock
@@ -19,8 +19,8 @@ async def test_looks_of_one_round_come_together_and_never_early() -> None:
     def note(name: str) -> None:
         seen[name] = loop.time()
 
-    base_s = (loop.time() // ROUND_S + 2) * ROUND_S
-    for name, when_s in (("a", base_s + 0.01), ("b", base_s + 0.06), ("c", base_s + ROUND_S * 1.5)):
+    base_s = (loop.time() // BUCKET_S + 2) * BUCKET_S
+    for name, when_s in (("a", base_s + 0.01), ("b", base_s + 0.06), ("c", base_s + BUCKET_S * 1.5)):
         pings.call_at(when_s, partial(note, name))
     cancelled = pings.call_at(base_s + 0.02, partial(note, "cancelled"))
     cancelled.cancel()
@@ -30,7 +30,7 @@ async def test_looks_of_one_round_come_together_and_never_early() -> None:
             await asyncio.sleep(0.005)
     assert list(seen) == ["a", "b", "c"]
     assert base_s + 0.06 <= seen["a"] <= seen["b"] < seen["c"]
-    assert seen["c"] >= base_s + ROUND_S * 1.5
+    assert seen["c"] >= base_s + BUCKET_S * 1.5
     assert not pings
     cancelled.cancel()
 
@@ -59,7 +59,7 @@ async def test_many_channels_are_looked_at_by_few_timers_and_their_ends_leave_no
                 await client.call("leave", "g", {"members": [{"member_id": joined["member_id"]}]})
         async with asyncio.timeout(5):
             while pings:
-                assert len(pings) <= 300 / 1000 / ROUND_S + 1
+                assert len(pings) <= 300 / 1000 / BUCKET_S + 1
                 await asyncio.sleep(0.02)
 
 
