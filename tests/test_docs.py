@@ -255,3 +255,15 @@ def test_every_kind_of_event_has_its_row() -> None:
         source = GroupSummary if event_type is GroupChanged else event_type
         expected[kind] = [field.name for field in fields(source) if field.name not in {"group_id", "subscriptions"}]
     assert rows == expected
+
+
+SOURCES = {path.relative_to(DOCS.parent).as_posix() for path in DOCS.parent.glob("[a-z]*/**/*.py")}
+WRITTEN_BY_READERS = re.compile(r"try_\w+\.py|protocol\.py")
+"""Programs that a page asks its reader to save."""
+PAGES = [*DOCS.glob("**/*.md"), *DOCS.parent.glob("*/**/DESIGN.md"), *DOCS.parent.glob("[A-BD-Z]*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS.parent).as_posix())
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    named = {name for name in re.findall(r"`([\w/]+\.py)`", page.read_text()) if not WRITTEN_BY_READERS.fullmatch(name)}
+    assert {name for name in named if not any(f"/{source}".endswith(f"/{name}") for source in SOURCES)} == set()
