@@ -329,6 +329,7 @@ WRONG: list[tuple[type[Assignor], str]] = [
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG, ids=[wrong.__name__ for wrong, _ in WRONG])
 def test_each_wrong_one_is_found_with_a_group_that_shows_it(wrong: type[Assignor], words: str) -> None:
+    random.seed(1)  # what draws lots is found by chance, and may show itself in a larger group or in another way
     with pytest.raises(AssignorFault, match=f"the assignor '(mine)' is at fault: .*({words})") as caught:
         check_assignor(wrong)
     assert repr(caught.value.spec) in str(caught.value)
