@@ -32,8 +32,11 @@ BlockingReplicaRacks = Callable[[frozenset[str]], Mapping[str, Racks]]
 BlockingHandler = Callable[[Assignment], None]
 
 CALLBACKS = "rallypoint-callback"
-CALLBACKS_AT_ONCE = 2
-"""One for the callbacks, which come one at a time, and one for the counts, which may be wanted meanwhile."""
+
+COUNTS = "rallypoint-counts"
+"""The threads of the partition counts and racks: a kind of its own, so that no callback waits for some that hang."""
+COUNTS_AT_ONCE = 2
+"""One for the look at the topics, one for the leader's assigning."""
 
 
 class BlockingGroupMember:
@@ -69,11 +72,13 @@ class BlockingGroupMember:
         max_poll_interval_ms: int | None = None,
     ) -> None:
         self._options = options
-        self._runtime = BlockingRuntime("rallypoint-member", {CALLBACKS: CALLBACKS_AT_ONCE})
+        self._runtime = BlockingRuntime("rallypoint-member", {CALLBACKS: 1, COUNTS: COUNTS_AT_ONCE})
         self._member = GroupMember(
             options,
-            partition_counts=self._awaitable(partition_counts) if callable(partition_counts) else partition_counts,
-            replica_racks=self._awaitable(replica_racks) if callable(replica_racks) else replica_racks,
+            partition_counts=self._awaitable(partition_counts, COUNTS)
+            if callable(partition_counts)
+            else partition_counts,
+            replica_racks=self._awaitable(replica_racks, COUNTS) if callable(replica_racks) else replica_racks,
             on_assigned=self._awaitable(on_assigned),
             on_revoked=self._awaitable(on_revoked),
             on_lost=self._awaitable(on_lost),
@@ -184,5 +189,5 @@ class BlockingGroupMember:
         if not self._runtime.loop.running and self._member.error is not None:
             raise self._member.error
 
-    def _awaitable(self, call: Callable[[A], T] | None) -> Callable[[A], Awaitable[T]] | None:
-        return None if call is None else self._runtime.awaitable(CALLBACKS, call)
+    def _awaitable(self, call: Callable[[A], T] | None, kind: str = CALLBACKS) -> Callable[[A], Awaitable[T]] | None:
+        return None if call is None else self._runtime.awaitable(kind, call)

@@ -97,7 +97,7 @@ class GroupMember:
             transport `"http"`.
         observer: Gets every call, change of state and lost channel, such as `MemberMetrics`.
         max_poll_interval_ms: A member that holds partitions leaves the group and fails with `MaxPollExceeded` if the
-            program calls none of its waiting methods, nor `still_working`, for this time. None: never.
+            program calls none of `wait_assigned`, `commit`, `committed` and `still_working` for this time. None: never.
     """
 
     def __init__(

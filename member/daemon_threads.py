@@ -23,8 +23,9 @@ class DaemonThreads:
     """One pool of threads. Calls of one kind wait for each other, never for calls of another kind.
 
     Args:
-        limits: The kinds, each with the most calls of it that run at once. A thread bears the name of the kind whose
-            call it runs. The pool never has more threads than the sum of the limits.
+        limits: The kinds, each with the most calls of it that are waited for at once. A thread bears the name of the
+            kind whose call it runs. The pool has no more threads than the sum of the limits, and one for each call
+            that still runs though its caller was cancelled.
     """
 
     def __init__(self, limits: Mapping[str, int]) -> None:
@@ -73,14 +74,16 @@ class DaemonThreads:
     def _begin(self, kind: str, function: Callable[[], T]) -> "asyncio.Future[T]":
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._running[answer] = kind
-        answer.add_done_callback(self._forget)
+        work: _Work = (function, kind, loop, answer)
         with self._lock:
             begins = self._idle == 0
             self._idle -= not begins
-        self._work.put((function, kind, loop, answer))
-        if begins:
-            threading.Thread(target=self._serve, name=kind, daemon=True).start()
+        if begins:  # with its work, which must not stay behind for another thread if the system has none to give
+            threading.Thread(target=self._serve, args=(work,), name=kind, daemon=True).start()
+        else:
+            self._work.put(work)
+        self._running[answer] = kind
+        answer.add_done_callback(self._forget)
         return answer
 
     def _forget(self, answer: "asyncio.Future[Any]") -> None:
@@ -89,9 +92,10 @@ class DaemonThreads:
         if not answer.cancelled():
             answer.exception()
 
-    def _serve(self) -> None:
+    def _serve(self, first: _Work) -> None:
         thread = threading.current_thread()
-        while (work := self._next_work()) is not None:
+        work: _Work | None = first
+        while work is not None:
             function, thread.name, loop, answer = work
             with self._lock:
                 self._resting.discard(thread)
@@ -103,6 +107,7 @@ class DaemonThreads:
                 if self._closed:
                     return
                 self._idle += 1
+            work = self._next_work()
         with self._lock:
             self._resting.discard(thread)
 

@@ -20,6 +20,9 @@ WAKE_SECONDS = 0.25
 """How long a wait lasts at a time. The system may deliver a signal to any thread, while Python calls its handler in the
 main one, as soon as that runs: asleep in a wait without end it would never hear of it."""
 
+CUT_SECONDS = 1.0
+"""For what is cancelled at the loop's end to come to its own."""
+
 log = logging.getLogger("rallypoint.member")
 
 
@@ -36,6 +39,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._is_finished = False
         self._process_id = 0
+        self._failure: BaseException | None = None
         self._ready = threading.Event()
         self._stop = asyncio.Event()
         self._ending = threading.Lock()
@@ -59,6 +63,10 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
         self._ready.wait()
+        if (failure := self._failure) is not None:
+            self._thread = self._failure = None
+            self._ready.clear()  # another try may do better
+            raise RuntimeError(f"no event loop could be made: {failure}") from failure
 
     def wait(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run it in the loop and wait for its result. MemberClosed if the loop does not run, or ends meanwhile."""
@@ -127,14 +135,30 @@ class LoopThread:
                 finally:
                     with self._gate:
                         self._loop = None
-                    runner.run(asyncio.sleep(0))  # what was asked for before is begun, so that it can be cancelled
-        except BaseException:
+                    runner.run(_cancel_rest())
+        except BaseException as error:
+            if not self._ready.is_set():  # `start` says so
+                self._failure = error
+                self._ready.set()
+                return
             log.critical("%s: its event loop has ended by itself, and all that ran in it", self._name, exc_info=True)
 
     async def _live(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._ready.set()
         await self._stop.wait()
+
+
+async def _cancel_rest() -> None:
+    """Cancel what is left, for the first time: what then waits on, as for a read in a thread, is cancelled for good
+    when the loop ends, so that nobody waits for a thread that hangs.
+    """
+    await asyncio.sleep(0)  # what was asked for before is begun, so that it can be cancelled
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    if rest:
+        await asyncio.wait(rest, timeout=CUT_SECONDS)
 
 
 def run_in_thread(call: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -149,7 +149,9 @@ class MemberOptions:
     @property
     def coordinators(self) -> tuple[str, ...]:
         """The base URLs, without a slash at their end; at least one."""
-        urls = (self.coordinator,) if isinstance(self.coordinator, str) else tuple(self.coordinator)
+        urls = (self.coordinator,) if isinstance(self.coordinator, str) else self.coordinator
+        if not isinstance(urls, tuple | list) or not all(isinstance(url, str) for url in urls):
+            raise ValueError(f"coordinator: a URL, or a tuple of URLs, not {self.coordinator!r}")
         if not urls:
             raise ValueError("coordinator: name the URL of at least one node")
         return tuple(url.rstrip("/") for url in urls)
@@ -182,6 +184,8 @@ class MemberOptions:
         if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int) or not 0 <= grace <= INT32_MAX):
             raise ValueError(f"disconnect_grace_ms: {grace!r} is not a whole number from 0 to {INT32_MAX}")
         interval = self.heartbeat_interval_ms
+        if interval is not None and (isinstance(interval, bool) or not isinstance(interval, int)):
+            raise ValueError(f"heartbeat_interval_ms: a whole number of milliseconds, not {interval!r}")
         if interval is not None and not 1 <= interval < self.session_timeout_ms:
             raise ValueError(
                 f"heartbeat_interval_ms: {interval} must be at least 1 and below session_timeout_ms"
@@ -201,7 +205,7 @@ def _check_pattern(pattern: str, topics: tuple[str, ...]) -> None:
     if topics:
         raise ValueError("topics_pattern: subscribe to topics or to a pattern, not to both")
     try:
-        re.compile(pattern)
+        re.compile(pattern).fullmatch("")  # which bytes refuse
     except (re.error, TypeError) as error:
         raise ValueError(f"topics_pattern: {pattern!r} is no regular expression: {error}") from error
 
@@ -223,6 +227,8 @@ def _check_url(url: str) -> None:
 
 
 def _check_id(option: str, value: str) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"{option}: a text, not {value!r}")
     if not value or len(value) > ID_LENGTH_MAX:
         raise ValueError(f"{option}: {value[:40]!r} must have 1 to {ID_LENGTH_MAX} characters")
     if value in PATH_IDS_REFUSED:

@@ -100,10 +100,15 @@ class TopicWatch:
         """Look again and again, until cancelled."""
         while True:
             await self._next_look()
+            max_age_ms = self._options.metadata_max_age_ms
+            silence = f"the topics were asked for {max_age_ms} ms ago: until there is an answer, no growth is noticed"
+            late = asyncio.get_running_loop().call_later(max_age_ms / 1000, self._warn, silence)
             try:
                 await self.look()
             except Exception as error:  # as above
                 self._warn(f"the topics could not be looked at: {type(error).__name__}: {error}")
+            finally:
+                late.cancel()
 
     async def look(self) -> None:
         """Look once, and do what follows."""

@@ -5,9 +5,9 @@ so they may block and take their time: heartbeats go on, and a stuck handler is 
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from rallypoint.member.assignment import Assignment
 from rallypoint.member.blocking_runtime import BlockingRuntime
@@ -24,13 +24,14 @@ from rallypoint.member.consumer.contract import (
     TopicPartition,
 )
 from rallypoint.member.consumer.options import ConsumerOptions
-from rallypoint.member.consumer.threaded_source import READS, source_limits, threaded_in
+from rallypoint.member.consumer.threaded_source import COUNTS_AT_ONCE, source_limits, threaded_in
 from rallypoint.member.errors import MemberClosed
 from rallypoint.member.loop_thread import run_in_thread
 from rallypoint.member.observer import Observer
 from rallypoint.protocol.messages import CommittedOffset
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 BlockingHandler = Callable[[Batch[R]], object]
 """As `Handler`, but may block."""
@@ -39,6 +40,9 @@ BlockingHook = Callable[[Assignment], object]
 
 HANDLERS = "rallypoint-handler"
 CALLBACKS = "rallypoint-callback"
+
+COUNTS = "rallypoint-counts"
+"""The threads of the user's `partition_counts`, which are no calls of the source: neither waits for the other."""
 
 
 class BlockingConsumer(Generic[R]):
@@ -73,10 +77,12 @@ class BlockingConsumer(Generic[R]):
         make_member: MakeMember = GroupMember,
     ) -> None:
         self._runtime = BlockingRuntime(
-            "rallypoint-consumer", {HANDLERS: options.concurrency, CALLBACKS: 1, **source_limits()}
+            "rallypoint-consumer",
+            {HANDLERS: options.concurrency, CALLBACKS: 1, COUNTS: COUNTS_AT_ONCE, **source_limits()},
         )
         self._has_handler = handler is not None
         self._stop_asked = False
+        self._has_stopped = False
         self._closing = threading.Lock()
         awaitable = self._runtime.awaitable
         self._consumer: Consumer[R] = Consumer(
@@ -131,7 +137,9 @@ class BlockingConsumer(Generic[R]):
         """As `Consumer.stop`. Its threads have ended when it returns, but for those of handlers that do not return."""
         if self._runtime.in_user_code:
             raise RuntimeError("a handler or hook cannot wait for stop(), which waits for it; call request_stop()")
+        ran = self._runtime.loop.running
         self._runtime.loop.finish(lambda: self._consumer.stop(timeout_ms))
+        self._has_stopped |= ran
         if not self._runtime.loop.started:
             with self._closing:
                 run_in_thread(self._consumer.stop)
@@ -140,7 +148,7 @@ class BlockingConsumer(Generic[R]):
     def poll(self, timeout_ms: int | None = None) -> Batch[R] | None:
         """As `Consumer.poll`. Call it from one thread, because it declares the previous batch handled."""
         try:
-            return self._runtime.loop.wait(lambda: self._consumer.poll(timeout_ms))
+            return self._wait(lambda: self._consumer.poll(timeout_ms))
         except Exception:
             raise
         except BaseException:  # an interrupt from the keyboard: nobody has seen what came at that moment
@@ -172,7 +180,11 @@ class BlockingConsumer(Generic[R]):
 
     def wait_ended(self) -> None:
         """As `Consumer.wait_ended`."""
-        self._runtime.loop.wait(self._consumer.wait_ended)
+        try:
+            self._wait(self._consumer.wait_ended)
+        except MemberClosed:
+            if not self._has_stopped:
+                raise
 
     @property
     def error(self) -> Exception | None:
@@ -213,11 +225,11 @@ class BlockingConsumer(Generic[R]):
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
         """As `Consumer.seek_to_beginning`."""
-        self._runtime.loop.wait(lambda: self._consumer.seek_to_beginning(partitions))
+        self._wait(lambda: self._consumer.seek_to_beginning(partitions))
 
     def seek_to_end(self, partitions: Iterable[TopicPartition]) -> None:
         """As `Consumer.seek_to_end`."""
-        self._runtime.loop.wait(lambda: self._consumer.seek_to_end(partitions))
+        self._wait(lambda: self._consumer.seek_to_end(partitions))
 
     def position(self, topic_partition: TopicPartition) -> int | None:
         """As `Consumer.position`."""
@@ -225,26 +237,35 @@ class BlockingConsumer(Generic[R]):
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """As `Consumer.committed`."""
-        return self._runtime.loop.wait(lambda: self._consumer.committed(partitions))
+        return self._wait(lambda: self._consumer.committed(partitions))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """As `Consumer.beginning_offsets`."""
-        return self._runtime.loop.wait(lambda: self._consumer.beginning_offsets(partitions))
+        return self._wait(lambda: self._consumer.beginning_offsets(partitions))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """As `Consumer.end_offsets`."""
-        return self._runtime.loop.wait(lambda: self._consumer.end_offsets(partitions))
+        return self._wait(lambda: self._consumer.end_offsets(partitions))
 
     def commit(self, offsets: Offsets | None = None, *, generation_id: int | None = None) -> None:
         """As `Consumer.commit`. A handler and `on_revoked` may call it."""
-        self._runtime.loop.wait(lambda: self._consumer.commit(offsets, generation_id=generation_id))
+        self._wait(lambda: self._consumer.commit(offsets, generation_id=generation_id))
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _wait(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Once the loop has ended, the error that stopped the consumer says more than that it has stopped."""
+        try:
+            return self._runtime.loop.wait(call)
+        except MemberClosed:
+            if self.error is not None:
+                raise self.error from None
+            raise
 
     def _asking(self, counts: BlockingCounts) -> Counts:
         """Not by `awaitable`: nothing waits for the counts, so they may call `stop`."""
 
         async def ask(topics: frozenset[str] | None) -> Mapping[str, int]:
-            return await self._runtime.threads.call(READS, lambda: counts(topics))
+            return await self._runtime.threads.call(COUNTS, lambda: counts(topics))
 
         return ask

@@ -106,7 +106,13 @@ class EndOffsets(Generic[R]):
         when those are told.
         """
         failures: list[Exception] = []
-        for topic, count in (await self._topics(member)).items():
+        silence = "the partition counts do not answer: until they do, it is not told where topics end"
+        late = asyncio.get_running_loop().call_later(self._question_seconds, self._warn, silence)
+        try:
+            topics = await self._topics(member)
+        finally:
+            late.cancel()
+        for topic, count in topics.items():
             ends = await self._ends_of(topic, count, failures)
             try:
                 await member.put_topic(topic, count, ends)

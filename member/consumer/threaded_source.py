@@ -17,8 +17,12 @@ from rallypoint.member.daemon_threads import DaemonThreads
 R = TypeVar("R")
 
 READS = "rallypoint-source"
-"""The threads of reads, and of what a read depends on: where a partition begins and ends, and partition counts."""
+"""The threads of reads, and of what a read depends on: where a partition begins and ends."""
 READS_AT_ONCE = 8
+
+COUNTS = "rallypoint-source-counts"
+"""The threads of the source's partition counts: a kind of its own, as the group waits for the leader's."""
+COUNTS_AT_ONCE = 4
 
 END_OFFSETS = "rallypoint-ends"
 """The threads that ask for end offsets to report them: a kind of its own, so that one that hangs delays no read."""
@@ -31,7 +35,7 @@ class ThreadedSource(Generic[R]):
 
     Args:
         source: What blocks.
-        threads: Has the kinds `READS` and `END_OFFSETS`.
+        threads: Has the kinds of `source_limits`.
     """
 
     def __init__(self, source: BlockingSource[R], threads: DaemonThreads) -> None:
@@ -61,7 +65,7 @@ class ThreadedSource(Generic[R]):
         Cancelled before that it closes nothing: no source may be closed under a call.
         """
         if isinstance(self._source, BlockingClosedSource):
-            await self._threads.wait_idle(READS, END_OFFSETS)
+            await self._threads.wait_idle(READS, COUNTS, END_OFFSETS)
             await self._threads.call(READS, self._source.close)
 
 
@@ -74,7 +78,7 @@ class ThreadedCountedSource(ThreadedSource[R]):
 
     async def partition_counts(self, topics: frozenset[str] | None) -> Mapping[str, int]:
         """As `Counts` says."""
-        return await self._threads.call(READS, lambda: self._counts(topics))
+        return await self._threads.call(COUNTS, lambda: self._counts(topics))
 
 
 def threaded(source: BlockingSource[R], threads_max: int = READS_AT_ONCE) -> Source[R]:
@@ -82,7 +86,8 @@ def threaded(source: BlockingSource[R], threads_max: int = READS_AT_ONCE) -> Sou
 
     Args:
         source: What blocks.
-        threads_max: How many of its calls run at once. Four further threads ask for the end offsets that are reported.
+        threads_max: How many of its reads run at once. Up to four further threads ask for the end offsets that are
+            reported, and up to four for partition counts.
     """
     return threaded_in(source, DaemonThreads(source_limits(threads_max)))
 
@@ -99,7 +104,7 @@ def threaded_in(source: BlockingSource[R] | Source[R], threads: DaemonThreads) -
 
 def source_limits(reads_max: int = READS_AT_ONCE) -> dict[str, int]:
     """The kinds of calls that a `ThreadedSource` makes, for the pool that runs them."""
-    return {READS: reads_max, END_OFFSETS: END_OFFSETS_AT_ONCE}
+    return {READS: reads_max, COUNTS: COUNTS_AT_ONCE, END_OFFSETS: END_OFFSETS_AT_ONCE}
 
 
 def _is_for_asyncio(source: BlockingSource[R] | Source[R]) -> TypeGuard[Source[R]]:

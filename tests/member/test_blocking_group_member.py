@@ -20,6 +20,7 @@ from rallypoint import (
     MemberClosed,
     MemberOptions,
 )
+from rallypoint.member.blocking import CALLBACKS, COUNTS
 from rallypoint.member.core.states import State
 from rallypoint.protocol.errors import ErrorCode
 from tests.fakes.fake_coordinator import FakeCoordinator, problem, running_in_thread
@@ -60,9 +61,8 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
 
 
 def members_threads() -> list[str]:
-    return sorted(
-        thread.name for thread in threading.enumerate() if thread.name in {"rallypoint-member", "rallypoint-callback"}
-    )
+    ours = {"rallypoint-member", "rallypoint-callback", "rallypoint-counts"}
+    return sorted(thread.name for thread in threading.enumerate() if thread.name in ours)
 
 
 def test_each_join_asks_for_the_user_data_of_now(service: Service) -> None:
@@ -199,9 +199,42 @@ def test_racks_may_block(service: Service) -> None:
 
     with BlockingGroupMember(service.options(), replica_racks=ask) as member:
         assert len(member.wait_assigned(5000).partitions) == 4
-    assert asked == [("rallypoint-callback", frozenset({"clicks"}))]
+    assert asked == [("rallypoint-counts", frozenset({"clicks"}))]
     with pytest.raises(ValueError, match="replica_racks: clicks"):
         BlockingGroupMember(service.options(), replica_racks={"clicks": "xy"})
+
+
+def test_counts_that_hang_hold_back_no_callback(service: Service) -> None:
+    may_answer, asked, lost = threading.Event(), threading.Semaphore(0), threading.Event()
+
+    def count(topics: frozenset[str] | None) -> dict[str, int]:
+        asked.release()
+        may_answer.wait(30)
+        return {"clicks": 4}
+
+    member = BlockingGroupMember(
+        service.options(metadata_max_age_ms=20), partition_counts=count, on_lost=lambda _: lost.set()
+    )
+    member.start()
+    try:
+        threads = member._runtime.threads
+        hanging = [asyncio.run_coroutine_threadsafe(threads.call(COUNTS, lambda: count(None)), loop_of(member))]
+        assert asked.acquire(timeout=30)
+        assert asked.acquire(timeout=30), "the leader counts, and so does somebody else"
+        callback = asyncio.run_coroutine_threadsafe(threads.call(CALLBACKS, lambda: "called"), loop_of(member))
+        assert callback.result(30) == "called"
+        may_answer.set()
+        assert [each.result(30) for each in hanging] == [{"clicks": 4}]
+    finally:
+        may_answer.set()
+        member.close()
+
+
+def loop_of(member: BlockingGroupMember) -> asyncio.AbstractEventLoop:
+    async def running() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    return member._runtime.loop.wait(running)
 
 
 def test_errors_reach_the_calling_thread_and_stay_after_the_end(service: Service) -> None:

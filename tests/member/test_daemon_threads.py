@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 from rallypoint.member.daemon_threads import DaemonThreads
 
 
@@ -24,6 +26,23 @@ async def test_a_kind_that_hangs_delays_no_other_kind_and_runs_as_often_as_its_l
     assert not asked.acquire(blocking=False), "the third waits for its turn"
     may_return.set()
     assert await asyncio.gather(*hanging) == [True] * 3
+    threads.close()
+    assert not named_threads()
+
+
+async def test_work_for_which_no_thread_could_begin_is_done_by_no_other() -> None:
+    threads = DaemonThreads({"reads": 1, "asks": 1})
+    done: list[str] = []
+    before = threading.stack_size(1 << 46)  # more than any system gives
+    try:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await threads.call("reads", lambda: done.append("refused"))
+    finally:
+        threading.stack_size(before)
+    await threads.wait_idle("reads", "asks")
+    await threads.call("asks", lambda: done.append("asked"))
+    await threads.call("reads", lambda: done.append("read"))
+    assert done == ["asked", "read"]
     threads.close()
     assert not named_threads()
 

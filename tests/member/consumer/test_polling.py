@@ -421,6 +421,67 @@ def test_a_stop_before_the_start_of_a_plain_program_does_the_same(way: str) -> N
         consumer.start()
 
 
+class Breaks(BlockingMemorySource[str]):
+    def read(self, topic: str, partition: int, offset: int, max_records: int) -> Any:
+        raise OSError("disk broken")
+
+
+def test_what_stopped_a_plain_consumer_is_raised_after_its_stop_too() -> None:
+    group = BlockingFakeGroup()
+    consumer = BlockingConsumer[str](options(), Breaks({"clicks": 2}), make_member=group.make_member)
+    consumer.start()
+    group.assign({A})
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk broken"):
+            consumer.poll()
+        with pytest.raises(OSError, match="disk broken"):
+            consumer.wait_ended()
+        consumer.stop()
+
+
+def test_one_that_was_stopped_in_order_has_ended() -> None:
+    group = BlockingFakeGroup()
+    consumer = BlockingConsumer[str](options(), BlockingMemorySource[str]({"clicks": 2}), make_member=group.make_member)
+    with pytest.raises(MemberClosed):
+        consumer.wait_ended()
+    consumer.start()
+    consumer.stop()
+    consumer.wait_ended()
+
+
+class HangsAtTheEnd(BlockingMemorySource[str]):
+    def __init__(self) -> None:
+        super().__init__({"clicks": 2})
+        self.asked, self.may_answer = threading.Event(), threading.Event()
+
+    def latest(self, topic: str, partition: int) -> int:
+        self.asked.set()
+        self.may_answer.wait(30)
+        return 0
+
+
+def test_a_call_that_hangs_in_the_source_ends_with_the_consumer() -> None:
+    group, source = BlockingFakeGroup(), HangsAtTheEnd()
+    consumer = BlockingConsumer[str](options(), source, make_member=group.make_member)
+    consumer.start()
+    group.assign({A})
+    refused: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            consumer.end_offsets([A])
+        except MemberClosed as closed:
+            refused.append(closed)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert source.asked.wait(30)
+    consumer.stop()
+    asking.join(8)  # well below what a stop gives a thread that hangs
+    assert len(refused) == 1
+    source.may_answer.set()
+
+
 def test_a_plain_program_polls_and_iterates() -> None:
     group, source = BlockingFakeGroup(), BlockingMemorySource[str]({"clicks": 2})
     source.append("clicks", 0, "a", "b", "c")
