@@ -94,5 +94,6 @@ def words_of_fixed(name: str) -> str | None:
     """
     now = RENAMED.get(name, name)
     if now in FIXED:
-        return f"{name} is fixed at {FIXED[now]}"
+        called = "" if now == name else f", which is called {now} now,"
+        return f"{name}{called} is fixed at {FIXED[now]}"
     return None if now == name else f"{name} is called {now}"

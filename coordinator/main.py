@@ -64,6 +64,8 @@ LISTEN_BACKLOG = 4096
 CLOSE_SECONDS = 1.0
 """How long connections may take to send their last answers, once the service has answered everything."""
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""What asks the service to stop."""
 REST_SECONDS = 1.5
 """How much longer than its drain a stop may take: for the last answers, and for the store to close."""
 LAST_WORDS_SECONDS = 0.1
@@ -105,11 +107,12 @@ def run(settings: Settings, version: str, given: Mapping[str, int] | None = None
     write_log(settings.log_level, settings.log_format)
     files_max = raise_file_limit()
     serving = serve(settings, version, lambda url: print(f"listening on {url}", flush=True), files_max, given)
-    if HAS_UVLOOP:
-        uvloop.run(serving)
-    else:
-        log.warning("uvloop is not installed, so the service runs on asyncio's own event loop, which is slower")
-        asyncio.run(serving)
+    with restored_signals():
+        if HAS_UVLOOP:
+            uvloop.run(serving)
+        else:
+            log.warning("uvloop is not installed, so the service runs on asyncio's own event loop, which is slower")
+            asyncio.run(serving)
 
 
 async def serve(
@@ -120,10 +123,10 @@ async def serve(
     given: Mapping[str, int] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `announce` gets the URL once groups are served. `files_max`: of open files."""
+    stop = watch_signals(settings.drain_timeout_ms / 1000 + REST_SECONDS)
     token_hashes = settings.token_hashes()
     limits = limits_of(settings, given)
     async with AsyncExitStack() as open_parts:
-        stop = open_parts.enter_context(watch_signals(settings.drain_timeout_ms / 1000 + REST_SECONDS))
         metrics = Metrics(version, settings.metrics_groups_max)
         open_parts.enter_context(FaultCounter(metrics.met_fault))
         clock = SystemClock(metrics.stalled)
@@ -290,13 +293,11 @@ def _why_not_bound(host: str, port: int, error: OSError) -> str:
 # --- the process
 
 
-@contextmanager
-def watch_signals(stop_within_s: float) -> Iterator[asyncio.Event]:
+def watch_signals(stop_within_s: float) -> asyncio.Event:
     """An event that the first SIGTERM or SIGINT sets. The process ends with status 1 if it has not ended by itself so
-    many seconds later, and at once if a second one comes. Afterwards signals do what they did before.
+    many seconds later, and at once if a second one comes.
     """
     stop = asyncio.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def on_signal() -> None:
         if stop.is_set():
@@ -305,14 +306,19 @@ def watch_signals(stop_within_s: float) -> Iterator[asyncio.Event]:
         end_within(stop_within_s)
         stop.set()
 
-    loop = asyncio.get_running_loop()
-    for number in before:
-        loop.add_signal_handler(number, on_signal)
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    return stop
+
+
+@contextmanager
+def restored_signals() -> Iterator[None]:
+    """Afterwards signals do what they did before. Around the event loop, whose end leaves handlers behind."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in before.items():
-            loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 

@@ -27,7 +27,7 @@ from rallypoint.member.consumer.contract import Fetched, OffsetOutOfRange, Sourc
 from rallypoint.member.daemon_threads import DaemonThreads
 from rallypoint.member.sources import kafka_config
 from rallypoint.member.sources.errors import SourceError
-from rallypoint.member.sources.kafka_errors import is_retriable, may_be_missing
+from rallypoint.member.sources.kafka_errors import is_retriable, known_offset, may_be_missing
 from rallypoint.member.sources.kafka_fetcher import Begin, Came, End, Fetcher, Hold, KafkaRecord
 from rallypoint.member.sources.kafka_refusals import error_of, is_about_leaders, words
 from rallypoint.member.sources.kafka_topics import KafkaTopics
@@ -245,7 +245,7 @@ class KafkaSource:
             {KafkaPartition(*topic_partition): spec}, isolation_level=self._isolation, request_timeout=timeout_seconds
         ).values()
         try:
-            return int(future.result(timeout_seconds + 1).offset)
+            return known_offset(future.result(timeout_seconds + 1))
         except KafkaException as error:
             said = error_of(error)
             if said is not None and is_about_leaders(said):

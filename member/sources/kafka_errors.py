@@ -8,7 +8,9 @@ A topic or a partition that is missing stands apart: Java asks again, also for w
 into the cluster's metadata, and asks again only if that has the partition.
 """
 
-from confluent_kafka import KafkaError
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 RETRIABLE_AT_BROKERS: dict[int, str] = {
     2: "CORRUPT_MESSAGE",
@@ -94,3 +96,14 @@ def is_retriable(error: KafkaError) -> bool:
 def may_be_missing(error: KafkaError) -> bool:
     """Whether it says that a topic or a partition is not there, as far as the broker that answered knows."""
     return error.code() in MISSING_AT_BROKERS or error.code() in MISSING_IN_CLIENT
+
+
+def known_offset(answer: Any) -> int:
+    """The offset of an answer to `list_offsets`; -1 if no record is as late as the time that was asked for.
+
+    Raises KafkaException (OFFSET_NOT_AVAILABLE) if it has none. librdkafka gives the answer of a broker that has just
+    started so, without an error. Taken for the end of a partition, it would mean that all records are gone.
+    """
+    if answer.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+    return int(answer.offset)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from rallypoint.member.sources.kafka_errors import is_retriable, may_be_missing
+from rallypoint.member.sources.kafka_errors import is_retriable, known_offset, may_be_missing
 from rallypoint.spark_bridge.errors import SourceError
 from rallypoint.spark_bridge.offsets import TopicPartition
 
@@ -112,7 +112,7 @@ class Cluster:
         for asked, future in futures.items():
             tp = (asked.topic, asked.partition)
             try:
-                found[tp] = future.result(timeout_s + 1).offset
+                found[tp] = known_offset(future.result(timeout_s + 1))
             except (KafkaException, TimeoutError) as error:
                 failure = _not_answered(f"Kafka does not say where {tp[0]}-{tp[1]} begins or ends", error)
                 if may_be_missing(failure.error):

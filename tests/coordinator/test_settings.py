@@ -190,7 +190,10 @@ def test_a_plain_token_is_refused_and_not_repeated() -> None:
         ("prot = 1", "no setting of the name prot"),
         ("port = 1\nid_length_max = 20", "names what cannot be set: id_length_max is fixed at 255\\.$"),
         ("sessions_max = 20", "names what cannot be set: sessions_max is called channels_max\\.$"),
-        ("session_calls_max = 20", "names what cannot be set: session_calls_max is fixed at 1000\\.$"),
+        (
+            "session_calls_max = 20",
+            "session_calls_max, which is called channel_calls_max now, is fixed at 1000\\.$",
+        ),
         (
             "prot = 1\nid_length_max = 20\nhots = 2",
             "names what cannot be set: id_length_max is fixed at 255\\. .* has no setting of the name hots, prot\\.$",

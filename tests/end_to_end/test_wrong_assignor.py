@@ -153,7 +153,7 @@ class Crew:
     ("wrong", "words"),
     [
         (Twice, r"clicks-0, which another member gets, too; and \d+ more such faults"),
-        (Nothing, "it gives None, not a mapping from member ids to tuples of partitions"),
+        (Nothing, "it returns None, not a mapping from member ids to tuples of partitions"),
     ],
 )
 def test_a_leader_with_a_wrong_version_goes_and_the_next_one_shares_out(
@@ -232,6 +232,6 @@ def test_a_consumer_of_a_wrong_assignor_raises_where_it_runs(service: ServicePro
         raise AssertionError("nothing is ever assigned")
 
     consumer = BlockingConsumer(options, BlockingMemorySource[str]({"clicks": PARTITIONS}), handle)
-    with pytest.raises(AssignorFailed, match="it gives None"), consumer:
+    with pytest.raises(AssignorFailed, match="it returns None"), consumer:
         consumer.wait_ended()
     assert service.send("GET", "/v1/groups/consumer")[1]["members"] == []

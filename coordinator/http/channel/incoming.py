@@ -200,7 +200,7 @@ class Incoming:
         return max(1, self._take_share(units))
 
     def close(self) -> None:
-        """Take nothing more: the connection is lost, or is to end. Whoever waits for a message learns that it is."""
+        """Take nothing more: the connection is lost, or is to end. A receiver waits on until `lose`."""
         if self._is_over:
             return
         self._is_over = True

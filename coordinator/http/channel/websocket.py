@@ -186,7 +186,9 @@ class WebSocket:
         return self._error
 
     async def close(self, code: int, reason: str) -> None:
-        """Send a close, and wait for the client's, `GOODBYE_SECONDS` at the most."""
+        """Send a close, and wait for the client's, `GOODBYE_SECONDS` at the most. After a refusal the client's close is
+        thrown away with everything else, so the wait lasts as long, unless the client ends the connection.
+        """
         self._send_close(Close(code, reason).serialize())
         await asyncio.sleep(0)  # it leaves at the end of this turn
         if self.transport.is_closing():

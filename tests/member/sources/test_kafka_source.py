@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from rallypoint import Batch, BlockingConsumer, Consumer, ConsumerOptions
@@ -293,6 +293,8 @@ async def test_questions_are_asked_again_while_a_cluster_may_come_to_itself() ->
     cluster.answers = [KafkaError(KafkaError.LEADER_NOT_AVAILABLE), KafkaError(KafkaError.UNKNOWN_LEADER_EPOCH), 17]
     assert await cluster.source.latest("clicks", 0) == 17
     assert cluster.looks == ["clicks"], "a client of old leaders looks for the new ones"
+    cluster.answers = [OFFSET_INVALID, 18]
+    assert await cluster.source.latest("clicks", 0) == 18, "an answer without an offset is none"
     cluster.answers = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not for you"), 17]
     with pytest.raises(SourceError, match="does not say where clicks-0 begins or ends: not for you"):
         await cluster.source.earliest("clicks", 0)

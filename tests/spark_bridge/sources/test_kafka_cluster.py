@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="missing confluent-kafka: pip install 'rallypoint[kafka]'")
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
 
 from rallypoint.member.sources.kafka_errors import (
     MISSING_AT_BROKERS,
@@ -65,7 +65,7 @@ def _next(script: list[int]) -> int:
 
 def _future(answer: int) -> "Future[Any]":
     future: Future[Any] = Future()
-    if answer >= FOUND:
+    if answer >= FOUND or answer == OFFSET_INVALID:
         future.set_result(SimpleNamespace(offset=answer))
     else:
         future.set_exception(KafkaException(KafkaError(answer)))
@@ -87,6 +87,15 @@ def test_what_is_retriable_is_asked_again_for_what_is_missing_only(code: int) ->
     client = ScriptedClient(offsets={0: [FOUND], 1: [code, code, FOUND + 1], 2: [code, FOUND + 2]})
     assert cluster(client).offsets(dict.fromkeys(CLICKS)) == {tp: FOUND + tp[1] for tp in CLICKS}
     assert [partitions for partitions, _ in client.asked] == [[0, 1, 2], [1, 2], [1]]
+
+
+def test_an_answer_without_an_offset_is_none() -> None:
+    """As a broker that is restarted gives it: taken for where a partition ends, all its records would be lost."""
+    client = ScriptedClient(offsets={0: [OFFSET_INVALID, OFFSET_INVALID, FOUND], 1: [FOUND + 1], 2: [FOUND + 2]})
+    assert cluster(client).offsets(dict.fromkeys(CLICKS)) == {tp: FOUND + tp[1] for tp in CLICKS}
+    assert client.sleeps == [PAUSE_SECONDS, 2 * PAUSE_SECONDS]
+    with pytest.raises(SourceError, match=r"clicks-0 begins or ends within 9 s"):
+        cluster(ScriptedClient(offsets={0: [OFFSET_INVALID]}), 9.0).offsets({CLICKS[0]: None})
 
 
 @pytest.mark.parametrize("code", RETRIABLE)
