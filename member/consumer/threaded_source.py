@@ -84,6 +84,8 @@ class ThreadedCountedSource(ThreadedSource[R]):
 def threaded(source: BlockingSource[R], threads_max: int = READS_AT_ONCE) -> Source[R]:
     """Make a blocking source, such as one of files, usable for `Consumer`.
 
+    It belongs to one event loop; make another for the next.
+
     Args:
         source: What blocks.
         threads_max: How many of its reads run at once. Up to four further threads ask for the end offsets that are

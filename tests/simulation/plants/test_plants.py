@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = ("protocol", "assignors", "coordinator", "member", "tests/simulation")
 SCHEDULES = by_size(0, 30, 300)
 """Run without a fault: every law must hold in them. In more of them it holds by the tests of the simulation itself."""
-OF_A_FOCUS = 100
+OF_A_FOCUS = by_size(0, 30, 100)
 """As many with each focus."""
 SCHEDULES_MAX = 2_000
 """Run with a fault, at the most: the first that breaks a law which is for it ends them. Most faults take a few."""
