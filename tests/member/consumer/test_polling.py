@@ -12,6 +12,7 @@ import pytest
 
 from rallypoint import Batch, BlockingConsumer, Consumer, ConsumerOptions
 from rallypoint.member.consumer import threaded
+from rallypoint.member.consumer.threaded_source import ThreadedCountedSource
 from rallypoint.member.errors import Fenced, IllegalGeneration, MemberClosed
 from rallypoint.member.testing import BlockingFakeGroup, BlockingMemorySource, FakeGroup, MemorySource
 
@@ -480,6 +481,29 @@ def test_a_call_that_hangs_in_the_source_ends_with_the_consumer() -> None:
     asking.join(8)  # well below what a stop gives a thread that hangs
     assert len(refused) == 1
     source.may_answer.set()
+
+
+class ReadsHang(BlockingMemorySource[str]):
+    def __init__(self) -> None:
+        super().__init__({"clicks": 2})
+        self.begun, self.may_return = threading.Event(), threading.Event()
+
+    def read(self, topic: str, partition: int, offset: int, record_count_max: int) -> Any:
+        self.begun.set()
+        self.may_return.wait(30)
+        return super().read(topic, partition, offset, record_count_max)
+
+
+async def test_reads_that_hang_hold_up_no_partition_counts() -> None:
+    source = ReadsHang()
+    asked = threaded(source, 1)
+    assert isinstance(asked, ThreadedCountedSource)
+    reading = asyncio.create_task(asked.read("clicks", 0, 0, 1))
+    assert await asyncio.to_thread(source.begun.wait, 30)
+    async with asyncio.timeout(10):
+        assert await asked.partition_counts(None) == {"clicks": 2}
+    source.may_return.set()
+    await reading
 
 
 def test_a_plain_program_polls_and_iterates() -> None:

@@ -16,11 +16,14 @@ from websockets.frames import Frame
 
 from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Wire
 from rallypoint.coordinator.http.channel.incoming import BEHIND_BYTES, SLICE_BYTES, Incoming, Message
+from rallypoint.coordinator.http.channel.pings import Pings
+from rallypoint.coordinator.http.channel.websocket import WebSocket
 from rallypoint.coordinator.http.connections import Connection
 from rallypoint.coordinator.http.limits.turn_share import LAST_UNITS, SHARE_UNITS, TurnShare
 from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport, WriteCoalescer
 from tests.fakes.channel_client import beat_body, open_channel
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.raw_channel import frame
 from tests.fakes.set_service import open_service
 
@@ -535,6 +538,33 @@ async def test_who_falls_silent_after_texts_is_pinged_and_given_up() -> None:
         async with asyncio.timeout(5):
             while not api.metrics.closed["unanswered_ping"]:  # noqa: ASYNC110 - the service's clock decides
                 await asyncio.sleep(0.02)
+
+
+async def test_a_client_is_not_given_up_while_its_answer_to_a_ping_is_not_read() -> None:
+    ear, clock = Ear(), ManualClock()
+    ear.takes = False
+    transport = GatheringTransport(cast(Any, ear.socket), WriteCoalescer())
+    socket = WebSocket(ear, transport, cast(Any, None), ear.share, Pings(clock), ping_s=60.0, bytes_max=BYTES_MAX)
+    socket.incoming.take(frame(b"one") + frame(b"", 0x8A))  # the pong waits behind a text that is not received
+    held = socket.incoming.is_held
+    assert held
+    socket._await_answer()
+    clock.move(100_000)
+    assert socket.exception() is None
+    await socket.receive()
+    receiving = asyncio.ensure_future(socket.receive())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    held = socket.incoming.is_held
+    assert not held
+    clock.move(100_000)
+    assert socket.exception() is None, "it answered, and that is read now"
+    socket._await_answer()
+    clock.move(100_000)
+    assert ear.socket.is_closed
+    assert isinstance(socket.exception(), TimeoutError)
+    receiving.cancel()
+    socket.stop()
 
 
 async def test_behind_a_message_that_takes_long_a_little_is_read() -> None:
