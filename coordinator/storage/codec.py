@@ -85,6 +85,18 @@ def topic_of(key: bytes) -> str | None:
         return None
 
 
+def registry_forgotten(key: bytes) -> r.TopicForgotten | r.DeletedTopicForgotten | None:
+    """What it means that the key of the registry's keyspace is deleted; None for a key whose record stays for ever."""
+    parts = key.split(b"/")
+    if len(parts) != 2 or parts[0] not in {b"t", b"x"}:
+        return None
+    try:
+        topic = _unquote(parts[1].decode())
+    except ValueError:
+        return None
+    return r.TopicForgotten(topic) if parts[0] == b"t" else r.DeletedTopicForgotten(topic)
+
+
 def encode(record: r.Record) -> Write:
     """The one write that stores the record, or takes it away."""
     kind = _KINDS.get(type(record))

@@ -15,6 +15,7 @@ Errors (all are StorageError):
     StorageUnavailable   cannot be reached or opened now; nothing is known to have changed
     KeyspaceHeld         another live owner has the keyspace
     Fenced               another owner took the keyspace: drop it
+    NodeUnavailable      the node that was to get the keyspace is not there; nothing has changed
     AppendFailed         definitely not stored: forget what it was to change, answer "retry"
     AppendDoubtful       may or may not be stored, and the engine could not find out: drop the keyspace, and acquire it
     BatchTooLarge        over `limits`; nothing was stored
@@ -53,6 +54,10 @@ class KeyspaceHeld(StorageError):  # noqa: N818
 
 class Fenced(StorageError):  # noqa: N818
     """Another owner took the keyspace."""
+
+
+class NodeUnavailable(StorageError):  # noqa: N818
+    """The node that was to get a keyspace has no live lease."""
 
 
 class AppendFailed(StorageError):  # noqa: N818
@@ -145,6 +150,13 @@ class Keyspace(Protocol):
 
     def scan(self, prefix: bytes) -> AsyncIterator[Sequence[tuple[bytes, bytes]]]:
         """Pages of (key, value), in the order of keys, of all keys that begin so. Sees every append that returned."""
+
+    def is_current(self) -> bool:
+        """Whether nobody else can own the keyspace at this instant, so that what the owner has in memory may be told.
+
+        False once the keyspace is released, handed over or known to be lost; on an engine with leases also from the
+        lease's deadline on, until the lease is known to have gone on. Never waits.
+        """
 
     async def append(self, writes: Sequence[Write]) -> None:
         """Store all the writes or none; on return they are durable. Several may be under way at once."""

@@ -91,6 +91,10 @@ class MemoryKeyspace:
         """Those of the store."""
         return self._store.limits
 
+    def is_current(self) -> bool:
+        """Whether nobody acquired it since."""
+        return not self._store.is_closed and not self._is_released and self._contents.epoch == self._epoch
+
     async def scan(self, prefix: bytes) -> AsyncIterator[Sequence[tuple[bytes, bytes]]]:
         """Pages of (key, value) in the order of keys."""
         self._check_owned()
@@ -120,5 +124,5 @@ class MemoryKeyspace:
     def _check_owned(self) -> None:
         if self._store.is_closed:
             raise StorageUnavailable("the store is closed")
-        if self._is_released or self._contents.epoch != self._epoch:
+        if not self.is_current():
             raise Fenced(f"another owner has {self._name}")

@@ -8,7 +8,13 @@ Groups continue above the floor, also those that the backup does not know.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rallypoint.coordinator.core.records import FormatRecord, GenerationFloorRecord, GroupRecord, OffsetRecord
+from rallypoint.coordinator.core.records import (
+    UNFINISHED_COPY,
+    FormatRecord,
+    GenerationFloorRecord,
+    GroupRecord,
+    OffsetRecord,
+)
 from rallypoint.coordinator.storage.codec import VERSION, UnknownKind, decode, encode
 from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE, StoredDataInvalid, Write
 from rallypoint.protocol.limits import INT32_MAX
@@ -112,6 +118,8 @@ def _read(rows: Iterable[Row]) -> _Found:
             found.unreadable.append(key)
             continue
         match record:
+            case FormatRecord(major=major) if major == UNFINISHED_COPY:
+                raise StoredDataInvalid("it is of an unfinished copy of a store, and not whole")
             case FormatRecord(major=major, release=release) if major != VERSION:
                 raise StoredDataInvalid(f"its format is {major}, of Rallypoint {release}; this one reads {VERSION}")
             case GroupRecord():

@@ -85,6 +85,7 @@ class SqliteStore:
         self._on_append = on_append
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Append | _Job | None] = SimpleQueue()
+        self._epochs: dict[str, int] = {}
         self._closing: asyncio.Task[None] | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name=f"sqlite {file.path.name}", daemon=True)
@@ -117,7 +118,13 @@ class SqliteStore:
 
     async def acquire(self, keyspace: str) -> "SqliteKeyspace":
         """Become the owner; whoever had the keyspace is fenced. Other processes are kept out by the file's lock."""
-        return SqliteKeyspace(self, keyspace, await self.ask(lambda: self._file.acquire(keyspace)))
+        epoch = await self.ask(lambda: self._file.acquire(keyspace))
+        self._epochs[keyspace] = max(epoch, self._epochs.get(keyspace, 0))
+        return SqliteKeyspace(self, keyspace, epoch)
+
+    def epoch_of(self, keyspace: str) -> int:
+        """The last epoch under which this process acquired the keyspace; 0 where it never did."""
+        return self._epochs.get(keyspace, 0)
 
     async def durability(self) -> dict[str, int | str]:
         """What the writing connection itself says of how it writes."""
@@ -300,6 +307,10 @@ class SqliteKeyspace:
             if len(page) < PAGE_ROWS:
                 return
             after = page[-1][0]
+
+    def is_current(self) -> bool:
+        """Whether nobody acquired it since. The file's lock keeps other processes out."""
+        return not self._is_released and self._store.epoch_of(self._name) == self._epoch
 
     async def append(self, writes: Sequence[Write]) -> None:
         """Store all the writes or none; on return they are on disk."""

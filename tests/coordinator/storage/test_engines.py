@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rallypoint.coordinator.storage.contract import BatchLimits
+from rallypoint.coordinator.storage.contract import BatchLimits, StorageUnavailable
 from rallypoint.coordinator.storage.engines import StorageUrlInvalid, check_url, open_store
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.coordinator.storage.sqlite import SqliteStore
@@ -32,13 +32,17 @@ def test_a_url_names_a_file_or_memory(url: str, path: Path | None) -> None:
         "sqlite:///",
         "sqlite:///folder/",
         "memory://",
-        "etcd://127.0.0.1:2379",
         "x.db",
     ],
 )
 async def test_any_other_url_is_refused_saying_what_to_use(url: str) -> None:
     with pytest.raises(StorageUrlInvalid, match="use sqlite:///"):
         await open_store(url)
+
+
+async def test_an_etcd_needs_the_id_of_the_node() -> None:
+    with pytest.raises(StorageUnavailable, match="has no id"):
+        await open_store("etcd://127.0.0.1:2379")
 
 
 async def test_the_url_opens_its_engine(tmp_path: Path) -> None:

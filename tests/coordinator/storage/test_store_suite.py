@@ -18,7 +18,7 @@ from rallypoint.coordinator.storage.contract import (
     Store,
     Write,
 )
-from tests.fakes.engines import SMALL_LIMITS, Engine, MemoryEngine, SqliteEngine
+from tests.fakes.engines import SMALL_LIMITS, Engine, FakeEtcdEngine, MemoryEngine, RealEtcdEngine, SqliteEngine
 from tests.fakes.faulty_store import Fault, FaultyStore
 
 HttpMetrics = list[AppendMetrics]
@@ -29,10 +29,14 @@ def append_metrics() -> HttpMetrics:
     return []
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "fake_etcd", pytest.param("real_etcd", marks=pytest.mark.etcd)])
 def engine(request: pytest.FixtureRequest, tmp_path: Path, append_metrics: HttpMetrics) -> Engine:
     if request.param == "memory":
         return MemoryEngine(append_metrics.append)
+    if request.param == "fake_etcd":
+        return FakeEtcdEngine(append_metrics.append)
+    if request.param == "real_etcd":
+        return RealEtcdEngine(request.getfixturevalue("real_etcd").url, append_metrics.append)
     return SqliteEngine(tmp_path / "store.db", append_metrics.append)
 
 
@@ -62,6 +66,15 @@ async def test_what_returned_is_seen(store: Store) -> None:
     keyspace = await store.acquire("s")
     await keyspace.append(puts("b", "a"))
     assert await contents(keyspace) == {b"a": b"value of a", b"b": b"value of b"}
+
+
+async def test_a_keyspace_is_current_until_it_is_released_or_acquired_again(store: Store) -> None:
+    first = await store.acquire("s")
+    assert first.is_current()
+    second = await store.acquire("s")
+    assert (first.is_current(), second.is_current()) == (False, True)
+    await second.release()
+    assert not second.is_current()
 
 
 async def test_a_scan_begins_and_ends_with_its_prefix(store: Store) -> None:

@@ -1,0 +1,69 @@
+"""Several stores of different nodes over one etcd, in memory or real, for the suite of the shared contract."""
+
+import uuid
+from typing import Protocol
+
+from rallypoint.coordinator.storage.engines import open_store
+from rallypoint.coordinator.storage.etcd.store import EtcdStore
+from tests.fakes.engines import SMALL_LIMITS
+from tests.fakes.fake_etcd import FakeEtcd, FakeEtcdClient, TaskDriver
+from tests.real.etcd import RealEtcd
+
+LEASE_TTL_MS = 2_000
+
+
+class EtcdWorld(Protocol):
+    """One etcd, whose nodes share a prefix."""
+
+    async def open(self, node_id: str, identity: bytes = b"") -> EtcdStore:
+        """Open the store of a node."""
+
+    def compact(self, revision: int) -> None:
+        """Let etcd forget what was before the revision."""
+
+
+async def stop_renewing(store: EtcdStore) -> None:
+    """What the death of the node's process looks like to others: its lease is renewed no more."""
+    await store.driver.stop()
+
+
+def renew_again(store: EtcdStore) -> None:
+    """The node was only paused: it finds out, and goes on."""
+    store.driver = TaskDriver()
+    store.driver.start(store.node.run)
+
+
+class FakeWorld:
+    def __init__(self) -> None:
+        self.etcd = FakeEtcd()
+        self.clients: dict[str, FakeEtcdClient] = {}
+
+    async def open(self, node_id: str, identity: bytes = b"") -> EtcdStore:
+        client = self.clients[node_id] = FakeEtcdClient(self.etcd)
+        return await EtcdStore.open(
+            client,
+            TaskDriver(),
+            prefix="world",
+            node_id=node_id,
+            identity=identity,
+            lease_ttl_ms=LEASE_TTL_MS,
+            clock_ms=self.etcd.clock_ms,
+            limits=SMALL_LIMITS,
+        )
+
+    def compact(self, revision: int) -> None:
+        self.etcd.compact(revision)
+
+
+class RealWorld:
+    def __init__(self, etcd: RealEtcd) -> None:
+        self._etcd = etcd
+        self._url = f"{etcd.url}/{uuid.uuid4()}?lease_ttl_ms={LEASE_TTL_MS}"
+
+    async def open(self, node_id: str, identity: bytes = b"") -> EtcdStore:
+        store = await open_store(self._url, SMALL_LIMITS, node_id=node_id, identity=identity)
+        assert isinstance(store, EtcdStore)
+        return store
+
+    def compact(self, revision: int) -> None:
+        self._etcd.compact(revision)

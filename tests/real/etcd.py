@@ -1,0 +1,185 @@
+"""A real etcd for tests, of one member or three: found or built by scripts/etcd/build.sh, its data in the caller's
+folder, on loopback, each member ended by its process.
+
+`python -m tests.real.etcd` builds it and nothing else, so that a slow build is not a test's time.
+"""
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real.parts import ROOT, free_port, last_lines, require, stop_process
+
+START_SECONDS = 30.0
+STOP_SECONDS = 5.0
+BUILD = ROOT / "scripts" / "etcd" / "build.sh"
+REMEDY = "scripts/etcd/build.sh --build"
+
+
+def find_etcd(*arguments: str) -> Path | None:
+    """Where the program is, or None."""
+    answer = subprocess.run([BUILD, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    return Path(answer.stdout.decode().strip()) if answer.returncode == 0 else None
+
+
+@dataclass
+class Member:
+    """One server. Its process is another after a restart."""
+
+    command: Sequence[str]
+    log: Path
+    client_port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGCONT)
+            stop_process(self.process, STOP_SECONDS)
+
+
+@dataclass
+class RealEtcd:
+    """The members, and what an operator does to them over etcd's JSON."""
+
+    members: list[Member] = field(default_factory=list)
+    token: str = ""
+
+    @property
+    def addresses(self) -> list[str]:
+        return [f"127.0.0.1:{member.client_port}" for member in self.members]
+
+    @property
+    def url(self) -> str:
+        return "etcd://" + ",".join(self.addresses)
+
+    def ask(self, path: str, body: dict[str, Any], member: int = 0, timeout_s: float = 10.0) -> dict[str, Any]:
+        """A call of etcd's gateway, e.g. `kv/compaction`."""
+        request = urllib.request.Request(
+            f"http://{self.addresses[member]}/v3/{path}", json.dumps(body).encode(), {"Authorization": self.token}
+        )
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            result: dict[str, Any] = json.load(answer)
+        return result
+
+    def leader(self) -> int:
+        """Which of the members leads."""
+        status = self.ask("maintenance/status", {})
+        for place in range(len(self.members)):
+            if self.ask("maintenance/status", {}, place)["header"]["member_id"] == status["leader"]:
+                return place
+        raise RuntimeError("nobody leads")
+
+    def compact(self, revision: int) -> None:
+        self.ask("kv/compaction", {"revision": revision})
+
+    def disarm(self) -> None:
+        """Take the alarm of the quota away."""
+        for alarm in self.ask("maintenance/alarm", {"action": "GET"}).get("alarms", []):
+            self.ask("maintenance/alarm", {"action": "DEACTIVATE", "memberID": alarm["memberID"], "alarm": "NOSPACE"})
+
+    def require_users(self, user: str, password: str, prefix: str) -> None:
+        """Turn users on: root, and one who may use what begins with the prefix."""
+        self.ask("auth/user/add", {"name": "root", "password": "root"})
+        self.ask("auth/role/add", {"name": "root"})
+        self.ask("auth/user/grant", {"user": "root", "role": "root"})
+        self.ask("auth/user/add", {"name": user, "password": password})
+        self.ask("auth/role/add", {"name": "nodes"})
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        keys = {"key": _b64(prefix), "range_end": _b64(end)}
+        self.ask("auth/role/grant", {"name": "nodes", "perm": {"permType": "READWRITE", **keys}})
+        self.ask("auth/user/grant", {"user": user, "role": "nodes"})
+        self.ask("auth/enable", {})
+
+
+def _b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _members(program: Path, folder: Path, count: int, options: Sequence[str], scheme: str) -> list[Member]:
+    ports = [(free_port(), free_port()) for _ in range(count)]
+    cluster = ",".join(f"m{place}=http://127.0.0.1:{peer}" for place, (_, peer) in enumerate(ports))
+    members = []
+    for place, (client, peer) in enumerate(ports):
+        command = [
+            str(program),
+            *("--name", f"m{place}", "--data-dir", str(folder / f"m{place}"), "--initial-cluster", cluster),
+            *("--listen-client-urls", f"{scheme}://127.0.0.1:{client}"),
+            *("--advertise-client-urls", f"{scheme}://127.0.0.1:{client}"),
+            *("--listen-peer-urls", f"http://127.0.0.1:{peer}"),
+            *("--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}"),
+            *("--log-level", "warn", *options),
+        ]
+        members.append(Member(command, folder / f"m{place}.log", client))
+    return members
+
+
+@contextmanager
+def running_etcd(
+    folder: Path, count: int = 1, options: Sequence[str] = (), scheme: str = "http", *, wait: bool = True
+) -> Iterator[RealEtcd]:
+    """Run an etcd of so many members until the end of the block. Skips the test where there is no program."""
+    program = find_etcd()
+    require(program, "etcd", REMEDY)
+    assert program is not None
+    etcd = RealEtcd(_members(program, folder, count, options, scheme))
+    try:
+        for member in etcd.members:
+            member.start()
+        if wait:
+            wait_until_writable(etcd)
+        yield etcd
+    finally:
+        for member in etcd.members:
+            member.stop()
+
+
+def wait_until_writable(etcd: RealEtcd) -> None:
+    """Return when every member takes a write."""
+    until = time.monotonic() + START_SECONDS
+    for place, member in enumerate(etcd.members):
+        while True:
+            try:
+                etcd.ask("kv/put", {"key": _b64("started"), "value": ""}, place, 2.0)
+            except (OSError, urllib.error.URLError) as error:
+                if time.monotonic() > until:
+                    raise RuntimeError(f"etcd does not start: {error}\n{last_lines(member.log)}") from error
+                time.sleep(0.1)
+            else:
+                break
+
+
+@pytest.fixture(scope="session")
+def real_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEtcd]:
+    """One member that every test shares; each uses a prefix of its own, and compacts at will."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield etcd
+
+
+if __name__ == "__main__":
+    sys.exit(0 if find_etcd("--build") else f"There is no etcd, and none could be built; {REMEDY} says why.")

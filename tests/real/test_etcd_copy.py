@@ -1,0 +1,151 @@
+"""A store goes from a file to a real etcd and back, between services at work: groups go on in their generations."""
+
+import base64
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE, Write
+from rallypoint.coordinator.storage.sqlite_file import Batch, SqliteFile
+from tests.end_to_end.service_process import ServiceProcess
+from tests.end_to_end.test_backup import make_generation, post
+from tests.fakes.copied_stores import sample
+from tests.formats.test_stores import rows
+from tests.real.etcd import RealEtcd
+from tests.real.parts import ROOT
+
+pytestmark = [pytest.mark.etcd, pytest.mark.slow]
+
+LEASE_TTL_MS = 6_000
+"""Long enough for a command to start while the lease of a process that was killed still lives."""
+OFFSETS = {"t": {"0": {"offset": 41}, "1": {"offset": 42, "metadata": "half"}}}
+
+
+def copy(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-W", "error", "-m", "rallypoint.cli.main", "store", "copy", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+
+
+@contextmanager
+def serving(folder: Path, storage: str) -> Iterator[ServiceProcess]:
+    """A service on the storage, which is gone at the end whatever happens."""
+    folder.mkdir()
+    options = ("--storage", storage, "--group-initial-rebalance-delay-ms", "0", "--shards", "5")
+    service = ServiceProcess(folder, options)
+    try:
+        service.start()
+        yield service
+    finally:
+        if service.process is not None:
+            service.process.kill()
+            service.process.communicate()
+
+
+def go_on(service: ServiceProcess, member_id: str, generation_id: int) -> None:
+    """The member is still in its generation, commits there, and what was committed before is there."""
+    until = time.monotonic() + 30
+    held = {"member_id": member_id, "generation_id": generation_id}
+    while "error_name" in (beat := post(service, "g", "heartbeat", **held)):
+        assert time.monotonic() < until, beat
+        time.sleep(0.1)
+    _, fetched = service.send("GET", "/v1/groups/g/offsets")
+    assert {p: found["offset"] for p, found in fetched["offsets"]["t"].items()} == {"0": 41, "1": 42}
+    assert fetched["offsets"]["t"]["1"]["metadata"] == "half"
+    committed = post(service, "g", "offsets", **held, offsets=OFFSETS)
+    assert {found["error_code"] for found in committed["offsets"]["t"].values()} == {0}
+
+
+def topics_of(service: ServiceProcess) -> Any:
+    return service.send("GET", "/v1/topics")[1]
+
+
+def test_a_group_goes_on_in_etcd_and_goes_on_in_a_file_again(real_etcd: RealEtcd, tmp_path: Path) -> None:
+    first, last = f"sqlite:///{tmp_path / 'first.db'}", f"sqlite:///{tmp_path / 'last.db'}"
+    etcd = f"{real_etcd.url}/{uuid.uuid4()}?lease_ttl_ms={LEASE_TTL_MS}"
+    with serving(tmp_path / "a", first) as service:
+        service.send("PUT", "/v1/topics/t", {"partitions": 2})
+        member_id, _ = make_generation(service, "g")
+        assert make_generation(service, "g", member_id) == (member_id, 2)
+        post(service, "g", "offsets", member_id=member_id, generation_id=2, offsets=OFFSETS)
+        topics = topics_of(service)
+        refused = copy(first, etcd)
+        assert (refused.returncode, "is in use by process" in refused.stderr) == (1, True)
+        assert service.stop() == 0
+    there = copy(first, etcd)
+    assert (there.returncode, there.stderr) == (0, "")
+    assert "1 groups, 1 members, 2 committed offsets, 1 topics" in there.stdout
+
+    with serving(tmp_path / "b", etcd) as service:
+        go_on(service, member_id, 2)
+        assert topics_of(service) == topics
+        assert make_generation(service, "g", member_id)[1] == 3
+        for source, target in ((etcd, last), (first, etcd)):
+            refused = copy("--replace", source, target)
+            assert (refused.returncode, "is in use by 127.0.0.1:" in refused.stderr) == (1, True), refused
+        assert not (tmp_path / "last.db").exists()
+        go_on(service, member_id, 3)
+        service.kill()
+    refused = copy(etcd, last)
+    assert (refused.returncode, "wait until the lease of one that was killed has run out" in refused.stderr) == (
+        1,
+        True,
+    )
+    # What etcd itself adds to a lease before it ends it.
+    time.sleep(LEASE_TTL_MS / 1000 + 1.5)
+    back = copy(etcd, last)
+    assert (back.returncode, back.stderr) == (0, "")
+
+    with serving(tmp_path / "c", last) as service:
+        go_on(service, member_id, 3)
+        assert topics_of(service) == topics
+        assert make_generation(service, "g", member_id)[1] == 4
+        assert service.stop() == 0
+    again = copy(last, etcd)
+    assert (again.returncode, "--replace" in again.stderr) == (1, True)
+    assert copy("--replace", last, etcd).returncode == 0
+    with serving(tmp_path / "d", etcd) as service:
+        go_on(service, member_id, 4)
+
+
+def test_a_copy_into_etcd_that_is_killed_is_refused_by_a_service_and_made_good(
+    real_etcd: RealEtcd, tmp_path: Path
+) -> None:
+    source = f"sqlite:///{tmp_path / 'a.db'}"
+    etcd = f"{real_etcd.url}/{uuid.uuid4()}?lease_ttl_ms={LEASE_TTL_MS}"
+    file = SqliteFile(tmp_path / "a.db")
+    with closing(file):
+        for name, values in sample(30_000, shards=5).items():
+            writes = [Write(key, value) for key, value in values.items()]
+            assert file.append([Batch(name, file.acquire(name), writes)]) == [None]
+    command = [sys.executable, "-m", "rallypoint.cli.main", "store", "copy", "--quiet", source, etcd]
+    process = subprocess.Popen(command, cwd=ROOT)
+    try:
+        until = time.monotonic() + 60
+        while not is_marked(real_etcd, etcd):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+    # The service waits until the lease of the copy has run out.
+    with pytest.raises(AssertionError, match="the store is an unfinished copy"), serving(tmp_path / "b", etcd):
+        pass
+    assert copy(source, etcd).returncode == 1
+    made = copy("--replace", "--quiet", source, etcd)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert copy(etcd, f"sqlite:///{tmp_path / 'b.db'}").returncode == 0
+    assert rows(tmp_path / "b.db") == rows(tmp_path / "a.db")
+
+
+def is_marked(etcd: RealEtcd, url: str) -> bool:
+    prefix = url.partition("?")[0].rpartition("/")[2]
+    key = base64.b64encode(f"{prefix}/data/{REGISTRY_KEYSPACE}/l".encode()).decode()
+    return "kvs" in etcd.ask("kv/range", {"key": key})
