@@ -295,6 +295,10 @@ class FormatRecord:
     release: str
 
 
+UNFINISHED_COPY = 0
+"""For the major version in a `FormatRecord`: the store is being copied to, or that was cut off. No release reads it."""
+
+
 @dataclass(frozen=True, slots=True)
 class LayoutRecord:
     """How the store is divided, written when it is made: a group is looked for in the shard that this number gives."""

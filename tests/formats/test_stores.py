@@ -22,6 +22,7 @@ from rallypoint.coordinator.storage.contract import (
     StoredDataInvalid,
     Write,
 )
+from rallypoint.coordinator.storage.copying import format_mark
 from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from rallypoint.coordinator.storage.sqlite import SqliteStore
 from rallypoint.protocol import admin_messages as admin
@@ -269,7 +270,7 @@ def test_an_older_major_names_the_way_between() -> None:
     [
         b"",
         b"{}",
-        b'{"v":1,"major":0,"minor":0,"release":""}',
+        b'{"v":1,"major":-1,"minor":0,"release":""}',
         b'{"v":1,"major":1,"minor":-1,"release":""}',
         b'{"v":1,"major":"1"}',
     ],
@@ -280,6 +281,17 @@ async def test_a_format_that_cannot_be_read_is_refused(value: bytes) -> None:
     with pytest.raises(StoredDataInvalid, match="stored record b'f'"):
         await follow_format(store, format_of("1"))
     assert store.contents.keyspace(FORMAT_KEYSPACE).values == {b"f": value}
+
+
+async def test_an_unfinished_copy_is_refused_and_says_what_to_do() -> None:
+    """What is stored of it stays so: releases that know nothing of copies refuse a major version of 0 as well."""
+    mark = b'{"v":1,"major":0,"minor":0,"release":"1.2.3"}'
+    assert format_mark("1.2.3") == Write(b"f", mark)
+    store = MemoryStore()
+    store.contents.keyspace(FORMAT_KEYSPACE).values[b"f"] = mark
+    with pytest.raises(StoredDataInvalid, match="an unfinished copy, and not whole; run `rallypoint store copy --repl"):
+        await follow_format(store, format_of("1"))
+    assert store.contents.keyspace(FORMAT_KEYSPACE).values == {b"f": mark}
 
 
 async def test_a_store_that_cannot_be_reached_is_waited_for() -> None:

@@ -1,0 +1,310 @@
+"""Single decisions of a node: who takes, hands over and drops what, what is held back, when it looks again."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from rallypoint.coordinator.core.cluster import decide as d
+from rallypoint.coordinator.core.cluster.placement import NODES_MAX, with_drain
+from rallypoint.coordinator.core.cluster.records import NodeAnnouncement, Placement, RegisteredNode
+from rallypoint.protocol.errors import ErrorCode
+
+A, B, C = (NodeAnnouncement(each, f"http://{each}", None, "1", 1, 0, 7) for each in "abc")
+KEYSPACES = ("topics", "shard-0")
+NODES = {"a": A, "b": B, "c": C}
+PLACEMENT = Placement(
+    {node_id: RegisteredNode() for node_id in "abc"}, {"topics": ("a", "b", "c"), "shard-0": ("b", "c", "a")}
+)
+OWNERS = {"topics": d.OwnedBy("a", 11), "shard-0": d.OwnedBy("a", 12)}
+VIEW = d.ClusterView(20, NODES, OWNERS, PLACEMENT, 10)
+LOADED: dict[str, int | None] = {"topics": 11, "shard-0": 12}
+HAND_OVER = d.HandOver("shard-0", "b")
+
+
+def here(
+    node: NodeAnnouncement = A, loaded: Mapping[str, int | None] = LOADED, busy: Mapping[str, bool] | None = None
+) -> d.Here:
+    return d.Here(node, KEYSPACES, loaded, busy or {})
+
+
+def remembering(*views: d.ClusterView, at_ms: int = 0) -> d.Memory:
+    """A memory that saw these states at one instant."""
+    memory = d.Memory()
+    for view in views:
+        memory.observe(view, at_ms)
+    return memory
+
+
+def drained(*node_ids: str, by_operator: bool = False) -> d.ClusterView:
+    if not by_operator:
+        return replace(VIEW, nodes={**NODES, **{each: replace(NODES[each], is_draining=True) for each in node_ids}})
+    placement = PLACEMENT
+    for node_id in node_ids:
+        placement = with_drain(placement, node_id, is_draining=True)
+    return replace(VIEW, placement=placement)
+
+
+# --- taking ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("node", "turns"), [(A, 2), (B, 0), (C, 1)])
+def test_what_nobody_owns_is_taken_in_turn(node: NodeAnnouncement, turns: int) -> None:
+    view = replace(VIEW, owners={"topics": OWNERS["topics"]})
+    memory = remembering(VIEW)
+    memory.observe(view, 5_000)
+    loaded: dict[str, int | None] = {"topics": 11} if node is A else {}
+    due_ms = 5_000 + turns * d.TURN_MS
+    assert d.next_steps(here(node, loaded), view, memory, due_ms) == d.NextSteps((d.Take("shard-0"),), None)
+    if turns:
+        assert d.next_steps(here(node, loaded), view, memory, due_ms - 1) == d.NextSteps((), due_ms)
+
+
+def test_the_turns_are_those_of_the_nodes_that_run_and_do_not_drain() -> None:
+    for view in (
+        replace(VIEW, nodes={"a": A}, owners={}),
+        replace(drained("b", "c"), owners={}),
+        replace(drained("b", "c", by_operator=True), owners={}),
+    ):
+        steps = d.next_steps(here(loaded={}), view, remembering(view), 0)
+        assert steps == d.NextSteps((d.Take("topics"), d.Take("shard-0")), None)
+
+
+def test_a_node_that_drains_takes_nothing_while_another_one_can() -> None:
+    for view in (drained("a"), drained("a", by_operator=True)):
+        free = replace(view, owners={})
+        assert d.next_steps(here(loaded={}), free, remembering(free), 60_000) == d.NextSteps((), None)
+
+
+def test_where_every_node_drains_they_take_and_keep() -> None:
+    view = drained("a", "b", "c")
+    assert d.next_steps(here(), view, remembering(view), 60_000) == d.NextSteps((), None)
+    free = replace(view, owners={})
+    assert d.next_steps(here(B, {}), free, remembering(free), 0) == d.NextSteps((d.Take("shard-0"),), d.TURN_MS)
+
+
+def test_a_turn_counts_from_when_the_keyspace_was_first_seen_without_an_owner() -> None:
+    free = replace(VIEW, owners={})
+    memory = remembering(free, at_ms=1_000)
+    memory.observe(replace(free, revision=21), 1_400)
+    assert d.next_steps(here(C, {}), free, memory, 1_000 + d.TURN_MS).steps == (d.Take("shard-0"),)
+    memory.observe(VIEW, 2_000)
+    memory.observe(free, 3_000)
+    assert d.next_steps(here(C, {}), free, memory, 3_499) == d.NextSteps((), 3_500)
+
+
+def test_what_was_handed_to_this_node_is_loaded_at_once_wherever_it_belongs() -> None:
+    owners = {"topics": d.OwnedBy("c", 15), "shard-0": d.OwnedBy("c", 16)}
+    view = replace(VIEW, owners=owners)
+    assert d.next_steps(here(C, {}), view, remembering(view), 0).steps == (d.Take("topics"), d.Take("shard-0"))
+
+
+def test_what_could_not_be_taken_is_left_alone_for_a_while() -> None:
+    for view in (VIEW, replace(VIEW, owners={"shard-0": d.OwnedBy("a", 12)})):
+        memory = remembering(view)
+        memory.tried("topics", 5_000)
+        loaded: dict[str, int | None] = {"shard-0": None}
+        due_ms = 5_000 + d.TRIED_AGAIN_MS
+        assert d.next_steps(here(loaded=loaded), view, memory, due_ms - 1) == d.NextSteps((), due_ms)
+        assert d.next_steps(here(loaded=loaded), view, memory, due_ms) == d.NextSteps((d.Take("topics"),), None)
+
+
+def test_what_is_being_acquired_is_not_taken_twice() -> None:
+    free = replace(VIEW, owners={})
+    assert d.next_steps(here(loaded=dict.fromkeys(KEYSPACES)), free, remembering(free), 60_000).steps == ()
+    assert d.next_steps(here(loaded={}, busy=dict.fromkeys(KEYSPACES, False)), free, remembering(free), 0).steps == ()
+
+
+def test_a_node_of_another_format_s_major_version_neither_counts_nor_gets_anything() -> None:
+    newer = {"b": replace(B, format_major=2), "c": replace(C, format_major=2)}
+    view = replace(VIEW, nodes={"a": A, **newer})
+    assert d.next_steps(here(), view, remembering(view), 60_000) == d.NextSteps((), None)
+    free = replace(view, owners={})
+    assert d.next_steps(here(loaded={}), free, remembering(free), 0).steps == (d.Take("topics"), d.Take("shard-0"))
+
+
+def test_a_minor_version_makes_no_difference() -> None:
+    view = replace(VIEW, nodes={**NODES, "b": replace(B, format_minor=9)})
+    assert d.next_steps(here(), view, remembering(view), 0).steps == (HAND_OVER,)
+
+
+def test_a_state_that_shows_the_former_process_of_another_format_hands_nothing_over() -> None:
+    view = replace(VIEW, nodes={"a": replace(A, format_major=2), "b": replace(B, format_major=2)})
+    assert d.next_steps(here(), view, remembering(view), 60_000) == d.NextSteps((), None)
+
+
+# --- handing over ----------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_came_gets_what_is_its_own_once_it_has_settled() -> None:
+    memory = remembering(replace(VIEW, nodes={"a": A, "c": C}))
+    memory.observe(VIEW, 5_000)
+    due_ms = 5_000 + d.SETTLE_MS
+    assert d.next_steps(here(), VIEW, memory, due_ms - 1) == d.NextSteps((), due_ms)
+    assert d.next_steps(here(), VIEW, memory, due_ms) == d.NextSteps((HAND_OVER,), None)
+
+
+def test_nodes_that_were_there_before_this_one_have_settled() -> None:
+    assert d.next_steps(here(), VIEW, remembering(VIEW), 0) == d.NextSteps((HAND_OVER,), None)
+
+
+def test_a_node_whose_process_was_restarted_settles_again_and_one_that_announces_more_does_not() -> None:
+    memory = remembering(VIEW)
+    more = replace(VIEW, nodes={**NODES, "b": replace(B, deletions_seen=3, seen_epoch=9)})
+    memory.observe(more, 5_000)
+    assert d.next_steps(here(), more, memory, 5_000).steps == (HAND_OVER,)
+    restarted = replace(VIEW, nodes={**NODES, "b": replace(B, started_at_ms=8)})
+    memory.observe(restarted, 6_000)
+    assert d.next_steps(here(), restarted, memory, 6_000) == d.NextSteps((), 6_000 + d.SETTLE_MS)
+
+
+def test_a_node_that_was_away_settles_again() -> None:
+    memory = remembering(VIEW, replace(VIEW, nodes={"a": A, "c": C}))
+    memory.observe(VIEW, 5_000)
+    assert d.next_steps(here(), VIEW, memory, 5_000) == d.NextSteps((), 5_000 + d.SETTLE_MS)
+
+
+@pytest.mark.parametrize("by_operator", [False, True])
+def test_a_node_that_drains_hands_over_at_once_even_to_one_that_has_just_come(by_operator: bool) -> None:
+    view = drained("a", by_operator=by_operator)
+    memory = remembering(replace(view, nodes={"a": view.nodes["a"]}))
+    memory.observe(view, 5_000)
+    steps = d.next_steps(here(view.nodes["a"]), view, memory, 5_000)
+    assert steps == d.NextSteps((d.HandOver("topics", "b"), HAND_OVER), None)
+
+
+@pytest.mark.parametrize("by_operator", [False, True])
+def test_what_a_node_that_drains_should_have_goes_to_the_next_in_order(by_operator: bool) -> None:
+    view = drained("b", by_operator=by_operator)
+    assert d.next_steps(here(), view, remembering(view), 0).steps == (d.HandOver("shard-0", "c"),)
+
+
+def test_a_hand_over_that_failed_waits_even_while_draining() -> None:
+    view = drained("a")
+    memory = remembering(view)
+    memory.tried("shard-0", 5_000)
+    due_ms = 5_000 + d.TRIED_AGAIN_MS
+    early = d.next_steps(here(view.nodes["a"]), view, memory, due_ms - 1)
+    assert early == d.NextSteps((d.HandOver("topics", "b"),), due_ms)
+    assert HAND_OVER in d.next_steps(here(view.nodes["a"]), view, memory, due_ms).steps
+
+
+def test_what_is_still_being_acquired_is_not_handed_over() -> None:
+    steps = d.next_steps(here(loaded={"topics": 11, "shard-0": None}), VIEW, remembering(VIEW), 60_000)
+    assert steps == d.NextSteps((), None)
+
+
+def test_few_hand_overs_are_under_way_at_a_time() -> None:
+    names = tuple(f"shard-{number}" for number in range(10))
+    placement = Placement(PLACEMENT.nodes, dict.fromkeys(names, ("b", "a", "c")))
+    view = d.ClusterView(20, NODES, {name: d.OwnedBy("a", 9) for name in names}, placement, 10)
+    for under_way in range(d.HAND_OVERS_AT_ONCE_MAX + 1):
+        busy = {**dict.fromkeys(names[:under_way], True), "shard-9": False}
+        steps = d.next_steps(d.Here(A, names, dict.fromkeys(names, 9), busy), view, remembering(view), 0).steps
+        begun = names[under_way : d.HAND_OVERS_AT_ONCE_MAX]
+        assert steps == tuple(d.HandOver(name, "b") for name in begun)
+
+
+def test_what_another_node_owns_is_its_business() -> None:
+    view = replace(VIEW, owners=dict.fromkeys(KEYSPACES, d.OwnedBy("c", 15)))
+    for node in (A, B):
+        assert d.next_steps(here(node, {}), view, remembering(view), 60_000) == d.NextSteps((), None)
+    gone = replace(view, nodes={"a": A, "b": B})
+    assert d.next_steps(here(loaded={}), gone, remembering(gone), 60_000).steps == (), "its lease may still live"
+
+
+# --- dropping --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("owner", [None, d.OwnedBy("b", 15), d.OwnedBy("a", 15)])
+def test_what_is_not_this_node_s_under_its_epoch_is_dropped(owner: d.OwnedBy | None) -> None:
+    view = replace(VIEW, owners={"shard-0": OWNERS["shard-0"]} | ({} if owner is None else {"topics": owner}))
+    steps = d.next_steps(here(), view, remembering(view), 0).steps
+    assert steps == (d.Drop("topics"), HAND_OVER)
+
+
+def test_what_is_dropped_is_not_handed_over_too() -> None:
+    view = replace(VIEW, owners={**OWNERS, "shard-0": d.OwnedBy("a", 15)})
+    assert d.next_steps(here(), view, remembering(view), 0).steps == (d.Drop("shard-0"),)
+
+
+def test_a_state_from_before_the_acquisition_takes_nothing_away() -> None:
+    free = replace(VIEW, owners={})
+    for epoch, steps in ((None, ()), (21, ()), (20, (d.Drop("topics"),))):
+        loaded: dict[str, int | None] = {"topics": epoch, "shard-0": None}
+        assert d.next_steps(here(loaded=loaded), free, remembering(free), 60_000).steps == steps
+
+
+def test_what_a_step_is_under_way_about_is_not_dropped() -> None:
+    lost = replace(VIEW, owners={})
+    for is_hand_over in (False, True):
+        busy = dict.fromkeys(KEYSPACES, is_hand_over)
+        assert d.next_steps(here(busy=busy), lost, remembering(lost), 0) == d.NextSteps((), None)
+
+
+def test_a_node_that_is_not_announced_only_drops() -> None:
+    away = replace(VIEW, nodes={"b": B}, owners={})
+    assert d.next_steps(here(), away, remembering(away), 60_000) == d.NextSteps(
+        (d.Drop("topics"), d.Drop("shard-0")), None
+    )
+    assert d.next_steps(here(loaded={}), away, remembering(away), 60_000) == d.NextSteps((), None)
+    assert d.next_steps(here(loaded={}), d.ClusterView(), d.Memory(), 0) == d.NextSteps((), None)
+
+
+# --- registering -----------------------------------------------------------------------------------------------------
+
+
+def test_a_node_registers_before_it_does_anything_else() -> None:
+    first = d.ClusterView(5, {"a": A})
+    orders = dict.fromkeys(KEYSPACES, ("a",))
+    registered = d.Register(Placement({"a": RegisteredNode()}, orders), 0)
+    assert d.next_steps(here(loaded={}), first, remembering(first), 0) == d.NextSteps((registered,), None)
+    newcomer = replace(A, node_id="d", rack="west")
+    view = replace(VIEW, nodes={**NODES, "d": newcomer}, owners={})
+    (step,) = d.next_steps(here(newcomer, {}), view, remembering(view), 60_000).steps
+    assert isinstance(step, d.Register)
+    assert (step.revision, step.placement.nodes["d"]) == (10, RegisteredNode("west"))
+
+
+def test_a_node_in_another_rack_registers_that() -> None:
+    moved = replace(A, rack="east")
+    view = replace(VIEW, nodes={**NODES, "a": moved})
+    (step,) = d.next_steps(here(moved), view, remembering(view), 60_000).steps
+    assert isinstance(step, d.Register)
+    assert step.placement.nodes["a"].rack == "east"
+    assert [order[0] for order in step.placement.orders.values()] == ["a", "b"]
+
+
+def test_a_node_that_there_is_no_room_for_is_told_so_and_drops_what_it_lost() -> None:
+    nodes = {f"n{at}": RegisteredNode() for at in range(NODES_MAX)}
+    full = Placement(nodes, dict.fromkeys(KEYSPACES, tuple(nodes)))
+    view = replace(VIEW, placement=full, owners={"shard-0": OWNERS["shard-0"]})
+    found = d.next_steps(here(), view, remembering(view), 60_000)
+    assert (found.steps, found.look_again_ms) == ((d.Drop("topics"),), None)
+    assert found.refusal is not None
+    assert (found.refusal.code, found.refusal.limit) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, NODES_MAX)
+
+
+@pytest.mark.parametrize("keyspaces", [("topics",), (*KEYSPACES, "shard-1")])
+@pytest.mark.parametrize("node", [A, replace(A, node_id="d")])
+def test_a_node_with_another_number_of_shards_takes_nothing(keyspaces: tuple[str, ...], node: NodeAnnouncement) -> None:
+    view = replace(VIEW, nodes={**NODES, node.node_id: node}, owners={})
+    found = d.next_steps(d.Here(node, keyspaces, {}, {}), view, remembering(view), 60_000)
+    assert found.steps == ()
+    assert found.refusal is not None
+    assert found.refusal.field == "shards"
+
+
+# --- what is known ---------------------------------------------------------------------------------------------------
+
+
+def test_the_owner_is_known_while_it_runs() -> None:
+    assert VIEW.owner_of("topics") == A
+    assert replace(VIEW, nodes={"b": B}).owner_of("topics") is None
+    assert VIEW.owner_of("shard-9") is None
+
+
+def test_who_drains_is_told_by_the_node_or_by_an_operator() -> None:
+    assert [drained("b").drains(node_id) for node_id in "abc"] == [False, True, False]
+    assert [drained("c", by_operator=True).drains(node_id) for node_id in "abc"] == [False, False, True]
+    assert not VIEW.drains("unheard-of")
