@@ -24,12 +24,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from time import sleep
+from typing import cast
 
 from aiohttp import web
 
 from rallypoint.coordinator.collector import Collector
+from rallypoint.coordinator.core.cluster.records import NodeAnnouncement
 from rallypoint.coordinator.core.effects import Event
 from rallypoint.coordinator.http.api import HttpApi
+from rallypoint.coordinator.http.cluster.peers import PeerClient
 from rallypoint.coordinator.http.connections import HttpServer
 from rallypoint.coordinator.http.hosts import host_of_authority
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits, limits_within
@@ -37,14 +40,18 @@ from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.limits import limits_of
 from rallypoint.coordinator.logs import EventLog, FaultCounter, write_log
 from rallypoint.coordinator.metrics import Metrics
-from rallypoint.coordinator.runtime.contract import NodeAddress, Observer, SoleOwner
+from rallypoint.coordinator.runtime.cluster.member_node import MemberNode
+from rallypoint.coordinator.runtime.cluster.sole_node import SoleNode
+from rallypoint.coordinator.runtime.contract import NodeAddress, Observer
 from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.runtime.event_loop.faults import each
 from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.settings import Settings
-from rallypoint.coordinator.storage.contract import AppendMetrics, StorageError
-from rallypoint.coordinator.storage.engines import open_store
+from rallypoint.coordinator.storage.codec import MINOR_VERSION, VERSION
+from rallypoint.coordinator.storage.contract import AppendMetrics, StorageError, Store
+from rallypoint.coordinator.storage.engines import is_shared, open_store
+from rallypoint.coordinator.storage.shared_contract import SharedStore
 
 try:
     import resource
@@ -124,30 +131,36 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; `announce` gets the URL once groups are served. `files_max`: of open files."""
     stop = watch_signals(settings.drain_timeout_ms / 1000 + REST_SECONDS)
-    token_hashes = settings.token_hashes()
+    token_hashes, cluster_token = settings.token_hashes(), settings.cluster_token()
     limits = limits_of(settings, given)
     async with AsyncExitStack() as open_parts:
-        metrics = Metrics(version, settings.metrics_groups_max)
+        metrics = Metrics(version, settings.metrics_groups_max, settings.storage.partition(":")[0])
         open_parts.enter_context(FaultCounter(metrics.met_fault))
         clock = SystemClock(metrics.stalled)
         feed = EventFeed(secrets.token_hex(4), settings.events_kept_max, clock.shown_ms)
         observers = Observers((metrics, EventLog(), feed))
-        try:
-            store = await open_store(settings.storage, limits.batch, observers.appended)
-        except StorageError as error:
-            raise StartError(f"The storage {settings.storage} cannot be opened: {error}.") from error
-        open_parts.push_async_callback(store.close)
         listeners = bind(settings.host, settings.port)
+        for listener in listeners:
+            open_parts.callback(listener.close)
         for listener in listeners:
             give_up_the_unreachable(listener, settings.connection_unreachable_timeout_ms)
         port = listeners[0].getsockname()[1]
         local_url = f"http://{bracketed(settings.host)}:{port}"
         url = settings.advertised_url or advertised_url(settings.host, port)
-        address = NodeAddress(settings.node_id, url)
+        address = NodeAddress(node_id_of(settings, url), url)
+        try:
+            store = await open_store(
+                settings.storage, limits.batch, observers.appended, node_id=address.node_id, identity=url.encode()
+            )
+        except StorageError as error:
+            raise StartError(f"The storage {settings.storage} cannot be opened: {error}.") from error
+        open_parts.push_async_callback(store.close)
+        node = node_of(settings, store, address, version, clock, metrics)
+        open_parts.push_async_callback(node.close)
         service = Service(
             store,
             clock=clock,
-            ownership=SoleOwner(address),
+            ownership=node,
             address=address,
             rules=limits.rules,
             shards=settings.shards,
@@ -160,6 +173,7 @@ async def serve(
         metrics.watch(service)
         api = HttpApi(
             service,
+            node,
             metrics,
             policy=policy_of(settings, url, token_hashes),
             limits=limits.bodies,
@@ -170,6 +184,7 @@ async def serve(
             requests=limits.requests,
             connections=connections_within(limits.connections, files_max, settings.model_fields_set),
             channel_limits=limits.channels,
+            peers=await open_parts.enter_async_context(PeerClient(clock, cluster_token)),
         )
         metrics.watch_connections(api.admission)
         server = HttpServer(api, files_max)
@@ -181,8 +196,9 @@ async def serve(
             await web.SockSite(runner, listener, backlog=LISTEN_BACKLOG).start()
         if await started(service, stop):
             announce(local_url)
-            log.info("serving %s as node %s, advertised as %s", settings.storage, settings.node_id, url)
+            tell_what_is_served(settings, address, needs_token=bool(token_hashes))
             await stop.wait()
+        await hand_over_everything(node, settings.drain_timeout_ms // 2)
         await api.channels.warn_of_drain()
         await drain(service, settings.drain_timeout_ms)
         try:
@@ -192,6 +208,13 @@ async def serve(
             log.info("some clients do not answer the goodbye of their channel; their connections are cut")
         feed.close()
     log.info("stopped")
+
+
+def tell_what_is_served(settings: Settings, address: NodeAddress, *, needs_token: bool) -> None:
+    """Say in the log what this node is, and warn if it cannot ask the others. `needs_token`: it has tokens set."""
+    log.info("serving %s as node %s, advertised as %s", settings.storage, address.node_id, address.url)
+    if is_shared(settings.storage) and needs_token and settings.cluster_token_file is None:
+        log.warning("tokens are set, but cluster_token_file is not: nodes with the same settings refuse this one")
 
 
 async def started(service: Service, stop: asyncio.Event) -> bool:
@@ -209,6 +232,21 @@ async def started(service: Service, stop: asyncio.Event) -> bool:
     except StorageError as error:
         raise StartError(f"The groups cannot be loaded: {error}.") from error
     return True
+
+
+async def hand_over_everything(node: SoleNode | MemberNode, timeout_ms: int) -> None:
+    """Let other nodes take over, for so long; what they have not taken by then they take when the service drains."""
+    if isinstance(node, SoleNode):
+        return
+    if node.has_successor:
+        log.info("stopping: %d shards are handed over to other nodes", node.owned_shards())
+    else:
+        log.info("stopping: no other node runs that could take the %d shards of this one", node.owned_shards())
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await node.drain()
+    except TimeoutError:
+        log.warning("%d shards were not handed over within %d ms", node.owned_shards(), timeout_ms)
 
 
 async def drain(service: Service, timeout_ms: int) -> None:
@@ -232,6 +270,28 @@ def policy_of(settings: Settings, url: str, token_hashes: tuple[str, ...]) -> Se
         origins=frozenset({url, *settings.allowed_origins}),
         token_hashes=token_hashes,
     )
+
+
+def node_of(
+    settings: Settings, store: Store, address: NodeAddress, version: str, clock: SystemClock, metrics: Metrics
+) -> SoleNode | MemberNode:
+    """The only node, or one among others, which `metrics` shows, by what the storage is."""
+    started_at_ms = clock.shown_ms()
+    if not is_shared(settings.storage):
+        return SoleNode(address, shards=settings.shards, release=version, started_at_ms=started_at_ms)
+    announcement = NodeAnnouncement(
+        address.node_id, address.url, settings.rack, version, VERSION, MINOR_VERSION, started_at_ms
+    )
+    node = MemberNode(cast(SharedStore, store), announcement, shards=settings.shards, clock=clock)
+    metrics.watch_node(node)
+    return node
+
+
+def node_id_of(settings: Settings, url: str) -> str:
+    """The name of this node. Nodes that share a store need different ones, so the default is made of the URL."""
+    if is_shared(settings.storage) and "node_id" not in settings.model_fields_set:
+        return url.partition("://")[2]
+    return settings.node_id
 
 
 def advertised_url(host: str, port: int) -> str:

@@ -21,7 +21,7 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
 from rallypoint.coordinator.core.commands import Trigger
@@ -39,6 +39,7 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.runtime.condition import Condition, why_not_ready
 from rallypoint.coordinator.storage.contract import AppendMetrics
+from rallypoint.coordinator.storage.shared_contract import LeaseStatus
 
 GROUP_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
 
@@ -78,6 +79,45 @@ class Watched(Protocol):
         """Its groups, as far as they may be seen."""
 
 
+class OwnershipCounts(Protocol):
+    """How often the node did what; `coordinator.runtime.cluster` has the real ones."""
+
+    @property
+    def taken(self) -> int:
+        """Keyspaces acquired."""
+
+    @property
+    def handed_over(self) -> int:
+        """Hand-overs to other nodes."""
+
+    @property
+    def not_handed_over(self) -> int:
+        """Hand-overs that failed."""
+
+    @property
+    def lost(self) -> int:
+        """Keyspaces that were lost."""
+
+
+class Node(Protocol):
+    """This node among others, as a scrape sees it; `coordinator.runtime.cluster` has the real one."""
+
+    @property
+    def counts(self) -> OwnershipCounts:
+        """What it did, since it started."""
+
+    @property
+    def lease(self) -> LeaseStatus:
+        """How its lease stands."""
+
+    @property
+    def live_count(self) -> int:
+        """How many nodes run, as this one sees it."""
+
+    def owned_shards(self) -> int:
+        """How many shards it has, loads or tries to load."""
+
+
 class Connections(Protocol):
     """The connections of the API, as a scrape sees them; `coordinator.http.limits.admission` has the real ones."""
 
@@ -101,8 +141,13 @@ class Connections(Protocol):
 class Metrics:
     """All append_metrics of one service, in a registry of its own. Not for use from several threads."""
 
-    def __init__(self, version: str, groups_max: int) -> None:
-        """`groups_max`: how many groups get series of their own."""
+    def __init__(self, version: str, groups_max: int, engine: str = "memory") -> None:
+        """Count from 0.
+
+        version: the release.
+        groups_max: how many groups get series of their own.
+        engine: what stores the groups: the scheme of the storage's URL.
+        """
         # The library would add a second series to each counter, which nobody asks for. It has one switch for all.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
@@ -112,6 +157,13 @@ class Metrics:
             "rallypoint_build_info", "Always 1; the labels say what runs.", ("version", "python"), registry=registry
         )
         build.labels(version, platform.python_version()).set(1)
+        storage = Gauge(
+            "rallypoint_storage_info",
+            "Always 1; the label says what stores the groups.",
+            ("engine",),
+            registry=registry,
+        )
+        storage.labels(engine).set(1)
         self._requests = Counter(
             "rallypoint_requests",
             "Requests answered, by operation and outcome: NONE, WAITING (202) or the name of the error.",
@@ -242,6 +294,10 @@ class Metrics:
         """Show this service's groups from now on. To be called once: the service is made after its observer."""
         self._groups = GroupCollector(service, self._groups_max)
         self._registry.register(self._groups)
+
+    def watch_node(self, node: Node) -> None:
+        """Show how this node of a cluster stands, from now on. To be called once; a single node has none of it."""
+        self._registry.register(NodeCollector(node))
 
     def watch_connections(self, admission: Connections) -> None:
         """Show how many connections there are, and may be, from now on."""
@@ -491,3 +547,51 @@ class GroupCollector:
             if behind is not None:
                 lag.add_metric((group_id,), behind)
         yield from (members, generation, lag, frozen, held)
+
+
+class NodeCollector:
+    """Series of this node of a cluster, read at each scrape."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe(self) -> Iterable[Metric]:
+        """Called at registration, in place of `collect`."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """How it stands, and what it did since it started."""
+        node, counts, lease = self._node, self._node.counts, self._node.lease
+        yield GaugeMetricFamily(
+            "rallypoint_live_nodes", "Nodes of the cluster that run, as this one sees it.", value=node.live_count
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_shards_owned", "Shards that this node has, loads or tries to load.", value=node.owned_shards()
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_lease_age_seconds",
+            "Time since the last renewal of the lease that succeeded was sent.",
+            value=lease.age_ms / 1000,
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_lease_remaining_seconds",
+            "Time until the deadline of the lease, when answers from memory end; 0 once it has passed.",
+            value=max(lease.remaining_ms, 0) / 1000,
+        )
+        yield CounterMetricFamily("rallypoint_leases_lost", "Leases that this node has lost.", value=lease.lost_count)
+        yield CounterMetricFamily(
+            "rallypoint_keyspaces_taken", "Shards, and the topic registry, that this node took.", value=counts.taken
+        )
+        hand_overs = CounterMetricFamily(
+            "rallypoint_hand_overs",
+            "Shards, and the topic registry, that this node was to hand over to another, by what became of it.",
+            labels=("outcome",),
+        )
+        hand_overs.add_metric(("done",), counts.handed_over)
+        hand_overs.add_metric(("failed",), counts.not_handed_over)
+        yield hand_overs
+        yield CounterMetricFamily(
+            "rallypoint_keyspaces_lost",
+            "Shards, and the topic registry, that this node lost to another one, or with its lease.",
+            value=counts.lost,
+        )

@@ -35,6 +35,7 @@ CONFIG_VARIABLE = "RALLYPOINT_CONFIG"
 """Names the TOML file where no `--config` does."""
 
 _TOKEN_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_TOKEN = re.compile(r"[!-~]+")
 
 INT32_MAX = 2**31 - 1
 
@@ -111,8 +112,19 @@ class Settings(BaseSettings):
     node_id: str = _setting(
         "node-1",
         "Listening",
-        "Name of this node in look-ups of coordinators and in the log.",
-        "Change it where you run several services and want to see which of them answered.",
+        "Name of this node in look-ups of coordinators and in the log. On etcd the default is the host and the port of "
+        "`advertised_url`: no two nodes of a cluster may have the same name.",
+        "Set it on etcd if a node may come back under another address: what is stored about it goes by its name.",
+        min_length=1,
+        max_length=255,
+    )
+
+    rack: str | None = _setting(
+        None,
+        "Listening",
+        "Rack or zone of this node, for a cluster on etcd: the node that steps in first for a lost one is in another "
+        "rack, if there is one.",
+        "Set it on every node, or on none.",
         min_length=1,
         max_length=255,
     )
@@ -123,9 +135,10 @@ class Settings(BaseSettings):
         "sqlite:///rallypoint.db",
         "Storage",
         "Where groups, offsets and topics are kept: `sqlite:///PATH` (three slashes and a relative path, four for an "
-        "absolute one; one process per file, on a local disk) or `memory:` (lost at the stop; for tests). The default "
-        "is durable and needs no other service.",
-        "Set it to a path on the disk that you back up.",
+        "absolute one; one process per file, on a local disk), `etcd://HOST:PORT,HOST:PORT/PREFIX` (for several nodes; "
+        "see etcd.md), or `memory:` (lost at the stop; for tests). The default is durable and needs no "
+        "other service.",
+        "Set it to a path on the disk that you back up, or to an etcd if you may not lose a machine.",
     )
     shards: int = _setting(
         50,
@@ -412,6 +425,14 @@ class Settings(BaseSettings):
         "File with more such hashes, one a line; lines that begin with # are notes. It is read once, at the start.",
         "Set it if secrets are mounted as files.",
     )
+    cluster_token_file: Path | None = _setting(
+        None,
+        "Security",
+        "File with one bearer token (not its hash) that this node presents to the other nodes of a cluster on etcd, "
+        "when it asks them for what it answers for all. It is read once, at the start.",
+        "Set it on every node of a cluster that has tokens: otherwise lists lack the groups of the other nodes, and "
+        "say so.",
+    )
     insecure: bool = _setting(
         False,
         "Security",
@@ -571,6 +592,24 @@ class Settings(BaseSettings):
         if not hashes:
             raise SettingsError(f"token_file {self.token_file} holds no token's hash; `rallypoint token` makes one.")
         return tuple(hashes)
+
+    def cluster_token(self) -> str | None:
+        """The token in `cluster_token_file`; None where no file is set. Reads the file.
+
+        Raises SettingsError where the file cannot be read or holds anything but one token.
+        """
+        path = self.cluster_token_file
+        if path is None:
+            return None
+        try:
+            token = path.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"cluster_token_file {path} cannot be read: {_reason(error)}.") from error
+        if _TOKEN_HASH.fullmatch(token):
+            raise SettingsError(f"cluster_token_file {path} holds the hash of a token; it must hold the token itself.")
+        if not _TOKEN.fullmatch(token):
+            raise SettingsError(f"cluster_token_file {path} must hold one token, in ASCII and without spaces.")
+        return token
 
 
 _FILE = "_file_values"

@@ -19,7 +19,9 @@ from rallypoint.coordinator.http.answers.large_answers import StreamedResponse, 
 from rallypoint.coordinator.http.channel.channel import ChannelContext, ChannelLimits
 from rallypoint.coordinator.http.channel.channels import Channels
 from rallypoint.coordinator.http.channel.handshake import asks_for_upgrade
-from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
+from rallypoint.coordinator.http.cluster.group_lists import GroupLists
+from rallypoint.coordinator.http.cluster.peers import PeerClient
+from rallypoint.coordinator.http.contract import ClusterService, GroupService, HttpMetrics
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, respond_problem
 from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.events.streams import EventStreams
@@ -54,6 +56,7 @@ class HttpApi:
     def __init__(
         self,
         service: GroupService,
+        cluster: ClusterService,
         metrics: HttpMetrics,
         *,
         policy: SecurityPolicy,
@@ -66,10 +69,12 @@ class HttpApi:
         connections: ConnectionLimits | None = None,
         channel_limits: ChannelLimits | None = None,
         clock: Clock | None = None,
+        peers: PeerClient | None = None,
     ) -> None:
         """Build the routes.
 
         service: answers the calls.
+        cluster: knows the nodes, and who owns what.
         metrics: counts requests, channels and streams, and renders `/metrics`.
         policy: which hosts, origins and tokens are accepted.
         limits: how large a body may be and how long it may take.
@@ -81,6 +86,7 @@ class HttpApi:
         connections: how many connections there may be, and how large the head of a request.
         channel_limits: how many channels there may be, and how much of each.
         clock: measures the time of requests, in place of the service's clock. Channels always use the service's.
+        peers: asks the other nodes, and is closed by whoever made it; where nodes are never asked, none is needed.
         """
         self.clock = service.clock if clock is None else clock
         self.connections = ConnectionLimits() if connections is None else connections
@@ -96,7 +102,8 @@ class HttpApi:
         checks = RequestChecks(RequestLimits() if requests is None else requests)
         self._routes = Routes(checks.limits)
         self.bodies = LargeBodies(limits.bodies_max_bytes)
-        handlers = Handlers(service, limits, checks, self.bodies, self.clock, self.turns)
+        group_lists = GroupLists(service, cluster, PeerClient(self.clock) if peers is None else peers)
+        handlers = Handlers(service, cluster, group_lists, limits, checks, self.bodies, self.clock, self.turns)
         for operation in OPERATIONS:
             handler = handlers.by_operation[operation.name]
             route = Route(operation.name, handler, is_large=operation in LARGE_OPERATIONS)

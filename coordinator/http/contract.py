@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
 from rallypoint.coordinator.runtime.condition import Condition
+from rallypoint.coordinator.runtime.contract import NodeAddress
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
 from rallypoint.protocol import admin_messages as admin
@@ -75,7 +76,7 @@ class GroupService(Protocol):
         """One entry for each group asked for."""
 
     def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
-        """One page of the groups."""
+        """One page of the groups of this node. With `node_only` it names the shards whose groups it has."""
 
     async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
         """The owner of a partition."""
@@ -91,6 +92,36 @@ class GroupService(Protocol):
 
     async def delete_topic(self, topic: str) -> m.DeletedTopic | Failure:
         """Take a topic out of the registry."""
+
+
+class ClusterService(Protocol):
+    """The nodes and who owns what. `coordinator.runtime.cluster` has the real one, and that of a single node."""
+
+    @property
+    def node_id(self) -> str:
+        """The id of this node."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there may be other nodes."""
+
+    def live_peers(self) -> tuple[NodeAddress, ...]:
+        """The other nodes that run, in the order of their ids."""
+
+    def shard_owners(self) -> tuple[str | None, ...]:
+        """For each shard the id of the node that coordinates it; None while no node does."""
+
+    def describe_cluster(self) -> admin.ClusterAnswer | Failure:
+        """The cluster as this node sees it."""
+
+    async def drain_node(self, node_id: str, *, draining: bool) -> admin.ClusterNode | Failure:
+        """Begin or end the drain of a node. Answered when it is stored, not when it is done."""
+
+    async def remove_node(self, node_id: str) -> admin.ClusterNode | Failure:
+        """Take a node that is gone out of the placement."""
+
+    async def move_shard(self, shard: int, node_id: str) -> admin.ClusterShard | Failure:
+        """Make the node the preferred one for the shard. Answered when it is stored, not when it is done."""
 
 
 class HttpMetrics(Protocol):

@@ -1,5 +1,6 @@
 """What each operation does with a request: read it, ask the service, hand on the answer. No rule lives here."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar, cast
@@ -17,7 +18,8 @@ from rallypoint.coordinator.core.commands import (
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.answers.json_response import JsonResponse
-from rallypoint.coordinator.http.contract import GroupService
+from rallypoint.coordinator.http.cluster.group_lists import GroupLists
+from rallypoint.coordinator.http.contract import ClusterService, GroupService
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse
 from rallypoint.coordinator.http.limits.recent_work import RecentWork
 from rallypoint.coordinator.http.limits.work_turns import WorkTurns, recent_work_of
@@ -75,6 +77,8 @@ LARGE_OPERATIONS = frozenset(
 
 Model = TypeVar("Model", bound=m.RequestModel)
 
+_SHARD = re.compile(r"[0-9]{1,6}", re.ASCII)
+
 SMALL_BYTES = 1_024
 """A body up to this is read in the turn in which it came: some tens of microseconds."""
 
@@ -85,6 +89,8 @@ class Handlers:
     def __init__(
         self,
         service: GroupService,
+        cluster: ClusterService,
+        group_lists: GroupLists,
         limits: BodyLimits,
         checks: RequestChecks,
         bodies: LargeBodies,
@@ -93,6 +99,8 @@ class Handlers:
     ) -> None:
         """`clock`: what the time for a body goes by."""
         self._service = service
+        self._cluster = cluster
+        self._group_lists = group_lists
         self._turns = turns
         self._clock = clock
         self._limits = limits
@@ -112,6 +120,11 @@ class Handlers:
             operations.LIST_TOPICS.name: self.list_topics,
             operations.PUT_TOPIC.name: self.put_topic,
             operations.DELETE_TOPIC.name: self.delete_topic,
+            operations.DESCRIBE_CLUSTER.name: self.describe_cluster,
+            operations.DRAIN_NODE.name: partial(self.drain_node, draining=True),
+            operations.RESUME_NODE.name: partial(self.drain_node, draining=False),
+            operations.REMOVE_NODE.name: self.remove_node,
+            operations.MOVE_SHARD.name: self.move_shard,
         }
 
     def _group_body(self, operation: Operation) -> Handler:
@@ -227,13 +240,13 @@ class Handlers:
         return self._service.find_coordinators(parse_query(m.CoordinatorRequest, query, self._checks))
 
     async def list_groups(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """A page of the groups."""
+        """A page of the groups of all nodes."""
         refuse_body(request)
         parsed = parse_query(admin.ListGroupsRequest, query, self._checks)
         if "limit" not in parsed.model_fields_set:
             # Who names no limit is not refused for the default of the contract, but gets what is allowed.
             parsed = parsed.model_copy(update={"limit": min(parsed.limit, self._checks.limits.list_limit_max)})
-        return self._service.list_groups(parsed)
+        return await self._group_lists.list_groups(parsed)
 
     async def list_topics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the registry."""
@@ -262,10 +275,40 @@ class Handlers:
         _check_topic(ids["topic"])
         return await self._service.delete_topic(ids["topic"])
 
+    async def describe_cluster(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """The nodes, and who coordinates what."""
+        _take_nothing(request, query)
+        return self._cluster.describe_cluster()
+
+    async def drain_node(
+        self, request: web.BaseRequest, ids: Mapping[str, str], query: str, *, draining: bool
+    ) -> Answer:
+        """Begin or end a drain."""
+        _take_nothing(request, query)
+        return await self._cluster.drain_node(ids["node_id"], draining=draining)
+
+    async def remove_node(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Take a node out for good."""
+        _take_nothing(request, query)
+        return await self._cluster.remove_node(ids["node_id"])
+
+    async def move_shard(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Give a shard to another node."""
+        refuse_query(query)
+        shard = _shard_of_path(ids["shard"])
+        wanted = await self._read(request, admin.MoveShardRequest)
+        return await self._cluster.move_shard(shard, wanted.node_id)
+
 
 def _take_nothing(request: web.BaseRequest, query: str) -> None:
     refuse_query(query)
     refuse_body(request)
+
+
+def _shard_of_path(text: str) -> int:
+    if not _SHARD.fullmatch(text):
+        raise refuse(ErrorCode.INVALID_REQUEST, "A shard is a whole number.", field="shard")
+    return int(text)
 
 
 def _check_topic(topic: str) -> None:

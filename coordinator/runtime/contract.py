@@ -1,6 +1,6 @@
 """What the runtime is given: the node's address, the shards it owns, its capacity, and an observer of what happens.
 
-A single node owns all shards. A cluster would have another `ShardOwnership`.
+A single node owns all shards. In a cluster, `runtime/cluster` knows who owns which.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,59 @@ class NodeAddress:
     url: str
 
 
+class Keyspaces(Protocol):
+    """What a node does to keyspaces that come and go. `runtime.service` has the real one."""
+
+    @property
+    def is_registry_loaded(self) -> bool:
+        """Whether the topics are known: before, no shard can be opened."""
+
+    def meet_newer_format(self) -> None:
+        """A node whose format has a newer minor version writes to the store."""
+
+    def open_keyspaces(self) -> dict[str, int | None]:
+        """What this node has, loads or tries to load, with the epochs."""
+
+    async def take(self, keyspace: str) -> None:
+        """Acquire and load it."""
+
+    async def hand_over(self, keyspace: str, node: NodeAddress) -> bool:
+        """Make another node the owner; False where it did not become that."""
+
+    async def lose(self, keyspace: str) -> None:
+        """Forget what was loaded."""
+
+
 class ShardOwnership(Protocol):
     """Asked at every call, so the answer must be at hand."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes may own shards. If so, whoever decides about ownership opens and closes the shards, and
+        a shard that is lost is not taken back by itself.
+        """
+
+    async def start(self, keyspaces: Keyspaces) -> None:
+        """The store can be read and its format is known: where ownership is shared, keyspaces are taken from now on."""
+
+    async def open_shards(self) -> None:
+        """The topic registry is loaded, so shards can be opened. Where ownership is shared, return when every shard has
+        an owner and what is this node's own is loaded, or after some seconds.
+        """
+
+    def wake(self) -> None:
+        """A keyspace was dropped, and may still be this node's."""
+
     def owner_of(self, shard: int) -> NodeAddress | None:
         """The shard's owner; None while it has none."""
+
+    def owner_of_registry(self) -> NodeAddress | None:
+        """The node that changes the topic registry; None while there is none."""
+
+    def saw_deletions(self, version: int) -> bool:
+        """Every group of this node has heard of the deletions of topics up to this version. Returns whether every
+        group of all other nodes has, too.
+        """
 
 
 class SoleOwner:
@@ -31,9 +79,31 @@ class SoleOwner:
     def __init__(self, address: NodeAddress) -> None:
         self._address = address
 
+    @property
+    def is_shared(self) -> bool:
+        """No."""
+        return False
+
+    async def start(self, keyspaces: Keyspaces) -> None:
+        """Nothing: the service opens what it owns."""
+
+    def wake(self) -> None:
+        """Nothing: the service takes back by itself what it has lost."""
+
+    async def open_shards(self) -> None:
+        """Nothing: the service opens what it owns."""
+
     def owner_of(self, shard: int) -> NodeAddress | None:
         """This node."""
         return self._address
+
+    def owner_of_registry(self) -> NodeAddress | None:
+        """This node."""
+        return self._address
+
+    def saw_deletions(self, version: int) -> bool:
+        """There are no others."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,9 @@ class ExecutorHost(Protocol):
     def heard_at_ms(self, group_id: str, member_id: str) -> int | None:
         """When the last request of the member came that waits for its turn; None where none does."""
 
+    def why_not_current(self) -> Failure | None:
+        """Why nothing may be told from memory now; None where it may."""
+
     def refuse_to_park(self) -> Failure | None:
         """Why no more calls can be held back; None where they can."""
 
@@ -263,7 +266,7 @@ class GroupExecutor:
                 if answer is not None:
                     # Nothing is stored and nobody else hears of it: all that is left of the turn is its end.
                     self._rest()
-                    return answer
+                    return self._current(answer)
                 waiting = self._wait(call)
                 self._carried = self._stepped(self._after(call, decision), decision, header)
                 self._turn(None)
@@ -303,8 +306,7 @@ class GroupExecutor:
         self._mailbox.clear()
         self._outbox.clear()
         self._cancel_timers()
-        self._weigh(0, sum(self._added_bytes.values()))
-        self._added_bytes.clear()
+        self._weigh_nothing()
         self._settle_ended(list(self._waiting), failure, instead)
 
     def _come_to_end(self) -> None:
@@ -325,6 +327,7 @@ class GroupExecutor:
         self._mailbox.clear()
         self._carried = None
         self._cancel_timers()
+        self._weigh_nothing()
         # Whom effects on each of many members answer is known when they are released; who is left is told after that.
         if not any(isinstance(effect, Each) for effect in due):
             decided = {effect.call_id for effect in due if isinstance(effect, Reply)}
@@ -426,6 +429,11 @@ class GroupExecutor:
         if grown_bytes != waited_bytes:
             self._host.metadata_grew(grown_bytes - waited_bytes)
         self._metadata_bytes = metadata_bytes
+
+    def _weigh_nothing(self) -> None:
+        """The group is here no more: no step of it comes."""
+        self._weigh(0, sum(self._added_bytes.values()))
+        self._added_bytes.clear()
 
     def _weigh_waiting(self, call: Call) -> None:
         """What a join says counts from now on, not from its step, which comes when a write of the group is over."""
@@ -619,7 +627,11 @@ class GroupExecutor:
         waiting = self._waiting.pop(call_id, None)
         if waiting is None:
             raise AssertionError(f"call {call_id} does not wait, and yet it is answered: {answer!r}")
-        self._settle(waiting, answer)
+        self._settle(waiting, self._current(answer))
+
+    def _current(self, answer: Answer) -> Answer:
+        """The answer, if memory is still the truth as it leaves. What the call did counts if the store takes it."""
+        return self._host.why_not_current() or answer
 
     def _settle(self, waiting: Waiting, answer: Answer) -> None:
         self._unpark(waiting)

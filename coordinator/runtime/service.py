@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import lru_cache, partial
 from itertools import count
+from typing import cast
 
 from rallypoint.coordinator.core import rebalance
 from rallypoint.coordinator.core.capacity import creates_group, over_limit
@@ -46,7 +47,15 @@ from rallypoint.coordinator.runtime.members.heartbeats import WaitingRequests, b
 from rallypoint.coordinator.runtime.shard import SLICE, Shard, ShardDependencies
 from rallypoint.coordinator.runtime.topic_registry import Deletions, RegistryKeeper
 from rallypoint.coordinator.runtime.view import GroupView
-from rallypoint.coordinator.storage.contract import StorageError, Store, StoredDataInvalid
+from rallypoint.coordinator.storage.contract import (
+    REGISTRY_KEYSPACE,
+    KeyspaceHeld,
+    StorageError,
+    Store,
+    StoredDataInvalid,
+    shard_keyspace,
+)
+from rallypoint.coordinator.storage.shared_contract import SharedStore
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -137,8 +146,10 @@ class Service:
             rules,
             lambda: self._is_store_newer,
             self._capacity.storage_append_timeout_ms,
+            cast(SharedStore, store) if ownership.is_shared else None,
+            ownership.wake,
         )
-        self._notifying: set[asyncio.Task[None]] = set()
+        self._notifying: dict[asyncio.Task[None], None] = {}
         self.connections = ConnectionRegistry()
         self._waiting_requests = WaitingRequests(clock)
         self._deletions = Deletions(self._registry, clock, self._deletions_seen)
@@ -161,6 +172,8 @@ class Service:
             rules=rules,
             shard_of=lambda group_id: shard_of_group(group_id, shards),
             is_store_newer=lambda: self._is_store_newer,
+            is_shared=ownership.is_shared,
+            on_lost=ownership.wake,
             decision_context=self._decision_context,
             parked=self._parked,
             refuse_to_park=self._refuse_to_park,
@@ -169,25 +182,35 @@ class Service:
             ended_calls=EndedCalls(),
         )
         self._shards = [Shard(number, deps) for number in range(shards)]
+        self._shard_numbers = {shard_keyspace(number): number for number in range(shards)}
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Take the registry and every shard that is ours, and load them; calls are answered meanwhile.
 
-        Returns when each was tried: a shard that cannot be loaded answers so, and is tried again. Raises
+        Returns when each was tried: a shard that cannot be loaded answers so, and is tried again. In a cluster, a
+        node has to own the registry for that, and shards are opened by `take`. Raises
         StoredDataInvalid where the registry cannot be read.
         """
         self.phase = Phase.LOADING
         await self._follow_format()
+        if self.phase is Phase.LOADING:
+            await self._ownership.start(self)
         await self._registry.open()
-        ours = [shard for shard in self._shards if self._ownership.owner_of(shard.number) == self._address]
+        if self.phase is Phase.LOADING:
+            await self._ownership.open_shards()
+        ours = [shard for shard in self._shards if self._is_mine(shard)]
         await asyncio.gather(*(shard.open() for shard in ours if self.phase is Phase.LOADING))
         if self.phase is Phase.LOADING:
             self.phase = Phase.READY
             self._deletions.wake()
         failed = sum(shard.state is ShardState.FAILED for shard in ours)
         logger.info("%d shards and %d groups loaded, %d shards failed", len(ours), len(self.view.summaries), failed)
+
+    def _is_mine(self, shard: Shard) -> bool:
+        """Whether it is opened at the start, and for good."""
+        return not self._ownership.is_shared and self._ownership.owner_of(shard.number) == self._address
 
     async def _follow_format(self) -> None:
         """However long the store cannot be reached. Raises StoredDataInvalid for one that is not to be touched."""
@@ -198,10 +221,72 @@ class Service:
             except StoredDataInvalid:
                 raise
             except StorageError as error:
-                logger.error("the format of the store cannot be looked at: %s", error)
+                if not isinstance(error, KeyspaceHeld):  # another node looks at it, for an instant
+                    logger.error("the format of the store cannot be looked at: %s", error)
                 await sleep(self.clock, backoff.wait_ms(self.clock.now_ms()))
             else:
                 return
+
+    @property
+    def is_store_newer(self) -> bool:
+        """Whether a newer minor version of the format has been at work in the store."""
+        return self._is_store_newer
+
+    def meet_newer_format(self) -> None:
+        """A node whose format has a newer minor version writes to the store from now on."""
+        self._is_store_newer = True
+
+    # --- keyspaces that come and go in a cluster: one of these is under way at a time for each -----------------------
+
+    @property
+    def is_registry_loaded(self) -> bool:
+        """Whether the topics are known: before, no shard can be opened."""
+        return self._registry.is_loaded
+
+    def open_keyspaces(self) -> dict[str, int | None]:
+        """The keyspaces that this node has, loads or tries to load, with the epoch of each; None while it has none."""
+        found: dict[str, int | None] = {
+            shard_keyspace(shard.number): shard.epoch for shard in self._shards if shard.state is not ShardState.ABSENT
+        }
+        if self._registry.epoch is not None:
+            found[REGISTRY_KEYSPACE] = self._registry.epoch
+        return found
+
+    async def take(self, keyspace: str) -> None:
+        """Acquire the keyspace and load it. Returns when it was tried; a store that cannot be reached is tried again.
+
+        A keyspace that another node turns out to have is left to it.
+        """
+        if self.phase not in (Phase.LOADING, Phase.READY):
+            return
+        if keyspace != REGISTRY_KEYSPACE:
+            await self._shards[self._shard_numbers[keyspace]].open()
+            return
+        try:
+            await self._registry.take()
+        except StorageError as error:
+            logger.info("the topic registry is not taken: %s", error)
+
+    async def hand_over(self, keyspace: str, node: NodeAddress) -> bool:
+        """Make another node the owner; False where it did not become that. Calls that wait are told where to go."""
+        detail = f"The group is coordinated by node {node.node_id!r}."
+        failure = Failure(ErrorCode.NOT_COORDINATOR, detail, node_id=node.node_id, url=node.url)
+        try:
+            if keyspace == REGISTRY_KEYSPACE:
+                await self._registry.hand_over(node.node_id)
+            else:
+                await self._shards[self._shard_numbers[keyspace]].hand_over(failure, node.node_id)
+        except StorageError as error:
+            logger.warning("%s is not handed over to node %r: %s", keyspace, node.node_id, error)
+            return False
+        return True
+
+    async def lose(self, keyspace: str) -> None:
+        """Another node owns the keyspace, or the lease that kept it is gone: forget what was loaded."""
+        if keyspace == REGISTRY_KEYSPACE:
+            await self._registry.lose()
+        else:
+            self._shards[self._shard_numbers[keyspace]].lose()
 
     async def drain(self) -> None:
         """Stop: refuse new calls, answer those that wait, finish the appends under way, give everything up."""
@@ -291,7 +376,7 @@ class Service:
         if self.phase in _NOT_SERVING:
             return _not_serving(self.phase)
         shard = self._shards[self._shard_of(group_id)]
-        if not shard.knows(group_id) and creates_group(request):
+        if shard.state is not ShardState.ABSENT and not shard.knows(group_id) and creates_group(request):
             refusal = self._refuse_to_create()
             if refusal is not None:
                 return refusal
@@ -372,15 +457,16 @@ class Service:
         owner = self._ownership.owner_of(shard.number)
         if owner is None:
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's shard has no owner now; try again.")
-        if owner != self._address:
+        if owner.node_id != self._address.node_id:
             detail = f"The group is coordinated by node {owner.node_id!r}."
             return Failure(ErrorCode.NOT_COORDINATOR, detail, node_id=owner.node_id, url=owner.url)
         if group_id in shard.damaged:
             return shard.damaged[group_id].refusal()
         if shard.state is ShardState.FAILED:
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's shard cannot be loaded now; try again.")
-        if isinstance(request, m.HeartbeatRequest):
-            # Nobody can say yet whether the member is right; to say it is not would cost a rebalance.
+        if isinstance(request, m.HeartbeatRequest) and (not self._ownership.is_shared or not shard.why_not_current()):
+            # Nobody can say yet whether the member is right; to say it is not would cost a rebalance. Before the
+            # keyspace is acquired, the group may be another node's all the same, which must hear the heartbeats.
             return m.HeartbeatAnswer()
         return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is being loaded; try again.")
 
@@ -414,14 +500,16 @@ class Service:
     def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
         """One page of the groups of this node, which of them are shut off, and which shards it knows nothing of.
 
-        Refused while the node starts, and where no shard is served: an empty list would be taken for no groups.
+        With `node_only` the page names the shards whose groups it has. Refused while the node starts, and where no
+        shard is served: an empty list would be taken for no groups.
         """
         if self.phase in _NOT_SERVING:
             return _not_serving(self.phase)
         if request.state is not None and request.state.casefold() not in _STATES:
             detail = f"There is no such state; there are: {', '.join(State)}."
             return Failure(ErrorCode.INVALID_REQUEST, detail, field="state")
-        unavailable = tuple(map(_why_not_listed, self.condition().unavailable))
+        outdated = self._outdated_shards()
+        unavailable = (*map(_why_not_listed, self.condition().unavailable), *map(_outdated, sorted(outdated)))
         if self.phase is Phase.LOADING:
             return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The groups are being loaded; try again.")
         if unavailable and not any(shard.state is ShardState.ACTIVE for shard in self._shards):
@@ -429,7 +517,29 @@ class Service:
             return Failure(ErrorCode(worst.error_code), worst.detail)
         damaged = (group for shard in self._shards for group in shard.damaged.values())
         page = with_damaged(self.view.page(request), request, damaged)
-        return page.model_copy(update={"unavailable_shards": unavailable}) if unavailable else page
+        if outdated:
+            page = self._without(page, outdated)
+        listed = self._listed_shards(outdated) if request.node_only else None
+        return page.model_copy(update={"unavailable_shards": unavailable, "listed_shards": listed})
+
+    def _outdated_shards(self) -> frozenset[int]:
+        """Those that are loaded, and of which nothing may be told, because another node may have them by now."""
+        if not self._ownership.is_shared:
+            return frozenset()
+        active = (shard for shard in self._shards if shard.state is ShardState.ACTIVE)
+        return frozenset(shard.number for shard in active if shard.why_not_current() is not None)
+
+    def _without(self, page: admin.ListGroupsAnswer, shards: frozenset[int]) -> admin.ListGroupsAnswer:
+        """The page less the groups of these shards. Its `next_cursor` stays, though it may have fewer groups."""
+        groups = tuple(group for group in page.groups if self._shard_of(group.group_id) not in shards)
+        damaged = tuple(group for group in page.damaged_groups if self._shard_of(group.group_id) not in shards)
+        return page.model_copy(update={"groups": groups, "damaged_groups": damaged})
+
+    def _listed_shards(self, outdated: frozenset[int]) -> tuple[int, ...]:
+        active = (shard for shard in self._shards if shard.state is ShardState.ACTIVE)
+        return tuple(
+            shard.number for shard in active if shard.why_unavailable() is None and shard.number not in outdated
+        )
 
     # --- assignments -------------------------------------------------------------------------------------------------
 
@@ -469,6 +579,9 @@ class Service:
         failure = self._registry_failure()
         if failure is not None:
             return failure
+        failure = self._registry_elsewhere()
+        if failure is not None:
+            return failure
         answer = await self._registry.change(PutTopic(topic, request))
         assert not isinstance(answer, m.DeletedTopic)
         return answer
@@ -476,6 +589,9 @@ class Service:
     async def delete_topic(self, topic: str) -> m.DeletedTopic | Failure:
         """Take a topic out of the registry. Answered when it is durable."""
         failure = self._registry_failure()
+        if failure is not None:
+            return failure
+        failure = self._registry_elsewhere()
         if failure is not None:
             return failure
         answer = await self._registry.change(DeleteTopic(topic))
@@ -489,8 +605,23 @@ class Service:
             return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The topic registry is being loaded; try again.")
         return None
 
+    def _registry_elsewhere(self) -> Failure | None:
+        """Where to change the topics, if that is not here."""
+        owner = self._ownership.owner_of_registry()
+        if owner is None:
+            detail = "No node changes the topic registry now; try again."
+            return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
+        if owner.node_id == self._address.node_id:
+            return None
+        detail = f"The topic registry is changed by node {owner.node_id!r}."
+        return Failure(ErrorCode.NOT_COORDINATOR, detail, node_id=owner.node_id, url=owner.url)
+
     def _deletions_seen(self, version: int) -> bool:
-        return all(shard.has_seen_deletions(version) for shard in self._shards)
+        """Of a shard that other nodes may have, its owner says it."""
+        ours = [
+            shard for shard in self._shards if not self._ownership.is_shared or shard.state is not ShardState.ABSENT
+        ]
+        return all(shard.has_seen_deletions(version) for shard in ours) and self._ownership.saw_deletions(version)
 
     def _topics_changed(self, topics: frozenset[str], listed: frozenset[str]) -> None:
         if listed:
@@ -502,8 +633,8 @@ class Service:
         if self.phase in (Phase.DRAINING, Phase.STOPPED):
             return
         task = begin(self._notify_subscribers(topics, wait_ms), lambda: self._begin_notifying(topics, NOTIFY_AGAIN_MS))
-        self._notifying.add(task)
-        task.add_done_callback(self._notifying.discard)
+        self._notifying[task] = None
+        task.add_done_callback(lambda _: self._notifying.pop(task, None))
 
     async def _notify_subscribers(self, topics: frozenset[str], wait_ms: int) -> None:
         """Only groups that are here: one that is being loaded, or will be, compares the counts when it begins.
@@ -574,6 +705,12 @@ def _why_not_listed(shard: UnavailableShard) -> admin.UnavailableShard:
     else:
         code, detail = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"Shard {shard.number} is being loaded; try again."
     return admin.UnavailableShard(shard=shard.number, error_code=code, error_name=code.name, detail=detail)
+
+
+def _outdated(shard: int) -> admin.UnavailableShard:
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    detail = f"The node cannot tell whether it still coordinates shard {shard}; try again."
+    return admin.UnavailableShard(shard=shard, error_code=code, error_name=code.name, detail=detail)
 
 
 def _unreadable(topic: str) -> Failure:

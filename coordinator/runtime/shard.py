@@ -2,17 +2,22 @@
 
 Absent — not ours, or not yet taken. Calls: NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, by who owns it.
     Leaves by: `open` → Loading.
-Loading — the keyspace is being acquired and its groups read. Calls: COORDINATOR_LOAD_IN_PROGRESS, heartbeats NONE.
+Loading — the keyspace is being acquired and its groups read. Calls: COORDINATOR_LOAD_IN_PROGRESS, heartbeats NONE;
+    where other nodes may own shards, heartbeats NONE only once the keyspace is acquired.
     Leaves by: all groups are there → Active; an error of the store → Failed.
 Active — groups are served. A group whose append failed is read again on its own, and is Loading meanwhile.
-    Leaves by: the keyspace is lost, or in doubt → Failed; `close` → Absent.
+    Leaves by: the keyspace is lost, or in doubt → Failed; `close`, `hand_over` → Absent.
 Failed — waits to try again, longer each time. Calls: COORDINATOR_NOT_AVAILABLE. Leaves by: → Loading.
+
+Where other nodes may own shards, a keyspace that another node has makes the shard Absent, not Failed: whoever decides
+about ownership opens it again, if it is ours.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import cast
 
 from rallypoint.coordinator.core.commands import ConnectionLost, DecisionContext, GroupLoaded, Rules
 from rallypoint.coordinator.core.effects import Event, Failure, GroupUnloaded
@@ -40,11 +45,13 @@ from rallypoint.coordinator.storage.contract import (
     BatchTooLarge,
     Fenced,
     Keyspace,
+    KeyspaceHeld,
     StorageError,
     Store,
     Write,
     shard_keyspace,
 )
+from rallypoint.coordinator.storage.shared_contract import SharedKeyspace
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.errors import ErrorCode
 
@@ -69,6 +76,8 @@ class ShardDependencies:
     rules: the settings and fixed limits of groups.
     shard_of: the shard of a group id.
     is_store_newer: whether a newer minor version wrote the store.
+    is_shared: whether other nodes may own the shard.
+    on_lost: called when a shard that other nodes may own is dropped, for whoever decides whether it is to be taken.
     decision_context: makes the context of a decision from the shard's running time.
     parked: called when the number of parked calls changes, with the difference.
     refuse_to_park: why no more calls may be parked; None while they may.
@@ -87,6 +96,8 @@ class ShardDependencies:
     rules: Rules
     shard_of: Callable[[str], int]
     is_store_newer: Callable[[], bool]
+    is_shared: bool
+    on_lost: Callable[[], None]
     decision_context: Callable[[RunningTimeRecord], DecisionContext]
     parked: Callable[[int], None]
     refuse_to_park: Callable[[], Failure | None]
@@ -124,13 +135,43 @@ class Shard:
     # --- its life ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Take the shard and load it. Returns when it is Active or has Failed once; then it goes on trying."""
+        """Take the shard and load it. Returns when it is Active, has Failed once and goes on trying, or is another
+        node's. Not while `close` or `hand_over` is under way.
+        """
+        self._is_closed = False
         self._tried.clear()
         self._begin_opening(wait_ms=0)
         await self._tried.wait()
 
     async def close(self, failure: Failure) -> None:
-        """Answer what waits, finish the append under way, give the keyspace up. It is not opened again."""
+        """Answer what waits, finish the append under way, give the keyspace up. Until `open` it stays so."""
+        await self._unload(failure)
+        await self._release()
+
+    async def hand_over(self, failure: Failure, node_id: str) -> None:
+        """The same, but make the node the owner, in one transaction of the store.
+
+        Raises StorageError where that failed: NodeUnavailable if the keyspace is still this node's, which may open the
+        shard again.
+        """
+        groups = (*self.executors, *self._reloads, *self.damaged)
+        await self._unload(failure)
+        keyspace, self._keyspace = self._keyspace, None
+        if keyspace is not None:
+            try:
+                await cast(SharedKeyspace, keyspace).hand_over(node_id)
+            finally:
+                # Not before: whoever hears it asks, and is to find the other node, or this one that loads it again.
+                each(groups, lambda group_id: self.observe(GroupUnloaded(group_id)))
+
+    def lose(self) -> None:
+        """Another node owns the keyspace, or the lease that kept it is gone: also of one that waits to load again."""
+        if self.state is not ShardState.ABSENT:
+            if self._writer is not None:
+                self._writer.abandon()
+            self._lose(Fenced("another node has it, or the lease of this node has run out"))
+
+    async def _unload(self, failure: Failure) -> None:
         self.state = ShardState.ABSENT
         self._is_closed = True
         self._lost.clear()
@@ -153,7 +194,7 @@ class Shard:
             await executor.finish()
         await self._deps.ended_calls.finish()
         self._forget_executors()
-        await self._release()
+        self._writer = None
 
     async def _release(self) -> None:
         keyspace, self._keyspace = self._keyspace, None
@@ -172,6 +213,20 @@ class Shard:
         if executor is None and self.state is ShardState.ACTIVE and not self.knows(group_id):
             executor = self.executors[group_id] = GroupExecutor(Group(group_id), self)
         return executor if self.state is ShardState.ACTIVE else None
+
+    @property
+    def epoch(self) -> int | None:
+        """Of the keyspace; None where it is not acquired."""
+        return None if self._keyspace is None else self._keyspace.epoch
+
+    def why_not_current(self) -> Failure | None:
+        """Why nothing may be told from memory now; None where it may."""
+        if self._keyspace is not None and self._keyspace.is_current():
+            return None
+        return Failure(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "The node cannot tell whether it still coordinates the group; find the coordinator and try again.",
+        )
 
     def why_unavailable(self) -> UnavailableShard | None:
         """Why its groups are not served, or cannot be listed yet; None where they are, and where it is not ours."""
@@ -241,11 +296,17 @@ class Shard:
             try:
                 await self._load()
             except Exception as error:
+                self._forget_executors()
+                if self._deps.is_shared and isinstance(error, KeyspaceHeld | Fenced):
+                    logger.info("shard %d is not taken: %s", self.number, error)
+                    self.state = ShardState.ABSENT
+                    await self._release()
+                    self._tried.set()
+                    return
                 # What the store reports is said in a line; anything else is our own fault, and said in full.
                 logger.error(
                     "shard %d cannot be loaded: %s", self.number, error, exc_info=not isinstance(error, StorageError)
                 )
-                self._forget_executors()
                 self.state = ShardState.FAILED
                 self.error = error
                 wait_ms = self._open_backoff.wait_ms(clock.now_ms())
@@ -345,10 +406,15 @@ class Shard:
             deleting.cancel()
         if self._is_closed:
             return
-        self.state = ShardState.FAILED
-        self.error = error
         if self._opening is not None:
             self._opening.cancel()
+        if self._deps.is_shared and isinstance(error, Fenced):
+            self.state = ShardState.ABSENT
+            self._writer = self._keyspace = None
+            self._deps.on_lost()
+            return
+        self.state = ShardState.FAILED
+        self.error = error
         self._open_again()
 
     # --- host of its executors ----------------------------------------------------------------------------------------

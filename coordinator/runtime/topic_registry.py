@@ -4,27 +4,24 @@ The same keyspace holds the store's layout, so the layout is checked here, befor
 
 A change is decided against what is durable, then stored, and only then written into the registry. So a failed change
 leaves nothing to undo. While its keyspace is lost, groups go on with the partition counts that were known last.
+
+In a cluster one node owns the keyspace and makes the changes. The others follow it: they read the registry as it is
+stored, and write each further change into theirs.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from typing import cast
 
 from rallypoint.coordinator.core.capacity import append_is_late
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.records import (
-    DeletedTopicRecord,
-    GenerationFloorRecord,
     LayoutRecord,
-    Record,
     RegistryFact,
-    RegistryRecord,
-    TopicRecord,
 )
-from rallypoint.coordinator.core.soundness import why_topic_unsound
 from rallypoint.coordinator.core.topics import (
     DeleteTopic,
     PutTopic,
@@ -36,7 +33,8 @@ from rallypoint.coordinator.core.topics import (
 from rallypoint.coordinator.runtime.appends.writer import DEFINITE
 from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
 from rallypoint.coordinator.runtime.event_loop.faults import begin
-from rallypoint.coordinator.storage.codec import UnknownKind, decode, encode, topic_of
+from rallypoint.coordinator.runtime.loading.stored_registry import RegistryLoad, apply_followed
+from rallypoint.coordinator.storage.codec import encode
 from rallypoint.coordinator.storage.contract import (
     REGISTRY_KEYSPACE,
     BatchTooLarge,
@@ -45,114 +43,22 @@ from rallypoint.coordinator.storage.contract import (
     Store,
     StoredDataInvalid,
 )
+from rallypoint.coordinator.storage.shared_contract import FollowedWrites, SharedKeyspace, SharedStore
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
-from rallypoint.protocol.limits import INT32_MAX
 
 logger = logging.getLogger(__name__)
 
 Change = PutTopic | DeleteTopic
 Changed = m.Topic | m.DeletedTopic | Failure
 
-READ_AT_ONCE_BYTES = 262_144
-"""What of the stored values is read in one turn of the loop: some 10 ms."""
-
 FIRST_DELETIONS_LOOK_MS = 1_000
 DELETIONS_LOOK_WAIT_MAX_MS = 60_000
 
-_NEEDED = (b"l", b"n", b"r")
-"""Keys of the layout, the floor of generations and the header: without the first no group is found, without the others
-a generation or a version is used twice.
-"""
-
-
-class RegistryLoad:
-    """What a load finds in the registry's keyspace, record by record in the order of keys.
-
-    A topic whose record cannot be read is registered all the same. What belongs to no topic, or says that a topic was
-    deleted and cannot be read, is counted. Either is logged, and left as it is.
-    """
-
-    def __init__(self, decode: Callable[..., Record] = decode) -> None:
-        """`decode` reads one record; it is called on another thread for one that is large."""
-        self._decode = decode
-        self.layout: LayoutRecord | None = None
-        self.passed_over = 0
-        self.strays = 0
-        self._registry = Registry()
-        self._version: int | None = None
-        self._facts: list[RegistryFact] = []
-        self._unreadable: set[str] = set()
-
-    async def take_page(self, page: Sequence[tuple[bytes, bytes]], *, of_newer_minor: bool) -> None:
-        """One page more, of which others have their turn after each `READ_AT_ONCE_BYTES`. Raises StoredDataInvalid for
-        what everything else hangs on (`_NEEDED`).
-
-        A topic has one record, of megabytes with the ends of a hundred thousand partitions: such a one is read beside
-        the loop.
-        """
-        taken_bytes = 0
-        for key, value in page:
-            if taken_bytes and taken_bytes + len(value) > READ_AT_ONCE_BYTES:
-                self._write()
-                taken_bytes = 0
-                await asyncio.sleep(0)
-            taken_bytes += len(value)
-            read = partial(self._decode, key, value, of_newer_minor=of_newer_minor)
-            try:
-                record = read() if len(value) <= READ_AT_ONCE_BYTES else await asyncio.to_thread(read)
-                self._take(record, key)
-            except UnknownKind:
-                self.passed_over += 1
-            except StoredDataInvalid as error:
-                if key in _NEEDED:
-                    raise
-                logger.error("%s; it is left as it is", error)
-                topic = topic_of(key)
-                if topic is None:
-                    self.strays += 1
-                else:
-                    self._unreadable.add(topic)
-        self._write()
-
-    def _write(self) -> None:
-        """Write what was read into the registry, at the cost of one copy."""
-        apply_topics(self._registry, self._facts)
-        self._facts = []
-
-    def result(self) -> Registry:
-        """The registry. Raises StoredDataInvalid where it has topics and no header."""
-        registry = self._registry
-        if self._version is None and (registry.topics or self._unreadable or registry.deleted):
-            raise StoredDataInvalid("the topic registry has lost the record b'r', which says of which version it is")
-        registry.unreadable = frozenset(self._unreadable)
-        return registry
-
-    def _take(self, record: Record, key: bytes) -> None:
-        match record:
-            case LayoutRecord():
-                self.layout = record
-                return
-            case RegistryRecord():
-                self._version = record.version
-                reason = f"it cannot be of version {record.version}" if record.version < 0 else None
-            case GenerationFloorRecord():
-                is_one = 0 <= record.generation_id < INT32_MAX
-                reason = None if is_one else f"{record.generation_id} is no generation that another can follow"
-            case TopicRecord():
-                reason = why_topic_unsound(record, self._version or 0)
-            case DeletedTopicRecord():
-                reason = "it is newer than the registry" if record.version > (self._version or 0) else None
-            case _:
-                raise StoredDataInvalid(f"the stored record {key!r} is none of the topic registry")
-        if reason is not None:
-            raise StoredDataInvalid(f"the stored record {key!r} is damaged: {reason}")
-        self._facts.append(record)
-
 
 class RegistryKeeper:
-    """Owns the registry's keyspace. `on_changed` gets the topics that have other partitions than before, and then which
-    of them came or went.
+    """Owns the registry's keyspace, or follows its owner. `on_changed` gets the topics that have other partitions than
+    before, and then which of them came or went.
     """
 
     def __init__(
@@ -164,9 +70,12 @@ class RegistryKeeper:
         rules: Rules,
         is_store_newer: Callable[[], bool],
         append_timeout_ms: int,
+        followed: SharedStore | None = None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         """`layout` is written into a store that has none, and must be that of one that has. `is_store_newer`: a newer
-        minor version of the format was at work in it.
+        minor version of the format was at work in it. `followed`: the store, if other nodes may own the keyspace.
+        `on_lost`: called when it is dropped in such a store, for whoever decides whether it is to be taken again.
         """
         self.registry = Registry()
         self.passed_over_count = self.stray_count = 0
@@ -187,13 +96,25 @@ class RegistryKeeper:
         self._opening: asyncio.Task[None] | None = None
         self._backoff = Backoff()
         self._is_closed = False
+        self._followed = followed
+        self._on_lost = on_lost
+        self._following: asyncio.Task[None] | None = None
+        self._loaded = asyncio.Event()
+        self._invalid: StoredDataInvalid | None = None
 
     async def open(self) -> None:
-        """Take the registry and load it, however long the store cannot be reached.
+        """Load the registry, however long the store cannot be reached: take its keyspace, or follow the node that has
+        it. In a cluster it returns when there is such a node, which may be this one.
 
         Raises StoredDataInvalid: without the registry, groups would be taken for groups whose topics are gone, and
         with another number of shards they would not be found.
         """
+        if self._followed is not None:
+            self._begin_following()
+            await self._loaded.wait()
+            if self._invalid is not None:
+                raise self._invalid
+            return
         while not self._is_closed:
             try:
                 await self._load()
@@ -204,6 +125,41 @@ class RegistryKeeper:
                 await sleep(self._clock, self._backoff.wait_ms(self._clock.now_ms()))
             else:
                 return
+
+    @property
+    def epoch(self) -> int | None:
+        """Of the keyspace; None where it is not acquired."""
+        return None if self._keyspace is None else self._keyspace.epoch
+
+    async def take(self) -> None:
+        """In a cluster: become the node that makes the changes. Raises StorageError where it is not."""
+        await self._stop_following()
+        try:
+            await self._load()
+        except StoredDataInvalid as invalid:
+            self._found_invalid(invalid)
+            raise
+        except StorageError:
+            self._begin_following()
+            raise
+
+    async def hand_over(self, node_id: str) -> None:
+        """In a cluster: finish the change under way, then let another node make them.
+
+        Raises StorageError where that failed; the keyspace is then given up, or another node's.
+        """
+        keyspace, self._keyspace, self._is_ours = self._keyspace, None, False
+        try:
+            async with self._turn:
+                if keyspace is not None:
+                    await cast(SharedKeyspace, keyspace).hand_over(node_id)
+        finally:
+            self._begin_following()
+
+    async def lose(self) -> None:
+        """In a cluster: another node has the keyspace, or this one's lease is gone."""
+        self._keyspace, self._is_ours = None, False
+        self._begin_following()
 
     async def change(self, change: Change) -> Changed:
         """Make the change durable, then answer. To stop waiting for it does not undo it; it is waited for as long as
@@ -238,6 +194,8 @@ class RegistryKeeper:
     async def close(self) -> None:
         """Finish the changes that were asked for, and give the keyspace up."""
         self._is_closed = True
+        self._loaded.set()
+        await self._stop_following()
         if self._opening is not None:
             self._opening.cancel()
         await asyncio.gather(*self._tasks, *([] if self._opening is None else [self._opening]), return_exceptions=True)
@@ -261,15 +219,85 @@ class RegistryKeeper:
         registry = found.result()
         await self._keep_layout(keyspace, found.layout)
         self.passed_over_count, self.stray_count = found.passed_over, found.strays
-        before, self.registry = self.registry, registry
         self._is_ours = True
+        self._adopt(registry)
+
+    def _adopt(self, registry: Registry) -> None:
+        before, self.registry = self.registry, registry
         self.is_loaded = True
+        self._loaded.set()
         self._tell(before)
+
+    def _begin_following(self) -> None:
+        if not self._is_closed and self._following is None:
+            self._following = begin(self._follow(), self._follow_again)
+
+    async def _stop_following(self) -> None:
+        """Neither now nor after the wait that a fault of the follower costs: what it reads is older than what is
+        owned.
+        """
+        stopped = [task for task in (self._following, self._opening) if task is not None]
+        self._following = self._opening = None
+        for task in stopped:
+            task.cancel()
+        if stopped:
+            await asyncio.wait(stopped)
+
+    def _follow_again(self) -> None:
+        self._following = None
+        self._opening = begin(self._follow_later(), self._follow_again)
+
+    async def _follow_later(self) -> None:
+        await sleep(self._clock, self._backoff.wait_ms(self._clock.now_ms()))
+        if not self._is_ours:
+            self._begin_following()
+
+    async def _follow(self) -> None:
+        """Keep the registry as the node that owns its keyspace makes it."""
+        assert self._followed is not None
+        found: RegistryLoad | None = None
+        async for followed in self._followed.follow(REGISTRY_KEYSPACE):
+            if followed.is_whole:
+                found = RegistryLoad()
+            try:
+                found = await self._take_followed(followed, found)
+            except StoredDataInvalid as invalid:
+                self._found_invalid(invalid)
+                found = None
+
+    async def _take_followed(self, followed: FollowedWrites, found: RegistryLoad | None) -> RegistryLoad | None:
+        """What has to be added to by the next writes; None where the registry is as it is stored."""
+        if found is None:
+            before = replace(self.registry)
+            apply_followed(self.registry, followed.writes, of_newer_minor=self._is_store_newer())
+            self._tell(before)
+            return None
+        page = [(write.key, write.value) for write in followed.writes if write.value is not None]
+        await found.take_page(page, of_newer_minor=self._is_store_newer())
+        # Without a layout nobody has ever owned the keyspace.
+        if not followed.is_complete or found.layout is None:
+            return found
+        self._check_layout(found.layout)
+        registry = found.result()
+        self.passed_over_count, self.stray_count = found.passed_over, found.strays
+        self._adopt(registry)
+        return None
+
+    def _found_invalid(self, invalid: StoredDataInvalid) -> None:
+        if self.is_loaded:
+            logger.error("the topic registry stays as it was: %s", invalid)
+        else:
+            self._invalid = invalid
+            self._loaded.set()
 
     async def _keep_layout(self, keyspace: Keyspace, stored: LayoutRecord | None) -> None:
         if stored is None:
             await keyspace.append([encode(self._layout)])
-        elif stored != self._layout:
+        else:
+            self._check_layout(stored)
+
+    def _check_layout(self, stored: LayoutRecord) -> None:
+        if stored != self._layout:
             raise StoredDataInvalid(
                 f"the store was made with {stored.shards} shards, and the setting is {self._layout.shards};"
                 " the number of shards never changes"
@@ -317,8 +345,14 @@ class RegistryKeeper:
     def _lose(self) -> None:
         """Reload the registry, because it is not known what is stored now."""
         self._is_ours = False
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        if self._followed is None:
             self._opening = begin(self._open_again(), self._lose)
+        else:
+            self._keyspace = None
+            self._begin_following()
+            self._on_lost()
 
     async def _open_again(self) -> None:
         while not self._is_ours:

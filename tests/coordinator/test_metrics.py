@@ -20,8 +20,11 @@ from rallypoint.coordinator.core.effects import (
     SyncPhaseEnded,
 )
 from rallypoint.coordinator.metrics import GROUP_STATES, LAGS_AT_ONCE_MAX, Metrics
+from rallypoint.coordinator.runtime.cluster.member_node import OwnershipCounts
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
 from rallypoint.coordinator.storage.contract import AppendMetrics, StoreStatus
+from rallypoint.coordinator.storage.shared_contract import LeaseStatus
+from tests.fakes.cluster_harness import SHARDS, Cluster
 from tests.real.prometheus import promtool_check_metrics
 
 
@@ -55,6 +58,17 @@ class Watched:
         counts = Counter({ShardState.ACTIVE: 3 if self.phase == "ready" else 0})
         counts.update(shard.state for shard in self.unavailable)
         return Condition(self.phase, {state: counts[state] for state in ShardState}, self.unavailable, store=self.store)
+
+
+@dataclass(slots=True)
+class Node:
+    counts: OwnershipCounts = field(default_factory=OwnershipCounts)
+    lease: LeaseStatus = field(default_factory=lambda: LeaseStatus(0, 6_000, 0))
+    live_count: int = 1
+    shards: int = 0
+
+    def owned_shards(self) -> int:
+        return self.shards
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -123,6 +137,65 @@ def test_requests_appends_and_parked_calls_are_counted() -> None:
     assert found["rallypoint_append_writes_sum"] == 40
     assert found["rallypoint_parked_calls"] == 2
     assert "rallypoint_commits_created" not in found
+
+
+def test_a_node_of_a_cluster_is_read_at_the_scrape() -> None:
+    metrics = Metrics("1.0", 10, "etcd")
+    assert samples(metrics)["rallypoint_storage_info,etcd"] == 1
+    assert "rallypoint_live_nodes" not in samples(metrics), "a single node has no cluster"
+    node = Node(
+        OwnershipCounts(taken=18, handed_over=4, not_handed_over=1, lost=2), LeaseStatus(1_500, 2_500, 3), 3, 16
+    )
+    metrics.watch_node(node)
+    found = samples(metrics)
+    assert {name: value for name, value in found.items() if name in OF_A_NODE} == {
+        "rallypoint_live_nodes": 3,
+        "rallypoint_shards_owned": 16,
+        "rallypoint_lease_age_seconds": 1.5,
+        "rallypoint_lease_remaining_seconds": 2.5,
+        "rallypoint_leases_lost_total": 3,
+        "rallypoint_keyspaces_taken_total": 18,
+        "rallypoint_hand_overs_total,done": 4,
+        "rallypoint_hand_overs_total,failed": 1,
+        "rallypoint_keyspaces_lost_total": 2,
+    }
+    node.lease = LeaseStatus(7_000, -1_000, 3)
+    node.counts.lost = 18
+    found = samples(metrics)
+    assert (found["rallypoint_lease_remaining_seconds"], found["rallypoint_keyspaces_lost_total"]) == (0, 18)
+
+
+OF_A_NODE = frozenset(
+    {
+        "rallypoint_live_nodes",
+        "rallypoint_shards_owned",
+        "rallypoint_lease_age_seconds",
+        "rallypoint_lease_remaining_seconds",
+        "rallypoint_leases_lost_total",
+        "rallypoint_keyspaces_taken_total",
+        "rallypoint_hand_overs_total,done",
+        "rallypoint_hand_overs_total,failed",
+        "rallypoint_keyspaces_lost_total",
+    }
+)
+
+
+async def test_the_metrics_of_real_nodes_count_what_they_did() -> None:
+    cluster = Cluster()
+    await cluster.start("n1", "n2")
+    try:
+        found = {}
+        for node_id in ("n1", "n2"):
+            metrics = Metrics("1.0", 10, "etcd")
+            metrics.watch_node(cluster[node_id].member)
+            found[node_id] = samples(metrics)
+        assert [one["rallypoint_live_nodes"] for one in found.values()] == [2, 2]
+        assert sum(one["rallypoint_shards_owned"] for one in found.values()) == SHARDS
+        moved = found["n2"]["rallypoint_keyspaces_taken_total"]
+        assert found["n1"]["rallypoint_hand_overs_total,done"] == moved >= SHARDS // 2
+        assert found["n1"]["rallypoint_keyspaces_taken_total"] == SHARDS + 1
+    finally:
+        await cluster.end()
 
 
 def test_groups_are_read_at_the_scrape() -> None:

@@ -177,6 +177,32 @@ def test_a_token_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load_settings({"token_file": tmp_path / "none"}).token_hashes()
 
 
+def test_the_token_for_other_nodes_is_read_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("rp_of-the-cluster\n")
+    assert load_settings({"cluster_token_file": file}).cluster_token() == "rp_of-the-cluster"
+    assert load_settings({}).cluster_token() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must hold one token"),
+        ("rp_one\nrp_two\n", "must hold one token"),
+        ("rp_\u0436", "must hold one token"),
+        (HASH, "holds the hash of a token; it must hold the token itself"),
+    ],
+)
+def test_a_file_without_one_token_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=words) as caught:
+        load_settings({"cluster_token_file": file}).cluster_token()
+    assert "rp_" not in str(caught.value)
+    with pytest.raises(SettingsError, match=r"cluster_token_file .* cannot be read: No such file"):
+        load_settings({"cluster_token_file": tmp_path / "none"}).cluster_token()
+
+
 def test_a_plain_token_is_refused_and_not_repeated() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({"tokens": "rp_secret"})

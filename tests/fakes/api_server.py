@@ -13,12 +13,15 @@ from yarl import URL
 
 from rallypoint.coordinator.http.api import HttpApi
 from rallypoint.coordinator.http.channel.channel import ChannelLimits
+from rallypoint.coordinator.http.cluster.peers import PeerClient
 from rallypoint.coordinator.http.connections import HttpServer
-from rallypoint.coordinator.http.contract import GroupService
+from rallypoint.coordinator.http.contract import ClusterService, GroupService
 from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits
 from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.security import SecurityPolicy
+from rallypoint.coordinator.runtime.cluster.sole_node import SoleNode
+from rallypoint.coordinator.runtime.contract import NodeAddress
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.protocol.request_limits import RequestLimits
@@ -110,6 +113,7 @@ def parse_answer(received: bytes) -> Answer:
 async def open_api(
     service: GroupService,
     *,
+    cluster: ClusterService | None = None,
     policy: SecurityPolicy | None = None,
     limits: BodyLimits | None = None,
     metrics_need_token: bool = True,
@@ -120,11 +124,15 @@ async def open_api(
     channel_limits: ChannelLimits | None = None,
     files_max: int | None = None,
     clock: Clock | None = None,
+    peers: PeerClient | None = None,
+    port: int = 0,
 ) -> AsyncIterator[ApiClient]:
     """Serve until the block ends."""
     metrics = FakeMetrics()
+    sole_node = SoleNode(NodeAddress("node-1", "http://127.0.0.1:1"), shards=4, release="0", started_at_ms=0)
     api = HttpApi(
         service,
+        sole_node if cluster is None else cluster,
         metrics,
         policy=policy or SecurityPolicy(),
         limits=limits or BodyLimits(),
@@ -136,10 +144,11 @@ async def open_api(
         connections=connections,
         channel_limits=channel_limits,
         clock=clock,
+        peers=peers,
     )
     runner = web.ServerRunner(HttpServer(api, files_max), shutdown_timeout=1.0)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
     try:
         async with aiohttp.ClientSession(auto_decompress=False, timeout=TIMEOUT) as http:
             yield ApiClient(http, runner.addresses[0][1], metrics, api, service)

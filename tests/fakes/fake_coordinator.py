@@ -79,6 +79,9 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a fault
 class FakeCoordinator:
     """Use as `async with`; `url` is known inside. `calls` is everything that arrived, in order, as (name, body).
 
+    `owner_url`: where the group and the topics are now, None for nowhere; without it they are here. `public_url`: under
+    which URL this node is known, if not under `url`.
+
     `http_calls`: the names of those that came over HTTP. `transport` is for tests to remember with which the members
     are to come.
     """
@@ -92,6 +95,8 @@ class FakeCoordinator:
         self.replica_racks: dict[str, tuple[tuple[str, ...], ...]] = {}
         self.token = token
         self.named_url: str | None = None
+        self.public_url: str | None = None
+        self.owner_url: Callable[[], str | None] | None = None
         self.heartbeat_interval_ms = 20
         self.group = FakeGroup()
         self.calls: list[tuple[str, BaseModel | None]] = []
@@ -209,6 +214,8 @@ class FakeCoordinator:
             planted = await self._plants[operation.name].popleft()(request)
             if planted is not None:
                 return planted
+        if (turned_away := self._turn_away(operation)) is not None:
+            return turned_away
         try:
             answer = await self._handlers[operation.name](body)
         except Refusal as refusal:
@@ -217,6 +224,16 @@ class FakeCoordinator:
             return answer
         status = 202 if isinstance(answer, m.WaitingAnswer) else 200
         return web.Response(text=answer.model_dump_json(), status=status, content_type="application/json")
+
+    def _turn_away(self, operation: ops.Operation) -> web.Response | None:
+        """What a node of a cluster says to a call that another one has to answer."""
+        if self.owner_url is None or operation in {ops.COORDINATOR, ops.LIST_TOPICS}:
+            return None
+        owner = self.owner_url()
+        if owner is None:
+            return problem(ErrorCode.COORDINATOR_NOT_AVAILABLE, retry_after=1)
+        here = self.public_url or self.url
+        return None if owner == here else problem(ErrorCode.NOT_COORDINATOR, node_id="owner", url=owner)
 
     async def _park(self, done: Callable[[], bool], wait_ms: int) -> bool:
         """Wait until `done`; False where the time passed first."""
@@ -237,10 +254,14 @@ class FakeCoordinator:
     # --- the rules ---------------------------------------------------------------------------------------------------
 
     async def _coordinator(self, request: m.CoordinatorRequest) -> BaseModel:
-        url = self.named_url or self.url
+        url = self.owner_url() if self.owner_url is not None else self.named_url or self.url
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if url is None else ErrorCode.NONE
+        node_id = None if url is None else "fake"
         return m.CoordinatorAnswer(
             coordinators=tuple(
-                m.CoordinatorEntry(group_id=group_id, shard=0, node_id="fake", url=url, error_code=0, error_name="NONE")
+                m.CoordinatorEntry(
+                    group_id=group_id, shard=0, node_id=node_id, url=url, error_code=int(code), error_name=code.name
+                )
                 for group_id in request.group_ids
             )
         )

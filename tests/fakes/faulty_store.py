@@ -124,6 +124,9 @@ class FaultyKeyspace:
                     await self._store.page_gate.pass_through()
                 yield page[start : start + rows]
 
+    def is_current(self) -> bool:
+        return self._inner.is_current()
+
     async def append(self, writes: Sequence[Write]) -> None:
         fault = self._store.faults.popleft() if self._store.faults else Fault.NONE
         await self._store.append_gate.pass_through()

@@ -33,6 +33,7 @@ class Proxy:
         self.pieces_max: int | None = None
         self.upgrade_count = 0
         self.request_count = 0
+        self.is_silent = False
         self.url = ""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -58,6 +59,11 @@ class Proxy:
         """Hand nothing on any more on the connections that there are; both sides see them stand open."""
         self._frozen = set(self._tasks)
 
+    def fall_silent(self) -> None:
+        """As `freeze`, and take every later connection without ever answering on it."""
+        self.freeze()
+        self.is_silent = True
+
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -76,6 +82,9 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: "asyncio.Task[None]"
     ) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
+        if self.is_silent:
+            await reader.read()  # until the client gives up
+            return
         if _UPGRADE.search(head) is None:
             self.request_count += 1
         else:

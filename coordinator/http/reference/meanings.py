@@ -135,6 +135,10 @@ MEANINGS: Mapping[str, Meaning] = {
         "More calls wait than the service or the group takes in. The call was not done.",
         "Too many calls wait for this group.",
     ),
+    "broker-id-not-registered": Meaning(
+        "The cluster has no node of this name: it never ran here, or it was taken out of the cluster.",
+        "The cluster has no node 'node-9'.", "node_id",
+    ),
     "superseded": Meaning(
         "The member has sent a newer call of the same kind, and only the newest of them waits; or a join came "
         "late, after one of its member with a higher `attempt`.",

@@ -76,6 +76,11 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     operations.LIST_TOPICS.name: (),
     operations.PUT_TOPIC.name: (),
     operations.DELETE_TOPIC.name: ("unknown-topic-or-partition",),
+    operations.DESCRIBE_CLUSTER.name: (),
+    operations.DRAIN_NODE.name: ("broker-id-not-registered",),
+    operations.RESUME_NODE.name: ("broker-id-not-registered",),
+    operations.REMOVE_NODE.name: ("broker-id-not-registered",),
+    operations.MOVE_SHARD.name: ("broker-id-not-registered",),
     operations.EVENTS.name: ("throttling-quota-exceeded",),
     operations.CHANNEL.name: ("throttling-quota-exceeded",),
 }

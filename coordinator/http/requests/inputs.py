@@ -216,16 +216,34 @@ def too_deep(depth_max: int) -> Refused:
 
 
 @lru_cache
-def query_fields(model: type[RequestModel]) -> dict[str, tuple[str, bool, bool]]:
-    """By the name of the query parameter: the model's field, whether it may be repeated, whether it is a number.
+def query_fields(model: type[RequestModel]) -> dict[str, tuple[str, bool, "ReadsText"]]:
+    """By the name of the query parameter: the model's field, whether it may be repeated, and what reads its text.
 
     A repeatable parameter has the singular of the field's name: `topic=a&topic=b` fills `topics`.
     """
     fields = {}
     for name, info in model.model_fields.items():
         repeatable = get_origin(info.annotation) is tuple
-        fields[name.removesuffix("s") if repeatable else name] = (name, repeatable, _is_number(info.annotation))
+        fields[name.removesuffix("s") if repeatable else name] = (name, repeatable, _reader_of(info.annotation))
     return fields
+
+
+ReadsText = Callable[[str], str | int | bool]
+"""Makes a value of the text of a parameter. Text of another form is left as it is, for the model to refuse it."""
+
+
+def _reader_of(annotation: Any) -> ReadsText:
+    if annotation is bool:
+        return _read_flag
+    return _read_number if _is_number(annotation) else str
+
+
+def _read_flag(text: str) -> str | bool:
+    return text == "true" if text in {"true", "false"} else text
+
+
+def _read_number(text: str) -> str | int:
+    return int(text) if _is_whole_number(text) else text
 
 
 def _is_number(annotation: Any) -> bool:
@@ -242,13 +260,13 @@ def parse_query(model: type[Model], query: str, checks: RequestChecks) -> Model:
     for parameter, value in _pairs(query):
         if parameter not in fields:
             raise _refuse_unknown(parameter)
-        name, repeatable, is_number = fields[parameter]
+        name, repeatable, read = fields[parameter]
         if repeatable:
             values.setdefault(name, []).append(value)
         elif name in values:
             raise refuse(ErrorCode.INVALID_REQUEST, f"{parameter} is given more than once.", field=parameter)
         else:
-            values[name] = int(value) if is_number and _is_whole_number(value) else value
+            values[name] = read(value)
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     names = {name: parameter for parameter, (name, _, _) in fields.items()}
     try:

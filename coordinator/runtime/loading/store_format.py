@@ -7,7 +7,7 @@ is refused. Nothing here migrates: there has been one major version only.
 
 import logging
 
-from rallypoint.coordinator.core.records import FormatRecord
+from rallypoint.coordinator.core.records import UNFINISHED_COPY, FormatRecord
 from rallypoint.coordinator.storage.codec import MINOR_VERSION, VERSION, decode, encode
 from rallypoint.coordinator.storage.contract import FORMAT_KEYSPACE, Keyspace, Store, StoredDataInvalid
 
@@ -29,7 +29,7 @@ async def follow_format(store: Store, ours: FormatRecord) -> bool:
     """
     keyspace = await store.acquire(FORMAT_KEYSPACE)
     try:
-        stored = await _read(keyspace)
+        stored = await read_format(keyspace)
         check_major(stored or FIRST, ours)
         if stored is None or stored.minor < ours.minor:
             await keyspace.append([encode(ours)])
@@ -50,6 +50,11 @@ def check_major(stored: FormatRecord, ours: FormatRecord) -> None:
     """Raise StoredDataInvalid, in a sentence with both versions, where they have nothing in common."""
     if stored.major == ours.major:
         return
+    if stored.major == UNFINISHED_COPY:
+        raise StoredDataInvalid(
+            "the store is an unfinished copy, and not whole; run `rallypoint store copy --replace` again, from the same"
+            " store"
+        )
     theirs = f"the store has format {stored.major}.{stored.minor}, written by Rallypoint {stored.release}"
     here = f"this is Rallypoint {ours.release}, which reads format {ours.major}"
     if stored.major > ours.major:
@@ -59,12 +64,13 @@ def check_major(stored: FormatRecord, ours: FormatRecord) -> None:
     raise StoredDataInvalid(f"{theirs}, and {here}; {way}")
 
 
-async def _read(keyspace: Keyspace) -> FormatRecord | None:
+async def read_format(keyspace: Keyspace) -> FormatRecord | None:
+    """The format of the store; None where it does not say. Raises StoredDataInvalid, and whatever the scan raises."""
     record: FormatRecord | None = None
     async for page in keyspace.scan(b"f"):
         for key, value in page:
             found = decode(key, value, of_newer_minor=True)
-            if not isinstance(found, FormatRecord) or found.major < 1 or found.minor < 0:
+            if not isinstance(found, FormatRecord) or found.major < UNFINISHED_COPY or found.minor < 0:
                 raise StoredDataInvalid(f"the stored record {key!r} does not say which format the store has")
             record = found
     return record

@@ -81,7 +81,7 @@ class Sent:
     async def by(self, api: ApiClient, method: str | None = None) -> Answer:
         if self.operation is None:
             return parse_answer(await api.send(self.raw))
-        ids = {"topic": self.topic} if "{topic}" in self.operation.path else {"group_id": self.group_id}
+        ids = {"topic": self.topic, "group_id": self.group_id, "shard": "0"}
         path = path_of(self.operation, **(ids if "{" in self.operation.path else {}))
         return await api.request(method or self.operation.method, path + self.query, self.body)
 
@@ -273,6 +273,7 @@ OF_REQUESTS = [
     Case("topic_length_max", 20, lambda n: Sent(ops.FETCH, query=f"?topic={text(n)}"), "topic", "topics.*"),
     Case("request_topics_max", 3, lambda n: Sent(ops.DELETE_OFFSETS, query=names(n, "topic")), "topic", "topics"),
     Case("topic_length_max", 20, lambda n: Sent(ops.DELETE_OFFSETS, query=f"?topic={text(n)}"), "topic", "topics.*"),
+    row(ops.MOVE_SHARD, "node_id", "id_length_max", 20, lambda n: {"node_id": text(n)}, "node_id"),
 ]  # fmt: skip
 """Rows of the table of request limits."""
 

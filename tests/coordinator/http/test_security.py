@@ -1,5 +1,6 @@
 """Who is let in: by host, by origin, by token."""
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -155,7 +156,7 @@ async def test_nobody_else_is_told_how_to_ask(guarded: ApiClient) -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 async def test_every_operation_needs_the_token(guarded: ApiClient, service: FakeService, operation: Operation) -> None:
-    target = path_of(operation, **{"topic" if "topic" in operation.path else "group_id": "g"})
+    target = path_of(operation, **dict.fromkeys(re.findall(r"{(\w+)}", operation.path), "g"))
     answer = await guarded.request(operation.method, target, b"{}" if operation.method in {"POST", "PUT"} else None)
     problem = check_problem(answer)
     assert (problem["status"], problem["type"], problem["error_code"]) == (401, "/errors/unauthenticated", 58)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rallypoint.coordinator.core.records import Record, RegistryRecord, TopicRecord
-from rallypoint.coordinator.runtime.topic_registry import READ_AT_ONCE_BYTES, RegistryLoad
+from rallypoint.coordinator.runtime.loading.stored_registry import READ_AT_ONCE_BYTES, RegistryLoad
 from rallypoint.coordinator.storage.codec import decode, encode
 from rallypoint.coordinator.storage.contract import StoredDataInvalid
 
