@@ -17,7 +17,7 @@ from rallypoint.member.channel.pool import ChannelPool
 from rallypoint.member.committable import checked
 from rallypoint.member.coordinator_client import CoordinatorClient
 from rallypoint.member.core import events as ev
-from rallypoint.member.core.actions import Assign, CompareCounts, LookForTopics, Moved, Warn
+from rallypoint.member.core.actions import Assign, CompareCounts, LookForTopics, Moved, Note, Warn
 from rallypoint.member.core.events import Callback
 from rallypoint.member.core.machine import Membership
 from rallypoint.member.core.states import ENDED, State
@@ -566,6 +566,8 @@ class GroupMember:
                     self._observer.moved(self, old, new)
             case Warn(text):
                 log.warning("%s: %s", group_id, text, extra=fields)
+            case Note(text):
+                log.info("%s: %s", group_id, text, extra=fields)
             case LookForTopics(topics):
                 self._watch.topics_changed(topics)
             case CompareCounts():

@@ -1,33 +1,49 @@
 """Single calls to a coordinator by code that is no member: one node is asked after another until one answers.
 
-No call is repeated. The calls go over the members' HTTP, so its rules hold here: a redirect of HTTP is not followed,
+Where nodes answer and none of them can serve the call yet, as during a hand-over, they are asked again for a while. The
+calls go over the members' HTTP, so its rules hold here: a redirect of HTTP is not followed,
 the token is not sent over plain HTTP after HTTPS, and every answer becomes an outcome.
 """
 
+import asyncio
+import random
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel
 
+from rallypoint.member.core.backoff import backoff_ms
 from rallypoint.member.core.dispatch import REDIRECTS_MAX, describe
 from rallypoint.member.core.outcomes import Outcome, Refused, Unreachable
 from rallypoint.member.core.reactions import SAME_REQUEST, Reaction, reaction_to
 from rallypoint.member.core.route import may_go_on_at
 from rallypoint.member.http import HttpTransport
 from rallypoint.member.tokens import Token
+from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.operations import Operation
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 
+PATIENCE_MS = 3_000
+"""A planned hand-over takes half a second. One after a node was killed takes longer, and its call may fail."""
+
+PAUSE_MS, PAUSE_MAX_MS = 100, 1_000
+"""Before all nodes are asked again, doubling from one to the other."""
+
+
 class CoordinatorClient:
     """The nodes of a service. Use it as a context manager, in one event loop; its connections serve all its calls.
+
+    `urls`: in the order in which the nodes are asked. One that did not answer is asked last from then on.
 
     Args:
         urls: The base URL of each node, in the order in which they are asked.
         timeout_ms: For the answer of each node.
+        patience_ms: How long the nodes are asked again and again where one of them answers that the call can be served
+            by nobody yet, or by another one that cannot. 0: not at all.
         token: Bearer token, or a function that gives the present one.
         ssl_context: For HTTPS; None is Python's default.
     """
@@ -37,11 +53,13 @@ class CoordinatorClient:
         urls: Iterable[str],
         *,
         timeout_ms: int,
+        patience_ms: int = PATIENCE_MS,
         token: Token | None = None,
         ssl_context: "SSLContext | None" = None,
     ) -> None:
-        self._urls = tuple(url.rstrip("/") for url in urls)
+        self.urls = tuple(url.rstrip("/") for url in urls)
         self._timeout_ms = timeout_ms
+        self._patience_ms = patience_ms
         self._http = HttpTransport(token, ssl_context)
 
     async def __aenter__(self) -> Self:
@@ -57,16 +75,37 @@ class CoordinatorClient:
     ) -> Outcome:
         """The first answer that no other node could change, or the last node's failure, which names the node.
 
-        `group_id` and `topic` are for operations that have them in their path. Raises nothing for what a peer does.
+        `group_id` and `topic` are for operations that have them in their path. The call may be done twice, which must
+        do no harm. Raises nothing for what a peer does.
+        """
+        ends_at = asyncio.get_running_loop().time() + self._patience_ms / 1000
+        failures = 0
+        while True:
+            outcome, may_pass = await self._ask_each(operation, body, group_id, topic)
+            failures += 1
+            pause_ms = backoff_ms(failures, PAUSE_MS, PAUSE_MAX_MS, random.random())
+            if not may_pass or asyncio.get_running_loop().time() + pause_ms / 1000 >= ends_at:
+                return outcome
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _ask_each(
+        self, operation: Operation, body: BaseModel | None, group_id: str, topic: str
+    ) -> tuple[Outcome, bool]:
+        """Ask each node once, until one serves the call. Whether what came instead may soon be over: a node is there,
+        and says that it cannot.
         """
         outcome: Outcome = Unreachable("no coordinator is named")
-        for url in self._urls:
+        may_pass = False
+        for url in self.urls:
             asked, outcome = await self._follow(url, operation, body, group_id, topic)
             if not _is_of_this_node(outcome):
-                return outcome
+                return outcome, False
+            if isinstance(outcome, Unreachable) and asked == url:
+                self.urls = (*(other for other in self.urls if other != url), url)
             if isinstance(outcome, Unreachable):
                 outcome = Unreachable(f"{asked}: {outcome.reason}")
-        return outcome
+            may_pass |= asked != url or (isinstance(outcome, Refused) and outcome.problem.error_code in _HAND_OVER)
+        return outcome, may_pass
 
     async def _follow(
         self, url: str, operation: Operation, body: BaseModel | None, group_id: str, topic: str
@@ -81,6 +120,9 @@ class CoordinatorClient:
                 break
             url = named
         return url, outcome
+
+
+_HAND_OVER = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 
 
 def sentence_of(outcome: Refused | Unreachable) -> str:

@@ -49,7 +49,7 @@ class LibraryRaised:
         self.error = error
 
 
-Report = act.Moved | act.Warn | act.LookForTopics | act.CompareCounts | CallbackRaised | LibraryRaised
+Report = act.Moved | act.Warn | act.Note | act.LookForTopics | act.CompareCounts | CallbackRaised | LibraryRaised
 
 
 class Driver:
@@ -202,7 +202,7 @@ class Driver:
             case act.Settle(ticket, outcome):
                 if ticket in self._tickets and not self._tickets[ticket].done():
                     self._tickets[ticket].set_result(outcome)
-            case act.Moved() | act.Warn() | act.LookForTopics() | act.CompareCounts():
+            case act.Moved() | act.Warn() | act.Note() | act.LookForTopics() | act.CompareCounts():
                 self._send_report(action)
             case act.Done(error, at_once):
                 self._end(error, at_once)

@@ -33,7 +33,7 @@ def options_from_environment(kind: type[O], *, environment: Mapping[str, str] = 
         value = environment[variable].strip()
         if not value:
             raise ValueError(f"{variable} is there, but empty")
-        found[name] = tuple(url.strip() for url in value.split(",")) if name == "coordinator" else value
+        found[name] = value
     if "coordinator" not in found and "coordinator" not in options:
         raise ValueError(f"coordinator: give it, or set {ENV_PREFIX}COORDINATOR")
     if "group_id" not in found and "group_id" not in options:

@@ -4,6 +4,7 @@ The times depend on each other: heartbeats come several times a session, and a s
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
@@ -32,9 +33,9 @@ class MemberOptions:
     All times are in milliseconds, at the most 2,147,483,647.
     """
 
-    coordinator: str | tuple[str, ...]
-    """The base URL of any node of the service, or of several, which are asked in turn. Without a query, a fragment or a
-    user name."""
+    coordinator: str | Sequence[str]
+    """The base URL of any node of the service, or of several: as one text with commas between them, or as a tuple. One
+    that does not answer is passed over for the next. Without a query, a fragment or a user name."""
 
     group_id: str
     """The group to join: 1 to 255 characters, not `.` or `..`."""
@@ -103,7 +104,7 @@ class MemberOptions:
     retry_backoff_ms: int = 100
     """The wait before the first repeat that is not made at once. It doubles with each repeat."""
 
-    retry_backoff_max_ms: int = 5_000
+    retry_backoff_max_ms: int = 2_000
     """The longest wait before a repeat; not below `retry_backoff_ms`. A sixth of the session timeout bounds it too, so
     that a wait does not use up the session."""
 
@@ -124,8 +125,7 @@ class MemberOptions:
         for name, example in (("topics", "clicks"), ("assignors", "range")):
             if not isinstance(getattr(self, name), tuple):
                 raise ValueError(f'{name}: a tuple, as ("{example}",), not {getattr(self, name)!r}')
-        for url in self.coordinators:
-            _check_url(url)
+        self.coordinators  # noqa: B018 - which checks them
         _check_id("group_id", self.group_id)
         _check_id("client_id", self.client_id)
         if self.group_instance_id is not None:
@@ -148,13 +148,8 @@ class MemberOptions:
 
     @property
     def coordinators(self) -> tuple[str, ...]:
-        """The base URLs, without a slash at their end; at least one."""
-        urls = (self.coordinator,) if isinstance(self.coordinator, str) else self.coordinator
-        if not isinstance(urls, tuple | list) or not all(isinstance(url, str) for url in urls):
-            raise ValueError(f"coordinator: a URL, or a tuple of URLs, not {self.coordinator!r}")
-        if not urls:
-            raise ValueError("coordinator: name the URL of at least one node")
-        return tuple(url.rstrip("/") for url in urls)
+        """The base URLs, each once, without a slash at their end; at least one."""
+        return coordinator_urls(self.coordinator)
 
     @property
     def long_poll_ms(self) -> int:
@@ -193,6 +188,24 @@ class MemberOptions:
             )
 
 
+def coordinator_urls(given: str | Sequence[str]) -> tuple[str, ...]:
+    """The base URLs that the option `coordinator` names, each once, without a slash at their end.
+
+    Args:
+        given: A text with commas between the URLs, or a tuple or list with one URL in each item.
+
+    Raises ValueError, which names the option and the URL that cannot be used.
+    """
+    urls = [url.strip(" ") for url in given.split(",")] if isinstance(given, str) else given
+    if not isinstance(urls, tuple | list) or not all(isinstance(url, str) for url in urls):
+        raise ValueError(f"coordinator: a URL, or several in a text with commas or in a tuple, not {given!r}")
+    if not urls:
+        raise ValueError("coordinator: name the URL of at least one node")
+    for url in urls:
+        _check_url(url)
+    return tuple(dict.fromkeys(url.rstrip("/") for url in urls))
+
+
 def check_topics(topics: tuple[str, ...]) -> None:
     """ValueError if a subscription is empty or names a topic that no request could carry."""
     if not topics:
@@ -222,6 +235,8 @@ def _check_url(url: str) -> None:
     shown = re.sub("//[^/]*@", "//…@", url)  # there may be a password
     if not is_usable(url):
         raise ValueError(f"coordinator: {shown!r} is not a URL like http://127.0.0.1:8000")
+    if "," in url:
+        raise ValueError(f"coordinator: {shown!r} is more than one URL; give each an item of its own")
     if "?" in url or "#" in url or "@" in urlsplit(url).netloc:
         raise ValueError(f"coordinator: {shown!r} must not hold a query, a fragment or a user name")
 

@@ -47,6 +47,7 @@ class ChannelTransport:
 
     def __init__(self, options: MemberOptions, pool: ChannelPool) -> None:
         self._group_id = options.group_id
+        self._has_several_nodes = len(options.coordinators) > 1
         self._token = options.token
         self._ssl_context = options.ssl_context
         self._ping_interval_ms = ping_interval_ms(options.session_timeout_ms)
@@ -65,7 +66,7 @@ class ChannelTransport:
         self, url: str, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int
     ) -> Outcome:
         """As `Transport.call`."""
-        if operation.name not in OPERATIONS_BY_OP:
+        if operation.name not in OPERATIONS_BY_OP or (operation is COORDINATOR and not self._may_look_up_over(url)):
             return await self._http.call(url, operation, body, group_id=group_id, timeout_ms=timeout_ms)
         outcome = await self._lease_at(url).call(operation, body, timeout_ms)
         if operation is not COORDINATOR and not isinstance(outcome, Unreachable):
@@ -86,6 +87,13 @@ class ChannelTransport:
             endpoint = Endpoint(url, self._token, self._ssl_context, self._ping_interval_ms)
             self._leases[url] = self._pool.lease(endpoint, self._group_id, self._on_event, self._http)
         return self._leases[url]
+
+    def _may_look_up_over(self, url: str) -> bool:
+        """Whether a look-up goes over the channel with this node. None is opened for it where the group is probably at
+        another node; the node that is named gets one with the next call.
+        """
+        lease = self._leases.get(url)
+        return not self._has_several_nodes or (lease is not None and lease.has_channel)
 
     def _stay_at(self, url: str) -> None:
         """The group is at this node: release the leases at nodes that were only asked, or had the group before."""

@@ -290,6 +290,11 @@ class ConnectionLease:
         self._is_released = False
         node.enter(self)
 
+    @property
+    def has_channel(self) -> bool:
+        """Whether it has a share of a channel that is open."""
+        return self.connection is not None and self.connection.is_alive
+
     def deliver(self, event: ev.Event) -> None:
         """Feed the member, until the lease is released."""
         if not self._is_released:

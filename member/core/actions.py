@@ -91,6 +91,13 @@ class Warn:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """Something that an operator may want to know and need not look at: it is well."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class LookForTopics:
     """What a pattern means may be something else now: these topics came or went."""
 
@@ -123,6 +130,7 @@ Action = (
     | Settle
     | Moved
     | Warn
+    | Note
     | LookForTopics
     | CompareCounts
     | Done

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from rallypoint.member.core.actions import Action, CancelTimer, Drop, Send, SetTimer, Warn
+from rallypoint.member.core.actions import Action, CancelTimer, Drop, Note, Send, SetTimer, Warn
 from rallypoint.member.core.backoff import backoff_ms
 from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable
 from rallypoint.member.core.reactions import SAME_REQUEST, Reaction, reaction_to
@@ -26,6 +26,18 @@ RETRY = "retry:"
 DEADLINE = "deadline:"
 REDIRECTS_MAX = 3
 """Redirects followed in a row; one more means that the nodes disagree, and a look-up asks again, after a back-off."""
+
+LOOK_UP_TIMEOUT_MS = 3_000
+"""For a look-up where another node can be asked: any node answers one from memory, so one that is later is as good as
+gone. A sixth of the session timeout bounds it too."""
+
+LATE = "late"
+"""The timer until a call without an answer is late."""
+LATE_AFTER_MS = 2_000
+"""How long a node may take for an answer, beyond the time for which it was asked to hold it back, until another node is
+asked whether the group has moved. A node that is paused or cut off ends no connection."""
+LATE_AGAIN_MS = 1_000
+"""From such a question to the next one, as long as there is no answer."""
 
 RETRY_AFTER_MAX_MS = 60_000
 """A longer `Retry-After` is cut to this: the service may be back sooner than it said."""
@@ -77,7 +89,8 @@ class Settled:
 class Dispatcher:
     """All slots of one member, its route and its timers. Actions are appended to `actions`, which the owner takes.
 
-    `channels`: the nodes with which a channel is open; `draining`: those that said that they stop.
+    `channels`: the nodes with which a channel is open. `moved`: a look-up named another coordinator than the one known
+    before; the owner takes the flag down.
     """
 
     def __init__(self, options: MemberOptions) -> None:
@@ -88,8 +101,10 @@ class Dispatcher:
         self.timers: dict[str, int] = {}
         self.route = Route(options.coordinators)
         self.channels: set[str] = set()
-        self.draining: set[str] = set()
+        self.moved = False
         self.last_failure: str | None = None
+        self._served_by: str | None = None
+        self._is_missed = False
 
     # --- timers ------------------------------------------------------------------------------------------------------
 
@@ -183,8 +198,10 @@ class Dispatcher:
             return None
         slot.call_id = None
         if isinstance(outcome, Unreachable):
+            self.route.not_heard(slot.url)
             self._failed(slot, outcome, now_ms, jitter)
             return None
+        self.route.heard(slot.url)
         if isinstance(outcome, Refused):
             reaction = reaction_to(outcome.problem)
             if reaction in SAME_REQUEST:
@@ -192,10 +209,15 @@ class Dispatcher:
                 return None
         elif slot.name == LOOKUP and isinstance(outcome, Answered):
             return self._looked_up(slot, slot.intent, outcome, now_ms, jitter)
+        if slot.name != LOOKUP:
+            self._note_served(slot.url)
         return self._settle(slot, slot.intent, outcome)
 
     def timer_due(self, key: str, now_ms: int) -> Settled | None:
         """A timer of this module (`owns`) came due."""
+        if key == LATE:
+            self._look_for_late_answers(now_ms)
+            return None
         if key.startswith(RETRY):
             slot = self._slots.get(key.removeprefix(RETRY))
             if slot is not None and slot.intent is not None and slot.call_id is None:
@@ -209,7 +231,7 @@ class Dispatcher:
     @staticmethod
     def owns(key: str) -> bool:
         """Whether a timer is this module's."""
-        return key.startswith((RETRY, DEADLINE))
+        return key == LATE or key.startswith((RETRY, DEADLINE))
 
     def repeat(self, name: str, intent: Intent, now_ms: int) -> None:
         """Say it again after a 202: at once, unless the answer came so fast that repeats would make a storm (a
@@ -229,6 +251,19 @@ class Dispatcher:
                 self.cancel_timer(RETRY + slot.name)
                 self._send(slot, now_ms)
 
+    def look_elsewhere(self, now_ms: int) -> None:
+        """The coordinator is about to stop: ask another node, if there is one, who comes after it. Calls still go to
+        the coordinator until another is named.
+        """
+        if self.route.url is not None and self.route.knows_another(self.route.url):
+            self._look_up(now_ms)
+
+    def miss(self, text: str) -> None:
+        """Tell an operator that the coordinator is missed, once until one answers, which is then told, too."""
+        if not self._is_missed:
+            self.actions.append(Warn(text))
+        self._is_missed = True
+
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _new_call_id(self) -> int:
@@ -241,11 +276,7 @@ class Dispatcher:
         return backoff_ms(failures, min(self._options.retry_backoff_ms, most_ms), most_ms, jitter)
 
     def _stop(self, slot: RequestSlot) -> None:
-        if slot.call_id is not None:
-            self.actions.append(Drop(slot.call_id))
-        slot.call_id = None
-        slot.blocked = False
-        self.cancel_timer(RETRY + slot.name)
+        self._stop_sending(slot)
         self.cancel_timer(DEADLINE + slot.name)
 
     def _settle(self, slot: RequestSlot, intent: Intent, outcome: Outcome) -> Settled:
@@ -274,12 +305,39 @@ class Dispatcher:
         slot.url = url
         slot.sent_at_ms = now_ms
         slot.sent = True
+        self._listen_for(slot)
         self.actions.append(Send(slot.call_id, url, intent.operation, intent.body, intent.held_ms + intent.timeout_ms))
 
     def _look_up(self, now_ms: int) -> None:
         if self.slot(LOOKUP).intent is None:
+            timeout_ms = self._options.request_timeout_ms
+            if len(self.route.nodes) > 1:
+                timeout_ms = min(timeout_ms, LOOK_UP_TIMEOUT_MS, max(500, self._options.session_timeout_ms // 6))
             body = m.CoordinatorRequest(group_ids=(self._options.group_id,))
-            self.open(LOOKUP, Intent(ops.COORDINATOR, body, self._options.request_timeout_ms), now_ms)
+            self.route.begin_round()
+            self.open(LOOKUP, Intent(ops.COORDINATOR, body, timeout_ms), now_ms)
+
+    def _listen_for(self, slot: RequestSlot) -> None:
+        """One timer is enough for all calls: at its time it is looked which of them are late, or when the next is."""
+        if slot.name == LOOKUP or len(self.route.nodes) < 2:
+            return
+        late_at_ms = _late_at_ms(slot)
+        if self.timers.get(LATE, late_at_ms + 1) > late_at_ms:
+            self.set_timer(LATE, late_at_ms)
+
+    def _look_for_late_answers(self, now_ms: int) -> None:
+        """Take the coordinator for silent if it is late with an answer, and ask another node where the group is."""
+        waiting = [slot for slot in self._slots.values() if slot.call_id is not None and slot.url == self.route.url]
+        waiting = [slot for slot in waiting if slot.name != LOOKUP and slot.intent is not None]
+        if not waiting:
+            return
+        due_ms = min(_late_at_ms(slot) for slot in waiting)
+        if due_ms <= now_ms:
+            due_ms = now_ms + LATE_AGAIN_MS
+            self.route.not_heard(waiting[0].url)
+            if self.route.knows_another(waiting[0].url):
+                self._look_up(now_ms)
+        self.set_timer(LATE, due_ms)
 
     def _failed(self, slot: RequestSlot, outcome: Refused | Unreachable, now_ms: int, jitter: float) -> None:
         """The node did not answer, or is not the coordinator: look up again, at once the first time."""
@@ -298,7 +356,7 @@ class Dispatcher:
             self._send(slot, now_ms)
         elif reaction is Reaction.BACK_OFF:
             self._count(slot, outcome)
-            asked_ms = min(outcome.retry_after_ms or 0, RETRY_AFTER_MAX_MS)
+            asked_ms = 0 if _is_loading(outcome) else min(outcome.retry_after_ms or 0, RETRY_AFTER_MAX_MS)
             self._send_after(slot, max(asked_ms, self._backoff_ms(slot.failures, jitter)), now_ms)
         else:
             slot.redirects = 0
@@ -314,13 +372,7 @@ class Dispatcher:
         if entry is not None and entry.error_code == ErrorCode.NONE and entry.url and is_usable(entry.url):
             if lowers_scheme(slot.url, entry.url):
                 return self._settle(slot, intent, outcome)
-            self.route.keep_last()
-            self.route.learn(entry.url)
-            self.close(LOOKUP)
-            for waiting in list(self._slots.values()):
-                if waiting.blocked:
-                    waiting.redirects = 0
-                    self._send(waiting, now_ms)
+            self._found(slot, entry.url, now_ms)
             return None
         refused = _refusal_of(entry, slot.url)
         if isinstance(refused, Refused) and reaction_to(refused.problem) is Reaction.FAIL:
@@ -328,13 +380,69 @@ class Dispatcher:
         self._failed(slot, refused, now_ms, jitter)
         return None
 
+    def _found(self, lookup: RequestSlot, url: str, now_ms: int) -> None:
+        """The coordinator is known: send what waits for it, and what may wait in vain at a node that fell silent."""
+        before = self._served_by if self.route.url is None else self.route.url
+        self.route.found_by(lookup.url)
+        self.route.learn(url)
+        self.moved = before not in {None, self.route.url}
+        self.close(LOOKUP)
+        for slot in list(self._slots.values()):
+            if slot.blocked:
+                slot.redirects = 0
+                self._send(slot, now_ms)
+            elif self._waits_in_vain(slot):
+                self._stop_sending(slot)
+                self._send(slot, now_ms)
+
+    def _waits_in_vain(self, slot: RequestSlot) -> bool:
+        """Whether its call is open at a silent node, or waits for a repeat after no answer, and the coordinator is
+        another node now.
+        """
+        if slot.intent is None or slot.url in {"", self.route.url}:
+            return False
+        if slot.call_id is not None:
+            return self.route.is_silent(slot.url)
+        return RETRY + slot.name in self.timers and isinstance(slot.last, Unreachable)
+
+    def _stop_sending(self, slot: RequestSlot) -> None:
+        """As `_stop`, but the intent's deadline stays."""
+        if slot.call_id is not None:
+            self.actions.append(Drop(slot.call_id))
+        slot.call_id = None
+        slot.blocked = False
+        self.cancel_timer(RETRY + slot.name)
+
+    def _note_served(self, url: str) -> None:
+        """The node at `url` did what a coordinator does. It is told where it is another one, or was missed."""
+        if url != self.route.url:
+            return  # a late answer of the one before
+        if self._served_by not in {None, url}:
+            self.actions.append(Note(f"coordinator moved from {self._served_by} to {url}"))
+        elif self._is_missed:
+            self.actions.append(Note(f"coordinator {url} answers"))
+        self._served_by = url
+        self._is_missed = False
+
     def _count(self, slot: RequestSlot, outcome: Refused | Unreachable) -> None:
         slot.failures += 1
         slot.last = outcome
         self.last_failure = f"{slot.url}: {describe(outcome)}"
-        if slot.failures == 1 and slot.url not in self.draining:
-            operation = slot.intent.operation.name if slot.intent is not None else slot.name
-            self.actions.append(Warn(f"{operation} at {self.last_failure}; trying again"))
+        looks_ahead = slot.name == LOOKUP and self.route.url is not None
+        if slot.failures > 1 or slot.url in self.route.draining or looks_ahead:
+            return
+        operation = slot.intent.operation.name if slot.intent is not None else slot.name
+        text = f"{operation} at {self.last_failure}; trying again"
+        if not _misses_coordinator(outcome):
+            self.actions.append(Warn(text))
+        else:
+            self.miss(text)
+
+
+def _late_at_ms(slot: RequestSlot) -> int:
+    """When the answer to the call of the slot is late."""
+    assert slot.intent is not None
+    return slot.sent_at_ms + slot.intent.held_ms + LATE_AFTER_MS
 
 
 def describe(outcome: Refused | Unreachable) -> str:
@@ -342,6 +450,20 @@ def describe(outcome: Refused | Unreachable) -> str:
     if isinstance(outcome, Unreachable):
         return outcome.reason
     return f"{outcome.problem.error_name}: {outcome.problem.detail}"
+
+
+def _is_loading(outcome: Refused) -> bool:
+    """Whether the node is about to serve the group. `Retry-After` counts whole seconds, which is longer than that
+    takes after a planned hand-over; the back-off is short at first.
+    """
+    return outcome.problem.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def _misses_coordinator(outcome: Refused | Unreachable) -> bool:
+    """Whether there was no coordinator at the place; else there was one, which has no time."""
+    if isinstance(outcome, Unreachable):
+        return True
+    return _is_loading(outcome) or reaction_to(outcome.problem) in {Reaction.FOLLOW, Reaction.REDISCOVER}
 
 
 def named_url(outcome: Outcome, group_id: str) -> str | None:

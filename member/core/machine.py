@@ -118,6 +118,7 @@ class Membership:
         if self.state not in ENDED:
             self._handle(event, now_ms, draw)
             self._joining.tell_finding_from_joining()
+            self._notifications.go_where_it_moved(now_ms)
             if self.state not in ENDED:
                 self._long_waits.note(now_ms)
                 self._commits.release(self.state, self.generation_id, now_ms)

@@ -76,6 +76,7 @@ class Notifications:
         match event:
             case ev.ChannelOpened(url):
                 net.channels.add(url)
+                net.route.heard(url)
                 self._has_warned_of_http = False
                 # If the former channel was lost, the service waits for a word only for a short while.
                 net.try_now(now_ms)
@@ -86,14 +87,33 @@ class Notifications:
                     self._context.warn(f"no channel with {url}: {reason}; going on over plain HTTP")
             case ev.ChannelLost(url, reason):
                 net.channels.discard(url)
-                if url not in net.draining:
-                    self._context.warn(f"the channel with {url} is lost: {reason}; connecting again")
-                net.draining.discard(url)
+                net.route.not_heard(url)
+                if url not in net.route.draining:
+                    self._tell_lost(url, f"the channel with {url} is lost: {reason}; connecting again")
+                net.route.draining.discard(url)
                 self._go_on_from(url, now_ms)
             case ev.GroupUnloaded(url):
                 self._go_on_from(url, now_ms)
             case ev.NodeDraining(url):
-                net.draining.add(url)
+                net.route.draining.add(url)
+                if net.route.url == url:
+                    net.look_elsewhere(now_ms)
+
+    def _tell_lost(self, url: str, text: str) -> None:
+        """Warn of a lost channel. With that of the coordinator, the coordinator is missed until it answers again."""
+        net = self._context.net
+        if net.route.url in {None, url}:
+            net.miss(text)
+        else:
+            self._context.warn(text)
+
+    def go_where_it_moved(self, now_ms: int) -> None:
+        """After a look-up that named another coordinator: say there at once that this member lives."""
+        net = self._context.net
+        if net.moved:
+            net.moved = False
+            if net.slot(HEARTBEAT).intent is None:
+                self._heartbeats.ask(now_ms)
 
     def _go_on_from(self, url: str, now_ms: int) -> None:
         """The group may be elsewhere now: find its coordinator, and say there at once that this member lives. If a

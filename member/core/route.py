@@ -8,27 +8,57 @@ without bound."""
 
 
 class Route:
-    """The coordinator's URL, once learned, and the nodes to ask for it: first the configured, then former owners."""
+    """The coordinator's URL, once learned, and the nodes to ask for it: first the configured, then former owners.
+
+    `draining`: the nodes that said that they stop. They are asked last, and so are those that did not answer.
+    """
 
     def __init__(self, configured: tuple[str, ...]) -> None:
         self._configured = configured
         self._owners: list[str] = []
-        self._last_index = -1
+        self._silent: set[str] = set()
+        self._first = configured[0]
+        self._round: list[str] = []
+        self.draining: set[str] = set()
         self.url: str | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Every node worth asking, in the order of asking."""
+        """Every node worth asking, in the order in which they became known."""
         return (*self._configured, *(url for url in self._owners if url not in self._configured))
 
-    def next_node(self) -> str:
-        """The next node to ask; after the last one the first."""
-        self._last_index = (self._last_index + 1) % len(self.nodes)
-        return self.nodes[self._last_index]
+    def begin_round(self) -> None:
+        """Ask every node once from here on: first the one that answered last, and last those that may be gone."""
+        nodes = self.nodes
+        start = nodes.index(self._first) if self._first in nodes else 0
+        self._round = sorted((*nodes[start:], *nodes[:start]), key=self._may_be_gone)
 
-    def keep_last(self) -> None:
-        """The node asked last answered: ask it first the next time."""
-        self._last_index -= 1
+    def next_node(self) -> str:
+        """The next node to ask; after the last one of a round another round begins."""
+        if not self._round:
+            self.begin_round()
+        return self._round.pop(0)
+
+    def knows_another(self, url: str) -> bool:
+        """Whether a node besides `url` is known that may well be there."""
+        return any(node != url and not self._may_be_gone(node) for node in self.nodes)
+
+    def found_by(self, url: str) -> None:
+        """The node at `url` named the coordinator: ask it first the next time."""
+        self._first = url
+
+    def heard(self, url: str) -> None:
+        """The node at `url` answered."""
+        self._silent.discard(url)
+
+    def not_heard(self, url: str) -> None:
+        """The node at `url` did not answer, or its channel is lost."""
+        if url in self.nodes:
+            self._silent.add(url)
+
+    def is_silent(self, url: str) -> bool:
+        """Whether the node at `url` did not answer when it was last called."""
+        return url in self._silent
 
     def learn(self, url: str) -> None:
         """This is the coordinator; remembered for later look-ups too."""
@@ -37,11 +67,16 @@ class Route:
             self._owners.remove(self.url)
         self._owners.insert(0, self.url)
         del self._owners[REMEMBERED_MAX:]
+        self._silent &= set(self.nodes)
+        self.draining &= set(self.nodes)
 
     def forget(self, url: str) -> None:
         """`url` is not, or no longer, the coordinator. Nothing happens if another one was learned meanwhile."""
         if self.url == url:
             self.url = None
+
+    def _may_be_gone(self, url: str) -> bool:
+        return url in self._silent or url in self.draining
 
 
 def is_usable(url: str) -> bool:

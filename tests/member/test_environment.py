@@ -20,7 +20,7 @@ FULL = {
 def test_what_stands_there_counts() -> None:
     found = options_from_environment(ConsumerOptions, environment=FULL, topics=("clicks",), concurrency=4)
     assert found == ConsumerOptions(
-        coordinator=("http://a:1", "http://b:1"),
+        coordinator="http://a:1, http://b:1",
         group_id="g",
         topics=("clicks",),
         client_id="etl",

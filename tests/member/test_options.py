@@ -23,6 +23,15 @@ def test_urls_lose_the_slash_at_their_end() -> None:
     assert options(coordinator=("http://a/", "https://b:1/base")).coordinators == ("http://a", "https://b:1/base")
 
 
+@pytest.mark.parametrize(
+    "given",
+    ["http://a:1,https://b/x", " http://a:1/ , https://b/x/ ", ("http://a:1", "https://b/x"), ["http://a:1", "https://b/x"],
+     "http://a:1,https://b/x,http://a:1/"],
+)  # fmt: skip
+def test_several_urls_are_a_text_with_commas_or_a_sequence(given: Any) -> None:
+    assert options(coordinator=given).coordinators == ("http://a:1", "https://b/x")
+
+
 def test_a_password_in_a_url_is_not_shown() -> None:
     for url in ("http://user:s3cret@a", "http://user:s3cret@a:99999"):
         with pytest.raises(ValueError, match="coordinator: 'http://…@a") as refused:
@@ -59,6 +68,10 @@ def test_an_option_of_a_consumer_that_cannot_be_used_is_named(changes: dict[str,
         ({"coordinator": "127.0.0.1:8000"}, "coordinator: '127.0.0.1:8000' is not a URL"),
         ({"coordinator": "ftp://a"}, "coordinator: .* is not a URL"),
         ({"coordinator": ()}, "coordinator: name the URL of at least one node"),
+        ({"coordinator": "http://a,b:1"}, "coordinator: 'b:1' is not a URL"),
+        ({"coordinator": "http://a,"}, "coordinator: '' is not a URL"),
+        ({"coordinator": ("http://a,http://b",)}, "coordinator: 'http://a,http://b' is more than one URL"),
+        ({"coordinator": {"http://a": 1}}, "coordinator: a URL, or several in a text with commas or in a tuple, not {"),
         ({"coordinator": "http://user:pw@a"}, "coordinator: .* user name"),
         ({"coordinator": "http://a?x=1"}, "coordinator: .* query"),
         ({"coordinator": "http://:pw@a"}, "coordinator: .* user name"),
@@ -98,7 +111,7 @@ def test_an_option_of_a_consumer_that_cannot_be_used_is_named(changes: dict[str,
         ({"heartbeat_interval_ms": 1.5}, "heartbeat_interval_ms: a whole number of milliseconds, not 1.5"),
         ({"heartbeat_interval_ms": "3000"}, "heartbeat_interval_ms: a whole number of milliseconds, not '3000'"),
         ({"group_id": 5}, "group_id: a text, not 5"),
-        ({"coordinator": None}, "coordinator: a URL, or a tuple of URLs, not None"),
+        ({"coordinator": None}, "coordinator: a URL, or several in a text with commas or in a tuple, not None"),
         ({"topics": (), "topics_pattern": b"x"}, "topics_pattern: b'x' is no regular expression"),
         ({"heartbeat_interval_ms": 0}, "heartbeat_interval_ms: 0 must be at least 1"),
         ({"retry_backoff_ms": 10, "retry_backoff_max_ms": 9}, "retry_backoff_max_ms: 9 is not between 10"),

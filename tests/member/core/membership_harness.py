@@ -17,6 +17,7 @@ from rallypoint.member.core.actions import (
     Done,
     Drop,
     Moved,
+    Note,
     Send,
     SetTimer,
     Settle,
@@ -125,6 +126,7 @@ class MembershipHarness:
         self.callbacks: list[CallBack] = []
         self.moves: list[Moved] = []
         self.warnings: list[str] = []
+        self.notes: list[str] = []
         self.settled: dict[int, Outcome] = {}
         self.done: Done | None = None
 
@@ -166,6 +168,8 @@ class MembershipHarness:
                 self.moves.append(action)
             case Warn(text):
                 self.warnings.append(text)
+            case Note(text):
+                self.notes.append(text)
             case Done():
                 self.done = action
 
