@@ -6,10 +6,7 @@ be written, the status is 0.
 """
 
 import argparse
-import io
-import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,25 +14,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rallypoint.cli.endings import ENDING, STATUSES, Ended, fail, say, warn
 from rallypoint.coordinator import backups
 from rallypoint.coordinator.settings import Settings, SettingsError, load_settings
 from rallypoint.coordinator.storage.contract import StorageError
-
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-STATUSES = (
-    "Exit status: 0 success, 1 refused or failed, 2 usage or configuration error, 128 plus the signal's number if a"
-    " signal ended it."
-)
-
-
-class Ended(BaseException):
-    """A signal ends the command. It is no Exception, so that no handler treats it as a failure."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        super().__init__(f"ended by {signal.Signals(number).name}")
 
 
 def add_backup(commands: Any) -> None:
@@ -90,11 +72,11 @@ def run(command: Callable[[argparse.Namespace], None], given: argparse.Namespace
         with _ended_by_signals():
             command(given)
     except SettingsError as error:
-        return _fail(str(error), 2)
+        return fail(str(error), 2)
     except StorageError as error:
-        return _fail(f"{failed}: {error}.", 1)
+        return fail(f"{failed}: {error}.", 1)
     except Ended as end:
-        return _fail(f"{end}; {ended}.", 128 + end.number)
+        return fail(f"{end}; {ended}.", 128 + end.number)
     return 0
 
 
@@ -122,13 +104,13 @@ def _ended_by_signals() -> Iterator[None]:
 def _back_up(given: argparse.Namespace) -> None:
     storage = _storage_of(given)
     length = backups.back_up(storage, given.file)
-    _say(f"backed up {storage} to {given.file}, {length} bytes")
+    say(f"backed up {storage} to {given.file}, {length} bytes")
 
 
 def _restore(given: argparse.Namespace) -> None:
     storage = _storage_of(given)
     restored, is_whole = backups.restore(given.file, storage, replace=given.force, now_ms=time.time_ns() // 1_000_000)
-    _say(
+    say(
         f"restored {storage} from {given.file}: {restored.groups} groups, {restored.offsets} committed offsets",
         "Committed offsets are those of the backup: records whose offsets were committed since then are read again.",
         f"Members join again by themselves, in generations above {restored.generation_floor}.",
@@ -138,36 +120,15 @@ def _restore(given: argparse.Namespace) -> None:
         else "The replaced store was read: it has no generation above that number.",
     )
     if not is_whole:
-        _warn(
+        warn(
             f"{given.file} was not created by `rallypoint backup`. If it was copied with cp while the service ran, it"
             " lacks what was in the log, perhaps everything."
         )
     if restored.unreadable:
         shown = ", ".join(repr(key) for key in restored.unreadable[:3])
-        _warn(f"{len(restored.unreadable)} records cannot be read, and the service will say of which groups: {shown}")
+        warn(f"{len(restored.unreadable)} records cannot be read, and the service will say of which groups: {shown}")
 
 
 def _storage_of(given: argparse.Namespace) -> str:
     flags = {"storage": given.storage} if "storage" in given else {}
     return load_settings(flags, given.config).storage
-
-
-def _say(*lines: str) -> None:
-    """Print to standard output. Characters that it cannot encode are escaped; if it is closed, warn."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        print("\n".join(lines), flush=True)
-    except OSError as error:
-        _warn(f"Done; but standard output cannot be written: {error.strerror}.")
-        # The buffer still has data without a reader: otherwise the interpreter would print an error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _warn(text: str) -> None:
-    print(f"rallypoint: {text}", file=sys.stderr)
-
-
-def _fail(text: str, status: int) -> int:
-    _warn(text)
-    return status

@@ -47,6 +47,7 @@ def _metavar(name: str) -> str:
         "node_id": "NAME",
         "tokens": "HASHES",
         "token_file": "PATH",
+        "cluster_token_file": "PATH",
         "allowed_hosts": "NAMES",
         "allowed_origins": "ORIGINS",
         "log_level": "LEVEL",

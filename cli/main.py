@@ -13,7 +13,9 @@ from pathlib import Path
 
 from rallypoint.cli.assign.command import add_assign, run_assign
 from rallypoint.cli.backup import add_backup, run_backup, run_restore
+from rallypoint.cli.cluster.command import add_cluster, run_cluster
 from rallypoint.cli.flags import add_settings, given_settings
+from rallypoint.cli.store import add_store, run_store
 from rallypoint.coordinator.http.security import hash_token
 from rallypoint.coordinator.settings import (
     Settings,
@@ -72,7 +74,9 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add_backup(commands)
+    add_store(commands)
     add_assign(commands)
+    add_cluster(commands)
     return parser
 
 
@@ -84,7 +88,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = make_parser().parse_args(words)
     if given.command == "token":
         return print_token()
-    run = {"assign": run_assign, "backup": run_backup, "restore": run_restore, "serve": run_service}[given.command]
+    run = {
+        "assign": run_assign,
+        "backup": run_backup,
+        "cluster": run_cluster,
+        "restore": run_restore,
+        "serve": run_service,
+        "store": run_store,
+    }[given.command]
     return run(given)
 
 

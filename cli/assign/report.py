@@ -102,11 +102,12 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     """Topics with their partition numbers, contiguous ones as `0-3`; a dash for none."""
     texts = []
     for topic, found in groupby(partitions, key=lambda topic_partition: topic_partition[0]):
-        texts.append(f"{topic} {_numbers([partition for _, partition in found])}")
+        texts.append(f"{topic} {numbers_text([partition for _, partition in found])}")
     return ", ".join(texts) or "-"
 
 
-def _numbers(numbers: Sequence[int]) -> str:
+def numbers_text(numbers: Sequence[int]) -> str:
+    """Ascending numbers, contiguous ones as `0-3`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] == number - 1:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rallypoint.cli.backup import ENDING, run
+from rallypoint.cli.backup import run
+from rallypoint.cli.endings import ENDING
 from rallypoint.cli.main import main
 from rallypoint.coordinator.storage.sqlite_file import SqliteFile
 from tests.real.parts import require
