@@ -8,26 +8,26 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log"
 	"net/url"
+	"strings"
 	"time"
 )
 
+// connect opens a channel with the coordinator.
 func (m *Member) connect(ctx context.Context) error {
-	var found struct {
-		Coordinators []struct {
-			URL       string `json:"url"`
-			ErrorCode int    `json:"error_code"`
-			ErrorName string `json:"error_name"`
-		} `json:"coordinators"`
-	}
-	path := "/v1/coordinator?group_id=" + url.QueryEscape(m.options.GroupID)
-	if err := get(ctx, m.options.Coordinator, path, m.options.Token, &found); err != nil {
+	var named string
+	err := m.ask(func(node string) (err error) {
+		named, err = m.lookUp(ctx, node)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	if len(found.Coordinators) == 0 || found.Coordinators[0].ErrorCode != 0 {
-		return fmt.Errorf("%w: there is no coordinator now: %v", errDisconnected, found.Coordinators)
-	}
-	s, err := openChannel(ctx, found.Coordinators[0].URL, m.options.Token, m.hear)
+	m.mutex.Lock()
+	m.url = named
+	m.mutex.Unlock()
+	s, err := openChannel(ctx, named, m.options.Token, m.hear)
 	if err != nil {
 		return err
 	}
@@ -37,9 +37,102 @@ func (m *Member) connect(ctx context.Context) error {
 	return nil
 }
 
+// lookUp gives the URL of the coordinator, as the node at this URL has it.
+func (m *Member) lookUp(ctx context.Context, node string) (string, error) {
+	var found struct {
+		Coordinators []struct {
+			URL       string `json:"url"`
+			ErrorCode int    `json:"error_code"`
+			ErrorName string `json:"error_name"`
+		} `json:"coordinators"`
+	}
+	path := "/v1/coordinator?group_id=" + url.QueryEscape(m.options.GroupID)
+	if err := get(ctx, node, path, m.options.Token, &found); err != nil {
+		return "", err
+	}
+	if len(found.Coordinators) == 0 {
+		return "", fmt.Errorf("%w: %s names no coordinator", errDisconnected, node)
+	}
+	named := found.Coordinators[0]
+	if named.ErrorCode != 0 {
+		return "", &Problem{ErrorName: named.ErrorName, Detail: node + " knows no coordinator", Retriable: true}
+	}
+	if strings.HasPrefix(node, "https:") && !strings.HasPrefix(named.URL, "https:") {
+		return "", fmt.Errorf("%s names %s, without TLS", node, named.URL)
+	}
+	return named.URL, nil
+}
+
+// ask asks one node after another until one has an answer.
+func (m *Member) ask(question func(node string) error) error {
+	var failure error
+	m.mutex.Lock()
+	nodes := append([]string(nil), m.nodes...)
+	m.mutex.Unlock()
+	for _, node := range nodes {
+		if failure = question(node); failure == nil {
+			return nil
+		}
+		switch nameOf(failure) {
+		case "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR":
+		default:
+			if !errors.Is(failure, errDisconnected) {
+				return failure
+			}
+			m.askLast(node)
+		}
+	}
+	return failure
+}
+
+// askLast puts a node that may be gone behind the others.
+func (m *Member) askLast(last string) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	var others, found []string
+	for _, node := range m.nodes {
+		if node == last {
+			found = append(found, node)
+		} else {
+			others = append(others, node)
+		}
+	}
+	m.nodes = append(others, found...)
+}
+
+// lookElsewhere: the coordinator is about to stop. If another node has the group already there is nothing to wait for.
+func (m *Member) lookElsewhere(leaving string, s *channel) {
+	m.askLast(leaving)
+	err := m.ask(func(node string) error {
+		named, err := m.lookUp(context.Background(), node)
+		if err == nil && named != leaving {
+			s.connection.CloseNow()
+		}
+		return err
+	})
+	if err != nil {
+		log.Printf("the coordinator stops, and the next one is not known yet: %v", err)
+	}
+}
+
+// nodesIn gives the URLs in a text with commas between, without a slash at their end.
+func nodesIn(text string) ([]string, error) {
+	var nodes []string
+	for _, node := range strings.Split(text, ",") {
+		node = strings.TrimRight(strings.TrimSpace(node), "/")
+		parts, err := url.Parse(node)
+		if err != nil || (parts.Scheme != "http" && parts.Scheme != "https") || parts.Host == "" || parts.User != nil ||
+			parts.RawQuery != "" || parts.Fragment != "" {
+			return nil, fmt.Errorf("coordinator: %q is not a URL like http://127.0.0.1:8000", node)
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
+}
+
 // call calls until there is an answer that says more than "wait".
 func (m *Member) call(ctx context.Context, op string, body map[string]any, result any, held time.Duration) error {
-	for {
+	for attempts := 1; ; attempts++ {
 		s := m.currentChannel()
 		if s == nil {
 			return errDisconnected
@@ -47,7 +140,7 @@ func (m *Member) call(ctx context.Context, op string, body map[string]any, resul
 		again, err := s.call(ctx, op, m.options.GroupID, body, result, held)
 		switch nameOf(err) {
 		case "COORDINATOR_LOAD_IN_PROGRESS", "THROTTLING_QUOTA_EXCEEDED", "UNSTABLE_OFFSET_COMMIT":
-			pause(ctx, throttledPause)
+			pause(ctx, pauseAfter(attempts))
 		default:
 			if err != nil || !again {
 				return err
@@ -170,7 +263,7 @@ func (m *Member) partitionCounts(ctx context.Context) (map[string]int, error) {
 			Partitions int    `json:"partitions"`
 		} `json:"topics"`
 	}
-	err := get(ctx, m.options.Coordinator, "/v1/topics", m.options.Token, &registry)
+	err := m.ask(func(node string) error { return get(ctx, node, "/v1/topics", m.options.Token, &registry) })
 	counts := map[string]int{}
 	for _, topic := range registry.Topics {
 		counts[topic.Topic] = topic.Partitions

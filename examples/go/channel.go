@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,8 +19,15 @@ import (
 // callTimeout is for an answer, besides what the service was asked to hold it back.
 const callTimeout = 10 * time.Second
 
+// reachTimeout is for a handshake or a GET: a node that is later is as good as gone.
+const reachTimeout = 3 * time.Second
+
 // client gives each of the few requests a connection of its own: one kept from before may be dead without a sign.
-var client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
+// Redirects of HTTP are not followed: the token goes to the nodes that were named.
+var client = &http.Client{
+	Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
 
 // errDisconnected: the connection is gone, or never was. The call may have been heard or not.
 var errDisconnected = errors.New("disconnected")
@@ -61,7 +67,7 @@ type channel struct {
 
 // openChannel connects. onPush is called by the goroutine that reads, so it must not wait.
 func openChannel(ctx context.Context, url, token string, onPush func(Push)) (*channel, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	// The library takes http for ws, and https for wss.
 	connection, _, err := websocket.Dial(ctx, url+"/v1/channel", &websocket.DialOptions{HTTPHeader: authorization(token)})
@@ -142,9 +148,9 @@ func (s *channel) close() { s.connection.Close(websocket.StatusNormalClosure, ""
 
 // get asks the service by a GET.
 func get(ctx context.Context, url, path, token string, result any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+path, nil)
 	if err != nil {
 		return err
 	}

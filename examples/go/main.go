@@ -2,6 +2,7 @@
 //
 //	go run . -coordinator http://127.0.0.1:8000 -group clicks -topics clicks
 //
+// Of a service with several nodes, give all URLs with commas between: -coordinator http://127.0.0.1:8001,http://127.0.0.1:8002.
 // Prints one JSON line for each change of ownership, and leaves on SIGTERM and SIGINT. The token comes from
 // RALLYPOINT_TOKEN, since others can see a command line.
 package main
@@ -108,7 +109,7 @@ func tell(member *Member, event string, partitions Partitions, offsets Offsets) 
 
 func main() {
 	options := Options{Token: os.Getenv("RALLYPOINT_TOKEN"), RebalanceTimeout: time.Minute}
-	flag.StringVar(&options.Coordinator, "coordinator", "http://127.0.0.1:8000", "URL of any node")
+	flag.StringVar(&options.Coordinator, "coordinator", "http://127.0.0.1:8000", "URL of any node, or of several with commas between")
 	flag.StringVar(&options.GroupID, "group", "", "the group")
 	flag.StringVar(&options.ClientID, "client-id", "go", "the start of the member id")
 	flag.DurationVar(&options.SessionTimeout, "session-timeout", 45*time.Second, "without news the group waits so long")

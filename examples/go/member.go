@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log"
 	"math/rand"
 	"sync"
@@ -14,10 +15,9 @@ import (
 )
 
 const (
-	parkTime       = 20 * time.Second // how long a join or a sync may be held back before it is asked again
-	backoff        = 100 * time.Millisecond
-	backoffMost    = 5 * time.Second
-	throttledPause = time.Second
+	parkTime    = 20 * time.Second // how long a join or a sync may be held back before it is asked again
+	backoff     = 100 * time.Millisecond
+	backoffMost = 2 * time.Second
 )
 
 // Partitions by topic.
@@ -37,7 +37,7 @@ type Handler interface {
 	Lost(member *Member, partitions Partitions)
 }
 
-// Options of a member. Coordinator is the URL of any node; Token may be empty.
+// Options of a member. Coordinator is the URL of any node, or of several with commas between; Token may be empty.
 type Options struct {
 	Coordinator, GroupID, ClientID, Token string
 	Topics                                []string
@@ -54,6 +54,8 @@ type Member struct {
 
 	mutex   sync.Mutex // guards what follows
 	channel *channel
+	nodes   []string // in the order in which they are asked; one that did not answer is the last
+	url     string   // the coordinator's
 	id      string
 	// generation is the one last joined, ending the newest that is known to be over.
 	generation, ending int
@@ -80,16 +82,22 @@ func (m *Member) Identity() (string, int) {
 
 // Run is a member until ctx is done, then leaves. The error is one that trying again does not help.
 func (m *Member) Run(ctx context.Context) error {
+	nodes, err := nodesIn(m.options.Coordinator)
+	if err != nil {
+		return err
+	}
+	m.nodes = nodes
+	missed := false
 	for attempts := 0; ctx.Err() == nil; attempts++ {
 		if attempts > 0 {
-			// The first attempt comes at once, those after it with a growing pause, that many members do not come together.
-			most := backoff << (attempts - 1)
-			if attempts > 6 {
-				most = backoffMost
-			}
-			pause(ctx, most/2+time.Duration(rand.Int63n(int64(most/2))))
+			pause(ctx, pauseAfter(attempts))
 		}
-		err := m.follow(ctx, func() { attempts = -1 })
+		err := m.follow(ctx, func() {
+			if missed {
+				log.Printf("the coordinator is %s", m.coordinator())
+			}
+			attempts, missed = -1, false
+		})
 		if ctx.Err() != nil {
 			break
 		}
@@ -99,22 +107,32 @@ func (m *Member) Run(ctx context.Context) error {
 		if !isRetriable(err) {
 			return err
 		}
-		log.Printf("connecting again: %v", err)
+		if !missed {
+			log.Printf("connecting again: %v", err)
+		}
+		missed = true
+		if errors.Is(err, errDisconnected) {
+			m.askLast(m.coordinator())
+		}
 	}
 	m.leave()
 	return nil
 }
 
-// hear takes a push. "drain" asks for nothing yet: the service closes when it is ready.
+// hear takes a push.
 func (m *Member) hear(push Push) {
 	m.mutex.Lock()
 	if push.Event == "rebalance" && push.GenerationID > m.ending {
 		m.ending = push.GenerationID
 	}
-	s := m.channel
+	s, url := m.channel, m.url
+	hasOther := len(m.nodes) > 1 || m.nodes[0] != url
 	m.mutex.Unlock()
 	if push.Event == "unloaded" && s != nil {
 		s.connection.CloseNow() // the look-up before the next channel finds the node
+	}
+	if push.Event == "drain" && s != nil && hasOther {
+		go m.lookElsewhere(url, s)
 	}
 	select {
 	case m.wake <- struct{}{}:
@@ -126,6 +144,12 @@ func (m *Member) currentChannel() *channel {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	return m.channel
+}
+
+func (m *Member) coordinator() string {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.url
 }
 
 // settled: it has an assignment, and knows of no rebalance.
@@ -273,6 +297,15 @@ func (m *Member) leave() {
 		}
 	}
 	s.close()
+}
+
+// pauseAfter grows with the attempts, of which there was one at least. Many members do not come together.
+func pauseAfter(attempts int) time.Duration {
+	most := backoffMost
+	if attempts < 6 { // so that doubling stays below
+		most = backoff << (attempts - 1)
+	}
+	return most/2 + time.Duration(rand.Int63n(int64(most/2)))
 }
 
 func pause(ctx context.Context, duration time.Duration) {

@@ -3,6 +3,7 @@
 import WebSocket from "ws";
 
 const CALL_TIMEOUT_MS = 10_000; // for an answer, besides what the service was asked to hold it back
+const REACH_TIMEOUT_MS = 3_000; // for a handshake or a GET: a node that is later is as good as gone
 
 /** The connection is gone, or never was: the call may have been heard or not. */
 export class Disconnected extends Error {
@@ -26,7 +27,7 @@ export class Channel {
   static open(url, token, onPush, onClose) {
     const socket = new WebSocket(`${url.replace(/^http/, "ws")}/v1/channel`, {
       headers: authorization(token),
-      handshakeTimeout: CALL_TIMEOUT_MS,
+      handshakeTimeout: REACH_TIMEOUT_MS,
       perMessageDeflate: false,
     });
     const channel = new Channel();
@@ -80,14 +81,14 @@ export class Channel {
 
 /** A GET of the service, parsed. Throws Problem and Disconnected. */
 export async function get(url, path, token) {
-  let answer;
+  let answer, body;
   try {
-    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
-    answer = await fetch(url.replace(/\/$/, "") + path, { headers: authorization(token), signal });
+    const signal = AbortSignal.timeout(REACH_TIMEOUT_MS);
+    answer = await fetch(url + path, { headers: authorization(token), redirect: "manual", signal });
+    body = await answer.json();
   } catch (error) {
     throw new Disconnected(`${url}: ${error.cause?.message ?? error.message}`);
   }
-  const body = await answer.json();
   if (!answer.ok) throw new Problem(body);
   return body;
 }

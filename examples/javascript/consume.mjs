@@ -2,6 +2,7 @@
 //
 //     node consume.mjs --coordinator http://127.0.0.1:8000 --group clicks --topics clicks
 //
+// Of a service with several nodes, give all URLs with commas between: --coordinator http://127.0.0.1:8001,http://127.0.0.1:8002.
 // Prints one JSON line for each change of ownership, and leaves on SIGTERM and SIGINT. The token comes from
 // RALLYPOINT_TOKEN, since others can see a command line.
 import { setTimeout as sleep } from "node:timers/promises";

@@ -9,11 +9,12 @@ import { Disconnected, Problem, Channel, get } from "./channel.mjs";
 
 const PARK_MS = 20_000; // how long a join or a sync may be held back before it is asked again
 const BACKOFF_MS = 100; // the pause before the second attempt to connect; it doubles, up to the next line
-const BACKOFF_MAX_MS = 5_000;
+const BACKOFF_MAX_MS = 2_000;
 const SAME_AGAIN = ["COORDINATOR_LOAD_IN_PROGRESS", "THROTTLING_QUOTA_EXCEEDED", "UNSTABLE_OFFSET_COMMIT"];
+const ASK_ANOTHER = ["COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"];
 
 /**
- * Options: `coordinator` (the URL of any node), `groupId`, `topics`, and where wanted `clientId`, `token`,
+ * Options: `coordinator` (the URL of any node, or of several with commas between), `groupId`, `topics`, and where wanted `clientId`, `token`,
  * `sessionTimeoutMs` and `rebalanceTimeoutMs`. The callbacks may be async; until one returns the member does nothing
  * else, no heartbeat either, so let it be much shorter than the session timeout:
  *
@@ -27,6 +28,8 @@ export class GroupMember {
   generationId = -1;
   #options;
   #callbacks;
+  #nodes; // in the order in which they are asked; one that did not answer is the last
+  #url = ""; // the coordinator's
   #channel = null;
   #owned = null; // topic → partitions; null without an assignment
   #endingGeneration = -1; // the newest that is known to be over
@@ -41,21 +44,28 @@ export class GroupMember {
   constructor(options, callbacks) {
     this.#options = { clientId: "member", sessionTimeoutMs: 45_000, rebalanceTimeoutMs: 60_000, ...options };
     this.#callbacks = callbacks;
+    this.#nodes = nodesIn(this.#options.coordinator);
   }
 
   /** Be a member until `stop`, then leave. Throws what cannot be helped by trying again. */
   async run() {
     let attempts = 0;
+    let missed = false;
     while (!this.#stopping.signal.aborted) {
       try {
         if (attempts++) await this.#pause(attempts);
-        this.#channel = await this.#connect();
-        await this.#follow(() => (attempts = 0));
+        await this.#connect();
+        await this.#follow(() => {
+          if (missed) console.error(`the coordinator is ${this.#url}`);
+          [attempts, missed] = [0, false];
+        });
       } catch (error) {
         if (this.#stopping.signal.aborted) break;
         this.#channel?.close();
         if (!error.retriable) throw error;
-        console.error(`connecting again: ${error.message}`);
+        if (!missed) console.error(`connecting again: ${error.message}`);
+        missed = true;
+        if (error instanceof Disconnected) this.#askLast(this.#url);
       }
     }
     await this.#leave();
@@ -87,11 +97,49 @@ export class GroupMember {
   // --- the connection -------------------------------------------------------------------------------------------------
 
   async #connect() {
-    const { coordinator, groupId, token } = this.#options;
-    const found = await get(coordinator, `/v1/coordinator?group_id=${encodeURIComponent(groupId)}`, token);
+    this.#url = await this.#ask((node) => this.#lookUp(node));
+    this.#channel = await Channel.open(this.#url, this.#options.token, (push) => this.#hear(push), () => this.#wake());
+  }
+
+  /** The URL of the coordinator, as the node at `node` has it. */
+  async #lookUp(node) {
+    const { groupId, token } = this.#options;
+    const found = await get(node, `/v1/coordinator?group_id=${encodeURIComponent(groupId)}`, token);
     const [{ url, error_code, error_name }] = found.coordinators;
-    if (error_code) throw new Disconnected(`there is no coordinator now: ${error_name}`);
-    return Channel.open(url, token, (push) => this.#hear(push), () => this.#wake());
+    if (error_code) throw new Problem({ error_name, detail: `${node} knows no coordinator`, retriable: true });
+    if (node.startsWith("https:") && !url.startsWith("https:")) throw new Error(`${node} names ${url}, without TLS`);
+    return url;
+  }
+
+  /** Ask one node after another until one has an answer. */
+  async #ask(question) {
+    let failure;
+    for (const node of [...this.#nodes]) {
+      try {
+        return await question(node);
+      } catch (error) {
+        failure = error;
+        if (error instanceof Disconnected) this.#askLast(node);
+        else if (!ASK_ANOTHER.includes(error.error_name)) throw error;
+      }
+    }
+    throw failure;
+  }
+
+  #askLast(node) {
+    if (!this.#nodes.includes(node)) return;
+    this.#nodes = [...this.#nodes.filter((other) => other !== node), node];
+  }
+
+  /** The coordinator is about to stop. If another node has the group already there is nothing to wait for. */
+  async #lookElsewhere() {
+    const [leaving, channel] = [this.#url, this.#channel];
+    this.#askLast(leaving);
+    try {
+      if ((await this.#ask((node) => this.#lookUp(node))) !== leaving) channel.close();
+    } catch (error) {
+      console.error(`the coordinator stops, and the next one is not known yet: ${error.message}`);
+    }
   }
 
   /** The first attempt comes at once, those after it with a growing pause, that many members do not come together. */
@@ -103,7 +151,8 @@ export class GroupMember {
   #hear(push) {
     if (push.event === "rebalance") this.#endingGeneration = Math.max(this.#endingGeneration, push.generation_id);
     if (push.event === "unloaded") this.#channel.close(); // the look-up before the next channel finds the node
-    this.#wake(); // "drain" asks for nothing yet: the service closes when it is ready
+    if (push.event === "drain" && this.#nodes.some((node) => node !== this.#url)) this.#lookElsewhere();
+    this.#wake();
   }
 
   #wake() {
@@ -123,14 +172,14 @@ export class GroupMember {
 
   /** Call until there is an answer that says more than "wait". */
   async #call(op, body) {
-    for (;;) {
+    for (let attempts = 2; ; attempts++) {
       try {
         const { status, body: answer } = await this.#channel.call(op, this.#options.groupId, body);
         if (status === 200) return answer;
         if (answer.member_id) body.member_id = this.memberId = answer.member_id;
       } catch (problem) {
         if (!SAME_AGAIN.includes(problem.error_name)) throw problem;
-        await sleep(1_000, undefined, { signal: this.#stopping.signal });
+        await this.#pause(attempts);
       }
     }
   }
@@ -214,7 +263,7 @@ export class GroupMember {
   }
 
   async #partitionCounts() {
-    const { topics } = await get(this.#options.coordinator, "/v1/topics", this.#options.token);
+    const { topics } = await this.#ask((node) => get(node, "/v1/topics", this.#options.token));
     return new Map(topics.map(({ topic, partitions }) => [topic, partitions]));
   }
 
@@ -266,6 +315,15 @@ export class GroupMember {
     }
     this.#channel?.close();
   }
+}
+
+/** The URLs in a text with commas between, without a slash at their end. */
+function nodesIn(text) {
+  const urls = text.split(",").map((url) => url.trim().replace(/\/+$/, ""));
+  for (const url of urls) {
+    if (!/^https?:\/\/[^/?#@]+[^?#@]*$/.test(url)) throw new Error(`coordinator: "${url}" is not a URL like http://127.0.0.1:8000`);
+  }
+  return urls;
 }
 
 const mapValues = (object, change) =>

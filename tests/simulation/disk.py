@@ -148,6 +148,9 @@ class DriveKeyspace:
                 await self._drive.running.wait()
                 yield page[start : start + self._disk.plan.page_rows]
 
+    def is_current(self) -> bool:
+        return self._inner.is_current()
+
     async def append(self, writes: Sequence[Write]) -> None:
         disk = self._disk
         self._drive.check_power()

@@ -137,7 +137,7 @@ class I3Commits(Checker):
         group_id, topic, partition = where
         folded = self.sight.fold.group(group_id)
         if entry.offset is not None:
-            if entry.offset not in folded.written.get((topic, partition), set()):
+            if not self._is_written(folded, where, entry):
                 self.fail(f"{group_id}: {topic}-{partition} at {entry.offset} is acknowledged, not stored")
             return
         stands = folded.offsets.get((topic, partition))
@@ -146,6 +146,9 @@ class I3Commits(Checker):
         by = [x for x in self._writings[where] if x.offset == stands.offset]
         if by and all(x.ended_at is not None and x.ended_at < entry.asked_at for x in by):
             self.fail(f"{group_id}: {topic}-{partition} was deleted, and {stands.offset} is stored still")
+
+    def _is_written(self, folded: FoldedGroup, where: OfPartition, entry: _Writing) -> bool:
+        return entry.offset in folded.written.get(where[1:], set())
 
     def _check(self, api_call: ApiCall, answer: m.FetchAnswer) -> None:
         for topic, partitions in answer.offsets.items():
@@ -237,6 +240,17 @@ class I3Commits(Checker):
                     entry.ended_at = self.sight.number
                 else:
                     writings.remove(entry)
+
+
+class I3JoinedCommits(I3Commits):
+    """I3 over an engine that joins appends into one transaction: of the offsets in it for a partition the last is
+    stored, and the others are acknowledged with it.
+    """
+
+    def _is_written(self, folded: FoldedGroup, where: OfPartition, entry: _Writing) -> bool:
+        written = folded.written.get(where[1:], set())
+        later = (x.offset for x in self._writings[where] if x.asked_at >= entry.asked_at)
+        return any(offset in written for offset in later)
 
 
 def _takes_away(api_call: ApiCall, where: OfPartition) -> bool:

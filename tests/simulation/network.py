@@ -6,7 +6,7 @@ A request is served by the real service in a task of its own, as the API does it
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel
@@ -30,7 +30,7 @@ LATE_MS = (5, 40, 300, 2_000, 7_000)
 READ_MS = (1, 30, 100)
 """So long after a stall of the node what came meanwhile is read."""
 
-_WITHOUT_BODY = {ops.DELETE_GROUP.name: DeleteGroupRequest(), ops.LIST_REBALANCES.name: ListRebalancesRequest()}
+WITHOUT_BODY = {ops.DELETE_GROUP.name: DeleteGroupRequest(), ops.LIST_REBALANCES.name: ListRebalancesRequest()}
 """What the API makes of calls that have no body over HTTP."""
 
 Answer = GroupAnswer | Failure
@@ -167,7 +167,7 @@ class Network:
             return
         self.later(self._delay_ms(text), self._arrive, exchange)
         if self.strikes("doubled", text):
-            copy = Exchange(exchange.who, exchange.group_id, exchange.operation, exchange.body, None)
+            copy = replace(exchange, on_end=None, is_cut_off=False, serving=[], timeout=None, forget=None)
             self.later(self._chance.choice(LATE_MS), self._arrive, copy)
 
     def drop(self, exchange: Exchange) -> None:
@@ -280,7 +280,7 @@ class Network:
             exchange.serving.append(task)
 
     async def _serve(self, node: "Node", exchange: Exchange) -> None:
-        request: Any = _WITHOUT_BODY.get(exchange.operation.name, exchange.body)
+        request: Any = WITHOUT_BODY.get(exchange.operation.name, exchange.body)
         api_call = ApiCall(self.next_number(), exchange.group_id, request, self.now_ms)
         self._trace.note(self.now_ms, f"-> {exchange.group_id} {exchange.who} #{api_call.number} {short(request)}")
         self._api.on_call(api_call)

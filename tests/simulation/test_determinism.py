@@ -13,7 +13,7 @@ from tests.simulation.runner import run
 from tests.sizes import by_size
 
 ROOT = Path(__file__).parents[2]
-SEEDS = by_size(5, 25)
+SEEDS = by_size(5, 15, 25)
 
 
 def digests(hash_seed: str) -> list[str]:

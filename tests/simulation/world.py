@@ -500,6 +500,9 @@ class _Reading:
         for start in range(0, len(rows), self._rows):
             yield rows[start : start + self._rows]
 
+    def is_current(self) -> bool:
+        return True
+
     async def append(self, writes: Sequence[Write]) -> None:
         raise AssertionError("a reading stores nothing")
 

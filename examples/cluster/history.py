@@ -1,0 +1,65 @@
+"""etcd's history as it is read: all of it for the audit, and the owners as they change for the picture."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from itertools import groupby
+
+from examples.cluster.audit import Change, Revision
+from examples.cluster.pauses import OwnerChange
+from rallypoint.coordinator.storage.etcd.client import EtcdCompacted, EtcdError, Put, Txn, WatchEvent
+from rallypoint.coordinator.storage.etcd.grpc_client import GrpcEtcdClient
+from rallypoint.coordinator.storage.etcd.keys import Keys, range_of_prefix
+
+CALL_TIMEOUT_S = 5.0
+RETRY_SECONDS = 0.2
+SHARD = "shard-"
+
+
+async def read_history(addresses: Sequence[str], prefix: str) -> AsyncGenerator[Revision, None]:
+    """Every revision of the prefix, from etcd's first on, up to now. Raises EtcdError, also where etcd was compacted.
+
+    A key below the prefix marks the end; no node reads it.
+    """
+    client = GrpcEtcdClient(addresses)
+    try:
+        mark = Put(f"{prefix}/audit".encode(), b"")
+        last = (await client.txn(Txn((), (mark,)), CALL_TIMEOUT_S)).revision
+        async with aclosing(client.watch([range_of_prefix(f"{prefix}/".encode())], 1)) as answers:
+            async for answer in answers:
+                for number, events in groupby(answer.events, lambda event: event.mod_revision):
+                    if number >= last:
+                        return
+                    yield Revision(number, [Change(event.key, event.value) for event in events])
+    finally:
+        await client.close()
+
+
+async def follow_owners(addresses: Sequence[str], prefix: str, changes: list[OwnerChange]) -> None:
+    """Add each change of a shard's owner as etcd tells of it, until this is cancelled."""
+    client = GrpcEtcdClient(addresses)
+    keys = Keys(prefix)
+    revision = 0
+    try:
+        while True:
+            try:
+                async with aclosing(client.watch([keys.all_of("owner")], revision + 1)) as answers:
+                    async for answer in answers:
+                        at_ms = int(time.monotonic() * 1000)
+                        for event in answer.events:
+                            revision = event.mod_revision
+                            changes += _change(keys, event, at_ms)
+            except EtcdCompacted:
+                raise
+            except EtcdError:
+                await asyncio.sleep(RETRY_SECONDS)
+    finally:
+        await client.close()
+
+
+def _change(keys: Keys, event: WatchEvent, at_ms: int) -> list[OwnerChange]:
+    name = keys.name_in("owner", event.key)
+    if not name.startswith(SHARD):
+        return []
+    return [OwnerChange(at_ms, int(name.removeprefix(SHARD)), None if event.value is None else event.value.decode())]

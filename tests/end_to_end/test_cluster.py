@@ -1,0 +1,164 @@
+"""Three processes on a real etcd: any of them lists the groups of all, and the command shows and drains them."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rallypoint.coordinator.http.security import hash_token
+from tests.end_to_end.service_process import ServiceProcess
+from tests.real.etcd import running_etcd
+
+pytestmark = [pytest.mark.etcd, pytest.mark.slow]
+
+GROUPS = [f"group-{number:02}" for number in range(30)]
+SHARDS = 12
+TOKEN = "rp_of-a-test"
+SETTLED_SECONDS = 30.0
+
+
+@contextmanager
+def three_nodes(folder: Path, *options: str) -> Iterator[list[ServiceProcess]]:
+    with ExitStack() as stack:
+        etcd = stack.enter_context(running_etcd(folder))
+        nodes = []
+        for number in range(3):
+            home = folder / f"node-{number}"
+            home.mkdir()
+            storage = f"{etcd.url}/test?lease_ttl_ms=3000"
+            own = ("--storage", storage, "--node-id", f"n{number}", "--shards", str(SHARDS), *options)
+            node = ServiceProcess(home, own)
+            stack.callback(end, node)
+            node.start()
+            nodes.append(node)
+        yield nodes
+
+
+def end(node: ServiceProcess) -> None:
+    if node.process is not None:
+        node.resume()
+        node.process.kill()
+        node.process.wait()
+        node._close()
+
+
+def listed(node: ServiceProcess, query: str = "") -> tuple[list[str], list[Any]]:
+    status, answer = node.send("GET", f"/v1/groups{query}")
+    assert status == 200, answer
+    return [group["group_id"] for group in answer["groups"]], answer["unavailable_shards"]
+
+
+def listed_whole(node: ServiceProcess) -> list[str]:
+    """The groups, once the shards that have just changed hands are loaded."""
+    until = time.monotonic() + SETTLED_SECONDS
+    while (found := listed(node))[1]:
+        assert time.monotonic() < until, found
+        time.sleep(0.1)
+    return found[0]
+
+
+def settled(nodes: list[ServiceProcess]) -> None:
+    """Every node has its share."""
+    until = time.monotonic() + SETTLED_SECONDS
+    while not all(shard_counts(node) == [4, 4, 4] for node in nodes):
+        assert time.monotonic() < until, [shard_counts(node) for node in nodes]
+        time.sleep(0.1)
+    assert [listed_whole(node) for node in nodes] == [[], [], []]
+
+
+def shard_counts(node: ServiceProcess) -> list[int]:
+    status, answer = node.send("GET", "/v1/cluster")
+    return [one["shards"] for one in answer["nodes"]] if status == 200 else []
+
+
+def commit(nodes: list[ServiceProcess], group_id: str) -> None:
+    """A group of a commit alone, at whichever node coordinates it."""
+    body = {"generation_id": -1, "member_id": "", "offsets": {"clicks": {"0": {"offset": 7}}}}
+    statuses = [node.send("POST", f"/v1/groups/{group_id}/offsets", body)[0] for node in nodes]
+    assert sorted(statuses) == [200, 421, 421], statuses
+
+
+def called(node: ServiceProcess, *words: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"RALLYPOINT_COORDINATOR": node.url, **more}
+    command = [sys.executable, "-m", "rallypoint.cli.main", "cluster", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_any_node_lists_all_and_names_what_it_cannot_ask(tmp_path: Path) -> None:
+    with three_nodes(tmp_path) as nodes:
+        settled(nodes)
+        for group_id in GROUPS:
+            commit(nodes, group_id)
+        for node in nodes:
+            assert listed_whole(node) == GROUPS
+        own = [listed(node, "?node_only=true")[0] for node in nodes]
+        assert sorted(group_id for groups in own for group_id in groups) == GROUPS
+        # Within the lease: to the store the node still runs.
+        nodes[2].pause()
+        found, unavailable = listed(nodes[0])
+        nodes[2].resume()
+        assert found == sorted(own[0] + own[1])
+        assert len(unavailable) == SHARDS // 3
+        assert all(
+            "node 'n2', which cannot be asked: it gave no answer within 2000 ms" in one["detail"] for one in unavailable
+        )
+        metrics = nodes[0].metrics()
+        assert metrics["rallypoint_live_nodes"] == 3
+        assert metrics["rallypoint_shards_owned"] == 4
+        assert 0 < metrics["rallypoint_lease_remaining_seconds"] <= 3
+        assert metrics['rallypoint_hand_overs_total{outcome="done"}'] >= 8
+        assert metrics['rallypoint_storage_info{engine="etcd"}'] == 1
+
+
+def test_a_node_is_drained_from_the_command_line(tmp_path: Path) -> None:
+    with three_nodes(tmp_path) as nodes:
+        settled(nodes)
+        for group_id in GROUPS:
+            commit(nodes, group_id)
+        drained = called(nodes[1], "drain", "n0", "--wait")
+        assert (drained.returncode, drained.stderr) == (0, "")
+        shown = json.loads(called(nodes[2], "--output", "json").stdout)
+        assert [(node["state"], node["shards"]) for node in shown["nodes"]] == [
+            ("draining", 0),
+            ("live", 6),
+            ("live", 6),
+        ]
+        for node in nodes:
+            assert listed_whole(node) == GROUPS
+        assert nodes[0].stop() == 0
+        assert "Unclosed" not in nodes[0].log, "connections to the other nodes are left open"
+        assert called(nodes[1], "remove", "n0").stdout == "node n0 is removed from the cluster\n"
+        assert listed_whole(nodes[1]) == GROUPS
+        moved = called(nodes[1], "move", "0", "n2", "--wait")
+        assert (moved.returncode, moved.stdout) == (0, "node n2 coordinates shard 0\n")
+
+
+def test_nodes_with_tokens_present_one_to_each_other(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    options = ("--tokens", hash_token(TOKEN), "--cluster-token-file", str(tmp_path / "token"))
+    with three_nodes(tmp_path, *options) as nodes:
+        until = time.monotonic() + SETTLED_SECONDS
+        shown: list[int] = []
+        while shown != [4, 4, 4] and time.monotonic() < until:
+            answer = called(nodes[0], "--output", "json", RALLYPOINT_TOKEN=TOKEN)
+            shown = [node["shards"] for node in json.loads(answer.stdout)["nodes"]]
+        assert shown == [4, 4, 4]
+        for node in nodes:
+            while missing := what_is_missing(node):
+                assert time.monotonic() < until, missing
+                time.sleep(0.1)
+            assert "cluster_token_file" not in node.log
+
+
+def what_is_missing(node: ServiceProcess) -> Any:
+    request = urllib.request.Request(f"{node.url}/v1/groups", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=30) as page:
+        return json.load(page)["unavailable_shards"]

@@ -1,0 +1,81 @@
+"""Three nodes over an etcd: some schedules on every run of the tests, always the same ones. `make sim-cluster` runs
+more.
+"""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.real.parts import PYTHON_PATH
+from tests.simulation.cluster.__main__ import failure_of
+from tests.simulation.cluster.plan import CLUSTER_STEPS, ETCD_RATES, MOVEMENTS, NODE_STEPS, ClusterPlan, cluster_plan_of
+from tests.simulation.cluster.runner import run, run_plan, shrunk
+from tests.simulation.runner import Result
+from tests.simulation.trace import Violation
+from tests.sizes import by_size
+
+ROOT = Path(__file__).parents[3]
+PART = by_size(3, 20)
+SCHEDULES = by_size(PART, 100, 1_000)
+DIGESTS = by_size(1, 6)
+
+
+@pytest.mark.parametrize("first", range(1, SCHEDULES + 1, PART))
+def test_every_law_holds_in_every_schedule(first: int) -> None:
+    faults: Counter[str] = Counter()
+    for seed in range(first, first + PART):
+        result = run(seed)
+        assert result.violation is None, failure_of(cluster_plan_of(seed), result)
+        assert result.calls > 0, f"seed {seed} asked nothing"
+        faults.update(result.faults)
+    assert any(faults[kind] for kind in NODE_STEPS), f"these schedules are tamer than they should be: {faults}"
+
+
+def test_every_kind_of_step_is_planned_and_every_kind_is_left_out_sometimes() -> None:
+    plans = [cluster_plan_of(seed) for seed in range(1, 301)]
+    for kind in (*NODE_STEPS, *CLUSTER_STEPS):
+        with_it = sum(any(step.kind == kind for step in plan.steps) for plan in plans)
+        assert 60 < with_it < 240, f"{kind} in {with_it} of 300 plans"
+    for kind in ETCD_RATES:
+        with_it = sum(plan.etcd_rates[kind] > 0 for plan in plans)
+        assert 50 < with_it < 200, f"etcd_{kind} in {with_it} of 300 plans"
+    assert {plan.movement for plan in plans} == set(MOVEMENTS)
+
+
+def test_a_seed_is_the_same_run_in_any_process_whatever_the_order_of_sets() -> None:
+    def digests(hash_seed: str) -> list[str]:
+        command = (sys.executable, "-m", "tests.simulation.cluster", "--digest", "--schedules", str(DIGESTS))
+        paths = os.pathsep.join(filter(None, (PYTHON_PATH, os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [line for line in done.stdout.splitlines() if line[:1].isdigit() and len(line.split()) == 2]
+
+    first = digests("1")
+    assert len({line.split()[1] for line in first}) == DIGESTS, "two seeds gave one run"
+    assert first == digests("2")
+    assert [f"{seed} {run(seed).digest}" for seed in range(1, DIGESTS + 1)] == first
+
+
+def test_a_failing_plan_shrinks_to_what_it_takes() -> None:
+    """A violation that only two of the steps bring about leaves those two."""
+    plan = cluster_plan_of(1)
+    needed = {plan.steps[3], plan.steps[-2]}
+    result = replace(run_plan(replace(plan, steps=())), violation=None)
+
+    def fails_with_both(candidate: ClusterPlan) -> Result:
+        is_bad = needed <= set(candidate.steps)
+        return replace(result, violation=Violation("Planted", "both") if is_bad else None)
+
+    small = shrunk(plan, "Planted", runs_max=200, carry_out=fails_with_both)
+    assert set(small.steps) == needed
+    assert small.faults == []
+    text = failure_of(small, replace(result, violation=Violation("Planted", "both")))
+    assert f"--steps 3,{len(plan.steps) - 2}" in text
