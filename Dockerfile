@@ -11,6 +11,8 @@
 # Called by another name than localhost, the service answers 403 until it knows the name: say
 # -e RALLYPOINT_ADVERTISED_URL=http://NAME:8000, or more names by -e RALLYPOINT_ALLOWED_HOSTS=NAME,NAME.
 #
+# For several nodes on an etcd, say -e RALLYPOINT_STORAGE=etcd://HOST:2379 and an advertised URL on each.
+#
 # All data is in /data. A backup while it runs:
 #
 #   docker exec rallypoint rallypoint backup /data/backup.db
@@ -26,7 +28,7 @@ COPY coordinator coordinator
 COPY member member
 COPY spark_bridge spark_bridge
 COPY cli cli
-RUN /opt/rallypoint/bin/pip install --no-cache-dir -c constraints.txt .
+RUN /opt/rallypoint/bin/pip install --no-cache-dir -c constraints.txt ".[etcd]"
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --create-home rallypoint && install -d -o rallypoint /data

@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo test test-all check sim plants scenarios bench serve docs format constraints clean
+.PHONY: help setup demo cluster test test-all check sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -40,19 +40,26 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 demo: setup ## the main job: a year of flights, shared out between two Spark drivers
 	@$(JAVA) exec $(BIN)/python -m examples.flights.demo $(ARGS)
 
+cluster: setup ## three nodes on three etcd members under a load: a kill, a pause, a rolling restart, and an audit of etcd
+	@exec $(BIN)/python -m examples.cluster $(ARGS)
+
 test: setup ## a sample of every rule: no network, and no other program
 	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
 
 test-all: setup ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
-	@for part in kafka spark_kafka hdfs languages pythons java_classes; do $(JAVA) $(BIN)/python -m tests.real.$$part; done
+	@for part in etcd kafka spark_kafka hdfs languages pythons java_classes; do $(JAVA) $(BIN)/python -m tests.real.$$part; done
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)
 
 sim: setup ## the simulation: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there
 	@exec $(BIN)/python -m tests.simulation \
 		$(if $(SEED),--seed $(SEED) --verbose,--from $(FROM) --schedules $(SCHEDULES)) $(ARGS)
 
-plants: setup ## the simulation must find each fault of tests/simulation/plants
-	@exec $(PYTEST) --dist load --size long tests/simulation/plants $(ARGS)
+sim-cluster: setup ## three nodes over an etcd: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there
+	@exec $(BIN)/python -m tests.simulation.cluster \
+		$(if $(SEED),--seed $(SEED) --verbose,--seed $(FROM) --schedules $(SCHEDULES) --shrink) $(ARGS)
+
+plants: setup ## the simulations must find each fault of the two plants.toml in tests/simulation
+	@exec $(PYTEST) --dist load --size long tests/simulation/plants tests/simulation/cluster/plants $(ARGS)
 
 scenarios: setup ## the stories of tests/scenarios; REWRITE=1 writes what comes of them now into the files, to be read
 	@REWRITE="$(REWRITE)" exec $(BIN)/python -m pytest -q tests/scenarios $(ARGS)
@@ -81,6 +88,9 @@ docs: setup ## the site, from docs/ and the docstrings into site/; SERVE=1 shows
 
 constraints: ## resolve every dependency anew, and write the versions to constraints.txt
 	@scripts/constraints.sh
+
+etcd-stubs: ## generate the modules of coordinator/storage/etcd/rallypoint_etcd.proto; CHECK=1 compares them instead
+	@scripts/etcd/stubs.sh $(if $(CHECK),--check)
 
 clean: ## remove what the commands made, .venv included
 	@rm -rf .venv .cache site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

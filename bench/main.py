@@ -96,6 +96,11 @@ def make_parser() -> argparse.ArgumentParser:
         "--data", type=Path, default=Path(tempfile.gettempdir()), metavar="DIRECTORY",
         help="where the SQLite files are made, and removed again: on the disk that counts (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--etcd", metavar="HOST:PORT,...",
+        help="an etcd in place of the SQLite files, for benchmarks that start the service once; each gets a prefix of "
+        "its own, which stays",
+    )  # fmt: skip
     return parser
 
 
@@ -125,6 +130,7 @@ def plan_of(given: argparse.Namespace) -> Plan:
         directory=given.data,
         held=given.members or (1_000 if given.quick else 10_000),
         moves=given.rounds or (2 if given.quick else 20),
+        etcd=given.etcd,
     )
 
 

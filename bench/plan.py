@@ -16,7 +16,8 @@ DEFAULT_DELAY_MS = 3_000
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How much is measured. `seconds`: of a load; one at rest takes half as long again. `directory`: for the stores.
-    `held`: the members of `channels-held`. `moves`: how often Spark's drivers hand over, and are killed.
+    `held`: the members of `channels-held`. `moves`: how often Spark's drivers hand over, and are killed. `etcd`: the
+    addresses of one that takes the place of the SQLite files where a service is started once; None: SQLite everywhere.
     """
 
     seconds: float
@@ -26,6 +27,7 @@ class Plan:
     directory: Path
     held: int = 10_000
     moves: int = 20
+    etcd: str | None = None
 
     @property
     def warm_up_s(self) -> float:
@@ -46,16 +48,21 @@ class Benchmark:
 
 @asynccontextmanager
 async def service(plan: Plan, *, delay_ms: int = 0) -> AsyncIterator[Server]:
-    """A fresh service on an empty SQLite file, with every setting but one at its default."""
+    """A fresh service on an empty SQLite file or prefix of etcd, with every setting but one at its default."""
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
-        async with serving(Path(name), delay_ms=delay_ms) as server:
+        storage = None if plan.etcd is None else f"etcd://{plan.etcd}/{Path(name).name}"
+        async with serving(Path(name), delay_ms=delay_ms, storage=storage) as server:
             yield server
 
 
 @asynccontextmanager
-async def serving(directory: Path, *, port: int = 0, delay_ms: int = 0) -> AsyncIterator[Server]:
-    """A service on the SQLite file of that directory, which may be of one that ran before. Port 0 is any."""
-    arguments = ("--port", str(port), "--storage", f"sqlite:///{directory}/store.db")
+async def serving(
+    directory: Path, *, port: int = 0, delay_ms: int = 0, storage: str | None = None
+) -> AsyncIterator[Server]:
+    """A service on the SQLite file of that directory, which may be of one that ran before; or on the storage of that
+    URL. Port 0 is any.
+    """
+    arguments = ("--port", str(port), "--storage", storage or f"sqlite:///{directory}/store.db")
     delay = ("--group-initial-rebalance-delay-ms", str(delay_ms))
     async with running(python("rallypoint.cli.main", "serve", *arguments, *delay), directory) as server:
         yield server

@@ -111,13 +111,15 @@ class DeleteOffsetsAnswer(AnswerModel):
 class ListGroupsRequest(RequestModel):
     """A page of the list of groups, in the order of their ids. `state` is compared without regard to case.
 
-    `cursor` is the `next_cursor` of the page before.
+    `cursor` is the `next_cursor` of the page before. `node_only`: the groups of the answering node alone, where any
+    node of a cluster otherwise lists those of all nodes.
     """
 
     state: Id | None = None
     prefix: Id = ""
     limit: Annotated[int, Field(ge=1, le=limits.LIST_LIMIT_MAX)] = limits.LIST_LIMIT_DEFAULT
     cursor: Id | None = None
+    node_only: bool = False
 
 
 class GroupListing(AnswerModel):
@@ -136,8 +138,8 @@ class GroupListing(AnswerModel):
 
 
 class UnavailableShard(AnswerModel):
-    """A shard whose groups are left out of a list, because it cannot be loaded, or is being loaded: why, in a code
-    and a sentence.
+    """A shard whose groups are left out of a list: why, in a code and a sentence. It cannot be loaded, or is being
+    loaded, no node coordinates it, or its node could not be asked.
     """
 
     shard: int
@@ -162,12 +164,15 @@ class ListGroupsAnswer(AnswerModel):
 
     `unavailable_shards`: whose groups no page has, as it stood when this page was made. A list is complete if this is
     empty on each of its pages.
+
+    `listed_shards`: those whose groups the page has; null unless the request said `node_only`.
     """
 
     groups: tuple[GroupListing, ...]
     next_cursor: str | None = None
     unavailable_shards: tuple[UnavailableShard, ...] = ()
     damaged_groups: tuple[DamagedGroup, ...] = ()
+    listed_shards: tuple[int, ...] | None = None
 
 
 class DescribedMember(AnswerModel):
@@ -482,6 +487,60 @@ class GroupEvent(AnswerModel):
     kind: str
     at_ms: int
     group_id: str
+
+
+# --- cluster ---------------------------------------------------------------------------------------------------------
+
+
+class ClusterNode(AnswerModel):
+    """A node of the cluster.
+
+    state: "live"; "draining" if it hands over what it coordinates; "gone" if it is registered and does not run.
+    url, release, started_at_ms: as the node announces them; null while it is gone.
+    rack: null where none is set.
+    shards: how many shards it coordinates.
+    preferred_shards: for how many it is the preferred node.
+    """
+
+    node_id: str
+    state: str
+    url: str | None
+    rack: str | None
+    release: str | None
+    started_at_ms: int | None
+    shards: int
+    preferred_shards: int
+
+
+class ClusterShard(AnswerModel):
+    """A shard: the node that coordinates its groups, null while none does; and all nodes that may, the preferred first,
+    then those that step in, in order.
+    """
+
+    shard: int
+    owner: str | None
+    nodes: tuple[str, ...]
+
+
+class ClusterAnswer(AnswerModel):
+    """The cluster as the answering node sees it.
+
+    node_id: the node that answers.
+    registry_owner: the node that changes the topic registry; null while none does.
+    nodes: in the order of their ids.
+    shards: in the order of their numbers.
+    """
+
+    node_id: str
+    registry_owner: str | None
+    nodes: tuple[ClusterNode, ...]
+    shards: tuple[ClusterShard, ...]
+
+
+class MoveShardRequest(RequestModel):
+    """The node that is to be preferred for the shard."""
+
+    node_id: Id
 
 
 # --- health ----------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ class ErrorCode(IntEnum):
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
+    BROKER_ID_NOT_REGISTERED = 102
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +236,13 @@ _ROWS = (
         True,
         "Over a limit of the service",
         "Wait as long as `Retry-After` says, then send the same request again.",
+    ),
+    ErrorRow(
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+        404,
+        False,
+        "No such node",
+        "Look at the nodes of the cluster (GET /v1/cluster), then name one of them.",
     ),
 )
 

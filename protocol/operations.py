@@ -121,6 +121,26 @@ DELETE_TOPIC = Operation(
     "delete_topic", "DELETE", "/v1/topics/{topic}", None, m.DeletedTopic, False,
     "Take a topic out of the registry, and its committed offsets out of every group",
 )  # fmt: skip
+DESCRIBE_CLUSTER = Operation(
+    "describe_cluster", "GET", "/v1/cluster", None, admin.ClusterAnswer, False,
+    "Describe the cluster: its nodes, and who coordinates which shard",
+)  # fmt: skip
+DRAIN_NODE = Operation(
+    "drain_node", "POST", "/v1/cluster/nodes/{node_id}/drain", None, admin.ClusterNode, False,
+    "Let a node hand over everything that it coordinates, and take nothing more",
+)  # fmt: skip
+RESUME_NODE = Operation(
+    "resume_node", "DELETE", "/v1/cluster/nodes/{node_id}/drain", None, admin.ClusterNode, False,
+    "End the drain of a node: it gets back what it is preferred for",
+)  # fmt: skip
+REMOVE_NODE = Operation(
+    "remove_node", "DELETE", "/v1/cluster/nodes/{node_id}", None, admin.ClusterNode, False,
+    "Take a node that does not run out of the cluster for good",
+)  # fmt: skip
+MOVE_SHARD = Operation(
+    "move_shard", "POST", "/v1/cluster/shards/{shard}/move", admin.MoveShardRequest, admin.ClusterShard, False,
+    "Make a node the preferred one for a shard; it is handed over within seconds",
+)  # fmt: skip
 
 EVENTS = Operation(
     "events", "GET", "/v1/events", admin.EventsRequest, admin.GroupEvent, False,
@@ -158,6 +178,11 @@ OPERATIONS = (
     LIST_TOPICS,
     PUT_TOPIC,
     DELETE_TOPIC,
+    DESCRIBE_CLUSTER,
+    DRAIN_NODE,
+    RESUME_NODE,
+    REMOVE_NODE,
+    MOVE_SHARD,
 )
 """In the order in which a reader meets them."""
 

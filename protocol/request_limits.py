@@ -334,6 +334,7 @@ TABLE: tuple[LimitRow, ...] = (
         m.PutTopicRequest, "replica_racks.*.*", "id_length_max", _CHARACTERS, _entries_of_entries("replica_racks"),
         ceiling=limits.ID_LENGTH_MAX,
     ),
+    _text(admin.MoveShardRequest, "node_id"),
 )  # fmt: skip
 """Every limit of every request, by model."""
 

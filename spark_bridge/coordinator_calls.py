@@ -1,11 +1,13 @@
-"""Single calls to the service by code that is no member of the group. They block, and are not retried."""
+"""Single calls to the service by code that is no member of the group. They block. They are retried only for the few
+seconds of a hand-over between nodes.
+"""
 
 from collections.abc import Iterable
 from typing import TypeVar
 
 from pydantic import BaseModel
 
-from rallypoint.member.coordinator_client import CoordinatorClient, sentence_of
+from rallypoint.member.coordinator_client import PATIENCE_MS, CoordinatorClient, sentence_of
 from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable
 from rallypoint.member.loop_thread import run_in_thread
 from rallypoint.member.tokens import Token
@@ -41,12 +43,15 @@ def coordinators_for(coordinator: str, group: str, token: str | None) -> "Coordi
 class Coordinators:
     """The nodes of a service, tried one after another until one answers. Thread-safe; works inside an event loop.
 
+    A node that did not answer is tried last by later calls. `patience_ms`: as that of `CoordinatorClient`.
+
     Each method raises `NotAnswered` with the last node's error, or with the reason why no request could be made.
     """
 
-    def __init__(self, urls: tuple[str, ...], token: Token | None) -> None:
+    def __init__(self, urls: tuple[str, ...], token: Token | None, *, patience_ms: int = PATIENCE_MS) -> None:
         self._urls = urls
         self._token = token
+        self._patience_ms = patience_ms
 
     def fetch(self, group_id: str, topics: Iterable[str] = ()) -> m.FetchAnswer:
         """The group's committed offsets of these topics, or of all topics if none is given."""
@@ -64,8 +69,13 @@ class Coordinators:
         self, operation: ops.Operation, body: BaseModel, answer: type[A], *, group_id: str = "", topic: str = ""
     ) -> A:
         async def call() -> Outcome:
-            async with CoordinatorClient(self._urls, timeout_ms=REQUEST_TIMEOUT_MS, token=self._token) as client:
-                return await client.call(operation, body, group_id=group_id, topic=topic)
+            client = CoordinatorClient(
+                self._urls, timeout_ms=REQUEST_TIMEOUT_MS, patience_ms=self._patience_ms, token=self._token
+            )
+            async with client:
+                outcome = await client.call(operation, body, group_id=group_id, topic=topic)
+                self._urls = client.urls
+                return outcome
 
         outcome = run_in_thread(call)
         if isinstance(outcome, Answered):

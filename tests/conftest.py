@@ -20,6 +20,7 @@ from tests.sizes import Size, by_size, choose
 
 pytest_plugins = [
     "tests.open_connections",
+    "tests.real.etcd",
     "tests.real.hdfs",
     "tests.real.java",
     "tests.real.kafka",
@@ -55,7 +56,7 @@ FOLDER_ORDER = (
     "real",
     "end_to_end",
 )
-COSTLY_MARKERS = ("slow", "languages", "prometheus", "postgresql", "kafka", "spark")
+COSTLY_MARKERS = ("slow", "etcd", "languages", "prometheus", "postgresql", "kafka", "spark")
 NOT_SMALL = ("real", "end_to_end", "fuzz")
 """Folders of which a small run has nothing: their tests start programs, or take minutes for their examples."""
 SHARED = ("spark", "kafka")

@@ -32,6 +32,9 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "rallypoint.coordinator.http.answers.answer_text": frozenset({"msgspec"}),
     "rallypoint.coordinator.metrics": frozenset({"prometheus_client"}),
     "rallypoint.coordinator.storage.codec": frozenset({"msgspec"}),
+    "rallypoint.coordinator.storage.cluster_codec": frozenset({"msgspec"}),
+    "rallypoint.coordinator.storage.etcd.grpc_client": frozenset({"grpc"}),
+    "rallypoint.coordinator.storage.etcd.rallypoint_etcd_pb2": frozenset({"google"}),
     "rallypoint.coordinator.settings": frozenset({"pydantic_settings"}),
     "rallypoint.coordinator.main": frozenset({"aiohttp", "uvloop"}),
     "rallypoint.member": frozenset({"aiohttp", "yarl"}),
@@ -89,6 +92,9 @@ PLANTS: dict[str, Plant] = {
     "memory-rooms": Plant("rallypoint.coordinator.storage.sqlite", "rallypoint.coordinator.storage.memory"),
     "engines-are-chosen": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.storage.sqlite"),
     "main-chooses": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.storage.engines"),
+    "etcd-rooms": Plant("rallypoint.coordinator.storage.etcd.lease", "rallypoint.coordinator.storage.etcd.store"),
+    "etcd-rules-are-pure": Plant("rallypoint.coordinator.storage.etcd.fence", "asyncio"),
+    "grpc-behind-its-client": Plant("rallypoint.coordinator.storage.etcd.store", "grpc"),
     "sqlite-behind-its-engine": Plant("rallypoint.coordinator.storage.memory", "sqlite3"),
     "http-and-rules": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.core.apply"),
     "http-and-memory": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.storage.contract"),
@@ -216,9 +222,14 @@ def test_every_folder_with_modules_is_a_package(package: str) -> None:
 
 
 AWAITED_AT_ONCE = {
+    "coordinator/copies.py",
     "coordinator/main.py",
     "coordinator/runtime/assignments/partition_owners.py",
     "coordinator/storage/sqlite.py",
+    "coordinator/storage/etcd/keyspace.py",
+    "coordinator/storage/etcd/node.py",
+    "coordinator/storage/etcd/store.py",
+    "coordinator/storage/etcd/views.py",
 }
 """Where tasks begin of which nothing is lost if they fail: whoever asked for one awaits it, and hears of it."""
 

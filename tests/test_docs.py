@@ -22,7 +22,7 @@ from rallypoint.coordinator.settings import Settings, flag_of, variable_of
 from rallypoint.member.core.states import State
 from rallypoint.member.metrics import MemberMetrics
 from rallypoint.protocol.operations import CHANNEL, EVENTS, OPERATIONS
-from tests.coordinator.test_metrics import Watched
+from tests.coordinator.test_metrics import Node, Watched
 from tests.fakes.silent_member import SILENT
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -68,6 +68,7 @@ def test_every_metric_has_its_row() -> None:
     service.view.add("g")
     service.view.lags = {"g": 1}
     metrics.watch(service)
+    metrics.watch_node(Node())
     rows = dict(re.findall(r"^\| `(rallypoint_\w+)(?:{[\w,]+})?` \| (\w+) \|", (DOCS / "metrics.md").read_text(), re.M))
     registry = CollectorRegistry()
     of_members = MemberMetrics(registry)

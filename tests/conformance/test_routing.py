@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.runtime.contract import NodeAddress
+from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -23,8 +23,11 @@ EVERY_CALL = {
 }
 
 
-class SplitOwnership:
+class SplitOwnership(SoleOwner):
     """The shard of "theirs" is another node's, that of "nobodys" has no owner, all others are ours."""
+
+    def __init__(self) -> None:
+        super().__init__(HERE)
 
     def owner_of(self, shard: int) -> NodeAddress | None:
         if shard == shard_of_group(THEIRS, SHARDS):

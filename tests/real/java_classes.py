@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.real.parts import CACHE, PYTHON_PATH, ROOT, alone_in, find_java_home
+from tests.real.spark_home import spark_home
 
 HOME = CACHE / "java-classes"
 QUICK = "-XX:TieredStopAtLevel=1"
@@ -40,7 +41,7 @@ def find_archive(java_home: Path, folder: Path = HOME) -> Path | None:
     jars = Path(found.origin).parent / "jars"
     listed = "\n".join(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in sorted(jars.glob("*.jar")))
     release = (java_home / "release").read_text("utf-8")
-    of_both = hashlib.sha256("\n".join((str(jars), listed, release)).encode()).hexdigest()
+    of_both = hashlib.sha256("\n".join((str(jars), str(spark_home()), listed, release)).encode()).hexdigest()
     return folder / f"{of_both[:16]}.jsa"
 
 
@@ -57,7 +58,10 @@ def make_archive(java_home: Path) -> None:
         try:
             subprocess.run(
                 [sys.executable, "-c", "from tests.real.java_classes import load_classes; load_classes()"],
-                env={**os.environ, "JAVA_HOME": str(java_home), "JDK_JAVA_OPTIONS": options, "PYTHONPATH": PYTHON_PATH},
+                env={
+                    **os.environ, "JAVA_HOME": str(java_home), "JDK_JAVA_OPTIONS": options, "PYTHONPATH": PYTHON_PATH,
+                    "SPARK_HOME": str(spark_home()),
+                },
                 capture_output=True, check=True, cwd=ROOT,
             )  # fmt: skip
             for old in HOME.glob("*.jsa"):

@@ -20,6 +20,7 @@ import psutil
 from tests.end_to_end.network import SERVICE, Network, way_in
 from tests.real.java_classes import java_options
 from tests.real.parts import ROOT, last_lines
+from tests.real.spark_home import spark_home
 from tests.spark_bridge.writing_snippets import ON_A_CLUSTER
 
 PAGE = (ROOT / "docs" / "spark-cluster.md").read_text("utf-8")
@@ -101,13 +102,14 @@ class Cluster:
         for path in (self._driver_folder, self.shared):
             path.mkdir()
         (self._driver_folder / "spark-defaults.conf").write_text("spark.ui.enabled false\nspark.driver.memory 512m\n")
-        kept = {name: value for name, value in os.environ.items() if name not in {"SPARK_HOME", "PYTHONPATH"}}
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self._environment = {
             **kept,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
             "PYSPARK_PYTHON": sys.executable,
             "JAVA_HOME": str(java_home),
             "JDK_JAVA_OPTIONS": f"{java_options(java_home)} -XX:+UseSerialGC",
+            "SPARK_HOME": str(spark_home()),
         }
         self._programs: dict[str, Program] = {}
 

@@ -4,12 +4,14 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
+from rallypoint.member.coordinator_client import PATIENCE_MS
 from rallypoint.member.core.dispatch import REDIRECTS_MAX
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.messages import CommitRequest
@@ -80,7 +82,7 @@ def refused(code: ErrorCode, **extra: Any) -> bytes:
 
 
 def put(*urls: str, token: str | None = None) -> None:
-    HttpRegistry(Coordinators(urls, token)).put("a/b", 2, {1: 7, 0: 5})
+    HttpRegistry(Coordinators(urls, token, patience_ms=0)).put("a/b", 2, {1: 7, 0: 5})
 
 
 def test_a_report_is_one_put_with_the_token() -> None:
@@ -100,6 +102,37 @@ def test_the_next_node_is_tried_and_the_coordinator_is_followed() -> None:
     ):
         put(NOBODY, wrong)
     assert len(seen) == 1
+
+
+def test_a_node_that_did_not_answer_is_asked_last_by_later_calls() -> None:
+    with node(http("503 No", b"")) as (dead, tried), node(http("200 OK", TOPIC)) as (url, seen):
+        registry = HttpRegistry(Coordinators((dead, url), None))
+        for _ in range(3):
+            registry.put("t", 1, {})
+    assert (len(tried), len(seen)) == (1, 3)
+
+
+def test_a_hand_over_is_waited_out() -> None:
+    answers = [refused(ErrorCode.COORDINATOR_NOT_AVAILABLE), refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+    with answering(lambda url: answers.pop(0) if answers else http("200 OK", TOPIC)) as (url, seen):
+        HttpRegistry(Coordinators((url,), None)).put("t", 1, {})
+    assert len(seen) == 3
+
+
+def test_a_coordinator_that_is_gone_and_still_named_is_waited_for_a_while() -> None:
+    named = [NOBODY, NOBODY]
+    with node(http("200 OK", TOPIC)) as (right, seen):
+        answer = lambda url: refused(ErrorCode.NOT_COORDINATOR, url=named.pop() if named else right)  # noqa: E731
+        with answering(answer) as (wrong, _):
+            HttpRegistry(Coordinators((wrong,), None)).put("t", 1, {})
+    assert len(seen) == 1
+
+
+def test_a_service_that_is_not_there_is_not_waited_for() -> None:
+    began = time.monotonic()
+    with pytest.raises(NotAnswered, match=r"http://127\.0\.0\.1:10: "):
+        HttpRegistry(Coordinators((NOBODY, "http://127.0.0.1:10"), None)).put("t", 1, {})
+    assert time.monotonic() - began < PATIENCE_MS / 2000
 
 
 def test_it_works_where_an_event_loop_runs() -> None:
