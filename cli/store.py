@@ -82,7 +82,8 @@ async def _until_signal(copy: "StoreCopy") -> "Contents":
             running.cancel()
 
     # One that is ignored stays so, as under nohup.
-    watched = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    found = {number: signal.getsignal(number) for number in ENDING}
+    watched = [number for number, handler in found.items() if handler not in {signal.SIG_IGN, None}]
     for number in watched:
         loop.add_signal_handler(number, end, number)
     try:
@@ -93,7 +94,8 @@ async def _until_signal(copy: "StoreCopy") -> "Contents":
         raise
     finally:
         for number in watched:
-            loop.remove_signal_handler(number)
+            loop.remove_signal_handler(number)  # which leaves the default, whatever was there before
+            signal.signal(number, found[number])
 
 
 def _how_it_stands(copy: "StoreCopy | None", target: str) -> str:

@@ -154,12 +154,16 @@ class _Trial:
             if done.returncode != 0:
                 said = done.stderr.decode().strip().rpartition("\n")[2]
                 raise ValueError(f"the assignor cannot be asked in another process: {said}")
-            for here, (assignment, told) in zip(self._answers, pickle.loads(done.stdout), strict=True):
-                there = validity.Result(assignment, told)
-                if not _same(here.result, there):
-                    raise self._fault(
-                        "its answer depends on the process that asks, as the order of a set does", here.spec
-                    )
+            differing = [
+                here.spec
+                for here, (assignment, told) in zip(self._answers, pickle.loads(done.stdout), strict=True)
+                if not _same(here.result, validity.Result(assignment, told))
+            ]
+            if differing:
+                raise self._fault(
+                    "its answer depends on the process that asks, as the order of a set does",
+                    min(differing, key=lambda spec: len(spec.subscriptions)),
+                )
 
     def _ask(self, spec: GroupSpec) -> validity.Result:
         try:

@@ -77,6 +77,20 @@ def test_a_refusal_is_one_line_and_a_status(
     assert words in printed.err
 
 
+def test_a_handler_of_the_program_that_calls_it_is_there_afterwards(tmp_path: Path) -> None:
+    source = make(tmp_path / "a.db", sample())
+
+    def own(*_: object) -> None:
+        raise AssertionError
+
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        assert main(["store", "copy", source, f"sqlite:///{tmp_path / 'b.db'}"]) == 0
+        assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("arguments", [["store"], ["store", "move"], ["store", "copy", "sqlite:///a.db"]])
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
