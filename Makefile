@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo cluster test test-all check sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
+.PHONY: help setup demo cluster test parts test-all check sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -46,8 +46,10 @@ cluster: setup ## three nodes on three etcd members under a load: a kill, a paus
 test: setup ## a sample of every rule: no network, and no other program
 	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
 
-test-all: setup ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
-	@for part in etcd kafka spark_kafka hdfs languages pythons java_classes; do $(JAVA) $(BIN)/python -m tests.real.$$part; done
+parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons
+	@$(JAVA) for part in etcd kafka spark_kafka hdfs languages pythons java_classes; do $(BIN)/python -m tests.real.$$part; done
+
+test-all: parts ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)
 
 sim: setup ## the simulation: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there
