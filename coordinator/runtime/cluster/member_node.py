@@ -199,7 +199,7 @@ class MemberNode:
         def end() -> None:
             nonlocal is_over
             is_over = True
-            self._changed.set()
+            self._notify()  # not `set`: an event that stays set would end each wait to come at once
 
         deadline = self._clock.call_at(self._clock.now_ms() + OPENING_MAX_MS, end)
         self._look()
@@ -427,7 +427,6 @@ class MemberNode:
         changed = self._changed
         if self._view.placement_revision > revision:
             return
-        # Not `changed.set`: an event that stays set would end each wait to come at once.
         over = self._clock.call_at(self._clock.now_ms() + CHANGED_WAIT_MS, self._notify)
         try:
             await changed.wait()

@@ -344,6 +344,47 @@ async def test_a_drain_waits_for_a_change_after_a_wait_for_one_was_in_vain(clust
     node.store.refuses_facts = False
 
 
+async def test_a_drain_waits_for_a_change_after_a_start_that_waited_for_too_long(cluster: Cluster) -> None:
+    await cluster.start("n2", quiet_ms=0)
+    cluster["n2"].store.is_cut = True
+    cluster.contents.owners.pop("shard-3")
+    node = ClusterNode(cluster, "n1")
+    await node.member.start(LoadingKeyspaces())
+    opening = asyncio.create_task(node.member.open_shards())
+    await cluster.clock.run(OPENING_MAX_MS - 1)
+    assert not opening.done()
+    await cluster.clock.run(1)
+    assert opening.done()
+    draining = asyncio.create_task(node.member.drain())
+    async with asyncio.timeout(5):
+        await cluster.clock.run(1_000)
+    assert not draining.done()
+    draining.cancel()
+    await node.member.close()
+    await node.store.close()
+
+
+class LoadingKeyspaces:
+    """Loads for longer than anybody waits."""
+
+    is_registry_loaded = True
+
+    def meet_newer_format(self) -> None:
+        raise AssertionError("both nodes are of one format")
+
+    def open_keyspaces(self) -> dict[str, int | None]:
+        return {"shard-3": None}
+
+    async def take(self, keyspace: str) -> None:
+        await asyncio.Event().wait()
+
+    async def hand_over(self, keyspace: str, node: NodeAddress) -> bool:
+        raise AssertionError("what is being loaded is not handed over")
+
+    async def lose(self, keyspace: str) -> None:
+        raise AssertionError("nobody else takes it")
+
+
 async def test_a_step_that_meets_a_fault_is_tried_again_after_a_wait(cluster: Cluster) -> None:
     node = ClusterNode(cluster, "n1", None, 0)
     taking = FaultyKeyspaces()
