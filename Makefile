@@ -13,10 +13,11 @@ ARGS ?=
 SCHEDULES ?= 1000
 FROM ?= 1
 REWRITE ?=
-# Of the tests: small, full or long (CONTRIBUTING.md); in how many processes, and what each run says in the end.
+# Of the tests: small, full or long (CONTRIBUTING.md); in how many processes, and what each run says in the end. Half of
+# a test's time is a wait for something, so there are more processes than two cores.
 SIZE ?= full
-WORKERS ?= auto
-PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder \
+WORKERS ?= 4
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 1
 
 # Where Python may keep no bytecode it compiles everything anew in each process, and pytest rewrites every test.

@@ -182,14 +182,22 @@ class QueryListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Check the plan and the engine after the first batch of each run, and stop queries that were refused."""
-        progress = event.progress
+        self._check(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Check the last batch, in case its event was lost: a query that is refused makes no other batch."""
+        query = self._spark.streams.get(str(event.id))
+        progress = None if query is None else query.lastProgress
+        if progress is not None:
+            self._check(progress)
+
+    def _check(self, progress: Any) -> None:
         reports = _reports(progress)
         if any(report.refused for report in reports):
             self._stop(str(progress.id))
         run = str(progress.runId)
         if run in self._checked or not reports:
             return
-        self._checked.add(run)
         operators = ", ".join(sorted({one.operatorName for one in progress.stateOperators}))
         for report in reports:
             if operators and not report.allow_stateful:
@@ -197,9 +205,7 @@ class QueryListener(StreamingQueryListener):
         if self._is_asynchronous(str(progress.id)):
             log.error("query %s: %s", progress.id, ASYNCHRONOUS)
             self._stop(str(progress.id))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Do nothing."""
+        self._checked.add(run)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Forget the run."""

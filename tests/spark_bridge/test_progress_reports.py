@@ -1,6 +1,7 @@
 """A listener hears of all queries of a session: whatever their sources say, it understands its own and no more."""
 
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,12 +36,25 @@ def test_ours_are_found_among_all_others() -> None:
 
 
 class Session:
-    """As much of a SparkSession as a listener asks for; no query is known to it."""
+    """As much of a SparkSession as a listener asks for: it knows the queries that a test puts in."""
 
-    class streams:  # noqa: N801 - PySpark's name
-        @staticmethod
-        def get(query_id: str) -> None:
-            return None
+    def __init__(self) -> None:
+        self.streams: dict[str, Any] = {}
+
+
+class AsynchronousQuery:
+    """As much of a query under asynchronous progress tracking."""
+
+    def __init__(self, last_progress: Any) -> None:
+        self.lastProgress = last_progress
+        self.stopped = threading.Event()
+        self._jsq = SimpleNamespace(streamingQuery=lambda: self)
+
+    def getClass(self) -> Any:  # noqa: N802 - Java's name
+        return SimpleNamespace(getSimpleName=lambda: "AsyncProgressTrackingMicroBatchExecution")
+
+    def stop(self) -> None:
+        self.stopped.set()
 
 
 def progress(offsets: list[Any], *operators: str) -> Any:
@@ -53,8 +67,13 @@ def progress(offsets: list[Any], *operators: str) -> Any:
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> QueryListener:
-    return QueryListener(Session(), ControlDirectory(tmp_path))  # type: ignore[arg-type]
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def watch(tmp_path: Path, session: Session) -> QueryListener:
+    return QueryListener(session, ControlDirectory(tmp_path))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("offset", OTHERS)
@@ -69,3 +88,23 @@ def test_a_stateful_query_is_refused_whatever_stands_beside_our_source(
     request = reader.request()
     assert isinstance(request, Request)
     assert request.action == "refuse"
+
+
+def test_a_query_whose_event_is_lost_is_checked_when_it_is_idle(watch: QueryListener, session: Session) -> None:
+    idle: Any = SimpleNamespace(id="q", runId="run")
+    watch.onQueryIdle(idle)  # it has ended meanwhile
+    session.streams["q"] = AsynchronousQuery(None)
+    watch.onQueryIdle(idle)  # no batch yet
+    query = session.streams["q"] = AsynchronousQuery(progress([json.dumps({"rallypoint": OURS})]))
+    watch.onQueryIdle(idle)
+    assert query.stopped.wait(10)
+
+
+def test_a_check_that_failed_is_made_again(watch: QueryListener, session: Session) -> None:
+    event: Any = SimpleNamespace(progress=progress([json.dumps({"rallypoint": OURS})]))
+    session.streams["q"] = SimpleNamespace()  # the connection to the JVM breaks
+    with pytest.raises(AttributeError):
+        watch.onQueryProgress(event)
+    query = session.streams["q"] = AsynchronousQuery(None)
+    watch.onQueryProgress(event)
+    assert query.stopped.wait(10)
