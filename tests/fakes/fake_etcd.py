@@ -18,6 +18,7 @@ from rallypoint.coordinator.storage.etcd.client import (
     Delete,
     EtcdCompacted,
     EtcdLeaseNotFound,
+    EtcdNoSpace,
     EtcdRefused,
     EtcdUnknown,
     Found,
@@ -41,13 +42,19 @@ REQUEST_BYTES_MAX = 1_572_864
 LEASE_TTL_MIN_S = 2
 
 
+def no_space() -> EtcdNoSpace:
+    """What etcd says of a write while its quota is used up, and of the write that has used it up."""
+    return EtcdNoSpace("etcdserver: mvcc: database space exceeded")
+
+
 class Fault(Enum):
     """What happens to the next transaction of a client."""
 
     LOST_BEFORE = "it never reaches etcd"
     LOST_AFTER = "it is carried out, and the answer is lost"
     LATE = "it is carried out when `apply_late` is called, long after the client has given up"
-    REFUSED = "etcd refuses it"
+    REFUSED = "etcd refuses it, as its quota is used up"
+    STORED_AND_REFUSED = "it is carried out, and etcd says that its quota is used up"
 
 
 @dataclass(slots=True)
@@ -71,6 +78,9 @@ class FakeEtcd:
         self.revision = 1
         self.compacted = 0
         self.is_full = False
+        """Every write is refused."""
+        self.is_filling = False
+        """The next write fills it: it is carried out, and answered as if it were refused."""
         self.late: deque[Txn] = deque()
         self.history: list[WatchEvent] = []
         self._versions: dict[bytes, list[_Version]] = {}
@@ -125,6 +135,13 @@ class FakeEtcd:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def txn(self, txn: Txn) -> TxnAnswer:
+        answer = self.carry_out(txn)
+        if self.is_filling and any(isinstance(one, Put) for one in (txn.success if answer.succeeded else txn.failure)):
+            self.is_filling, self.is_full = False, True
+            raise no_space()
+        return answer
+
+    def carry_out(self, txn: Txn) -> TxnAnswer:
         self.expire()
         self._check(txn)
         succeeded = all(self._holds(compare) for compare in txn.compares)
@@ -155,7 +172,7 @@ class FakeEtcd:
 
     def _check_space(self) -> None:
         if self.is_full:
-            raise EtcdRefused("etcdserver: mvcc: database space exceeded", Trouble.NO_SPACE)
+            raise no_space()
 
     def _check_revision(self, revision: int) -> None:
         if revision > self.revision:
@@ -299,7 +316,10 @@ class FakeEtcdClient:
     async def _fail(self, txn: Txn, fault: Fault) -> TxnAnswer:
         await asyncio.sleep(self._delay_s())
         if fault is Fault.REFUSED:
-            raise EtcdRefused("etcdserver: mvcc: database space exceeded", Trouble.NO_SPACE)
+            raise no_space()
+        if fault is Fault.STORED_AND_REFUSED:
+            self.etcd.txn(txn)
+            raise no_space()
         if fault is Fault.LOST_AFTER:
             self.etcd.txn(txn)
         if fault is Fault.LATE:

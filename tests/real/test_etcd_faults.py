@@ -76,6 +76,8 @@ async def test_a_full_quota_is_named_and_gone_when_the_alarm_is(tmp_path: Path) 
         keyspace = await store.acquire("s")
         with pytest.raises(AppendFailed, match="database space exceeded"):
             await fill(keyspace)
+        with pytest.raises(AppendFailed, match="database space exceeded"):
+            await keyspace.append([Write(b"k", b"refused")])
         assert store.status.trouble == "etcd's quota is used up"
         await free_space(etcd)
         await until(lambda: store.status.trouble is None, 10)

@@ -8,6 +8,7 @@ A call is tried once, by one server. It ends in an answer or in one of these err
     EtcdRefused         definite: this call changed nothing. `trouble` says of what kind the refusal is
     EtcdLeaseNotFound   a refusal: the lease of the call does not exist, and never will again
     EtcdCompacted       a refusal: the revision of a read or a watch has been compacted
+    EtcdNoSpace         the call was carried out, or never will be; a read tells which
     EtcdUnknown         the call may have been carried out, or may still be: nobody can tell from the answer
 """
 
@@ -53,6 +54,17 @@ class EtcdLeaseNotFound(EtcdRefused):
 
 class EtcdCompacted(EtcdRefused):
     """The revision has been compacted."""
+
+
+class EtcdNoSpace(EtcdError):  # noqa: N818
+    """The quota is used up.
+
+    etcd refuses a write before it is proposed, and says the same of one that it has carried out and that has filled the
+    quota. It refuses each server's answer only after it has applied the write, so a later read shows what is true.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, Trouble.NO_SPACE)
 
 
 class EtcdUnknown(EtcdError):  # noqa: N818

@@ -168,6 +168,11 @@ class Fence:
         is_owner = owner is not None and owner.mod_revision == self.epoch
         return Outcome.STORED if is_owner else Outcome.STORED_AND_LOST
 
+    def is_as_left(self, answer: TxnAnswer) -> bool:
+        """Whether a look shows that nobody has written the owner or the head since this owner did."""
+        owner, head = (only(found) for found in answer.found[:2])
+        return (_revision_of(owner), _revision_of(head)) == (self.epoch, self.head_revision)
+
     def hand_over(self, target: bytes, target_key: bytes, lease: int, tag: str) -> Txn:
         """Make the node `target` the owner, on its lease, if that is still the lease of its announcement."""
         return Txn(

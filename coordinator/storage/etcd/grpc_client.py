@@ -20,6 +20,7 @@ from rallypoint.coordinator.storage.etcd.client import (
     EtcdCompacted,
     EtcdError,
     EtcdLeaseNotFound,
+    EtcdNoSpace,
     EtcdRefused,
     EtcdUnknown,
     Found,
@@ -321,7 +322,6 @@ REFUSED_BY_CODE = {
 """Definite if etcd itself says so. Any other code leaves the outcome open, whoever says it."""
 
 TROUBLE_BY_WORDS = (
-    ("database space exceeded", Trouble.NO_SPACE),
     ("request is too large", Trouble.TOO_LARGE),
     ("too many operations", Trouble.TOO_LARGE),
     ("authentication failed", Trouble.CREDENTIALS),
@@ -351,6 +351,8 @@ def error_of(code: grpc.StatusCode, details: str, address: str) -> EtcdError:
             return EtcdLeaseNotFound(text)
         if "has been compacted" in details:
             return EtcdCompacted(text)
+        if "database space exceeded" in details:
+            return EtcdNoSpace(text)
         trouble = next((found for words, found in TROUBLE_BY_WORDS if words in details), REFUSED_BY_CODE[code])
         return EtcdRefused(text, trouble)
     return EtcdUnknown(text, _trouble_without_answer(code, details))

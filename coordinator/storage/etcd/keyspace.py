@@ -29,6 +29,7 @@ from rallypoint.coordinator.storage.etcd.client import (
     EtcdCompacted,
     EtcdError,
     EtcdLeaseNotFound,
+    EtcdNoSpace,
     EtcdRefused,
     EtcdUnknown,
     Found,
@@ -261,15 +262,23 @@ class EtcdKeyspace:
         return Fenced(self._lost_by or f"another owner has {self.name}")
 
     def _joined(self) -> list[_Append]:
-        """The first that waits, and those behind it that fit in one transaction with it."""
+        """The first that waits, and those behind it that fit in one transaction with it.
+
+        A key that one deletes and another writes is not joined: etcd's history shows the end of a group, and that what
+        comes after it is another of the same name.
+        """
         appends: list[_Append] = []
         keys: set[bytes] = set()
+        deleted: set[bytes] = set()
         total_bytes = 0
         while self._waiting and isinstance(job := self._waiting[0], _Append):
+            if any(write.value is not None and write.key in deleted for write in job.writes):
+                break
             keys.update(write.key for write in job.writes)
             total_bytes += size_of(job.writes)
             if appends and (len(keys) > self.limits.writes_max or total_bytes > self.limits.bytes_max):
                 break
+            deleted.update(write.key for write in job.writes if write.value is None)
             appends.append(job)
             self._waiting.popleft()
         return appends
@@ -281,10 +290,12 @@ class EtcdKeyspace:
         writes = [Write(key, value) for key, value in coalesced(append.writes for append in appends).items()]
         try:
             answer = await self._settled(self._fence.append(writes, tag))
-        except EtcdRefused as error:
+        except (EtcdRefused, EtcdNoSpace) as error:
             self._shared.meet(error)
             self._fail_under_way(AppendFailed(f"{self.name}: {error}"))
             return
+        if answer.succeeded:
+            self._shared.wrote()
         outcome = self._fence.judge(answer, tag)
         if outcome is not Outcome.STORED:
             self.lost(f"another owner has {self.name}")
@@ -298,10 +309,14 @@ class EtcdKeyspace:
         written = sum(len(append.writes) for append in appends)
         self._shared.on_append(AppendMetrics(len(appends), written, time.perf_counter() - began_s))
 
-    async def _settled(self, txn: Txn) -> TxnAnswer:
-        """Send a transaction until it has an answer. Raises EtcdRefused where no copy of it can be carried out."""
+    async def _settled(self, txn: Txn, *, is_unknown: bool = False) -> TxnAnswer:
+        """Send a transaction until it has an answer: its own, or that of a look that shows what became of it.
+
+        Raises EtcdRefused or EtcdNoSpace where no copy of it was or can be carried out.
+
+        is_unknown: an earlier copy may still be carried out, so no refusal is the end.
+        """
         timeout_s, pause_s = ATTEMPT_TIMEOUT_S, RETRY_INTERVAL_S
-        is_unknown = False
         while True:
             try:
                 answer = await self._shared.client.txn(txn, timeout_s)
@@ -313,11 +328,17 @@ class EtcdKeyspace:
                 if isinstance(error, EtcdLeaseNotFound):
                     # No copy can be carried out any more, but one may have been, before the lease ended.
                     txn = self._fence.look()
+            except EtcdNoSpace as error:
+                self._shared.meet(error)
+                seen = await self._settled(self._fence.look(), is_unknown=True)
+                if not self._fence.is_as_left(seen):
+                    return seen
+                if not is_unknown:
+                    raise
             except EtcdUnknown as error:
                 is_unknown = True
                 self._shared.meet(error)
             else:
-                self._shared.wrote()
                 return answer
             await asyncio.sleep(pause_s)
             timeout_s, pause_s = min(timeout_s * 2, ATTEMPT_TIMEOUT_MAX_S), min(pause_s * 2, RETRY_INTERVAL_MAX_S)
@@ -334,11 +355,13 @@ class EtcdKeyspace:
                 answer = await self._settled(self._fence.hand_over(target, key, lease, tag))
             except EtcdLeaseNotFound:
                 outcome = Outcome.NO_TARGET
-            except EtcdRefused as error:
+            except (EtcdRefused, EtcdNoSpace) as error:
                 self._shared.meet(error)
                 self._fail_under_way(AppendFailed(f"{self.name} is not handed over: {error}"))
                 return
             else:
+                if answer.succeeded:
+                    self._shared.wrote()
                 outcome = self._fence.judge_hand_over(answer, target, tag)
         if outcome is Outcome.NO_TARGET:
             self._fail_under_way(NodeUnavailable(f"{job.target} has no live lease, and cannot get {self.name}"))

@@ -21,6 +21,7 @@ from rallypoint.coordinator.storage.etcd.client import (
     EtcdClient,
     EtcdError,
     EtcdLeaseNotFound,
+    EtcdNoSpace,
     EtcdRefused,
     EtcdUnknown,
     ModEquals,
@@ -201,7 +202,7 @@ class EtcdStore:
                 return await self._try_to_take(acquisition)
             except EtcdLeaseNotFound as error:
                 raise StorageUnavailable(f"node {self.node_id} has just lost its lease") from error
-            except EtcdUnknown as error:
+            except (EtcdUnknown, EtcdNoSpace) as error:
                 self._meet(error)
                 if asyncio.get_running_loop().time() > until:
                     raise StorageUnavailable(f"{acquisition.keyspace} cannot be acquired: {error}") from error
@@ -322,7 +323,7 @@ class EtcdStore:
         """Ask etcd for its alarms; in trouble, try to write; and make good for a release without an answer."""
         status = await self._client.status(CALL_TIMEOUT_S)
         if any("NOSPACE" in alarm for alarm in status.alarms):
-            raise EtcdRefused(f"etcd has the alarm {', '.join(status.alarms)}", Trouble.NO_SPACE)
+            raise EtcdNoSpace(f"etcd has the alarm {', '.join(status.alarms)}")
         while self._releases:
             await self._client.txn(self._releases[0], CALL_TIMEOUT_S)
             self._releases.pop(0)

@@ -41,12 +41,12 @@ class ObservedEtcd(FakeEtcd):
         self.after: Callable[[Txn, TxnAnswer], None] = lambda txn, answer: None
         self.has_leader = True
 
-    def txn(self, txn: Txn) -> TxnAnswer:
+    def carry_out(self, txn: Txn) -> TxnAnswer:
         if not any(isinstance(one, Put | Delete) for one in txn.success):
-            return super().txn(txn)
+            return super().carry_out(txn)
         self.expire()
         self.before(txn)
-        answer = super().txn(txn)
+        answer = super().carry_out(txn)
         self.after(txn, answer)
         return answer
 

@@ -270,7 +270,7 @@ class ClusterWorld(HttpApi):
             case "new_leader":
                 self.etcd.prolong_all()
             case "etcd_full":
-                self.etcd.is_full = True
+                self.etcd.is_filling = True
                 self._later(step, self._etcd_has_room)
             case "compact":
                 if self.etcd.compacted < self.etcd.revision:
@@ -328,7 +328,7 @@ class ClusterWorld(HttpApi):
             self.etcd.prolong_all()
 
     def _etcd_has_room(self) -> None:
-        self.etcd.is_full = False
+        self.etcd.is_filling = self.etcd.is_full = False
 
     def heal(self) -> None:
         """No more faults. Who is paused goes on by itself, and who is dead begins again."""

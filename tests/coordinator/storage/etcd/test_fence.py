@@ -175,7 +175,52 @@ async def test_a_refusal_is_definite_unless_an_earlier_copy_may_be_under_way(wor
     await keyspace.append([Write(b"k", b"2")])
     assert values(world) == [b"2"]
     troubles.append(store.status.trouble)
+    await keyspace.append([Write(b"k", b"3")])
+    troubles.append(store.status.trouble)
+    assert troubles == ["etcd's quota is used up", "etcd's quota is used up", None]
+    await store.close()
+
+
+async def test_what_fills_the_quota_is_stored_whatever_etcd_says_of_it(world: FakeWorld) -> None:
+    a, b = await world.open("a"), await world.open("b")
+    keyspace = await a.acquire("s")
+    world.etcd.is_filling = True
+    await keyspace.append([Write(b"k", b"1")])
+    with pytest.raises(AppendFailed, match="database space exceeded"):
+        await keyspace.append([Write(b"k", b"2")])
+    with pytest.raises(AppendFailed, match="not handed over"):
+        await keyspace.hand_over("b")
+    troubles = [a.status.trouble]
+    world.etcd.is_full = False
+    await keyspace.append([Write(b"k", b"3")])
+    assert values(world) == [b"1", b"3"]
+    troubles.append(a.status.trouble)
     assert troubles == ["etcd's quota is used up", None]
+    world.clients["a"].faults.append(Fault.STORED_AND_REFUSED)
+    await keyspace.hand_over("b")
+    world.clients["b"].faults.append(Fault.STORED_AND_REFUSED)
+    await (await b.acquire("s")).append([Write(b"k", b"4")])
+    assert values(world) == [b"1", b"3", b"4"]
+    await a.close()
+    await b.close()
+
+
+async def test_a_copy_that_was_stored_is_found_while_the_quota_is_used_up(world: FakeWorld) -> None:
+    store = await world.open("a")
+    keyspace = await store.acquire("s")
+    world.clients["a"].faults.extend([Fault.LOST_AFTER, Fault.REFUSED, Fault.LOST_BEFORE])
+    await keyspace.append([Write(b"k", b"1")])
+    assert list(world.clients["a"].faults) == [Fault.LOST_BEFORE]
+    await store.close()
+
+
+async def test_what_is_deleted_and_written_again_is_two_transactions(world: FakeWorld) -> None:
+    store = await world.open("a")
+    keyspace = await store.acquire("s")
+    await keyspace.append([Write(b"k", b"1")])
+    texts = (b"2", None, b"3", b"4")
+    await asyncio.gather(*(keyspace.append([Write(b"k", text)]) for text in texts))
+    assert values(world) == [b"1", None, b"4"]
     await store.close()
 
 
