@@ -84,7 +84,8 @@ def test_a_line_that_is_down_for_longer_than_pings_and_shorter_than_the_session_
         assert service.metrics()['rallypoint_sessions_expired_total{kind="disconnected"}'] == 0
         assert [member.ask("commit").what for member in members] == ["committed"] * 3
         for member in members:
-            assert "No PONG" in member.log, "the line was not given up, so this shows nothing"
+            # A ping without its pong, or a heartbeat that fell into the cut: whichever of the two is first.
+            assert "; trying again" in member.log, "the line was not given up, so this shows nothing"
             check_nothing_left(member.leave())
 
 

@@ -57,11 +57,22 @@ class GroupBatch:
     `deletions_seen` is the group's after the last step. `weight`: so many steps of the usual size were made for it.
     """
 
-    __slots__ = ("_executor", "_large", "deletions_seen", "size_bytes", "steps", "stores", "weight", "writes")
+    __slots__ = (
+        "_deleted",
+        "_executor",
+        "_large",
+        "deletions_seen",
+        "size_bytes",
+        "steps",
+        "stores",
+        "weight",
+        "writes",
+    )
 
     def __init__(self, executor: BatchOwner) -> None:
         self._executor = executor
         self._large: Stepped | None = None
+        self._deleted: set[bytes] = set()
         self.steps: list[Stepped] = []
         self.writes: list[Write] = []
         self.size_bytes = 0
@@ -75,10 +86,14 @@ class GroupBatch:
         return self._large is not None
 
     def has_room_for(self, stepped: Stepped, limits: BatchLimits) -> bool:
-        """Whether it can be stored together with what is here already. A step of its own is taken whatever its size."""
+        """Whether it can be stored together with what is here already. A step of its own is taken whatever its size.
+
+        A key that one step deletes and another writes is stored in two appends. Together they would be one write, and
+        the store's history would not show that the group ended, and that another of its name began.
+        """
         if not self.stores or not (stepped.writes or stepped.large):
             return True
-        if self.is_large or stepped.large:
+        if self.is_large or stepped.large or self._writes_what_is_deleted(stepped):
             return False
         return (
             len(self.writes) + len(stepped.writes) <= limits.writes_max
@@ -93,8 +108,14 @@ class GroupBatch:
             self.stores = True
         elif stepped.writes:
             self.writes.extend(stepped.writes)
+            self._deleted.update(write.key for write in stepped.writes if write.value is None)
             self.size_bytes += stepped.size_bytes
             self.stores = True
+
+    def _writes_what_is_deleted(self, stepped: Stepped) -> bool:
+        return bool(self._deleted) and any(
+            write.value is not None and write.key in self._deleted for write in stepped.writes
+        )
 
     async def cut(self, limits: BatchLimits) -> list[list[Write]]:
         """Encode a large step in slices; the batches to store one after the other. Raises BatchTooLarge."""
