@@ -140,8 +140,16 @@ class ClusterStages:
         for group_id, generations in self._generations().items():
             if len(generations) > 1:
                 return f"the members of {group_id} are in generations {sorted(generations)}"
-            if generations and (why := self._why_not_shared_out(group_id)) is not None:
+            if generations and (why := self._why_not_shared_out(group_id) or self._who_is_missed(group_id)) is not None:
                 return why
+        return None
+
+    def _who_is_missed(self, group_id: str) -> str | None:
+        """A static member that died in the faults keeps its place, and ends the rest, until its session is over."""
+        running = [client for client in self._world.running() if client.group_id == group_id]
+        stored = self._world.sight.fold.group(group_id).members
+        if len(stored) != len(running):
+            return f"{group_id} has the members {sorted(stored)}, and {len(running)} of them run"
         return None
 
     def _why_not_shared_out(self, group_id: str) -> str | None:
