@@ -38,7 +38,7 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 	@scripts/setup.sh
 	@touch $@
 
-demo: setup ## the main job: a year of flights, shared out between two Spark drivers
+demo: setup ## the main job: a year of flights, divided between two Spark drivers
 	@$(JAVA) exec $(BIN)/python -m examples.flights.demo $(ARGS)
 
 cluster: setup ## three nodes on three etcd members under a load: a kill, a pause, a rolling restart, and an audit of etcd
@@ -67,7 +67,7 @@ plants: setup ## the simulations must find each fault of the two plants.toml in 
 scenarios: setup ## the stories of tests/scenarios; REWRITE=1 writes what comes of them now into the files, to be read
 	@REWRITE="$(REWRITE)" exec $(BIN)/python -m pytest -q tests/scenarios $(ARGS)
 
-check: setup ## format, lint, types, arrows
+check: setup ## format, lint, types, who imports whom
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy

@@ -249,6 +249,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "longest-callback": Benchmark(
         "the longest callback of the event loop, by operation at its limit", measure_callbacks, timeout_s=1_800
     ),
-    "assignors": Benchmark("what sharing out costs a leader, by assignor, up to 2,000 x 200,000", measure_assignors),
+    "assignors": Benchmark("what an assignment costs a leader, by assignor, up to 2,000 x 200,000", measure_assignors),
 }
 """In the order in which they run."""

@@ -70,7 +70,7 @@ class ConsumerSubscription(AnswerModel):
 
 class ConsumerAssignment(AnswerModel):
     """What the leader gives a consumer: `assignment` of a sync. `partition_counts`, in the leader's own: of each topic
-    of the group, how many partitions were shared out (0: it did not exist). A leader that comes back sees growth by it.
+    of the group, how many partitions were assigned (0: it did not exist). A leader that comes back sees growth by it.
     """
 
     partitions: dict[NamedId, tuple[Partition, ...]] = {}

@@ -1,4 +1,4 @@
-"""The arrows of the house hold: .importlinter's contracts, and which libraries a room may import.
+"""Who imports whom: .importlinter's contracts, and which libraries a package may import.
 
 A contract that cannot break protects nothing, so each is shown a wrong import in a copy of the tree and must name it.
 """
@@ -20,9 +20,9 @@ from tests.real.parts import ROOT
 
 PACKAGES = ("protocol", "assignors", "coordinator", "member", "spark_bridge", "cli")
 
-# Third-party libraries by room; the longest name that fits a module counts. pydantic comes with the words on the wire,
-# so every room may use it; yarl's URLs and multidict's headers are part of aiohttp's interface. What is not named here
-# is imported nowhere.
+# Third-party libraries by package; the longest name that fits a module counts. Every package may use pydantic, which
+# comes with the protocol's models; yarl's URLs and multidict's headers are part of aiohttp's interface. What is not
+# named here is imported nowhere.
 LIBRARIES: dict[str, frozenset[str]] = {
     "rallypoint.protocol": frozenset(),
     "rallypoint.assignors": frozenset(),
@@ -78,28 +78,28 @@ class Plant(NamedTuple):
 
 
 PLANTS: dict[str, Plant] = {
-    "house": Plant("rallypoint.assignors.planted", "rallypoint.member"),
+    "packages": Plant("rallypoint.assignors.planted", "rallypoint.member"),
     "clients-apart": Plant("rallypoint.spark_bridge.planted", "rallypoint.coordinator"),
     "server-apart": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.cli"),
     "rules-are-pure": Plant("rallypoint.coordinator.core.planted", "time"),
     "member-and-consumer": Plant("rallypoint.member.topic_watch", "rallypoint.member.consumer"),
-    "server-rooms": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.settings"),
+    "server-layers": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.settings"),
     "runtime-packages": Plant("rallypoint.coordinator.runtime.appends.writer", "rallypoint.coordinator.runtime.shard"),
     "http-packages": Plant("rallypoint.coordinator.http.requests.routes", "rallypoint.coordinator.http.handlers"),
-    "rules-and-assignors": Plant("rallypoint.coordinator.core.planted", "rallypoint.assignors.range"),
-    "memory-and-rules": Plant("rallypoint.coordinator.storage.codec", "rallypoint.coordinator.core.commands"),
+    "core-and-assignors": Plant("rallypoint.coordinator.core.planted", "rallypoint.assignors.range"),
+    "storage-and-core": Plant("rallypoint.coordinator.storage.codec", "rallypoint.coordinator.core.commands"),
     "engines-and-records": Plant("rallypoint.coordinator.storage.memory", "rallypoint.coordinator.core.records"),
-    "memory-rooms": Plant("rallypoint.coordinator.storage.sqlite", "rallypoint.coordinator.storage.memory"),
+    "storage-layers": Plant("rallypoint.coordinator.storage.sqlite", "rallypoint.coordinator.storage.memory"),
     "engines-are-chosen": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.storage.sqlite"),
     "main-chooses": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.storage.engines"),
-    "etcd-rooms": Plant("rallypoint.coordinator.storage.etcd.lease", "rallypoint.coordinator.storage.etcd.store"),
+    "etcd-layers": Plant("rallypoint.coordinator.storage.etcd.lease", "rallypoint.coordinator.storage.etcd.store"),
     "etcd-rules-are-pure": Plant("rallypoint.coordinator.storage.etcd.fence", "asyncio"),
     "grpc-behind-its-client": Plant("rallypoint.coordinator.storage.etcd.store", "grpc"),
     "sqlite-behind-its-engine": Plant("rallypoint.coordinator.storage.memory", "sqlite3"),
-    "http-and-rules": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.core.apply"),
-    "http-and-memory": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.storage.contract"),
+    "http-and-core": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.core.apply"),
+    "http-and-storage": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.storage.contract"),
     "main-is-last": Plant("rallypoint.coordinator.http.contract", "rallypoint.coordinator.main"),
-    "faces": Plant("rallypoint.member.planted", "rallypoint.sources"),
+    "public-modules": Plant("rallypoint.member.planted", "rallypoint.sources"),
     "spark-in-the-bridge-alone": Plant("rallypoint.spark_bridge.planted", "pyspark"),
 }
 
@@ -184,13 +184,13 @@ def imported_libraries(text: str) -> set[str]:
 
 
 def allowed_libraries(module: str) -> frozenset[str]:
-    """What LIBRARIES gives the room that a module is in."""
-    room = max((room for room in LIBRARIES if f"{module}.".startswith(f"{room}.")), key=len)
-    return EVERYWHERE | LIBRARIES[room] | TYPES_ALONE.get(module, frozenset())
+    """What LIBRARIES gives the package that a module is in."""
+    package = max((name for name in LIBRARIES if f"{module}.".startswith(f"{name}.")), key=len)
+    return EVERYWHERE | LIBRARIES[package] | TYPES_ALONE.get(module, frozenset())
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_room_imports_its_own_libraries_alone(package: str) -> None:
+def test_a_package_imports_its_own_libraries_alone(package: str) -> None:
     strangers = {
         module: sorted(foreign)
         for module, text in modules(ROOT / package)
@@ -264,7 +264,7 @@ def begins_threads(text: str) -> bool:
 
 
 def test_a_thread_that_must_live_is_begun_where_nothing_ends_it_unheard() -> None:
-    files = [path for room in ("member", "spark_bridge") for path in (ROOT / room).rglob("*.py")]
+    files = [path for package in ("member", "spark_bridge") for path in (ROOT / package).rglob("*.py")]
     assert {str(path.relative_to(ROOT)) for path in files if begins_threads(path.read_text())} == THREADS_ARE_BEGUN_IN
     assert begins_threads("import threading\nthreading.Thread(target=print).start()")
 

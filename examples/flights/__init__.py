@@ -1,1 +1,1 @@
-"""The demo: a year of flights, shared out between two Spark drivers, one of which is killed. See docs/demo.md."""
+"""The demo: a year of flights, divided between two Spark drivers, one of which is killed. See docs/demo.md."""

@@ -223,7 +223,7 @@ func (m *Member) join(ctx context.Context) error {
 	return nil
 }
 
-// sync gets this member's partitions. The leader shares out first.
+// sync gets this member's partitions. The leader sends the assignment of all.
 func (m *Member) sync(ctx context.Context, joined *joinAnswer) (Partitions, error) {
 	id, _ := m.Identity()
 	assignments := []any{}

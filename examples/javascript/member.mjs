@@ -248,7 +248,7 @@ export class GroupMember {
     return joined;
   }
 
-  /** This member's partitions by topic. The leader shares out first. */
+  /** This member's partitions by topic. The leader sends the assignment of all. */
   async #sync({ generation_id, protocol_type, protocol_name, leader, members }) {
     const assignments = leader === this.memberId ? assignRange(members, await this.#partitionCounts()) : {};
     const { assignment } = await this.#call("sync", {

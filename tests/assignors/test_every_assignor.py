@@ -271,7 +271,7 @@ STRANGE = {
 
 @every
 @pytest.mark.parametrize("case", STRANGE)
-def test_a_strange_group_is_shared_out_all_the_same(name: str, case: str) -> None:
+def test_a_strange_group_is_assigned_all_the_same(name: str, case: str) -> None:
     spec = STRANGE[case]
     assignment = assignor(name).assign(spec)
     assert faults_of(spec, assignment).sentences() == []

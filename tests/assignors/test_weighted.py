@@ -182,7 +182,7 @@ def test_a_large_one_moves_what_evens_it_out_and_no_more() -> None:
     }
 
 
-def test_who_leaves_is_shared_out_and_the_others_keep_what_they_have() -> None:
+def test_partitions_of_who_leaves_are_assigned_and_the_others_keep_what_they_have() -> None:
     weights = {0: 5, 1: 5, 2: 4, 3: 6, 4: 7, 5: 3, 6: 5}
     result = WeightedAssignor().assign(group({"x": (0, 1), "y": (2, 3)}, weights=weights))
     assert numbers(result) == {"x": [0, 1, 4], "y": [2, 3, 5, 6]}

@@ -135,7 +135,7 @@ class Crew:
     def running(self) -> list[BlockingGroupMember]:
         return [member for member in self.members if member.error is None]
 
-    def is_shared_out(self) -> bool:
+    def is_assigned(self) -> bool:
         """Everything is held, by those that run, in one generation."""
         held = [member.assignment for member in self.running()]
         generations = {one.generation_id for one in held if one is not None}
@@ -167,7 +167,7 @@ def test_a_leader_with_a_wrong_version_goes_and_the_next_one_shares_out(
         eventually(lambda: bad.error is not None, "the leader finds out")
         with pytest.raises(AssignorFailed, match=f"no assignment with 'mine': InvalidAssignment: .*{words}"):
             bad.wait_assigned(1_000)
-        eventually(crew.is_shared_out, "the others have everything")
+        eventually(crew.is_assigned, "the others have everything")
         assert [member.error for member in good] == [None, None]
         assert crew.ledger.doubles == []
     finally:
@@ -182,7 +182,7 @@ def test_where_all_are_wrong_each_leader_goes_in_turn_and_nobody_owns_what_anoth
     try:
         for count in range(1, 5):
             crew.add(NotHeldBack)
-            eventually(lambda: len(crew.running()) == 1 and crew.is_shared_out(), f"{count} have come")
+            eventually(lambda: len(crew.running()) == 1 and crew.is_assigned(), f"{count} have come")
         (last,) = crew.running()
         assert last is crew.members[-1]
         for member in crew.members[:-1]:
@@ -216,7 +216,7 @@ def test_what_an_assignor_of_the_program_tells_reaches_the_member(service: Servi
     crew = Crew(service, "told")
     try:
         members = [crew.add(Standby("a")), crew.add(Standby("a"))]
-        eventually(lambda: all(one.assignment is not None for one in members) and crew.is_shared_out(), "shared out")
+        eventually(lambda: all(one.assignment is not None for one in members) and crew.is_assigned(), "assigned")
         told = [member.wait_assigned(1_000).user_data for member in members]
         assert told == [{"zone": "a", "has": 3}] * 2
     finally:

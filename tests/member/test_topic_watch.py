@@ -84,7 +84,7 @@ def shared_out(counts: Mapping[str, int] | None, *, leader: bool = True, generat
     return Assignment(generation_id, "m", leader, "range", frozenset(), partition_counts=counts)
 
 
-async def test_a_leader_tells_growth_until_it_is_shared_out() -> None:
+async def test_a_leader_tells_growth_until_it_is_assigned() -> None:
     harness = WatchHarness()
     await harness.watch.look()
     assert harness.actions == [], "it holds nothing yet"

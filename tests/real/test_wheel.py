@@ -37,8 +37,8 @@ def test_the_wheel_has_one_package_and_no_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as zipped:
         names = zipped.namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"rallypoint"}
-    rooms = {name.split("/")[1] for name in names if name.count("/") > 1 and ".dist-info/" not in name}
-    assert rooms == {"assignors", "cli", "coordinator", "member", "protocol", "spark_bridge"}
+    packages = {name.split("/")[1] for name in names if name.count("/") > 1 and ".dist-info/" not in name}
+    assert packages == {"assignors", "cli", "coordinator", "member", "protocol", "spark_bridge"}
     assert "rallypoint/py.typed" in names
 
 

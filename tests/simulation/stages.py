@@ -129,7 +129,7 @@ class Stages:
             if client.state is not State.STABLE or client.held is None or is_in_doubt:
                 return f"{client.name} is {client.state.value}: {client.machine.last_failure}"
             if client.held.leader and (grown := growth(client.held.partition_counts, self._world.counted())):
-                return f"{client.name} has not shared out what there is: {grown}"
+                return f"{client.name} has not assigned what there is: {grown}"
         return None
 
     async def _stay_quiet(self) -> None:

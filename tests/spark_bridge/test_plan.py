@@ -1,4 +1,4 @@
-"""The rules of taking, keeping and sharing out, one by one. test_planner_crashes.py plays them against crashes."""
+"""The rules of taking, keeping and assigning, one by one. test_planner_crashes.py plays them against crashes."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which addresses are one client where places are shared out."""
+"""Which addresses are one client if places are divided."""
 
 import pytest
 

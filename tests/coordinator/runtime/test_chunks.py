@@ -159,7 +159,7 @@ class Large:
         assert self.group_harness.state() is State.COMPLETING_REBALANCE
 
     def share(self, what: str) -> list[int]:
-        """The leader shares out; how many chunks that took, by limit."""
+        """The leader assigns; how many chunks that took, by limit."""
         self.group_harness.chunk_counts.clear()
         leader = self.group_harness.group.leader
         assert leader is not None

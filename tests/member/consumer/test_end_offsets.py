@@ -149,7 +149,7 @@ async def test_growth_is_registered_when_it_is_found_and_what_is_refused_stops_n
     assert len(service.put) == 2, "it has not grown"
     known |= {"clicks": 4, "clicks-3": 1, "other": 2}
     service.refusals = [away]
-    assert await ends.counts(service, frozenset({"clicks"})) == {"clicks": 4}, "it is shared out all the same"
+    assert await ends.counts(service, frozenset({"clicks"})) == {"clicks": 4}, "it is assigned all the same"
     assert log.lines == ["topics that have grown could not be registered: CoordinatorUnavailable: " + str(away)]
     assert await ends.counts(service, None) == known
     assert service.put[2:] == [("clicks", 4, {}), ("clicks", 4, {}), ("clicks-3", 1, {})]
