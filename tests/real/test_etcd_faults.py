@@ -114,3 +114,19 @@ async def test_a_user_with_a_permission_of_the_prefix_is_enough_and_a_wrong_pass
         password.write_text("wrong")
         with pytest.raises(StorageUnavailable, match="etcd refuses the user or the password"):
             await opened(f"{etcd.url}/own{url}")
+
+
+async def test_all_keyspaces_append_again_after_a_restart_of_an_etcd_with_users(tmp_path: Path) -> None:
+    # etcd has forgotten the token, and a login is slow. If each call made one, all would be late, again and again.
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    with running_etcd(tmp_path) as etcd:
+        await asyncio.to_thread(etcd.require_users, "rally", "secret", "own/")
+        store = await opened(f"{etcd.url}/own?user=rally&password_file={password}")
+        keyspaces = [await store.acquire(f"s{number}") for number in range(50)]
+        etcd.members[0].kill()
+        etcd.members[0].start()
+        async with asyncio.timeout(15):
+            await asyncio.gather(*(keyspace.append([Write(b"k", b"v")]) for keyspace in keyspaces))
+        assert store.lease.lost_count == 0
+        await store.close()

@@ -135,6 +135,7 @@ class GrpcEtcdClient:
         self._at = 0
         self._login = login
         self._token: str | None = None
+        self._log_ins: dict[asyncio.AbstractEventLoop, asyncio.Future[EtcdError | None]] = {}
         self._is_closed = False
 
     # --- the calls of the protocol -----------------------------------------------------------------------------------
@@ -173,16 +174,15 @@ class GrpcEtcdClient:
 
     async def watch(self, ranges: Sequence[KeyRange], start_revision: int) -> AsyncGenerator[WatchAnswer, None]:
         """The changes of the ranges; see the protocol."""
-        if self._login is not None and self._token is None:
-            await self._log_in(WATCH_ASK_INTERVAL_S)
+        token = await self._logged_in(WATCH_ASK_INTERVAL_S)
         server = self._server()
-        stream = _WatchStream(server.channel(), self._metadata(), ranges, start_revision)
+        stream = _WatchStream(server.channel(), _metadata(token), ranges, start_revision)
         try:
             while True:
                 try:
                     answer = await stream.next()
                 except EtcdRefused as error:
-                    self._forget_token(str(error))
+                    self._forget_token(token, str(error))
                     raise
                 except EtcdUnknown as error:
                     self._go_on_from(server, error)
@@ -202,23 +202,57 @@ class GrpcEtcdClient:
     # --- one call ----------------------------------------------------------------------------------------------------
 
     async def _call(self, method: _Method, request: Any, timeout_s: float) -> Any:
-        if self._login is not None and self._token is None:
-            await self._log_in(timeout_s)
+        token = await self._logged_in(timeout_s)
         try:
-            return await self._send(method, request, timeout_s)
+            return await self._send(method, request, timeout_s, token)
         except EtcdRefused as error:
-            if not self._forget_token(str(error)):
+            if not self._forget_token(token, str(error)):
                 raise
         # It was refused, so nothing has come of it, and a second one is no second copy.
-        await self._log_in(timeout_s)
-        return await self._send(method, request, timeout_s)
+        return await self._send(method, request, timeout_s, await self._logged_in(timeout_s))
 
-    def _forget_token(self, text: str) -> bool:
-        """Whether another login helps against this refusal."""
+    def _forget_token(self, token: str, text: str) -> bool:
+        """Whether another token than this helps against this refusal. One that came meanwhile stays."""
         if self._login is None or not any(words in text for words in STALE_TOKEN):
             return False
-        self._token = None
+        if self._token == token:
+            self._token = None
         return True
+
+    async def _logged_in(self, timeout_s: float) -> str:
+        """The token for a call; empty without one.
+
+        Whoever comes first logs in, and the others of its event loop wait for that: a server takes much of its time to
+        check a password, and is not to do so for each of the calls that an old token was refused to.
+        """
+        if self._login is None:
+            return ""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        while (token := self._token) is None:
+            under_way = self._log_ins.get(loop)
+            if under_way is None:
+                await self._log_in_for_all(loop, until - loop.time())
+                continue
+            await asyncio.wait([under_way], timeout=until - loop.time())
+            if not under_way.done():
+                raise EtcdUnknown("the log-in has no answer yet", Trouble.SLOW)
+            if (error := under_way.result()) is not None:
+                raise error
+        return token
+
+    async def _log_in_for_all(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+        """Log in. If it is cancelled, the next of those that wait does it."""
+        under_way = self._log_ins[loop] = loop.create_future()
+        error: EtcdError | None = None
+        try:
+            await self._log_in(timeout_s)
+        except EtcdError as failed:
+            error = failed
+            raise
+        finally:
+            del self._log_ins[loop]
+            under_way.set_result(error)
 
     async def _log_in(self, timeout_s: float) -> None:
         assert self._login is not None
@@ -228,14 +262,14 @@ class GrpcEtcdClient:
             raise EtcdRefused(f"the password's file cannot be read: {error}", Trouble.CREDENTIALS) from error
         request = pb.AuthenticateRequest(name=self._login.user, password=password)
         try:
-            self._token = (await self._send(AUTHENTICATE, request, timeout_s)).token
+            self._token = (await self._send(AUTHENTICATE, request, timeout_s, "")).token
         except EtcdRefused as error:
             if "authentication is not enabled" not in str(error):
                 raise
             # Users can be prepared before etcd asks for them.
             self._token = ""
 
-    async def _send(self, method: _Method, request: Any, timeout_s: float) -> Any:
+    async def _send(self, method: _Method, request: Any, timeout_s: float, token: str) -> Any:
         server = self._server()
         try:
             channel = server.channel()
@@ -243,7 +277,7 @@ class GrpcEtcdClient:
                 method.path,
                 request_serializer=type(request).SerializeToString,
                 response_deserializer=method.answer.FromString,
-            ).future(request, timeout=timeout_s, metadata=self._metadata())
+            ).future(request, timeout=timeout_s, metadata=_metadata(token))
         except ValueError as error:  # the channel was closed meanwhile
             raise EtcdUnknown(f"{server.address}: {error}", Trouble.AWAY) from error
         await _ended(call)
@@ -273,8 +307,9 @@ class GrpcEtcdClient:
                 # The peer may be gone without a word. gRPC closes without waiting for an answer of it.
                 threading.Thread(target=server.disconnect, name="etcd disconnect", daemon=True).start()
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("token", self._token),) if self._token else ()
+
+def _metadata(token: str) -> tuple[tuple[str, str], ...]:
+    return (("token", token),) if token else ()
 
 
 async def _ended(call: Any) -> None:
