@@ -108,24 +108,58 @@ class DeleteOffsetsAnswer(AnswerModel):
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 
-class ListGroupsRequest(RequestModel):
-    """A page of the list of groups, in the order of their ids. `state` is compared without regard to case.
+GroupSort = Literal["group_id", "lag", "member_count", "state", "status", "last_commit", "last_rebalance"]
+"""What a list of groups can be sorted by."""
 
-    `cursor` is the `next_cursor` of the page before. `node_only`: the groups of the answering node alone, where any
-    node of a cluster otherwise lists those of all nodes.
+
+class ListGroupsRequest(RequestModel):
+    """A page of the list of groups that match every filter.
+
+    state: in this state, without regard to case.
+    prefix: whose ids begin so.
+    search: whose ids contain this, without regard to case.
+    topic: that subscribe to the topic, or have committed it.
+    lag_above: whose lag is known, and above this.
+    status: in this status, where it is known.
+    frozen: that are frozen, or those that are not.
+    sort: the order. Where two are equal, by id. What is not known counts as less than everything else; states go from
+        Empty over Stable to PreparingRebalance, statuses from OK to ERR.
+    descending: the order from its end.
+    totals: count all that match.
+    cursor: the `next_cursor` of the page before, of the same order.
+    node_only: the groups of the answering node alone, where any node of a cluster otherwise lists those of all nodes.
     """
 
     state: Id | None = None
     prefix: Id = ""
+    search: Id = ""
+    topic: NamedId | None = None
+    lag_above: Annotated[int, Field(ge=0, le=limits.OFFSET_MAX)] | None = None
+    status: Literal["ok", "warn", "err", "OK", "WARN", "ERR"] | None = None
+    frozen: bool | None = None
+    sort: GroupSort = "group_id"
+    descending: bool = False
+    totals: bool = False
     limit: Annotated[int, Field(ge=1, le=limits.LIST_LIMIT_MAX)] = limits.LIST_LIMIT_DEFAULT
-    cursor: Id | None = None
+    cursor: Annotated[str, Field(max_length=limits.CURSOR_LENGTH_MAX)] | None = None
     node_only: bool = False
 
 
 class GroupListing(AnswerModel):
-    """A group in the list. `protocol_type` is empty for a group that only has simple commits.
+    """A group in the list.
 
-    `frozen_until_ms` is null unless the group is frozen; `held_count`: causes of a rebalance that are held back.
+    protocol_type: empty for a group that only has simple commits.
+    frozen_until_ms: null unless the group is frozen.
+    held_count: causes of a rebalance that are held back.
+    lag: ends minus committed offsets, summed over the partitions whose end is known; null where none is.
+    status: "OK", "WARN" or "ERR", that of its worst partition; null where no end is known.
+    topics: the first ones in order that it subscribes to or has committed.
+    topic_count: all of these.
+    committed_partition_count: partitions with a committed offset.
+    last_commit_at_ms: when the newest committed offset was committed; null where there is none.
+    rebalance_id: of its last rebalance, 0 before the first.
+    last_rebalance_at_ms: when that began; null before the first.
+    awaited_count: members that a rebalance waits for now.
     """
 
     group_id: str
@@ -135,6 +169,33 @@ class GroupListing(AnswerModel):
     generation_id: int
     frozen_until_ms: int | None = None
     held_count: int = 0
+    lag: int | None = None
+    status: str | None = None
+    topics: tuple[str, ...] = ()
+    topic_count: int = 0
+    committed_partition_count: int = 0
+    last_commit_at_ms: int | None = None
+    rebalance_id: int = 0
+    last_rebalance_at_ms: int | None = None
+    awaited_count: int = 0
+
+
+class GroupTotals(AnswerModel):
+    """All groups of a list, whatever its pages.
+
+    group_count: those that there are.
+    matching_count: those that match the filters. Everything else is summed over these.
+    by_state, by_status: how many of each; one whose status is not known is in none.
+    lag: of those whose lag is known.
+    member_count: their members.
+    """
+
+    group_count: int
+    matching_count: int
+    by_state: dict[str, int]
+    by_status: dict[str, int]
+    lag: int
+    member_count: int
 
 
 class UnavailableShard(AnswerModel):
@@ -166,6 +227,8 @@ class ListGroupsAnswer(AnswerModel):
     empty on each of its pages.
 
     `listed_shards`: those whose groups the page has; null unless the request said `node_only`.
+
+    `totals`: null unless the request asked for them; without the groups of unavailable shards and the damaged ones.
     """
 
     groups: tuple[GroupListing, ...]
@@ -173,6 +236,7 @@ class ListGroupsAnswer(AnswerModel):
     unavailable_shards: tuple[UnavailableShard, ...] = ()
     damaged_groups: tuple[DamagedGroup, ...] = ()
     listed_shards: tuple[int, ...] | None = None
+    totals: GroupTotals | None = None
 
 
 class DescribedMember(AnswerModel):

@@ -123,6 +123,12 @@ CALL_ID_LENGTH_MAX = 64
 TOKEN_LENGTH_MAX = 8_192
 """Characters of a token that comes in a message."""
 
+CURSOR_LENGTH_MAX = 2_048
+"""Characters of a cursor. The longest one is of a group id, with its place in the order, in base64."""
+
+LISTED_TOPICS_MAX = 10
+"""Topics of a group that its row in a list names; all of them are counted."""
+
 LIST_LIMIT_MAX = 1_000
 """Rows on one page of a list."""
 

@@ -115,4 +115,6 @@ def summary_of(group: Group) -> GroupSummary:
         subscriptions=group.distinct_subscriptions,
         frozen_until_ms=holding.frozen_until(group),
         held_count=group.held_count,
+        rebalance_id=rebalance_history.last_id(group),
+        last_rebalance_at_ms=rebalance_history.last_began_at_ms(group),
     )

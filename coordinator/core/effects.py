@@ -106,6 +106,8 @@ class GroupSummary:
     subscriptions: the topics of its members, each set once; None if some member's subscription cannot be read.
     frozen_until_ms: None unless the group is frozen.
     held_count: causes of a rebalance that are held back.
+    rebalance_id: of its last rebalance; 0 before the first.
+    last_rebalance_at_ms: when that began; None before the first.
     """
 
     group_id: str
@@ -116,6 +118,8 @@ class GroupSummary:
     subscriptions: frozenset[frozenset[str]] | None = field(default_factory=frozenset)
     frozen_until_ms: int | None = None
     held_count: int = 0
+    rebalance_id: int = 0
+    last_rebalance_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +241,7 @@ class OffsetsCommitted:
 
     group_id: str
     offsets: tuple[tuple[str, int, int], ...]
+    commit_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,18 +251,19 @@ class OffsetsReset:
     group_id: str
     to: str
     offsets: tuple[tuple[str, int, int], ...]
+    commit_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsLoaded:
-    """The group came back from the store with these committed offsets: (topic, partition, offset).
+    """The group came back from the store with these committed offsets: (topic, partition, offset, time of the commit).
 
     Many are told in parts, one after another and nothing of the group between them, counted from 1. It has no other
     offsets than those of all its `parts`.
     """
 
     group_id: str
-    offsets: tuple[tuple[str, int, int], ...]
+    offsets: tuple[tuple[str, int, int, int], ...]
     part: int = 1
     parts: int = 1
 

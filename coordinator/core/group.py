@@ -301,6 +301,13 @@ class Group:
         return self.joined_count == len(self.members)
 
     @property
+    def awaited_count(self) -> int:
+        """How many members, and ids that are out, the rebalance in progress waits for; 0 where none is."""
+        if self.state is State.PREPARING_REBALANCE:
+            return len(self.members) - self.joined_count + len(self.pending)
+        return len(self.pending_sync) if self.is_active else 0
+
+    @property
     def topics(self) -> frozenset[str]:
         """What its members subscribe to together, as far as it can be read. Computed again after a subscription has
         come or gone: O(`named_count`).

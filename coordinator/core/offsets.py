@@ -62,7 +62,7 @@ def commit(group: Group, call: Call, request: m.CommitRequest, context: Decision
     if taken:
         if context.deleted_topics:
             keep_apart(group, {topic for topic, _, _ in taken}, context, draft)
-        draft.notify(OffsetsCommitted(group.group_id, tuple(taken)))
+        draft.notify(OffsetsCommitted(group.group_id, tuple(taken), now_ms))
 
 
 def _answer_of(results: dict[str, dict[int, m.PartitionResult]]) -> m.CommitAnswer:
@@ -130,7 +130,8 @@ def notify_loaded(group: Group, draft: Draft) -> None:
     starts = range(0, len(records), LOADED_PART_MAX)
 
     def tell(start: int) -> Iterator[Notify]:
-        told = tuple([(of.topic, of.partition, of.offset) for of in records[start : start + LOADED_PART_MAX]])
+        some = records[start : start + LOADED_PART_MAX]
+        told = tuple([(of.topic, of.partition, of.offset, of.commit_at_ms) for of in some])
         yield Notify(OffsetsLoaded(group_id, told, 1 + start // LOADED_PART_MAX, len(starts)))
 
     group_id = group.group_id

@@ -44,6 +44,12 @@ def last_id(group: Group) -> int:
     return next(reversed(group.rebalances), 0)
 
 
+def last_began_at_ms(group: Group) -> int | None:
+    """When the group's last rebalance began; None before the first."""
+    rebalance_id = last_id(group)
+    return group.rebalances[rebalance_id].began_at_ms if rebalance_id else None
+
+
 # --- what is written -------------------------------------------------------------------------------------------------
 
 

@@ -150,4 +150,4 @@ def _write(
             written.append((topic, partition, result.after))
     if written:
         keep_apart(group, {topic for topic, _, _ in written}, context, draft)
-        draft.notify(OffsetsReset(group.group_id, request.to, tuple(written)))
+        draft.notify(OffsetsReset(group.group_id, request.to, tuple(written), context.now_ms))

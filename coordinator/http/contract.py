@@ -75,7 +75,7 @@ class GroupService(Protocol):
     def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
         """One entry for each group asked for."""
 
-    def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
+    async def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
         """One page of the groups of this node. With `node_only` it names the shards whose groups it has."""
 
     async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:

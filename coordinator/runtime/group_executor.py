@@ -216,6 +216,11 @@ class GroupExecutor:
         return len(self._mailbox)
 
     @property
+    def awaited_count(self) -> int:
+        """How many members a rebalance of the group waits for now."""
+        return self._group.awaited_count
+
+    @property
     def stored_count(self) -> int:
         """Members and offsets that are stored of the group."""
         return len(self._group.stored_members) + self._group.offset_count

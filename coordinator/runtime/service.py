@@ -26,6 +26,7 @@ from rallypoint.coordinator.core.commands import (
 from rallypoint.coordinator.core.decide import step
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer, LargeDescription, Reply
 from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.group_order import BadCursor, GroupOrder
 from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, RunningTimeRecord
 from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topics_answer
 from rallypoint.coordinator.runtime.assignments.queries import AssignmentQueries
@@ -36,6 +37,7 @@ from rallypoint.coordinator.runtime.event_loop.ended_calls import EndedCalls
 from rallypoint.coordinator.runtime.event_loop.faults import begin, each
 from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
+from rallypoint.coordinator.runtime.group_table import GroupTable
 from rallypoint.coordinator.runtime.loading.damage import with_damaged
 from rallypoint.coordinator.runtime.loading.store_format import follow_format, format_of
 from rallypoint.coordinator.runtime.members.connection_registry import (
@@ -153,7 +155,8 @@ class Service:
         self.connections = ConnectionRegistry()
         self._waiting_requests = WaitingRequests(clock)
         self._deletions = Deletions(self._registry, clock, self._deletions_seen)
-        self.view = GroupView(lambda: self._registry.registry.topics)
+        self.view = GroupView(lambda: self._registry.registry, clock.now_ms)
+        self._table = GroupTable(self.view, self._awaited_count)
         self._assignment_queries = AssignmentQueries(
             partial(self.call, host=""),
             lambda: self._registry.registry,
@@ -497,7 +500,7 @@ class Service:
             error_name=code.name,
         )
 
-    def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
+    async def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
         """One page of the groups of this node, which of them are shut off, and which shards it knows nothing of.
 
         With `node_only` the page names the shards whose groups it has. Refused while the node starts, and where no
@@ -508,19 +511,34 @@ class Service:
         if request.state is not None and request.state.casefold() not in _STATES:
             detail = f"There is no such state; there are: {', '.join(State)}."
             return Failure(ErrorCode.INVALID_REQUEST, detail, field="state")
-        outdated = self._outdated_shards()
+        order = GroupOrder(request.sort, descending=request.descending)
+        try:
+            after = None if request.cursor is None else order.read_cursor(request.cursor)
+        except BadCursor:
+            detail = "The cursor is of no page of this list; it is the next_cursor of a page in the same order."
+            return Failure(ErrorCode.INVALID_REQUEST, detail, field="cursor")
+        listed, outdated = self._listed_shards(), self._outdated_shards()
         unavailable = (*map(_why_not_listed, self.condition().unavailable), *map(_outdated, sorted(outdated)))
         if self.phase is Phase.LOADING:
             return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The groups are being loaded; try again.")
         if unavailable and not any(shard.state is ShardState.ACTIVE for shard in self._shards):
             worst = max(unavailable, key=lambda shard: shard.error_code)
             return Failure(ErrorCode(worst.error_code), worst.detail)
+        is_hidden = (lambda group_id: self._shard_of(group_id) in outdated) if outdated else None
+        page = await self._table.page(request, order, after, is_hidden)
+        # Shards may have come and gone meanwhile: of those that came, not all groups are on the page.
+        gone = self._outdated_shards() | outdated
         damaged = (group for shard in self._shards for group in shard.damaged.values())
-        page = with_damaged(self.view.page(request), request, damaged)
-        if outdated:
-            page = self._without(page, outdated)
-        listed = self._listed_shards(outdated) if request.node_only else None
-        return page.model_copy(update={"unavailable_shards": unavailable, "listed_shards": listed})
+        page = with_damaged(page, request, order, after, damaged)
+        if gone:
+            page = self._without(page, gone)
+        still = set(self._listed_shards())
+        named = tuple(shard for shard in listed if shard in still) if request.node_only else None
+        return page.model_copy(update={"unavailable_shards": unavailable, "listed_shards": named})
+
+    def _awaited_count(self, group_id: str) -> int:
+        executor = self._shards[self._shard_of(group_id)].executors.get(group_id)
+        return 0 if executor is None else executor.awaited_count
 
     def _outdated_shards(self) -> frozenset[int]:
         """Those that are loaded, and of which nothing may be told, because another node may have them by now."""
@@ -535,7 +553,8 @@ class Service:
         damaged = tuple(group for group in page.damaged_groups if self._shard_of(group.group_id) not in shards)
         return page.model_copy(update={"groups": groups, "damaged_groups": damaged})
 
-    def _listed_shards(self, outdated: frozenset[int]) -> tuple[int, ...]:
+    def _listed_shards(self) -> tuple[int, ...]:
+        outdated = self._outdated_shards()
         active = (shard for shard in self._shards if shard.state is ShardState.ACTIVE)
         return tuple(
             shard.number for shard in active if shard.why_unavailable() is None and shard.number not in outdated

@@ -3,8 +3,7 @@
 Lists, gauges and lag come from this view. A group itself may be ahead of the store.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import nsmallest
+from collections.abc import Callable, Iterator, Mapping
 
 from rallypoint.coordinator.core.effects import (
     Event,
@@ -18,83 +17,91 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.core.group import State
 from rallypoint.coordinator.core.records import TopicRecord
+from rallypoint.coordinator.core.topics import Registry
 from rallypoint.coordinator.runtime.assignments.partition_owners import OwnerIndexes
+from rallypoint.coordinator.runtime.history.progress import GroupProgress
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 
-_OFFSET_EVENTS = (OffsetsCommitted, OffsetsReset)
-
 
 class GroupView:
-    """Summaries and committed offsets of all loaded groups, and who owns what in those that were asked about."""
+    """Summaries and progress of all loaded groups, and who owns what in those that were asked about."""
 
-    def __init__(self, topics: Callable[[], Mapping[str, TopicRecord]]) -> None:
-        """`topics` gives the registered topics as they stand."""
+    def __init__(self, registry: Callable[[], Registry], now_ms: Callable[[], int]) -> None:
+        """registry: the registered topics as they stand.
+        now_ms: the present, by the clock that the groups' times come from.
+        """
         self.summaries: dict[str, GroupSummary] = {}
-        self._offsets: dict[str, dict[str, dict[int, int]]] = {}
-        self._topics = topics
+        self.progress: dict[str, GroupProgress] = {}
+        self.registry = registry
+        self.now_ms = now_ms
         self.owners = OwnerIndexes()
 
     # --- written by the executors -------------------------------------------------------------------------------------
 
     def event(self, event: Event) -> None:
         """Take in what happened to a group."""
-        if isinstance(event, _OFFSET_EVENTS):
-            self._add(event.group_id, event.offsets)
+        if isinstance(event, OffsetsCommitted):
+            progress = self._progress_of(event.group_id)
+            progress.commit(event.offsets, event.commit_at_ms, self.registry().topics)
+        elif isinstance(event, OffsetsReset):
+            self._progress_of(event.group_id).put(event.offsets, event.commit_at_ms)
         elif isinstance(event, MemberReplaced):
             self.owners.drop(event.group_id)
         elif isinstance(event, GroupChanged):
-            self.owners.drop(event.summary.group_id)
-            if event.summary.state == State.DEAD:
-                self.forget(event.summary.group_id)
-            else:
-                self.summaries[event.summary.group_id] = event.summary
+            self._changed(event.summary)
         elif isinstance(event, OffsetsLoaded):
             if event.part == 1:
-                self._offsets.pop(event.group_id, None)
-            self._add(event.group_id, event.offsets)
+                self.progress.pop(event.group_id, None)
+            self._progress_of(event.group_id).load(event.offsets)
         elif isinstance(event, OffsetsRemoved):
-            self._remove(event.group_id, event.partitions)
+            self.progress[event.group_id].remove(event.partitions)
+
+    def _changed(self, summary: GroupSummary) -> None:
+        self.owners.drop(summary.group_id)
+        if summary.state == State.DEAD:
+            self.forget(summary.group_id)
+        else:
+            self.summaries[summary.group_id] = summary
+
+    def _progress_of(self, group_id: str) -> GroupProgress:
+        progress = self.progress.get(group_id)
+        if progress is None:
+            progress = self.progress[group_id] = GroupProgress(self.now_ms())
+        return progress
 
     def forget(self, group_id: str) -> None:
         """The group is gone, or is no longer here."""
         self.owners.drop(group_id)
         self.summaries.pop(group_id, None)
-        self._offsets.pop(group_id, None)
-
-    def _add(self, group_id: str, offsets: tuple[tuple[str, int, int], ...]) -> None:
-        of_group = self._offsets.setdefault(group_id, {})
-        for topic, partition, offset in offsets:
-            of_group.setdefault(topic, {})[partition] = offset
-
-    def _remove(self, group_id: str, partitions: tuple[tuple[str, int], ...]) -> None:
-        of_group = self._offsets[group_id]
-        for topic, partition in partitions:
-            of_topic = of_group[topic]
-            del of_topic[partition]
-            if not of_topic:
-                del of_group[topic]
+        self.progress.pop(group_id, None)
 
     # --- read --------------------------------------------------------------------------------------------------------
 
     def committed_count(self, group_id: str) -> int:
         """How many committed offsets the group's lag is summed over."""
-        return sum(map(len, self._offsets.get(group_id, {}).values()))
+        progress = self.progress.get(group_id)
+        return 0 if progress is None else progress.count
+
+    def look(self, group_id: str, *, is_judged: bool, age_max_ms: int = 0) -> Iterator[int]:
+        """Work out the figures of a group, unless they stand; as `GroupProgress.look`."""
+        progress, registry, now_ms = self.progress.get(group_id), self.registry(), self.now_ms()
+        if progress is None or progress.known_figures(
+            registry.version, now_ms, is_judged=is_judged, age_max_ms=age_max_ms
+        ):
+            return iter(())
+        return progress.look(registry.topics, registry.version, now_ms, is_judged=is_judged)
 
     def lag(self, group_id: str) -> int | None:
         """End offsets minus committed offsets, summed; None where no end offset of a committed partition is known."""
-        lags = [
-            lag_of(end_offset, offset)
-            for topic, partitions in self._offsets.get(group_id, {}).items()
-            if (record := self._topics().get(topic)) is not None
-            for partition, offset in partitions.items()
-            if (end_offset := record.end_offsets.get(partition)) is not None
-        ]
-        return sum(lags) if lags else None
+        for _ in self.look(group_id, is_judged=False):
+            pass
+        progress = self.progress.get(group_id)
+        return None if progress is None or progress.figures is None else progress.figures.lag
 
     def ends(self, topic: str) -> Mapping[int, int]:
         """The end of each partition of the topic that is known."""
-        record = self._topics().get(topic)
+        record = self.registry().topics.get(topic)
         return {} if record is None else record.end_offsets
 
     def with_lag(self, answer: admin.DescribeAnswer) -> admin.DescribeAnswer:
@@ -102,7 +109,7 @@ class GroupView:
         return answer.model_copy(
             update={
                 "offsets": {
-                    topic: self._with_ends(self._topics().get(topic), partitions)
+                    topic: self._with_ends(self.registry().topics.get(topic), partitions)
                     for topic, partitions in answer.offsets.items()
                 }
             }
@@ -122,41 +129,6 @@ class GroupView:
             else committed
             for partition, committed in partitions.items()
         }
-
-    def page(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer:
-        """One page of the list, in the order of group ids. Costs a look at each group."""
-        found = nsmallest(request.limit + 1, self._matching(request))
-        shown = [self.summaries[group_id] for group_id in found[: request.limit]]
-        return admin.ListGroupsAnswer(
-            groups=tuple(
-                admin.GroupListing(
-                    group_id=summary.group_id,
-                    state=summary.state,
-                    protocol_type=summary.protocol_type,
-                    member_count=summary.member_count,
-                    generation_id=summary.generation_id,
-                    frozen_until_ms=summary.frozen_until_ms,
-                    held_count=summary.held_count,
-                )
-                for summary in shown
-            ),
-            next_cursor=shown[-1].group_id if len(found) > len(shown) else None,
-        )
-
-    def _matching(self, request: admin.ListGroupsRequest) -> Iterable[str]:
-        if not request.prefix and request.cursor is None and request.state is None:
-            return self.summaries
-        return self._matching_some(request)
-
-    def _matching_some(self, request: admin.ListGroupsRequest) -> Iterator[str]:
-        state = None if request.state is None else request.state.casefold()
-        for group_id, summary in self.summaries.items():
-            if (
-                group_id.startswith(request.prefix)
-                and (request.cursor is None or group_id > request.cursor)
-                and (state is None or summary.state.casefold() == state)
-            ):
-                yield group_id
 
 
 def lag_of(end_offset: int, offset: int) -> int:

@@ -292,7 +292,7 @@ def test_without_topics_all_that_is_committed_is_reset_whole() -> None:
     assert moved(harness, "offset", offset=7) == {"known": known, "other": {0: (9, 7, False, 0)}}
     assert harness.fetch() == {"known": {0: 7, 1: 7, 2: 7}, "other": {0: 7}}
     assert harness.events[-1] == OffsetsReset(
-        "g", "offset", (("known", 0, 7), ("known", 1, 7), ("known", 2, 7), ("other", 0, 7))
+        "g", "offset", (("known", 0, 7), ("known", 1, 7), ("known", 2, 7), ("other", 0, 7)), harness.now_ms
     )
 
 

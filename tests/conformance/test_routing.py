@@ -86,7 +86,7 @@ async def test_c04_a_shard_that_is_loading(name: str, request_: Any, gate: str) 
     else:
         assert code(answer) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert harness.phase == "loading"
-    assert code(harness.service.list_groups(admin.ListGroupsRequest())) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(await harness.service.list_groups(admin.ListGroupsRequest())) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code(harness.service.list_topics()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     gates[gate].let_go()
     await settle()

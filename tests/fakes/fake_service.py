@@ -128,7 +128,7 @@ class FakeService:
         )
         return m.CoordinatorAnswer(coordinators=tuple(entries))
 
-    def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
+    async def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
         self.calls.append(("", request, ""))
         return admin.ListGroupsAnswer(groups=())
 

@@ -7,10 +7,10 @@ them; its groups stand in the list once.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
-from typing import TypeVar
+from operator import itemgetter
 
 from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.group_order import GroupOrder, Place
 from rallypoint.coordinator.http.cluster.peers import PeerClient, Unanswered
 from rallypoint.coordinator.http.contract import ClusterService, GroupService
 from rallypoint.coordinator.runtime.condition import READY
@@ -19,7 +19,8 @@ from rallypoint.protocol.errors import ErrorCode
 
 Pages = Mapping[str, admin.ListGroupsAnswer | Unanswered]
 """By node id: the page of the node, or why there is none."""
-Listing = TypeVar("Listing", admin.GroupListing, admin.DamagedGroup)
+BY_ID = GroupOrder()
+_PLACE = itemgetter(0)
 
 
 class GroupLists:
@@ -37,22 +38,25 @@ class GroupLists:
         any shard. Cost: one request to each other node, all at once.
         """
         if request.node_only or not self._cluster.is_shared:
-            return self._service.list_groups(request)
+            return await self._service.list_groups(request)
         of_a_node = request.model_copy(update={"node_only": True})
-        own = self._service.list_groups(of_a_node)
+        own = await self._service.list_groups(of_a_node)
         if isinstance(own, Failure) and (own.code is ErrorCode.INVALID_REQUEST or self._service.phase != READY):
             return own
         peers = self._cluster.live_peers()
         answers = await asyncio.gather(*(self._peers.list_groups(peer, of_a_node) for peer in peers))
         pages = dict(zip((peer.node_id for peer in peers), answers, strict=True))
         pages[self._cluster.node_id] = Unanswered(own.detail.rstrip(".")) if isinstance(own, Failure) else own
-        return join_pages(pages, self._cluster.shard_owners(), request.limit)
+        order = GroupOrder(request.sort, descending=request.descending)
+        return join_pages(pages, self._cluster.shard_owners(), request.limit, order)
 
 
-def join_pages(pages: Pages, owners: Sequence[str | None], limit: int) -> admin.ListGroupsAnswer | Failure:
+def join_pages(
+    pages: Pages, owners: Sequence[str | None], limit: int, order: GroupOrder = BY_ID
+) -> admin.ListGroupsAnswer | Failure:
     """One page of at most `limit` groups, and as many damaged ones, of the first pages behind one cursor.
 
-    pages: of the same request, which named this limit.
+    pages: of the same request, which named this limit and this order.
     owners: for each shard the id of its owner, None where there is none.
     """
     unavailable = why_unavailable(pages, owners)
@@ -66,28 +70,43 @@ def join_pages(pages: Pages, owners: Sequence[str | None], limit: int) -> admin.
         known = groups.get(group.group_id)
         if known is None or known.generation_id < group.generation_id:
             groups[group.group_id] = group
+    placed = sorted(((order.place_of(group), group) for group in groups.values()), key=_PLACE)
+    shut_off = sorted(((order.place_of_unknown(group_id), group) for group_id, group in damaged.items()), key=_PLACE)
     # Behind the first end of a page, what stands on that node's next page would be missing.
-    upto = min((page.next_cursor for page in answered if page.next_cursor is not None), default=None)
-    upto = _end(damaged, _end(groups, upto, limit), limit)
+    ends = (order.read_cursor(page.next_cursor) for page in answered if page.next_cursor is not None)
+    upto = _end(shut_off, _end(placed, min(ends, default=None), limit), limit)
     return admin.ListGroupsAnswer(
-        groups=tuple(_in_order(groups, upto)),
-        next_cursor=upto,
+        groups=tuple(group for place, group in placed if upto is None or place <= upto),
+        next_cursor=None if upto is None else order.cursor_of(upto),
         unavailable_shards=unavailable,
-        damaged_groups=tuple(_in_order(damaged, upto)),
+        damaged_groups=tuple(group for place, group in shut_off if upto is None or place <= upto),
+        totals=_sum_of([page.totals for page in answered if page.totals is not None]),
     )
 
 
-def _end(found: Mapping[str, object], upto: str | None, limit: int) -> str | None:
-    """Up to which group the page goes, if it may have so many of these; None: up to the last."""
-    within = sorted(group_id for group_id in found if upto is None or group_id <= upto)
+def _end(found: Sequence[tuple[Place, object]], upto: Place | None, limit: int) -> Place | None:
+    """Up to which place the page goes, if it may have so many of these; None: up to the last."""
+    within = [place for place, _ in found if upto is None or place <= upto]
     return within[limit - 1] if len(within) > limit else upto
 
 
-def _in_order(found: Mapping[str, Listing], upto: str | None) -> list[Listing]:
-    return sorted(
-        (listing for group_id, listing in found.items() if upto is None or group_id <= upto),
-        key=attrgetter("group_id"),
+def _sum_of(totals: Sequence[admin.GroupTotals]) -> admin.GroupTotals | None:
+    """Of all nodes. A group that is handed over at this moment may count twice, or not at all."""
+    if not totals:
+        return None
+    return admin.GroupTotals(
+        group_count=sum(one.group_count for one in totals),
+        matching_count=sum(one.matching_count for one in totals),
+        by_state=_sum_by_key([one.by_state for one in totals]),
+        by_status=_sum_by_key([one.by_status for one in totals]),
+        lag=sum(one.lag for one in totals),
+        member_count=sum(one.member_count for one in totals),
     )
+
+
+def _sum_by_key(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    keys = sorted({key for one in counts for key in one})
+    return {key: sum(one.get(key, 0) for one in counts) for key in keys}
 
 
 def why_unavailable(pages: Pages, owners: Sequence[str | None]) -> tuple[admin.UnavailableShard, ...]:

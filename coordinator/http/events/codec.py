@@ -62,11 +62,12 @@ def _shape(name: str, value: Any) -> Any:
     return value
 
 
-def _offsets(offsets: Iterable[tuple[str, int, int]]) -> dict[str, dict[str, dict[str, int]]]:
-    """As a fetch answers them."""
+def _offsets(offsets: Iterable[tuple[Any, ...]]) -> dict[str, dict[str, dict[str, int]]]:
+    """As a fetch answers them; with the time of the commit where each has its own."""
     by_topic: dict[str, dict[str, dict[str, int]]] = {}
-    for topic, partition, offset in offsets:
-        by_topic.setdefault(topic, {})[str(partition)] = {"offset": offset}
+    for topic, partition, offset, *times in offsets:
+        shown = {"offset": offset, "commit_at_ms": times[0]} if times else {"offset": offset}
+        by_topic.setdefault(topic, {})[str(partition)] = shown
     return by_topic
 
 

@@ -233,7 +233,7 @@ ReadsText = Callable[[str], str | int | bool]
 
 
 def _reader_of(annotation: Any) -> ReadsText:
-    if annotation is bool:
+    if annotation is bool or bool in get_args(annotation):
         return _read_flag
     return _read_number if _is_number(annotation) else str
 

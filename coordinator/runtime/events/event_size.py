@@ -17,6 +17,8 @@ FIXED_BYTES = 700
 """Of any event: its objects, its place in a ring, its numbers, and the names in its text."""
 ENTRY_BYTES = 200
 """Of a partition with its offset: a tuple of numbers, and as much text as the largest of them take."""
+TIME_BYTES = 80
+"""Of the time of a commit beside it."""
 
 Measure = Callable[[Any], int]
 
@@ -46,6 +48,11 @@ def _partitions_bytes(value: Iterable[tuple[Any, ...]]) -> int:
     return len(entries) * ENTRY_BYTES + sum(map(_text_bytes, {entry[0] for entry in entries}))
 
 
+def _timed_bytes(value: Iterable[tuple[Any, ...]]) -> int:
+    entries = tuple(value)
+    return _partitions_bytes(entries) + len(entries) * TIME_BYTES
+
+
 def _sets_bytes(value: frozenset[frozenset[str]] | None) -> int:
     if not value:
         return 0
@@ -60,6 +67,7 @@ _MEASURES: dict[Any, Measure] = {
     bool: _nothing,
     tuple[tuple[str, int], ...]: _partitions_bytes,
     tuple[tuple[str, int, int], ...]: _partitions_bytes,
+    tuple[tuple[str, int, int, int], ...]: _timed_bytes,
     frozenset[frozenset[str]] | None: _sets_bytes,
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.group_order import GroupOrder, Place
 from rallypoint.coordinator.storage.codec import header_key
 from rallypoint.coordinator.storage.contract import Write
 from rallypoint.protocol import admin_messages as admin
@@ -65,25 +66,33 @@ class PassedOver:
 
 
 def with_damaged(
-    page: admin.ListGroupsAnswer, request: admin.ListGroupsRequest, damaged: Iterable[DamagedGroup]
+    page: admin.ListGroupsAnswer,
+    request: admin.ListGroupsRequest,
+    order: GroupOrder,
+    after: Place | None,
+    damaged: Iterable[DamagedGroup],
 ) -> admin.ListGroupsAnswer:
-    """The page with the damaged groups that fall between its cursor and the next, as many as it may have groups."""
-    upto = page.next_cursor
+    """The page with the damaged groups that fall between its cursor and the next, as many as it may have groups.
+
+    Nothing is known of them but their ids: they stand where an order has what is not known.
+    """
+    upto = None if page.next_cursor is None else order.read_cursor(page.next_cursor)
+    searched = request.search.casefold()
+    placed = (
+        (order.place_of_unknown(group.group_id), group)
+        for group in damaged
+        if group.group_id.startswith(request.prefix) and searched in group.group_id.casefold()
+    )
     found = sorted(
-        (
-            group
-            for group in damaged
-            if group.group_id.startswith(request.prefix)
-            and (request.cursor is None or group.group_id > request.cursor)
-            and (upto is None or group.group_id <= upto)
-        ),
-        key=lambda group: group.group_id,
+        (one for one in placed if (after is None or one[0] > after) and (upto is None or one[0] <= upto)),
+        key=lambda one: one[0],
     )
     if not found:
         return page
-    shown, groups = found[: request.limit], page.groups
+    shown, groups, next_cursor = found[: request.limit], page.groups, page.next_cursor
     if len(found) > len(shown):
-        upto = shown[-1].group_id
-        groups = tuple(group for group in groups if group.group_id <= upto)
-    named = tuple(group.listing() for group in shown)
-    return page.model_copy(update={"groups": groups, "next_cursor": upto, "damaged_groups": named})
+        last = shown[-1][0]
+        next_cursor = order.cursor_of(last)
+        groups = tuple(group for group in groups if order.place_of(group) <= last)
+    named = tuple(group.listing() for _, group in shown)
+    return page.model_copy(update={"groups": groups, "next_cursor": next_cursor, "damaged_groups": named})

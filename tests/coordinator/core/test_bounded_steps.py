@@ -195,7 +195,7 @@ def test_the_loading_of_a_large_group_is_a_bounded_step() -> None:
     told = [event for event in events if isinstance(event, OffsetsLoaded)]
     assert [(event.part, event.parts) for event in told] == [(part, len(told)) for part in range(1, len(told) + 1)]
     assert max(len(event.offsets) for event in told) == LOADED_PART_MAX
-    offsets = {(topic, partition): offset for event in told for topic, partition, offset in event.offsets}
+    offsets = {(topic, partition): offset for event in told for topic, partition, offset, _ in event.offsets}
     assert offsets == {(topic, n): n for topic in TOPICS for n in range(OFFSETS // len(TOPICS))}
 
 

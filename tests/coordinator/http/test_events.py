@@ -57,6 +57,8 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
             "generation_id": 7,
             "frozen_until_ms": None,
             "held_count": 0,
+            "rebalance_id": 0,
+            "last_rebalance_at_ms": None,
         },
     ),
     (GroupRemoved("g", Removal.EXPIRED), {"cause": "expired"}),
@@ -91,15 +93,18 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
     ),
     (SessionExpired("g", "a", pending=True), {"member_id": "a", "pending": True, "disconnected": False}),
     (
-        OffsetsCommitted("g", (("t", 0, 5), ("t", 1, 6), ("u", 0, 7))),
-        {"offsets": {"t": {"0": {"offset": 5}, "1": {"offset": 6}}, "u": {"0": {"offset": 7}}}},
+        OffsetsCommitted("g", (("t", 0, 5), ("t", 1, 6), ("u", 0, 7)), 9),
+        {"offsets": {"t": {"0": {"offset": 5}, "1": {"offset": 6}}, "u": {"0": {"offset": 7}}}, "commit_at_ms": 9},
     ),
     (
-        OffsetsLoaded("g", (("t", 0, 5),), 2, 3),
-        {"offsets": {"t": {"0": {"offset": 5}}}, "part": 2, "parts": 3},
+        OffsetsLoaded("g", (("t", 0, 5, 9),), 2, 3),
+        {"offsets": {"t": {"0": {"offset": 5, "commit_at_ms": 9}}}, "part": 2, "parts": 3},
     ),
     (OffsetsRemoved("g", (("t", 0), ("t", 3)), Removal.DELETED), {"partitions": {"t": [0, 3]}, "cause": "deleted"}),
-    (OffsetsReset("g", "latest", (("t", 0, 5),)), {"to": "latest", "offsets": {"t": {"0": {"offset": 5}}}}),
+    (
+        OffsetsReset("g", "latest", (("t", 0, 5),), 9),
+        {"to": "latest", "offsets": {"t": {"0": {"offset": 5}}}, "commit_at_ms": 9},
+    ),
 ]
 
 
@@ -187,7 +192,7 @@ async def test_filters(query: str, expected: list[str]) -> None:
     async with api_of(feed, events_heartbeat_interval_ms=20) as api, reading(api, query) as reader:
         feed.event(GroupCreated("a"))
         feed.event(GroupCreated("ab"))
-        feed.event(OffsetsCommitted("ab", (("t", 0, 1),)))
+        feed.event(OffsetsCommitted("ab", (("t", 0, 1),), 1))
         feed.event(GroupCreated("c"))
         found = [await reader.next() for _ in expected]
         assert [f"{one.kind.split('_')[1]} {one.data['group_id']}" for one in found if one] == expected

@@ -274,7 +274,7 @@ class MovingPeers(PeerClient):
             draining = asyncio.create_task(cluster[self.first].member.drain())
             await cluster.clock.run(1_000)
             await draining
-        answer = cluster[peer.node_id].service.list_groups(request)
+        answer = await cluster[peer.node_id].service.list_groups(request)
         assert isinstance(answer, admin.ListGroupsAnswer)
         return answer
 

@@ -34,7 +34,7 @@ async def test_a_deleted_group_is_gone_from_lists_executors_and_the_store() -> N
     assert code(await harness.now("g", DESCRIBE)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert code(await harness.now("g", DELETE)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert any(isinstance(event, GroupRemoved) for event in harness.watcher.events)
-    listed = harness.service.list_groups(admin.ListGroupsRequest())
+    listed = await harness.service.list_groups(admin.ListGroupsRequest())
     assert isinstance(listed, admin.ListGroupsAnswer)
     assert [group.group_id for group in listed.groups] == ["h"]
     after = await ServiceHarness(harness.contents, clock=harness.clock).start()

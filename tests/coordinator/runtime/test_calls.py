@@ -207,7 +207,7 @@ async def test_before_the_start_and_after_the_drain_nothing_is_served() -> None:
         assert harness.phase == phase
         for request in (join("a", ""), heartbeat("x", 1), commit(1), DESCRIBE):
             assert code(await harness.now("g", request)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert code(harness.service.list_groups(admin.ListGroupsRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert code(await harness.service.list_groups(admin.ListGroupsRequest())) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert code(harness.service.list_topics()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         put = await harness.service.put_topic("t", m.PutTopicRequest(partitions=1))
         assert code(put) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -295,24 +295,24 @@ async def test_the_list_comes_by_pages_in_order_and_filtered(harness: ServiceHar
         await harness.now(name, commit(1))
     await harness.form("live", "x")
 
-    def page(**wanted: object) -> tuple[list[str], str | None]:
-        answer = harness.service.list_groups(admin.ListGroupsRequest.model_validate(wanted))
+    async def page(**wanted: object) -> tuple[list[str], str | None]:
+        answer = await harness.service.list_groups(admin.ListGroupsRequest.model_validate(wanted))
         assert isinstance(answer, admin.ListGroupsAnswer)
         return [group.group_id for group in answer.groups], answer.next_cursor
 
-    assert page() == (["a/1", "b/1", "b/2", "b/3", "c", "live"], None)
-    assert page(limit=4) == (["a/1", "b/1", "b/2", "b/3"], "b/3")
-    assert page(limit=4, cursor="b/3") == (["c", "live"], None)
-    assert page(limit=2, prefix="b/") == (["b/1", "b/2"], "b/2")
-    assert page(limit=1, prefix="b/", cursor="b/2") == (["b/3"], None)
-    assert page(state="sTABLE") == (["live"], None)
-    assert page(state="dead") == ([], None)
-    refused = harness.service.list_groups(admin.ListGroupsRequest(state="nonsense"))
+    assert await page() == (["a/1", "b/1", "b/2", "b/3", "c", "live"], None)
+    assert await page(limit=4) == (["a/1", "b/1", "b/2", "b/3"], "b/3")
+    assert await page(limit=4, cursor="b/3") == (["c", "live"], None)
+    assert await page(limit=2, prefix="b/") == (["b/1", "b/2"], "b/2")
+    assert await page(limit=1, prefix="b/", cursor="b/2") == (["b/3"], None)
+    assert await page(state="sTABLE") == (["live"], None)
+    assert await page(state="dead") == ([], None)
+    refused = await harness.service.list_groups(admin.ListGroupsRequest(state="nonsense"))
     assert code(refused) is ErrorCode.INVALID_REQUEST
     assert isinstance(refused, Failure)
     assert refused.field == "state"
     assert "PreparingRebalance" in refused.detail
-    assert page(limit=6) == (["a/1", "b/1", "b/2", "b/3", "c", "live"], None)
+    assert await page(limit=6) == (["a/1", "b/1", "b/2", "b/3", "c", "live"], None)
 
 
 async def test_the_registry_comes_by_pages_in_order_and_filtered(harness: ServiceHarness) -> None:
@@ -336,10 +336,20 @@ async def test_the_registry_comes_by_pages_in_order_and_filtered(harness: Servic
 
 async def test_a_listing_says_what_the_group_is(harness: ServiceHarness) -> None:
     await harness.form("live", "x", "y")
-    answer = harness.service.list_groups(admin.ListGroupsRequest())
+    answer = await harness.service.list_groups(admin.ListGroupsRequest())
     assert isinstance(answer, admin.ListGroupsAnswer)
     assert answer.groups == (
-        admin.GroupListing(group_id="live", state="Stable", protocol_type="consumer", member_count=2, generation_id=1),
+        admin.GroupListing(
+            group_id="live",
+            state="Stable",
+            protocol_type="consumer",
+            member_count=2,
+            generation_id=1,
+            topics=("clicks",),
+            topic_count=1,
+            rebalance_id=1,
+            last_rebalance_at_ms=harness.clock.now_ms(),
+        ),
     )
 
 

@@ -86,7 +86,7 @@ async def check_shut_off(harness: ServiceHarness, key: bytes) -> None:
     condition = harness.service.condition()
     assert (condition.damaged_groups, condition.stray_records, condition.unavailable) == (1, 0, ())
     assert why_not_ready(condition) is None
-    listed = harness.service.list_groups(admin.ListGroupsRequest())
+    listed = await harness.service.list_groups(admin.ListGroupsRequest())
     assert isinstance(listed, admin.ListGroupsAnswer)
     assert [group.group_id for group in listed.groups] == [BYSTANDER]
     assert [(group.group_id, group.error_name) for group in listed.damaged_groups] == [
@@ -353,7 +353,7 @@ async def test_damaged_groups_stand_on_the_page_to_which_they_belong() -> None:
         cursor: str | None = None
         while True:
             request = admin.ListGroupsRequest(limit=limit, cursor=cursor, prefix="g")
-            page = harness.service.list_groups(request)
+            page = await harness.service.list_groups(request)
             assert isinstance(page, admin.ListGroupsAnswer)
             assert len(page.groups) <= limit
             assert len(page.damaged_groups) <= limit
@@ -364,7 +364,7 @@ async def test_damaged_groups_stand_on_the_page_to_which_they_belong() -> None:
                 break
         assert sound == groups[::3]
         assert damaged == [group_id for group_id in groups if group_id not in groups[::3]]
-    none = harness.service.list_groups(admin.ListGroupsRequest(prefix="h"))
+    none = await harness.service.list_groups(admin.ListGroupsRequest(prefix="h"))
     assert isinstance(none, admin.ListGroupsAnswer)
     assert (none.groups, none.damaged_groups) == ((), ())
 

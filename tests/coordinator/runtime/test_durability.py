@@ -222,7 +222,7 @@ async def test_a_shard_that_cannot_be_taken_again_says_so_and_goes_on_trying(har
     await harness.now("g", commit(6))
     assert code(await harness.now("g", commit(7))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert code(await harness.now("g", heartbeat("x", 1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    listed = harness.service.list_groups(admin.ListGroupsRequest())
+    listed = await harness.service.list_groups(admin.ListGroupsRequest())
     assert isinstance(listed, admin.ListGroupsAnswer)
     (unavailable,) = listed.unavailable_shards
     assert (unavailable.shard, unavailable.error_name) == (shard_of_group("g", 4), "COORDINATOR_NOT_AVAILABLE")
@@ -246,7 +246,7 @@ async def test_a_list_has_what_can_be_told_and_every_page_names_what_cannot(harn
     found: list[str] = []
     cursor: str | None = None
     while True:
-        page = harness.service.list_groups(admin.ListGroupsRequest(limit=2, cursor=cursor))
+        page = await harness.service.list_groups(admin.ListGroupsRequest(limit=2, cursor=cursor))
         assert isinstance(page, admin.ListGroupsAnswer)
         assert [shard.shard for shard in page.unavailable_shards] == [lost]
         found += [listing.group_id for listing in page.groups]
@@ -255,7 +255,7 @@ async def test_a_list_has_what_can_be_told_and_every_page_names_what_cannot(harn
             break
     assert found == others
     await harness.clock.run(5_000)
-    whole = harness.service.list_groups(admin.ListGroupsRequest())
+    whole = await harness.service.list_groups(admin.ListGroupsRequest())
     assert isinstance(whole, admin.ListGroupsAnswer)
     assert ([listing.group_id for listing in whole.groups], whole.unavailable_shards) == (groups, ())
 
@@ -266,7 +266,7 @@ async def test_where_no_shard_is_served_a_list_is_refused_and_the_node_is_not_re
     for group_id in one_of_each.values():
         harness.store.faults.append(Fault.NOT_STORED_UNSURE)
         await harness.now(group_id, commit(6))
-    refused = harness.service.list_groups(admin.ListGroupsRequest())
+    refused = await harness.service.list_groups(admin.ListGroupsRequest())
     assert isinstance(refused, Failure)
     assert (refused.code, "planted" in refused.detail) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, True)
     failure = why_not_ready(harness.service.condition())
@@ -287,7 +287,7 @@ async def test_a_list_leaves_nothing_out_without_a_word_while_the_groups_of_a_sh
     passing = harness.begin(harness.clock.run(5_000))
     while not passing.done():
         await asyncio.sleep(0)
-        listed = harness.service.list_groups(admin.ListGroupsRequest(limit=1000))
+        listed = await harness.service.list_groups(admin.ListGroupsRequest(limit=1000))
         assert isinstance(listed, admin.ListGroupsAnswer)
         named = {shard.shard for shard in listed.unavailable_shards}
         left_out = set(groups) - {listing.group_id for listing in listed.groups}

@@ -25,7 +25,7 @@ def feed_of(kept_max: int = 10) -> EventFeed:
 
 
 def commit(partitions: int = 1) -> OffsetsCommitted:
-    return OffsetsCommitted("g", tuple(("t", partition, 5) for partition in range(partitions)))
+    return OffsetsCommitted("g", tuple(("t", partition, 5) for partition in range(partitions)), 1)
 
 
 def all_of(reader: FeedReader) -> list[int]:
@@ -97,7 +97,7 @@ def test_many_partitions_weigh_more_and_what_outweighs_the_ring_is_not_kept() ->
     reader.skip()
     feed.event(commit(1))
     assert all_of(reader) == [6]
-    feed.event(OffsetsReset("g", "latest", tuple(("t", partition, 5) for partition in range(90))))
+    feed.event(OffsetsReset("g", "latest", tuple(("t", partition, 5) for partition in range(90)), 1))
     feed.event(GroupCreated("g"))
     assert feed.changes.gone == 1
 

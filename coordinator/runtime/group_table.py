@@ -1,0 +1,244 @@
+"""The list of the groups of this node: which of them a request asks for, in which order, and each one's row.
+
+Nothing is kept between two requests but the figures of each group. A request looks at every group; with 10,000 of them
+that is some 20 ms, and more where the lag or the status of all is asked for. So it goes in slices, and others have
+their turn between them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from heapq import nsmallest
+from itertools import islice
+
+from rallypoint.coordinator.core.commit_windows import severity
+from rallypoint.coordinator.core.effects import GroupSummary
+from rallypoint.coordinator.core.group_order import GroupOrder, Place
+from rallypoint.coordinator.runtime.history.progress import PART, Figures, GroupProgress
+from rallypoint.coordinator.runtime.view import GroupView
+from rallypoint.protocol import admin_messages as admin
+from rallypoint.protocol import limits
+
+GROUPS_AT_ONCE_MAX = 1_000
+"""Groups that are looked at in one go."""
+COSTS_A_GROUP = 4
+"""Partitions that take as long to be looked at as a group."""
+JUDGED_AGE_DIVISOR = 50
+"""Where the status of all groups is asked for, it may be a millisecond old for so many committed offsets of the node:
+20 seconds with a million of them, which take some seconds to be judged."""
+
+
+class GroupRow:
+    """A group as an order and a filter look at it. Its figures are those that were worked out last."""
+
+    __slots__ = ("figures", "progress", "summary")
+
+    def __init__(self, summary: GroupSummary, progress: GroupProgress | None) -> None:
+        self.summary = summary
+        self.progress = progress
+        self.figures: Figures | None = None if progress is None else progress.figures
+
+    @property
+    def group_id(self) -> str:
+        """Its id."""
+        return self.summary.group_id
+
+    @property
+    def state(self) -> str:
+        """Its state."""
+        return self.summary.state
+
+    @property
+    def member_count(self) -> int:
+        """Its members."""
+        return self.summary.member_count
+
+    @property
+    def lag(self) -> int | None:
+        """Its lag."""
+        return None if self.figures is None else self.figures.lag
+
+    @property
+    def status(self) -> str | None:
+        """Its status; None where it was not judged."""
+        return None if self.figures is None else self.figures.status
+
+    @property
+    def last_commit_at_ms(self) -> int | None:
+        """When it last committed."""
+        return None if self.progress is None else self.progress.last_commit_at_ms
+
+    @property
+    def last_rebalance_at_ms(self) -> int | None:
+        """When its last rebalance began."""
+        return self.summary.last_rebalance_at_ms
+
+
+class GroupTable:
+    """Makes pages of the list."""
+
+    def __init__(self, view: GroupView, awaited_count: Callable[[str], int]) -> None:
+        """`awaited_count`: how many members a rebalance of the group waits for now."""
+        self._view = view
+        self._awaited_count = awaited_count
+
+    async def page(
+        self,
+        request: admin.ListGroupsRequest,
+        order: GroupOrder,
+        after: Place | None,
+        is_hidden: Callable[[str], bool] | None = None,
+    ) -> admin.ListGroupsAnswer:
+        """One page of the list.
+
+        order, after: of the request, whose cursor is read.
+        is_hidden: of which groups nothing may be told.
+        """
+        is_judged = request.status is not None or order.needs_status or request.totals
+        is_measured = is_judged or request.lag_above is not None or order.needs_lag
+        best: list[tuple[Place, GroupRow]] = []
+        totals = _Totals() if request.totals else None
+        for group_ids in _slices(list(self._view.summaries)):
+            rows = [row for row in map(self._row, group_ids) if row is not None]
+            if is_hidden is not None:
+                rows = [row for row in rows if not is_hidden(row.group_id)]
+            if totals is not None:
+                totals.group_count += len(rows)
+            rows = [row for row in rows if _matches(request, row)]
+            if is_measured:
+                await self._measure(rows, is_judged=is_judged, is_of_all=True)
+                rows = [row for row in rows if _matches_figures(request, row)]
+            if totals is not None:
+                totals.add(rows)
+            placed = ((order.place_of(row), row) for row in rows)
+            best = nsmallest(
+                request.limit + 1,
+                (*best, *(one for one in placed if after is None or one[0] > after)),
+                key=lambda one: one[0],
+            )
+            await asyncio.sleep(0)
+        shown = [row for _, row in best[: request.limit]]
+        if not is_judged:
+            await self._measure(shown, is_judged=True)
+        next_cursor = order.cursor_of(best[request.limit - 1][0]) if len(best) > len(shown) else None
+        return admin.ListGroupsAnswer(
+            groups=tuple(map(self.listing, shown)),
+            next_cursor=next_cursor,
+            totals=None if totals is None else totals.answer(),
+        )
+
+    async def listings(self, group_ids: Iterable[str]) -> list[admin.GroupListing]:
+        """The rows of these groups, less those that are not here."""
+        rows = [row for row in map(self._row, group_ids) if row is not None]
+        await self._measure(rows, is_judged=True)
+        return list(map(self.listing, rows))
+
+    def _row(self, group_id: str) -> GroupRow | None:
+        summary = self._view.summaries.get(group_id)
+        return None if summary is None else GroupRow(summary, self._view.progress.get(group_id))
+
+    async def _measure(self, rows: Iterable[GroupRow], *, is_judged: bool, is_of_all: bool = False) -> None:
+        """Work out the lag of each, and with `is_judged` the status. `is_of_all`: of all groups, not of those that are
+        shown.
+        """
+        age_max_ms = 0
+        if is_judged and is_of_all:
+            age_max_ms = sum(one.count for one in self._view.progress.values()) // JUDGED_AGE_DIVISOR
+        cost = 0
+        for row in rows:
+            for looked in self._view.look(row.group_id, is_judged=is_judged, age_max_ms=age_max_ms):
+                cost += looked
+                if cost >= PART:
+                    cost = 0
+                    await asyncio.sleep(0)
+            cost += COSTS_A_GROUP
+            row.figures = None if row.progress is None else row.progress.figures
+
+    def listing(self, row: GroupRow) -> admin.GroupListing:
+        """The row as it is answered."""
+        summary, progress = row.summary, row.progress
+        topics = _topics_of(summary, progress)
+        return admin.GroupListing(
+            group_id=summary.group_id,
+            state=summary.state,
+            protocol_type=summary.protocol_type,
+            member_count=summary.member_count,
+            generation_id=summary.generation_id,
+            frozen_until_ms=summary.frozen_until_ms,
+            held_count=summary.held_count,
+            lag=row.lag,
+            status=row.status,
+            topics=tuple(nsmallest(limits.LISTED_TOPICS_MAX, topics)),
+            topic_count=len(topics),
+            committed_partition_count=0 if progress is None else progress.count,
+            last_commit_at_ms=row.last_commit_at_ms,
+            rebalance_id=summary.rebalance_id,
+            last_rebalance_at_ms=summary.last_rebalance_at_ms,
+            awaited_count=self._awaited_count(summary.group_id),
+        )
+
+
+class _Totals:
+    """Counts what matches."""
+
+    def __init__(self) -> None:
+        self.group_count = 0
+        self._matching_count = self._lag = self._member_count = 0
+        self._by_state: dict[str, int] = {}
+        self._by_status: dict[str, int] = {}
+
+    def add(self, rows: Iterable[GroupRow]) -> None:
+        """Count these."""
+        for row in rows:
+            self._matching_count += 1
+            self._member_count += row.member_count
+            self._lag += row.lag or 0
+            self._by_state[row.state] = self._by_state.get(row.state, 0) + 1
+            if row.status is not None:
+                self._by_status[row.status] = self._by_status.get(row.status, 0) + 1
+
+    def answer(self) -> admin.GroupTotals:
+        """The sums."""
+        return admin.GroupTotals(
+            group_count=self.group_count,
+            matching_count=self._matching_count,
+            by_state=dict(sorted(self._by_state.items())),
+            by_status={key: self._by_status[key] for key in sorted(self._by_status, key=severity)},
+            lag=self._lag,
+            member_count=self._member_count,
+        )
+
+
+def _slices(group_ids: list[str]) -> Iterator[list[str]]:
+    rest = iter(group_ids)
+    while some := list(islice(rest, GROUPS_AT_ONCE_MAX)):
+        yield some
+
+
+def _matches(request: admin.ListGroupsRequest, row: GroupRow) -> bool:
+    """Whether the group is asked for, by all but its figures."""
+    summary = row.summary
+    return (
+        summary.group_id.startswith(request.prefix)
+        and (not request.search or request.search.casefold() in summary.group_id.casefold())
+        and (request.state is None or summary.state.casefold() == request.state.casefold())
+        and (request.frozen is None or request.frozen is (summary.frozen_until_ms is not None))
+        and (request.topic is None or _has_topic(request.topic, row))
+    )
+
+
+def _matches_figures(request: admin.ListGroupsRequest, row: GroupRow) -> bool:
+    if request.lag_above is not None and (row.lag is None or row.lag <= request.lag_above):
+        return False
+    return request.status is None or row.status == request.status.upper()
+
+
+def _has_topic(topic: str, row: GroupRow) -> bool:
+    """Whether the group has committed it, or some member subscribes to it, as far as that can be read."""
+    if row.progress is not None and topic in row.progress.topics:
+        return True
+    return any(topic in one for one in row.summary.subscriptions or ())
+
+
+def _topics_of(summary: GroupSummary, progress: GroupProgress | None) -> frozenset[str]:
+    committed: Iterable[str] = () if progress is None else progress.topics
+    return frozenset().union(*(summary.subscriptions or ()), committed)
