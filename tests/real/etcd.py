@@ -6,6 +6,7 @@ folder, on loopback, each member ended by its process.
 
 import base64
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -86,6 +87,13 @@ class RealEtcd:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             result: dict[str, Any] = json.load(answer)
         return result
+
+    def calls_begun(self, method: str, member: int = 0) -> int:
+        """How many calls of a method of gRPC a member has got since it started."""
+        with urllib.request.urlopen(f"http://{self.addresses[member]}/metrics", timeout=10.0) as answer:
+            metrics = answer.read().decode()
+        counts = re.findall(rf'^grpc_server_started_total{{.*grpc_method="{method}".*}} (\S+)$', metrics, re.MULTILINE)
+        return sum(int(float(found)) for found in counts)
 
     def leader(self) -> int:
         """Which of the members leads."""
