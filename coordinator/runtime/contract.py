@@ -61,11 +61,17 @@ class ShardOwnership(Protocol):
     def wake(self) -> None:
         """A keyspace was dropped, and may still be this node's."""
 
+    @property
+    def may_tell(self) -> bool:
+        """Whether what this node last read of the other nodes and of the topics may be told. Not once its lease may be
+        over: then it has heard of nothing for as long, and the others go on without it.
+        """
+
     def owner_of(self, shard: int) -> NodeAddress | None:
-        """The shard's owner; None while it has none."""
+        """The shard's owner; None while it has none, or this node may not tell."""
 
     def owner_of_registry(self) -> NodeAddress | None:
-        """The node that changes the topic registry; None while there is none."""
+        """The node that changes the topic registry; None while there is none, or this node may not tell."""
 
     def saw_deletions(self, version: int) -> bool:
         """Every group of this node has heard of the deletions of topics up to this version. Returns whether every
@@ -92,6 +98,11 @@ class SoleOwner:
 
     async def open_shards(self) -> None:
         """Nothing: the service opens what it owns."""
+
+    @property
+    def may_tell(self) -> bool:
+        """Yes: nobody else changes anything."""
+        return True
 
     def owner_of(self, shard: int) -> NodeAddress | None:
         """This node."""

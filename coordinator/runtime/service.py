@@ -209,7 +209,8 @@ class Service:
             self.phase = Phase.READY
             self._deletions.wake()
         failed = sum(shard.state is ShardState.FAILED for shard in ours)
-        logger.info("%d shards and %d groups loaded, %d shards failed", len(ours), len(self.view.summaries), failed)
+        if not self._ownership.is_shared:
+            logger.info("%d shards and %d groups loaded, %d shards failed", len(ours), len(self.view.summaries), failed)
 
     def _is_mine(self, shard: Shard) -> bool:
         """Whether it is opened at the start, and for good."""
@@ -622,6 +623,9 @@ class Service:
             return _not_serving(self.phase)
         if not self._registry.is_loaded:
             return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The topic registry is being loaded; try again.")
+        if not self._ownership.may_tell:
+            detail = "The node cannot tell whether it knows the topics as they are; ask another node."
+            return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)
         return None
 
     def _registry_elsewhere(self) -> Failure | None:

@@ -113,13 +113,18 @@ class MemberNode:
         """Yes."""
         return True
 
+    @property
+    def may_tell(self) -> bool:
+        """Whether the lease holds. A node that is cut off from the store would name owners that are long gone."""
+        return self._store.lease.remaining_ms > 0
+
     def owner_of(self, shard: int) -> NodeAddress | None:
-        """The shard's owner, as this node last read it; None where that is this node, and its lease may be over."""
-        return self._owner_of(shard_keyspace(shard))
+        """The shard's owner, as this node last read it."""
+        return self._owner_of(shard_keyspace(shard)) if self.may_tell else None
 
     def owner_of_registry(self) -> NodeAddress | None:
         """The owner of the topic registry, as this node last read it."""
-        return self._owner_of(REGISTRY_KEYSPACE)
+        return self._owner_of(REGISTRY_KEYSPACE) if self.may_tell else None
 
     def _owner_of(self, keyspace: str) -> NodeAddress | None:
         """What was read says nothing of this node while its lease may have run out: another may have the keyspace."""
@@ -129,7 +134,7 @@ class MemberNode:
         # What this node has handed over may not be in the state yet that it has read.
         is_gone = owned is not None and owned.node_id == self._announcement.node_id and owned.epoch <= epoch
         owner = view.nodes.get(target) if is_gone else view.owner_of(keyspace)
-        if owner is None or (owner.node_id == self._announcement.node_id and self._store.lease.remaining_ms <= 0):
+        if owner is None or (owner.node_id == self._announcement.node_id and not self.may_tell):
             return None
         return NodeAddress(owner.node_id, owner.url)
 
@@ -174,8 +179,11 @@ class MemberNode:
         return tuple(NodeAddress(one, nodes[one].url) for one in sorted(nodes) if one != self.node_id)
 
     def shard_owners(self) -> tuple[str | None, ...]:
-        """For each shard the id of its owner, as this node last read it; None while it has none that runs."""
-        owners = map(self.owner_of, range(self._shards))
+        """For each shard the id of its owner, as this node last read it; None while it has none that runs.
+
+        Of use also where that may be old: whoever asks the owners themselves hears what is true.
+        """
+        owners = (self._owner_of(shard_keyspace(shard)) for shard in range(self._shards))
         return tuple(None if owner is None else owner.node_id for owner in owners)
 
     # --- its life ----------------------------------------------------------------------------------------------------
@@ -380,7 +388,7 @@ class MemberNode:
     async def _do(self, step: Take | HandOver | Drop) -> None:
         assert self._service is not None
         if isinstance(step, Take):
-            if self._store.lease.remaining_ms > 0:  # without a lease nothing can be acquired
+            if self.may_tell:  # without a lease nothing can be acquired
                 await self._service.take(step.keyspace)
             if step.keyspace in self._open():
                 self.counts.taken += 1
@@ -438,6 +446,8 @@ class MemberNode:
     def describe_cluster(self) -> admin.ClusterAnswer | Failure:
         """The cluster as this node last read it."""
         view = self._view
+        if not self.may_tell:
+            return _cannot_tell()
         if not view.revision:
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The cluster's state has not been read yet; try again.")
         names = sorted(view.placement.nodes.keys() | view.nodes.keys())
@@ -461,6 +471,8 @@ class MemberNode:
 
     async def remove_node(self, node_id: str) -> admin.ClusterNode | Failure:
         """Take a node that is gone out of the placement. If it runs again, it joins as any other."""
+        if not self.may_tell:
+            return _cannot_tell()
         if node_id in self._view.nodes:
             detail = f"Node {node_id!r} runs. Stop it, then remove it."
             return Failure(ErrorCode.INVALID_REQUEST, detail, field="node_id")
@@ -487,6 +499,8 @@ class MemberNode:
 
     async def _change(self, change: Callable[[Placement], Placement | Failure]) -> Placement | Failure:
         """Store a changed placement, made anew where another node was first."""
+        if not self.may_tell:
+            return _cannot_tell()
         for _ in range(CHANGES_TRIED_MAX):
             view = self._view
             wanted = change(view.placement)
@@ -525,3 +539,8 @@ class MemberNode:
         return admin.ClusterShard(
             shard=shard, owner=None if owner is None else owner.node_id, nodes=placement.orders.get(name, ())
         )
+
+
+def _cannot_tell() -> Failure:
+    detail = "The node is cut off from the store, and cannot tell how the cluster stands; ask another node."
+    return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)

@@ -599,3 +599,42 @@ async def test_a_node_that_may_have_lost_its_lease_keeps_no_member_by_heartbeats
     assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     entry = n1.service.find_coordinators(m.CoordinatorRequest(group_ids=(group_id,))).coordinators[0]
     assert entry.node_id is None
+
+
+async def test_a_node_that_is_cut_off_names_no_owner_that_may_be_gone_and_tells_no_topics(cluster: Cluster) -> None:
+    """A client that asks it first would go on asking it, and never hear of the node that has the group now."""
+    await cluster.start("n1", "n2", "n3")
+    group_id = cluster.group_on("n1")
+    member_id, generation_id = await cluster.form(group_id)
+    n2, n3 = cluster["n2"], cluster["n3"]
+    assert isinstance(await put_at_owner(cluster, "clicks"), m.Topic)
+    n3.store.is_cut = n3.store.is_past_deadline = True
+    dead = cluster.nodes.pop("n1")
+    dead.store.is_cut = True
+    cluster.contents.run_out("n1")
+    cluster.contents.run_out("n3")
+    await cluster.clock.run(5_000)
+    assert cluster.coordinator_of(group_id) is n2
+    entry = n3.service.find_coordinators(m.CoordinatorRequest(group_ids=(group_id,))).coordinators[0]
+    assert (entry.url, entry.error_code) == (None, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    refusals = (
+        await n3.ask(group_id, beat(member_id, generation_id)),
+        n3.service.list_topics(),
+        await n3.service.put_topic("views", m.PutTopicRequest(partitions=1)),
+        n3.member.describe_cluster(),
+        await n3.member.drain_node("n2", draining=False),
+        await n3.member.remove_node("n1"),
+        await n3.member.move_shard(0, "n2"),
+    )
+    for refusal in refusals:
+        assert isinstance(refusal, Failure)
+        assert refusal.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await dead.member.close()
+    await dead.store.close()
+
+
+async def put_at_owner(cluster: Cluster, topic: str) -> m.Topic | Failure:
+    owner = next(node for node in cluster.nodes.values() if node.has_registry)
+    putting = asyncio.create_task(owner.service.put_topic(topic, m.PutTopicRequest(partitions=4)))
+    await cluster.clock.run(100)
+    return putting.result()
