@@ -18,6 +18,7 @@ from rallypoint.coordinator.core.effects import (
     GroupRemoved,
     GroupThawed,
     JoinPhaseEnded,
+    MembersRemoved,
     OffsetsCommitted,
     OffsetsRemoved,
     OffsetsReset,
@@ -142,6 +143,12 @@ class EventLog:
             )
         elif isinstance(event, SessionExpired):
             log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, _why_dropped(event))
+        elif isinstance(event, MembersRemoved):
+            who = ", ".join(event.member_ids)
+            more = event.member_count - len(event.member_ids)
+            log.info(
+                "group %s: removed %s%s: %s", event.group_id, who, f" and {more} more" if more else "", event.reason
+            )
         elif isinstance(event, GroupRemoved):
             log.info("group %s: %s, with its offsets", event.group_id, _REMOVED[event.cause])
         elif isinstance(event, OffsetsReset):

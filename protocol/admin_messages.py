@@ -298,6 +298,52 @@ class DeletedGroup(AnswerModel):
     group_id: str
 
 
+# --- members ---------------------------------------------------------------------------------------------------------
+
+
+class RemoveMembersRequest(RequestModel):
+    """Take members out of the group, each named by its member id or its instance id. `reason` is for people to read.
+
+    `dry_run`: answer what would happen, and change nothing.
+    """
+
+    members: Annotated[
+        tuple[Annotated[MemberId, Field(min_length=1)], ...],
+        Field(max_length=limits.LEAVERS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
+        NotEmpty,
+    ]
+    reason: str | None = None
+    dry_run: bool = False
+
+
+class RemovedMember(AnswerModel):
+    """One entry of the request. NONE: the member, or the id that was handed out, is out of the group.
+
+    UNKNOWN_MEMBER_ID: nobody in the group has that id; `member_id` is then what was asked for, and nothing else is
+    known. Who is named twice is removed once, and unknown the second time.
+    """
+
+    member_id: str
+    group_instance_id: str | None = None
+    client_id: str | None = None
+    error_code: int
+    error_name: str
+
+
+class RemoveMembersAnswer(AnswerModel):
+    """One result for each entry, in the order of the request. With `dry_run` it is what would happen now.
+
+    `rebalance_id`: of the rebalance that shares out what they owned, this one's or one that is under way. It is null
+    with `dry_run`, where nothing follows, and where a freeze or a cool-down holds it until `held_until_ms`.
+    """
+
+    group_id: str
+    members: tuple[RemovedMember, ...]
+    rebalance_id: int | None
+    held_until_ms: int | None = None
+    dry_run: bool
+
+
 # --- rebalances ------------------------------------------------------------------------------------------------------
 
 

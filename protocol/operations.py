@@ -101,6 +101,11 @@ COOLDOWN = Operation(
     "cooldown", "PUT", "/v1/groups/{group_id}/cooldown", admin.CooldownRequest, admin.CooldownAnswer, False,
     "Set how long after a rebalance of the group the next one is held",
 )  # fmt: skip
+REMOVE_MEMBERS = Operation(
+    "remove_members", "POST", "/v1/groups/{group_id}/members/remove",
+    admin.RemoveMembersRequest, admin.RemoveMembersAnswer, False,
+    "Take members out of the group, or see who would go; they may join again",
+)  # fmt: skip
 OWNER = Operation(
     "owner", "GET", "/v1/groups/{group_id}/owner", admin.OwnerRequest, admin.OwnerAnswer, False,
     "Find the member that owns a partition, or the partition of a key",
@@ -173,6 +178,7 @@ OPERATIONS = (
     FREEZE,
     THAW,
     COOLDOWN,
+    REMOVE_MEMBERS,
     OWNER,
     PREVIEW,
     LIST_TOPICS,

@@ -65,8 +65,12 @@ def _group_forgotten(fact: r.GroupForgotten, group: Group) -> None:
 @_apply.register
 def _member_record(fact: r.MemberRecord, group: Group) -> None:
     group.stored_members[fact.member_id] = fact
-    if fact.group_instance_id is not None:
-        group.stored_instances[fact.group_instance_id] = fact.member_id
+    instance = fact.group_instance_id
+    if instance is not None and not fact.removed:
+        group.stored_instances[instance] = fact.member_id
+    elif instance is not None and group.stored_instances.get(instance) == fact.member_id:
+        # Whoever comes for the slot is a new member of the group.
+        del group.stored_instances[instance]
     member = group.members.get(fact.member_id)
     if member is not None:
         member.assignment = fact.assignment

@@ -102,16 +102,17 @@ def refuse_surplus(group: Group, rules: Rules, draft: Draft) -> None:
     Who stays: the leader, then the longest-standing. The others go on until they join again, and are refused then.
     """
     limit = rules.group_max_size
-    if group.header is None or len(group.stored_members) <= limit:
+    staying = [stored for stored in group.stored_members.values() if not stored.removed]
+    if group.header is None or len(staying) <= limit:
         return
     leader = group.header.leader
 
     def rank(stored: MemberRecord) -> tuple[bool, int]:
         return stored.member_id != leader, stored.seniority
 
-    surplus = sorted(group.stored_members.values(), key=rank)[limit:]
+    surplus = sorted(staying, key=rank)[limit:]
     draft.fact(t.Overfilled(frozenset(stored.member_id for stored in surplus)))
-    reason = f"the group has {len(group.stored_members)} members and group_max_size is {limit}"
+    reason = f"the group has {len(staying)} members and group_max_size is {limit}"
     draft.then.append(Rebalance(Trigger.OVER_CAPACITY, reason))
 
 

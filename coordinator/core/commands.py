@@ -63,6 +63,7 @@ GroupRequest = (
     | admin.FreezeRequest
     | ThawRequest
     | admin.CooldownRequest
+    | admin.RemoveMembersRequest
 )
 """All that can be asked of a group."""
 
@@ -112,6 +113,7 @@ class Trigger(StrEnum):
     OPERATOR = "operator"
     OVER_CAPACITY = "over_capacity"
     STORE_RESTORED = "store_restored"
+    MEMBER_REMOVED = "member_removed"
 
 
 class TimerKind(StrEnum):

@@ -21,6 +21,7 @@ from rallypoint.coordinator.core import (
     offsets,
     rebalance,
     rebalance_history,
+    removal,
     reset,
     retention,
 )
@@ -244,6 +245,8 @@ def _decide_call(group: Group, call: Call, context: DecisionContext, draft: Draf
             holding.thaw(group, call, context, draft)
         case admin.CooldownRequest() as request:
             holding.set_cooldown(group, call, request, context, draft)
+        case admin.RemoveMembersRequest() as request:
+            removal.remove_members(group, call, request, context, draft)
 
 
 def _decide_sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionContext, draft: Draft) -> None:
@@ -293,7 +296,12 @@ def _decide_loaded(group: Group, context: DecisionContext, draft: Draft) -> None
     if group.header is not None and group.header.generation_id <= context.generation_floor and group.stored_members:
         membership.remove_outlived(group, draft)
     elif group.header is not None:
-        sessions = [(one.member_id, context.now_ms + one.session_timeout_ms) for one in group.stored_members.values()]
+        removal.go_on_without(group, draft)
+        sessions = [
+            (one.member_id, context.now_ms + one.session_timeout_ms)
+            for one in group.stored_members.values()
+            if not one.removed
+        ]
         for member_id, deadline_ms in sessions:
             draft.fact(t.SessionSet(member_id, deadline_ms))
         draft.each(sessions, lambda session: (SetTimer(session_timer(session[0]), session[1]),))

@@ -39,6 +39,9 @@ LARGE_ANSWERS = (LargeFetch, LargeDescription, LargeDeletion, LargeTopicList, La
 ENCODED_AT_ONCE_CHARACTERS = 1_048_576
 """What members say and have, in an answer that is put into words in one go: some 4 ms."""
 
+MEMBERS_TOLD_MAX = 100
+"""Members that one event names."""
+
 GroupAnswer = (
     m.JoinAnswer
     | m.SyncAnswer
@@ -54,6 +57,7 @@ GroupAnswer = (
     | admin.StartedRebalance
     | admin.FreezeAnswer
     | admin.CooldownAnswer
+    | admin.RemoveMembersAnswer
     | m.WaitingAnswer
 )
 
@@ -236,6 +240,21 @@ class SessionExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersRemoved:
+    """An operator has taken members out of the group, by `trigger`; or ids that were handed out.
+
+    member_ids: the first `MEMBERS_TOLD_MAX` of them; member_count: all of them.
+    reason: the operator's own words.
+    """
+
+    group_id: str
+    trigger: Trigger
+    member_ids: tuple[str, ...]
+    member_count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
     """These partitions of the group now stand at these offsets: (topic, partition, offset)."""
 
@@ -306,6 +325,7 @@ Event = (
     | JoinPhaseEnded
     | SyncPhaseEnded
     | SessionExpired
+    | MembersRemoved
     | OffsetsCommitted
     | OffsetsLoaded
     | OffsetsRemoved

@@ -217,7 +217,7 @@ class Group:
     deletions_seen: the registry's version up to which offsets of deleted topics are gone.
     deletions_stored: what the store says of it.
     stored_members: mirrors the stored members.
-    stored_instances: the static members among them, instance id to member id.
+    stored_instances: the static members among them that were not removed, instance id to member id.
     rebalances: mirrors the stored history, oldest first.
     rebalance_id: of the rebalance in progress.
     further: the first causes that came while the group was rebalancing already.

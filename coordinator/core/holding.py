@@ -20,7 +20,7 @@ The causes are memory. After a crash the members whom the store has come back, a
 waited joins again; and the topics are compared with those of the assignment: what was a reason becomes one again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from rallypoint.coordinator.core import rebalance_history
@@ -56,12 +56,14 @@ def cooling_until(group: Group, context: DecisionContext) -> int | None:
     return until_ms if until_ms > context.now_ms else None
 
 
-def held_until(group: Group, context: DecisionContext) -> int | None:
-    """Until when nothing leads out of Stable; None where nothing holds.
+def held_until(group: Group, context: DecisionContext, without: Collection[str] = ()) -> int | None:
+    """Until when nothing leads out of Stable; None where nothing holds. `without`: members that are as good as gone.
 
     Cost: a look at members, up to the first that has a part in the generation.
     """
-    if group.state is not State.STABLE or all(member.is_new for member in group.members.values()):
+    if group.state is not State.STABLE or all(
+        member.is_new or member.member_id in without for member in group.members.values()
+    ):
         return None
     # Not 0 where nothing holds: a machine may take the present for a time before 1970, and nothing holds until then.
     untils = (frozen_until(group), cooling_until(group, context))

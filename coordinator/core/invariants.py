@@ -105,8 +105,11 @@ def _check_identities(group: Group) -> None:
     slots = {x.group_instance_id: x.member_id for x in group.members.values() if x.group_instance_id is not None}
     assert group.static_members == slots, group.group_id
     stored = {
-        x.group_instance_id: x.member_id for x in group.stored_members.values() if x.group_instance_id is not None
+        x.group_instance_id: x.member_id
+        for x in group.stored_members.values()
+        if x.group_instance_id is not None and not x.removed
     }
+    assert not any(x.removed and x.member_id in group.members for x in group.stored_members.values()), group.group_id
     assert group.stored_instances == stored, group.group_id
     assert not group.pending.keys() & group.members.keys(), group.group_id
     of_networks = {member_id: network for network, ids in group.pending_of_networks.items() for member_id in ids}

@@ -41,6 +41,7 @@ class MemberRecord(NamedTuple):
     seniority: orders members by when they were added, lowest first.
     metadata: that of the chosen protocol.
     request_id: that of the member's last join.
+    removed: an operator has taken the member out since: a load leaves it out too, and shares out what it owned.
     """
 
     group_id: str
@@ -56,6 +57,7 @@ class MemberRecord(NamedTuple):
     metadata: OpaqueJson
     assignment: OpaqueJson
     request_id: str | None = None
+    removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

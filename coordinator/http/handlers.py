@@ -53,6 +53,7 @@ GROUP_BODIES = (
     operations.START_REBALANCE,
     operations.FREEZE,
     operations.COOLDOWN,
+    operations.REMOVE_MEMBERS,
 )
 """Operations whose body is the request to the group."""
 

@@ -42,7 +42,7 @@ VERSION = 1
 misread the newer one.
 """
 
-MINOR_VERSION = 0
+MINOR_VERSION = 1
 """Of the format. It grows with each release that adds a field or a kind of record; DESIGN.md says what may be added."""
 
 _ESCAPES = {ord(char): f"%{ord(char):02X}" for char in ("/", "%", "\x7f", *map(chr, range(0x20)))}
@@ -163,7 +163,7 @@ def _number(text: str) -> int:
 
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """No number that was ever written is larger; one that is would break whatever reckons with it."""
-_ADDED: Mapping[str, Any] = {"replica_racks": ()}
+_ADDED: Mapping[str, Any] = {"replica_racks": (), "removed": False}
 """Fields that were added to version 1, and what stands for them where they are not written."""
 
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode

@@ -355,6 +355,15 @@ class GroupHarness:
     def cooldown(self, cooldown_ms: int | None) -> int:
         return self.call(admin.CooldownRequest(cooldown_ms=cooldown_ms))
 
+    def remove(self, *members: str, reason: str | None = None, dry_run: bool = False) -> int:
+        return self.call(admin.RemoveMembersRequest(members=members, reason=reason, dry_run=dry_run))
+
+    def removed(self, call_id: int) -> list[str]:
+        """What became of each entry of a removal that was answered."""
+        answer = self.answer(call_id)
+        assert isinstance(answer, admin.RemoveMembersAnswer), answer
+        return [entry.error_name for entry in answer.members]
+
     # --- a beginning ---------------------------------------------------------------------------------------------
 
     def stable(self, **second: Any) -> tuple[str, str]:

@@ -173,6 +173,49 @@ RECORDS_V1_RESTORED: list[r.Record] = [
 ]
 """Since a store can be restored from a backup."""
 
+RECORDS_V1_1: list[r.Record] = [
+    r.GroupRecord(
+        group_id="kicked",
+        protocol_type="consumer",
+        protocol_name="range",
+        generation_id=3,
+        highest_generation_id=3,
+        leader="etl-3-11bc",
+        state_at_ms=1763722800000,
+        partition_counts={"clicks": 12},
+    ),
+    r.MemberRecord(
+        group_id="kicked",
+        member_id="etl-3-11bc",
+        generation_id=3,
+        seniority=0,
+        group_instance_id=None,
+        client_id="etl-3",
+        host="198.51.100.7",
+        session_timeout_ms=45000,
+        rebalance_timeout_ms=300000,
+        disconnect_grace_ms=None,
+        metadata=OpaqueJson.of({"topics": ["clicks"]}),
+        assignment=OpaqueJson.of({"partitions": {"clicks": [0]}}),
+        removed=True,
+    ),
+    r.MemberRecord(
+        group_id="kicked",
+        member_id="etl-4-22cd",
+        generation_id=3,
+        seniority=1,
+        group_instance_id=None,
+        client_id="etl-4",
+        host="198.51.100.8",
+        session_timeout_ms=45000,
+        rebalance_timeout_ms=300000,
+        disconnect_grace_ms=None,
+        metadata=OpaqueJson.of({"topics": ["clicks"]}),
+        assignment=OpaqueJson.of({"partitions": {"clicks": [1]}}),
+    ),
+]
+"""Format 1.1: an operator may have removed a member."""
+
 PAIRS_V1 = [
     *zip(samples("records-v1.jsonl"), RECORDS_V1, strict=True),
     *zip(samples("rebalances-v1.jsonl"), REBALANCES_V1, strict=True),
@@ -182,6 +225,7 @@ PAIRS_V1 = [
     *zip(samples("records-v1-format.jsonl"), RECORDS_V1_FORMAT, strict=True),
     *zip(samples("records-v1-running-time.jsonl"), RECORDS_V1_RUNNING_TIME, strict=True),
     *zip(samples("records-v1-restored.jsonl"), RECORDS_V1_RESTORED, strict=True),
+    *zip(samples("records-v1.1.jsonl"), RECORDS_V1_1, strict=True),
 ]
 
 

@@ -32,9 +32,9 @@ from tests.fakes.faulty_store import Fault
 from tests.fakes.service_harness import DESCRIBE, ServiceHarness, code, commit, committed, heartbeat
 from tests.formats.test_formats import GROUP, HERE, PAIRS_V1
 
-RELEASED = {"1.0": "store-1.0.sql"}
+RELEASED = {"1.0": "store-1.0.sql", "1.1": "store-1.1.sql"}
 RESTORED = "store-1.0-restored.sql"
-FORESEEN = "store-1.1-foreseen.sql"
+FORESEEN = "store-1.2-foreseen.sql"
 LEADER = "etl-1-5f0c"
 
 Rows = dict[tuple[str, bytes], bytes]
@@ -88,6 +88,18 @@ async def test_a_store_is_served_and_written_and_served_again(sample: str, tmp_p
         await store.close()
 
 
+async def test_whom_an_operator_had_removed_is_no_member_of_a_stored_group(tmp_path: Path) -> None:
+    make(tmp_path / "store.db", RELEASED["1.1"])
+    store = await SqliteStore.open(tmp_path / "store.db")
+    harness = await ServiceHarness(store=store).start()
+    described = await harness.service.call("kicked", DESCRIBE, host="h")
+    assert isinstance(described, admin.DescribeAnswer)
+    assert [member.member_id for member in described.members] == ["etl-4-22cd"]
+    assert (described.state, described.leader) == ("PreparingRebalance", "etl-4-22cd")
+    await harness.service.drain()
+    await store.close()
+
+
 async def test_a_restored_store_has_no_members_and_goes_on_above_its_floor(tmp_path: Path) -> None:
     make(tmp_path / "store.db", RESTORED)
     for _ in range(2):
@@ -121,7 +133,7 @@ async def test_what_a_newer_minor_added_survives_all_that_an_older_one_does(
     unknown = {where: value for where, value in before.items() if is_unknown(where[1])}
     assert len(unknown) == 6
     harness = await ServiceHarness(contents).start()
-    assert "1.1, written by Rallypoint 0.9.0" in caplog.text
+    assert "1.2, written by Rallypoint 0.9.0" in caplog.text
     assert harness.service.condition().records_passed_over == len(unknown)
     await check_served(harness)
     assert isinstance(await harness.now(GROUP, commit(50, LEADER, 4)), m.CommitAnswer)

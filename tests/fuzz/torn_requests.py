@@ -43,6 +43,9 @@ def bases(member_id: str) -> list[Base]:
     made = [
         Base("GET", f"/v1/groups/{GROUP}/owner?topic={TOPIC}&partition=0"),
         Base("PUT", f"/v1/groups/{GROUP}/cooldown", {"cooldown_ms": 500}),
+        Base(
+            "POST", f"/v1/groups/{GROUP}/members/remove", {"members": ["nobody", "i"], "reason": "why", "dry_run": True}
+        ),
         Base("GET", f"/v1/coordinator?group_id={GROUP}&group_id=h"),
         Base("POST", f"/v1/groups/{GROUP}/join", join(member_id) | {"request_id": "r", "reason": "why"}),
         Base(

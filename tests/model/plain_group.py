@@ -33,10 +33,12 @@ class PlainGroup(PlainOffsets):
             member.joined, member.is_new, member.asked, member.skip = False, False, True, False
             member.requests, member.lost_until = (None, member.requests[1]), None
             self.hear(member)
-        self.state = STABLE if self.members else EMPTY
+        self.state = STABLE if self.members or kept.someone_was_kicked else EMPTY
         # Groups that are loaded together do not all look at the same time.
         every_ms = self.limits.look_every_ms
         self.look_at = self.now + every_ms - java_string_hash(ID) % (every_ms // 2 + 1)
+        if kept.someone_was_kicked:
+            self.begin()
         self.topics(self.registry)
 
     def due(self) -> list[tuple[int, str, Any]]:

@@ -183,6 +183,30 @@ class PlainMembers(PlainRebalances):
             self.answer(call, "NONE")
         return None
 
+    def kick(self, call: int, names: list[str], dry: bool) -> None:
+        """An operator names members by id, or static ones by their place. What is stored of them counts no more."""
+        if self.state == DEAD:
+            return self.answer(call, "GROUP_ID_NOT_FOUND")
+        found: list[str | None] = []
+        for name in names:
+            by_place = self.slot(name)
+            known = name if name in self.handed_out or self.find(name) else by_place.member_id if by_place else None
+            found.append(None if known in found else known)
+        self.answer(call, *("UNKNOWN_MEMBER_ID" if x is None else "NONE" for x in found))
+        if dry:
+            return None
+        someone_went = False
+        for member_id in filter(None, found):
+            self.handed_out.pop(member_id, None)
+            member = self.find(member_id)
+            if member is not None:
+                self.remove(member, "UNKNOWN_MEMBER_ID")
+                someone_went = True
+                self.let_no_crash_bring_back(member_id)
+        if someone_went and self.active:
+            self.begin()
+        return self.settle()
+
     def leave(self, call: int, leavers: list[tuple[str, str | None]]) -> None:
         """Each (member id, instance id). One rebalance follows at most."""
         results = []

@@ -155,6 +155,15 @@ class PlainRebalances(PlainState):
         copy.offers = ((self.protocol or "", str(member.topic_under(self.protocol))),)
         return copy
 
+    def let_no_crash_bring_back(self, member_id: str) -> None:
+        kept = self.stored.find(member_id) if self.stored is not None else None
+        if kept is None or self.stored is None:
+            return
+        self.stored.members.remove(kept)
+        self.stored.someone_was_kicked = True
+        if self.stored.leader == member_id:
+            self.stored.leader = self.stored.members[0].member_id if self.stored.members else None
+
     def pass_instance_on(self, instance: str | None, member: Member) -> None:
         """What is stored of the instance's slot goes to the new id at once; what its process said stays to be compared.
 

@@ -120,6 +120,8 @@ class Stored:
     protocol: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
     members: list[Member] = field(default_factory=list)
+    someone_was_kicked: bool = False
+    """Since it was stored: what that one had is nobody's."""
 
     def find(self, member_id: str) -> Member | None:
         return next((x for x in self.members if x.member_id == member_id), None)

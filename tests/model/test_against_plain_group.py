@@ -252,6 +252,13 @@ class Both(RuleBasedStateMachine):
         members = tuple(m.LeaveMember(member_id=member_id, group_instance_id=of) for member_id, of in named)
         self.group_harness.call(m.LeaveRequest(members=members))
 
+    @rule(whom=st.lists(st.tuples(WHO, st.booleans()), min_size=1, max_size=3), dry=RARELY)
+    def kick(self, whom: list[tuple[int, bool]], dry: bool) -> None:
+        """By id, or by the instance id of those who have one."""
+        names = [(self.instance(who) if by_place else None) or self.id_of(who, 0) or "nobody" for who, by_place in whom]
+        self.plain.kick(self.group_harness.calls + 1, names, dry)
+        self.group_harness.remove(*names, dry_run=dry)
+
     @rule(at=st.integers(0, 9))
     def hang_up(self, at: int) -> None:
         calls = sorted(self.plain.waiting)

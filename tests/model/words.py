@@ -36,7 +36,7 @@ def told(answer: Any) -> Answer:
             return ("part", answer.protocol_name, answer.assignment.value)
         case m.WaitingAnswer():
             return ("202",)
-        case m.LeaveAnswer():
+        case m.LeaveAnswer() | admin.RemoveMembersAnswer():
             return tuple(x.error_name for x in answer.members)
         case m.CommitAnswer():
             return tuple(x.error_name for of in answer.offsets.values() for x in of.values())

@@ -364,6 +364,13 @@ class Teller:
     def _do_cooldown(self, plain: list[str], _: dict[str, str]) -> None:
         self._say(Client(OPERATOR), "cooldown", lambda: self._harness.cooldown(milliseconds(plain[0])))
 
+    def _do_remove(self, plain: list[str], options: dict[str, str]) -> None:
+        """Clients by their ids, anything else as it is written."""
+        is_dry = bool(options.pop("dry", None))
+        reason = options.pop("because", None)
+        names = [self._clients[name].member_id if name in self._clients else name for name in plain]
+        self._say(Client(OPERATOR), "remove", lambda: self._harness.remove(*names, reason=reason, dry_run=is_dry))
+
     def _do_describe(self, _: list[str], __: dict[str, str]) -> None:
         self._say(Client("anyone"), "describe", self._harness.describe)
 
@@ -498,7 +505,8 @@ class Teller:
                 return f"group of generation {record.generation_id}, highest {record.highest_generation_id}{leader}"
             case r.MemberRecord():
                 name = self._name(record.member_id)
-                return f"member {name} of generation {record.generation_id}: {record.assignment.text}"
+                removed = ", removed" if record.removed else ""
+                return f"member {name} of generation {record.generation_id}: {record.assignment.text}{removed}"
             case r.MemberForgotten():
                 return f"member {self._name(record.member_id)} of generation {record.generation_id} forgotten"
             case r.OffsetRecord():
@@ -541,6 +549,9 @@ class Teller:
             case e.SessionExpired():
                 what = "unused id" if event.pending else "session"
                 return f"{what} of {self._name(event.member_id)} expired"
+            case e.MembersRemoved():
+                who = ", ".join(map(self._name, event.member_ids))
+                return f"removed {who}: {self._named(event.reason)}"
             case e.GroupRemoved():
                 return f"the group is gone ({event.cause})"
             case e.OffsetsRemoved():
@@ -594,10 +605,20 @@ class Teller:
                 yield f"{frozen}, held: {answer.held_count}"
             case admin.CooldownAnswer():
                 yield f"cool-down {seconds(answer.cooldown_ms)}"
+            case admin.RemoveMembersAnswer():
+                yield self._removal(answer)
             case admin.DeletedGroup() | admin.DeleteOffsetsAnswer() | admin.ResetOffsetsAnswer():
                 raise AssertionError("an operator's answer that no story asks for")
             case _:
                 assert_never(answer)
+
+    def _removal(self, answer: admin.RemoveMembersAnswer) -> str:
+        text = ", ".join(f"{self._name(x.member_id)} {x.error_name}" for x in answer.members)
+        if answer.dry_run:
+            return f"it would be: {text}"
+        if answer.held_until_ms is not None:
+            return f"{text}; the rebalance is held until {self._clock(answer.held_until_ms)}"
+        return text if answer.rebalance_id is None else f"{text}; rebalance {answer.rebalance_id}"
 
     def _rebalance(self, listing: admin.RebalanceListing) -> str:
         after = "" if listing.generation_id is None else f" -> {listing.generation_id}"

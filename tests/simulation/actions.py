@@ -69,6 +69,8 @@ class Actions:
                 self._world.say("reader", group_id, ops.FETCH, m.FetchRequest())
             case "freeze" | "thaw" | "cooldown" | "rebalance":
                 self._operate(kind, chance.choice(self._world.plan.groups))
+            case "remove":
+                self._remove_members(chance.choice(self._world.plan.groups))
             case "proxy_restart":
                 self._world.trace.fault(self._world.now_ms, kind)
                 self._world.cut_all_lines()
@@ -103,6 +105,23 @@ class Actions:
         elif kind == "rebalance":
             operation, body = ops.START_REBALANCE, admin.StartRebalanceRequest(reason="why not")
         self._world.say("operator", group_id, operation, body)
+
+    def _remove_members(self, group_id: str) -> None:
+        """One or a few that run, by id or by instance id; sometimes also somebody who is not there."""
+        chance, world = self._world.chance, self._world
+        here = [client for client in world.running() if client.group_id == group_id]
+        chosen = chance.sample(here, min(len(here), chance.choice([1, 1, 2, 3])))
+        names = [
+            client.options.group_instance_id if client.options.group_instance_id and chance.random() < 0.5
+            else client.machine.member_id
+            for client in chosen
+        ]  # fmt: skip
+        members = tuple(name for name in [*names, *(["nobody"] if chance.random() < 0.2 else [])] if name)
+        if not members:
+            return
+        world.trace.note(world.now_ms, f"   the operator asks to remove {members} of {group_id}")
+        body = admin.RemoveMembersRequest(members=members, reason="hung", dry_run=chance.random() < 0.1)
+        world.say("operator", group_id, ops.REMOVE_MEMBERS, body)
 
     def _administer(self, kind: str) -> None:
         """What an operator does to a group's offsets, or to a group: mostly where nobody is, else much is refused."""

@@ -15,6 +15,7 @@ from tests.simulation.laws_of_generations import I1Generations, I2SyncAnswers, I
 from tests.simulation.laws_of_holds import I11Holds
 from tests.simulation.laws_of_joining import I19JoinPhases
 from tests.simulation.laws_of_ownership import I12OneAtWork
+from tests.simulation.laws_of_removal import I21Removed
 from tests.simulation.laws_of_rest import (
     GroupInvariants,
     I6Answers,
@@ -79,6 +80,7 @@ class Judge:
             self.i18,
             self.i19,
             I20ServiceTime(sight),
+            I21Removed(sight),
             GroupInvariants(sight),
             MembersBelieve(sight, i2),
         )

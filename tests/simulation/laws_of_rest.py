@@ -249,6 +249,18 @@ class I10Store(Checker):
         if group.state is not state or loaded != shares:
             self.fail(f"{group.group_id}: loaded {group.state} with {loaded}; stored {shares}")
 
+    def loaded_without_the_removed(self, group: Group) -> None:
+        """A group of which an operator had removed members since its assignment was stored: they are out, the others
+        are in, and a rebalance of a higher number has begun or is held.
+        """
+        folded = self.sight.fold.group(group.group_id)
+        staying = {member_id for member_id, record in folded.members.items() if not record.removed}
+        if group.members.keys() != staying:
+            self.fail(f"{group.group_id}: loaded with {sorted(group.members)}, to stay were {sorted(staying)}")
+        is_due = group.held or max(group.rebalances, default=0) > max(folded.rebalances, default=0)
+        if not is_due or (group.state is State.STABLE and not group.held):
+            self.fail(f"{group.group_id}: loaded {group.state} without {folded.members.keys() - staying}, to no effect")
+
 
 class GroupInvariants(Checker):
     """The group's own counts, pending responses, state and identities agree between any two commands."""

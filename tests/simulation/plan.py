@@ -44,6 +44,10 @@ OPERATOR_ACTIONS = {
     "rebalance": 2,
 }
 """What an operator may do to rebalances in a run, with its weight where it has it."""
+MEMBER_ACTIONS = {
+    "remove": 4,
+}
+"""What an operator may do to members in a run, with its weight where it has it."""
 OFFSET_ACTIONS = {
     "delete_group": 5,
     "delete_offsets": 4,
@@ -175,6 +179,8 @@ def plan_of(seed: int, focus: str | None = None) -> Plan:
     # Of a source of its own, as whatever is added: so the rest of each plan stays what it was.
     offsets_chance = random.Random(f"offsets {seed}")
     weights.update({kind: weight for kind, weight in OFFSET_ACTIONS.items() if offsets_chance.random() < 0.4})
+    members_chance = random.Random(f"members {seed}")
+    weights.update({kind: weight for kind, weight in MEMBER_ACTIONS.items() if members_chance.random() < 0.4})
     topics_chance = random.Random(f"topics {seed}")
     if topics_chance.random() < 0.35:
         weights.update(TOPIC_ACTIONS)

@@ -49,7 +49,9 @@ TOPICS = {"t": 3, "u": 2}
 """The topics of a run, with the partitions they begin with."""
 
 
-_DONE_BY_OPERATORS = (admin.DeletedGroup, admin.DeleteOffsetsAnswer, admin.ResetOffsetsAnswer)
+_DONE_BY_OPERATORS = (
+    admin.DeletedGroup, admin.DeleteOffsetsAnswer, admin.ResetOffsetsAnswer, admin.RemoveMembersAnswer
+)  # fmt: skip
 
 
 class World(HttpApi):
@@ -316,6 +318,12 @@ class World(HttpApi):
                     seen = {} if group.header is None else dict(group.header.partition_counts)
                     frozen_until_ms = holding.frozen_until(group)
                     at_ms = now_ms if frozen_until_ms is None else frozen_until_ms - 1
+                    if any(one.removed for one in group.stored_members.values()):
+                        # What they owned is nobody's, so a rebalance follows from the load itself.
+                        self.judge.i10.compare(group)
+                        step(group, GroupLoaded(), DecisionContext(at_ms, rules, seen))
+                        self.judge.i10.loaded_without_the_removed(group)
+                        continue
                     step(group, GroupLoaded(), DecisionContext(at_ms, rules, seen))
                     self.judge.i10.loaded(group)
         for (keyspace, key), value in foreseen(self.plan).items() if is_foreseen(self.plan) else ():

@@ -67,10 +67,10 @@ MEANINGS: Mapping[str, Meaning] = {
         "The group id must not be empty.", "group_id",
     ),
     "unknown-member-id": Meaning(
-        "The group has no such member: its session has expired, it left, it did not join or sync in time, or the group"
-        " was created again. It owns no partitions.",
+        "The group has no such member: its session has expired, it left, it did not join or sync in time, an operator"
+        " removed it, or the group was created again. It owns no partitions.",
         "The group has no member 'orders-4c1f'.", "member_id",
-        "Beside an entry in the answer to a leave.",
+        "Beside an entry in the answer to a leave or a removal of members.",
     ),
     "invalid-session-timeout": Meaning(
         "`session_timeout_ms` is below `group_min_session_timeout_ms` or above `group_max_session_timeout_ms`.",

@@ -61,6 +61,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     operations.FREEZE.name: (*_OF_GROUP, "group-id-not-found"),
     operations.THAW.name: (*_OF_GROUP, "group-id-not-found"),
     operations.COOLDOWN.name: (*_OF_GROUP, "group-id-not-found"),
+    operations.REMOVE_MEMBERS.name: (*_OF_GROUP, "group-id-not-found"),
     operations.OWNER.name: (
         *_OF_GROUP,
         "group-id-not-found",

@@ -4,7 +4,7 @@ Pure: from the records of one step to batches of writes. Nothing here waits or s
 
     0  a header where there was none, and nothing but offsets beside it: an empty group
     1  what a load does not see before the header names its generation: members of it, and that some are gone in it;
-       offsets, each of which is a change of its own
+       offsets, and that an operator has removed a member, each of which is a change of its own
     2  what decides, in one batch: the header, and whatever shows at once
     3  what a load leaves out by now: the members' older records, and that members are gone; and the oldest of the
        rebalances that are kept, of which one more does no harm
@@ -79,7 +79,7 @@ def _sort(changes: list[Change], stored: GroupRecord | None, limits: BatchLimits
         match record:
             case OffsetRecord() | OffsetForgotten():
                 order.before.append(write)
-            case MemberRecord() if _is_hidden(record, stored, header):
+            case MemberRecord() if record.removed or _is_hidden(record, stored, header):
                 order.before.append(write)
             case MemberForgotten() if header is not None:
                 leaving.append((record, write))

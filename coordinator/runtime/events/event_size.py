@@ -53,6 +53,10 @@ def _timed_bytes(value: Iterable[tuple[Any, ...]]) -> int:
     return _partitions_bytes(entries) + len(entries) * TIME_BYTES
 
 
+def _texts_bytes(value: tuple[str, ...]) -> int:
+    return getsizeof(value) + sum(map(_text_bytes, value))
+
+
 def _sets_bytes(value: frozenset[frozenset[str]] | None) -> int:
     if not value:
         return 0
@@ -65,6 +69,7 @@ _MEASURES: dict[Any, Measure] = {
     int: _nothing,
     int | None: _nothing,
     bool: _nothing,
+    tuple[str, ...]: _texts_bytes,
     tuple[tuple[str, int], ...]: _partitions_bytes,
     tuple[tuple[str, int, int], ...]: _partitions_bytes,
     tuple[tuple[str, int, int, int], ...]: _timed_bytes,

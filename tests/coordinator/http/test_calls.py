@@ -165,6 +165,10 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
     service.answers[ListRebalancesRequest] = admin.ListRebalancesAnswer(rebalances=(listing,))
     service.answers[admin.StartRebalanceRequest] = admin.StartedRebalance(group_id="g", rebalance_id=8, started=True)
     service.answers[admin.FreezeRequest] = service.answers[ThawRequest] = frozen
+    removed = admin.RemovedMember(member_id="a", group_instance_id="i", client_id="c", error_code=0, error_name="NONE")
+    service.answers[admin.RemoveMembersRequest] = admin.RemoveMembersAnswer(
+        group_id="g", members=(removed,), rebalance_id=8, dry_run=True
+    )
     service.answers[admin.CooldownRequest] = admin.CooldownAnswer(group_id="g", cooldown_ms=0, is_default=True)
     answer = await api.request("GET", "/v1/groups/g/rebalances")
     assert answer.json["rebalances"][0]["awaited"] == [
@@ -184,6 +188,16 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
     answer = await api.request("PUT", "/v1/groups/g/freeze", {"duration_ms": 60_000, "reason": "deploy"})
     assert answer.json == {"group_id": "g", "frozen_until_ms": 9, "reason": "deploy", "held_count": 0}
     assert (await api.request("DELETE", "/v1/groups/g/freeze")).status == 200
+    answer = await api.request("POST", "/v1/groups/g/members/remove", {"members": ["a", "i"], "dry_run": True})
+    assert answer.json == {
+        "group_id": "g",
+        "members": [
+            {"member_id": "a", "group_instance_id": "i", "client_id": "c", "error_code": 0, "error_name": "NONE"}
+        ],
+        "rebalance_id": 8,
+        "held_until_ms": None,
+        "dry_run": True,
+    }
     answer = await api.request("PUT", "/v1/groups/g/cooldown", {"cooldown_ms": None})
     assert answer.json == {"group_id": "g", "cooldown_ms": 0, "is_default": True}
     assert [request for _, request, _ in service.calls] == [
@@ -191,6 +205,7 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
         admin.StartRebalanceRequest(reason="new rack"),
         admin.FreezeRequest(duration_ms=60_000, reason="deploy"),
         ThawRequest(),
+        admin.RemoveMembersRequest(members=("a", "i"), dry_run=True),
         admin.CooldownRequest(cooldown_ms=None),
     ]
     assert {outcome for _, outcome in api.metrics.answered} == {"NONE"}
@@ -209,6 +224,9 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
         (operations.COOLDOWN, "/v1/groups/g/cooldown", {}, "cooldown_ms"),
         (operations.COOLDOWN, "/v1/groups/g/cooldown", {"cooldown_ms": 1.5}, "cooldown_ms"),
         (operations.THAW, "/v1/groups/g/freeze?all=1", None, "all"),
+        (operations.REMOVE_MEMBERS, "/v1/groups/g/members/remove", {"members": []}, "members"),
+        (operations.REMOVE_MEMBERS, "/v1/groups/g/members/remove", {"members": [""]}, "members.0"),
+        (operations.REMOVE_MEMBERS, "/v1/groups/g/members/remove", {"members": ["a"], "force": True}, "force"),
     ],
 )
 async def test_what_operators_ask_wrongly_is_named_and_asks_nothing(

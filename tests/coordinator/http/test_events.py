@@ -21,6 +21,7 @@ from rallypoint.coordinator.core.effects import (
     GroupUnloaded,
     JoinPhaseEnded,
     MemberReplaced,
+    MembersRemoved,
     OffsetsCommitted,
     OffsetsLoaded,
     OffsetsRemoved,
@@ -83,6 +84,10 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
     ),
     (GroupFrozen("g", 60, "deploy"), {"until_ms": 60, "reason": "deploy"}),
     (GroupThawed("g", lifted=True), {"lifted": True}),
+    (
+        MembersRemoved("g", Trigger.MEMBER_REMOVED, ("a", "b"), 2, "hung"),
+        {"trigger": "member_removed", "member_ids": ["a", "b"], "member_count": 2, "reason": "hung"},
+    ),
     (
         JoinPhaseEnded("g", 8, 120, 2, 9),
         {"generation_id": 8, "duration_ms": 120, "member_count": 2, "rebalance_id": 9},
@@ -160,7 +165,7 @@ async def test_events_come_in_order_with_their_cursor() -> None:
             for event, _ in TOLD
             if kind_of(event) not in KINDS_ASKED_FOR
         ]
-        assert [one.cursor for one in told if one] == [f"life-{number}" for number in (*range(2, 14), 16, 17)]
+        assert [one.cursor for one in told if one] == [f"life-{number}" for number in (*range(2, 15), 17, 18)]
         assert api.metrics.answered == [("events", "NONE")]
         assert api.metrics.streams == 1
         assert reader.answer.headers["Cache-Control"] == "no-store"
