@@ -22,7 +22,8 @@ class _Node(msgspec.Struct):
 class _Placement(msgspec.Struct):
     v: _Version
     nodes: dict[str, _Node]
-    orders: dict[str, tuple[str, ...]]
+    orders: dict[str, tuple[int, ...]]
+    """Nodes by their place in `nodes`: their names would make a placement of many shards larger than a write may be."""
 
 
 class _Announcement(msgspec.Struct):
@@ -63,7 +64,9 @@ def decode_announcement(node_id: str, value: bytes) -> NodeAnnouncement:
 def encode_placement(placement: Placement) -> bytes:
     """What all nodes share."""
     nodes = {node_id: _Node(node.rack, node.is_draining) for node_id, node in placement.nodes.items()}
-    return msgspec.json.encode(_Placement(VERSION, nodes, dict(placement.orders)))
+    place_of = {node_id: place for place, node_id in enumerate(nodes)}
+    orders = {keyspace: tuple(place_of[node_id] for node_id in order) for keyspace, order in placement.orders.items()}
+    return msgspec.json.encode(_Placement(VERSION, nodes, orders))
 
 
 def decode_placement(value: bytes) -> Placement:
@@ -74,9 +77,11 @@ def decode_placement(value: bytes) -> Placement:
         raise StoredDataInvalid(f"the stored placement cannot be read: {error}") from error
     if bool(stored.nodes) != bool(stored.orders):
         raise StoredDataInvalid("the stored placement is damaged: it has nodes without orders, or orders without nodes")
-    names = sorted(stored.nodes)
+    names = tuple(stored.nodes)
+    places = list(range(len(names)))
     for keyspace, order in stored.orders.items():
-        if sorted(order) != names:
+        if sorted(order) != places:
             raise StoredDataInvalid(f"the stored placement is damaged: the order of {keyspace} is not of all nodes")
     nodes = {node_id: RegisteredNode(node.rack, node.is_draining) for node_id, node in stored.nodes.items()}
-    return Placement(nodes, stored.orders)
+    orders = {keyspace: tuple(names[place] for place in order) for keyspace, order in stored.orders.items()}
+    return Placement(nodes, orders)

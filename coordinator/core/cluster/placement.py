@@ -18,6 +18,9 @@ from rallypoint.protocol.errors import ErrorCode
 NODES_MAX = 100
 """Registered nodes. A node that gets another id with each start would fill the placement."""
 
+PLACES_MAX = 400_000
+"""Registered nodes times keyspaces. The stored placement has about three bytes for each, and is one write."""
+
 _OrderOf = Callable[[str, int], tuple[str, ...]]
 """The order of the nth keyspace, from 0, that a node is preferred for."""
 
@@ -79,7 +82,8 @@ def why_not_registered(placement: Placement | None, node_id: str) -> Failure | N
 
 
 def why_not_joined(placement: Placement, keyspaces: Iterable[str], node_id: str) -> Failure | None:
-    """Refuses a node with other keyspaces than the placement has, and one more node than may be registered.
+    """Refuses a node with other keyspaces than the placement has, and one more node than may be registered, by itself
+    or with so many keyspaces.
 
     `keyspaces`: all that the node knows of.
     """
@@ -94,6 +98,10 @@ def why_not_joined(placement: Placement, keyspaces: Iterable[str], node_id: str)
     if node_id not in placement.nodes and len(placement.nodes) >= NODES_MAX:
         detail = f"Node {node_id!r} cannot join {len(placement.nodes)} nodes; remove those that are gone"
         return over_limit("nodes_max", NODES_MAX, detail, field="node_id")
+    nodes = len(placement.nodes) + 1
+    if node_id not in placement.nodes and nodes * len(ours) > PLACES_MAX:
+        detail = f"Node {node_id!r} cannot join: {nodes} nodes times {len(ours)} keyspaces is {nodes * len(ours)}"
+        return over_limit("places_max", PLACES_MAX, detail, field="shards")
     return None
 
 

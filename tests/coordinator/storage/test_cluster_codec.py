@@ -2,6 +2,7 @@
 
 import pytest
 
+from rallypoint.coordinator.core.cluster.placement import NODES_MAX, PLACES_MAX
 from rallypoint.coordinator.core.cluster.records import NodeAnnouncement, Placement, RegisteredNode
 from rallypoint.coordinator.storage.cluster_codec import (
     decode_announcement,
@@ -9,8 +10,13 @@ from rallypoint.coordinator.storage.cluster_codec import (
     encode_announcement,
     encode_placement,
 )
-from rallypoint.coordinator.storage.contract import StoredDataInvalid
+from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE, StoredDataInvalid, shard_keyspace
+from rallypoint.coordinator.storage.etcd.keyspace import ETCD_LIMITS
+from rallypoint.protocol.limits import ID_LENGTH_MAX
 from tests.formats.test_formats import samples
+
+SHARDS_MAX = 10_000
+"""Of the setting."""
 
 NODE = NodeAnnouncement(
     "etl-1",
@@ -47,9 +53,22 @@ def test_what_a_node_of_a_newer_release_adds_is_read_past() -> None:
 def test_what_a_node_of_an_older_release_leaves_out_is_taken_as_its_default() -> None:
     fields = b'"v":1,"node_id":"n","url":"http://n","release":"0","format_major":1,"format_minor":0,"started_at_ms":5'
     assert decode_announcement("n", b"{%s}" % fields) == NodeAnnouncement("n", "http://n", None, "0", 1, 0, 5)
-    assert decode_placement(b'{"v":1,"nodes":{"n":{}},"orders":{"topics":["n"]}}') == Placement(
+    assert decode_placement(b'{"v":1,"nodes":{"n":{}},"orders":{"topics":[0]}}') == Placement(
         {"n": RegisteredNode()}, {"topics": ("n",)}
     )
+
+
+@pytest.mark.parametrize(("nodes", "shards"), [(NODES_MAX, PLACES_MAX // NODES_MAX - 1), (3, SHARDS_MAX)])
+def test_a_placement_that_is_not_refused_fits_in_one_write_of_etcd(nodes: int, shards: int) -> None:
+    node_ids = [f"{place:03}.{'x' * (ID_LENGTH_MAX - 4)}" for place in range(nodes)]
+    keyspaces = (REGISTRY_KEYSPACE, *map(shard_keyspace, range(shards)))
+    ring = tuple(node_ids)
+    placement = Placement(
+        {node_id: RegisteredNode("r" * ID_LENGTH_MAX, is_draining=True) for node_id in node_ids},
+        {keyspace: ring[at % nodes :] + ring[: at % nodes] for at, keyspace in enumerate(keyspaces)},
+    )
+    assert len(encode_placement(placement)) <= ETCD_LIMITS.bytes_max
+    assert decode_placement(encode_placement(placement)) == placement
 
 
 def test_the_empty_placement_is_stored_too() -> None:
@@ -83,11 +102,13 @@ def test_a_damaged_announcement_is_refused_by_its_node_s_name(old: bytes, new: b
         (b"}", b""),
         (b'"v":1', b'"v":2'),
         (b'"v":1,', b""),
-        (b'["etl-2","etl-1"]', b'["etl-2"]'),
-        (b'["etl-2","etl-1"]', b'["etl-2","etl-2"]'),
-        (b'["etl-2","etl-1"]', b'["etl-2","etl-1","etl-1"]'),
-        (b'["etl-2","etl-1"]', b'["etl-2","etl-3"]'),
-        (b'["etl-2","etl-1"]', b'"etl-2"'),
+        (b"[1,0]", b"[1]"),
+        (b"[1,0]", b"[1,1]"),
+        (b"[1,0]", b"[1,0,0]"),
+        (b"[1,0]", b"[1,2]"),
+        (b"[1,0]", b"[-1,0]"),
+        (b"[1,0]", b'["etl-2","etl-1"]'),
+        (b"[1,0]", b"1"),
         (b'"is_draining":true', b'"is_draining":null'),
         (b'"nodes"', b'"brokers"'),
         (b"zone", b"\xff"),

@@ -208,6 +208,18 @@ def test_one_node_more_than_may_be_registered_does_not_join() -> None:
     assert p.why_not_joined(FULL, ["topics"], "n000") is None
 
 
+def test_nodes_do_not_join_beyond_the_placement_that_one_write_holds() -> None:
+    shards = p.PLACES_MAX // 4 - 1
+    three = Placement({f"n{at}": RegisteredNode() for at in range(3)}, dict.fromkeys(keyspaces(shards), ()))
+    assert p.why_not_joined(three, keyspaces(shards), "n3") is None
+    three = Placement(three.nodes, dict.fromkeys(keyspaces(shards + 1), ()))
+    refused = p.why_not_joined(three, keyspaces(shards + 1), "n3")
+    assert isinstance(refused, Failure)
+    assert (refused.code, refused.field) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "shards")
+    assert (refused.limit_name, refused.limit) == ("places_max", p.PLACES_MAX)
+    assert p.why_not_joined(three, keyspaces(shards + 1), "n0") is None
+
+
 @pytest.mark.parametrize("shards", [SHARDS - 1, SHARDS + 1])
 @pytest.mark.parametrize("node_id", ["n0", "new"])
 def test_a_node_with_another_number_of_shards_does_not_join(shards: int, node_id: str) -> None:
