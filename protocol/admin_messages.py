@@ -5,7 +5,7 @@ The rules of `messages` hold here, too: requests are strict, and answers ignore 
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
 from rallypoint.protocol import limits
@@ -39,14 +39,29 @@ class ResetOffsetsRequest(RequestModel):
     """The new committed offsets of a group without members; their metadata is cleared.
 
     `to`: "earliest" is 0; "latest" the end that was last reported to the registry; "offset" the number in `offset`;
-    "shift" what is committed plus `shift`, which may be negative. `topics`: which partitions of each topic, null for
-    all that are registered or committed; without it, all topics that the group has committed. `dry_run`: answer what
+    "shift" what is committed plus `shift`, which may be negative; "offsets" those in `offsets`, by topic and partition,
+    as an export of this or another group has them. `topics`: which partitions of each topic, null for
+    all that are registered or committed; without it, all topics that the group has committed. "offsets" names its own.
+    `dry_run`: answer what
     would happen, and change nothing.
     """
 
-    to: Annotated[Literal["earliest", "latest", "offset", "shift"], BeforeValidator(_not_a_time)]
+    to: Annotated[Literal["earliest", "latest", "offset", "shift", "offsets"], BeforeValidator(_not_a_time)]
     offset: Offset | None = None
     shift: Offset | None = None
+    offsets: (
+        Annotated[
+            dict[
+                NamedId,
+                Annotated[
+                    dict[Annotated[int, Field(ge=0, le=limits.PARTITION_MAX)], Offset],
+                    Field(min_length=1, max_length=limits.REQUEST_PARTITIONS_MAX),
+                ],
+            ],
+            Field(min_length=1, max_length=limits.COMMIT_TOPICS_MAX),
+        ]
+        | None
+    ) = None
     topics: (
         Annotated[
             dict[
@@ -86,23 +101,43 @@ class ResetOffsetsAnswer(AnswerModel):
     offsets: dict[str, dict[int, PartitionReset]]
 
 
-class DeleteOffsetsRequest(RequestModel):
-    """Which topics' committed offsets to delete."""
+def _check_partition(text: str) -> str:
+    if int(text.rpartition(":")[2]) > limits.PARTITION_MAX:
+        raise PydanticCustomError(
+            "partition_too_large", "a partition's number is at most {most}", {"most": limits.PARTITION_MAX}
+        )
+    return text
 
-    topics: Annotated[
-        tuple[NamedId, ...],
-        Field(max_length=limits.COMMIT_TOPICS_MAX, fail_fast=True, json_schema_extra={"minItems": 1}),
-        NotEmpty,
-    ]
+
+TopicPartitionText = Annotated[
+    str,
+    Field(max_length=limits.TOPIC_PARTITION_LENGTH_MAX, pattern="^(?s:.+):[0-9]{1,10}$"),
+    AfterValidator(_check_partition),
+]
+"""A topic, a colon and the number of a partition; the last colon counts, for a topic may have others."""
+
+
+class DeleteOffsetsRequest(RequestModel):
+    """Which committed offsets to delete: those of whole topics, and of partitions, each as `TOPIC:NUMBER`; one of the
+    two at least. `dry_run`: answer what would happen, and change nothing.
+    """
+
+    topics: Annotated[tuple[NamedId, ...], Field(max_length=limits.COMMIT_TOPICS_MAX, fail_fast=True)] = ()
+    partitions: Annotated[
+        tuple[TopicPartitionText, ...], Field(max_length=limits.REQUEST_PARTITIONS_MAX, fail_fast=True)
+    ] = ()
+    dry_run: bool = False
 
 
 class DeleteOffsetsAnswer(AnswerModel):
-    """One result for each partition that had a commit, by topic; a topic without commits has none.
+    """By topic one result for each partition that had a commit, and for each that was named.
 
-    NONE: the offset is gone. GROUP_SUBSCRIBED_TO_TOPIC: it stands, since members of the group may read the topic.
+    NONE: no offset is committed there any more. GROUP_SUBSCRIBED_TO_TOPIC: it stands, since members of the group may
+    read the topic. With `dry_run` it is what would happen now.
     """
 
     offsets: dict[str, dict[int, PartitionResult]]
+    dry_run: bool = False
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------

@@ -35,6 +35,9 @@ ID_LENGTH_MAX = 255
 MEMBER_ID_LENGTH_MAX = ID_LENGTH_MAX + 64
 """Characters of a member id: it is a client id or an instance id with a dash and a random part behind it."""
 
+TOPIC_PARTITION_LENGTH_MAX = ID_LENGTH_MAX + 11
+"""Characters of a partition in a query: its topic, a colon and the number."""
+
 REASON_LENGTH_MAX = 255
 """Characters of a reason that are kept. A longer one is cut, as Kafka does: it is only for people to read."""
 

@@ -298,8 +298,16 @@ TABLE: tuple[LimitRow, ...] = (
     _count(admin.ResetOffsetsRequest, "topics", "request_topics_max", "topics"),
     _text(admin.ResetOffsetsRequest, "topics.*.[key]", "topic_length_max"),
     *_partitions(admin.ResetOffsetsRequest, "topics"),
+    _count(admin.ResetOffsetsRequest, "offsets", "request_topics_max", "topics"),
+    _text(admin.ResetOffsetsRequest, "offsets.*.[key]", "topic_length_max"),
+    *_partitions(admin.ResetOffsetsRequest, "offsets"),
     _count(admin.DeleteOffsetsRequest, "topics", "request_topics_max", "topics"),
     _text(admin.DeleteOffsetsRequest, "topics.*", "topic_length_max"),
+    _count(admin.DeleteOffsetsRequest, "partitions", "request_partitions_max", "partitions"),
+    _text(
+        admin.DeleteOffsetsRequest, "partitions.*", "topic_length_max",
+        limits.TOPIC_PARTITION_LENGTH_MAX - limits.ID_LENGTH_MAX,
+    ),
     *(_text(admin.ListGroupsRequest, name) for name in ("state", "prefix", "cursor")),
     LimitRow(
         admin.ListGroupsRequest, "limit", "list_limit_max", "", _said("limit"), _number, ceiling=limits.LIST_LIMIT_MAX

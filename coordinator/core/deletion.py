@@ -13,7 +13,7 @@ from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import Call, DecisionContext, OffsetsDeleted, TopicsDeleted
 from rallypoint.coordinator.core.decision import Draft, retention_timer
-from rallypoint.coordinator.core.effects import GroupRemoved, LargeDeletion, OffsetsRemoved, Removal
+from rallypoint.coordinator.core.effects import Failure, GroupRemoved, LargeDeletion, OffsetsRemoved, Removal
 from rallypoint.coordinator.core.group import CONSUMER, Group, check_empty, check_exists
 from rallypoint.coordinator.core.membership import drop_pending
 from rallypoint.protocol import admin_messages as admin
@@ -69,26 +69,41 @@ def remove_group(group: Group, cause: Removal, context: DecisionContext, draft: 
 
 
 def delete_offsets(group: Group, call: Call, request: admin.DeleteOffsetsRequest, draft: Draft) -> None:
-    """Delete what is committed of the topics. Each partition with a commit has a result.
+    """Delete what is committed of the topics, and of the partitions. Each partition that is named, or has a commit, has
+    a result; there need not be a commit.
 
     A group of consumers that has members keeps the offsets of topics that they subscribe to, or may subscribe to.
-    Errors: NON_EMPTY_GROUP where the members are of another type, for nobody can tell what they read.
+    Errors: INVALID_REQUEST where nothing is named, GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP where the members are of another
+    type, for nobody can tell what they read.
     """
     failure = check_exists(group) if group.protocol_type == CONSUMER else check_empty(group)
+    if not request.topics and not request.partitions:
+        failure = Failure(ErrorCode.INVALID_REQUEST, "Name a topic, or partitions as TOPIC:NUMBER.", field="topic")
     if failure is not None:
         draft.reply(call, failure)
         return
     deleted: list[tuple[str, int]] = []
     results: dict[str, dict[int, m.PartitionResult]] = {}
-    for topic in dict.fromkeys(request.topics):
-        partitions = sorted(group.offsets.get(topic, ()))
+    for topic, partitions in _named(group, request).items():
         result = _SUBSCRIBED if subscribes(group, topic) else _DELETED
-        results[topic] = dict.fromkeys(partitions, result)
-        if result is _DELETED:
-            deleted.extend((topic, partition) for partition in partitions)
+        results[topic] = dict.fromkeys(sorted(partitions), result)
+        if result is _DELETED and not request.dry_run:
+            committed = group.offsets.get(topic, {})
+            deleted.extend((topic, partition) for partition in results[topic] if partition in committed)
     is_large = sum(map(len, results.values())) > DELETED_AT_ONCE_MAX
-    answer = (LargeDeletion.model_construct if is_large else admin.DeleteOffsetsAnswer)(offsets=results)
+    answer = (LargeDeletion.model_construct if is_large else admin.DeleteOffsetsAnswer)(
+        offsets=results, dry_run=request.dry_run
+    )
     go_on(OffsetsDeleted(call, deleted, 0, answer), group, draft)
+
+
+def _named(group: Group, request: admin.DeleteOffsetsRequest) -> dict[str, set[int]]:
+    """The partitions by topic: of a whole topic those with a commit."""
+    named: dict[str, set[int]] = {topic: set(group.offsets.get(topic, ())) for topic in request.topics}
+    for text in request.partitions:
+        topic, _, number = text.rpartition(":")
+        named.setdefault(topic, set()).add(int(number))
+    return named
 
 
 def go_on(command: OffsetsDeleted, group: Group, draft: Draft) -> None:

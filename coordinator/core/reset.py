@@ -45,13 +45,16 @@ def reset(group: Group, call: Call, request: admin.ResetOffsetsRequest, context:
 
 
 def _check_values(request: admin.ResetOffsetsRequest) -> Failure | None:
-    """`offset` and `shift` stand where `to` names them, and nowhere else."""
-    for name, value in (("offset", request.offset), ("shift", request.shift)):
+    """`offset`, `shift` and `offsets` stand where `to` names them, and nowhere else."""
+    for name, value in (("offset", request.offset), ("shift", request.shift), ("offsets", request.offsets)):
         if request.to == name and value is None:
             return Failure(ErrorCode.INVALID_REQUEST, f"A reset to {name!r} needs the field {name}.", field=name)
         if request.to != name and value is not None:
             detail = f"The field {name} has no meaning in a reset to {request.to!r}."
             return Failure(ErrorCode.INVALID_REQUEST, detail, field=name)
+    if request.offsets is not None and request.topics is not None:
+        detail = "A reset to 'offsets' names its partitions in offsets, not in topics."
+        return Failure(ErrorCode.INVALID_REQUEST, detail, field="topics")
     return None
 
 
@@ -59,6 +62,9 @@ def _partitions(
     group: Group, request: admin.ResetOffsetsRequest, context: DecisionContext
 ) -> dict[str, list[int]] | Failure:
     """What is to be reset. Of a whole topic: its registered partitions, and those that the group has committed."""
+    if request.offsets is not None:
+        # The models bound how many there are.
+        return {topic: sorted(partitions) for topic, partitions in request.offsets.items()}
     topics = dict.fromkeys(sorted(group.offsets)) if request.topics is None else request.topics
     found: dict[str, list[int]] = {}
     limit = left = context.rules.request_partitions_max
@@ -94,7 +100,7 @@ def _reset_one(
     if registered is not None and partition >= registered.partitions:
         return _refused(before, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     end = None if registered is None else registered.end_offsets.get(partition)
-    target = _target(request, before, end)
+    target = _target(request, before, end) if request.offsets is None else request.offsets[topic][partition]
     if target is None:
         return _refused(before, ErrorCode.OFFSET_NOT_AVAILABLE)
     after = max(0, min(target, limits.OFFSET_MAX if end is None else end))
@@ -118,6 +124,8 @@ def _target(request: admin.ResetOffsetsRequest, before: int | None, end: int | N
             return request.offset
         case "shift":
             return None if before is None or request.shift is None else before + request.shift
+        case "offsets":
+            raise AssertionError("each partition has its own")
 
 
 def _refused(before: int | None, code: ErrorCode) -> admin.PartitionReset:

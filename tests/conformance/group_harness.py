@@ -331,8 +331,8 @@ class GroupHarness:
     def reset(self, to: str, **more: Any) -> int:
         return self.call(admin.ResetOffsetsRequest.model_validate_json(json.dumps({"to": to, **more})))
 
-    def delete_offsets(self, *topics: str) -> int:
-        return self.call(admin.DeleteOffsetsRequest(topics=topics))
+    def delete_offsets(self, *topics: str, partitions: tuple[str, ...] = (), dry_run: bool = False) -> int:
+        return self.call(admin.DeleteOffsetsRequest(topics=topics, partitions=partitions, dry_run=dry_run))
 
     def delete_group(self) -> int:
         return self.call(DeleteGroupRequest())

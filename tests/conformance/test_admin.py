@@ -127,8 +127,8 @@ def test_tombstones_of_what_was_never_there_do_no_harm() -> None:
 # --- deleting offsets ------------------------------------------------------------------------------------------------
 
 
-def codes(harness: GroupHarness, *topics: str) -> dict[str, dict[int, int]]:
-    answer = harness.answer(harness.delete_offsets(*topics))
+def codes(harness: GroupHarness, *topics: str, **more: Any) -> dict[str, dict[int, int]]:
+    answer = harness.answer(harness.delete_offsets(*topics, **more))
     assert isinstance(answer, admin.DeleteOffsetsAnswer), answer
     return {topic: {p: result.error_code for p, result in of.items()} for topic, of in answer.offsets.items()}
 
@@ -158,6 +158,49 @@ def test_an_empty_group_loses_all_that_is_asked_for_and_no_more(is_simple: bool)
     assert harness.events[-1] == OffsetsRemoved("g", (("u", 1), ("t", 0), ("t", 5)), Removal.DELETED)
     harness.crash()
     assert (harness.fetch(), harness.state()) == ({"v": {2: 9}}, State.EMPTY)
+
+
+def test_single_partitions_are_deleted_and_each_that_is_named_has_a_result() -> None:
+    """Source: OffsetDelete, `OffsetDeleteRequestData.OffsetDeleteRequestTopic.partitions`; observed by topic."""
+    harness = GroupHarness()
+    for topic, partition in (("t", 0), ("t", 1), ("a:b", 2), ("v", 2)):
+        harness.commit("", -1, offset=9, topic=topic, partition=partition)
+    named = ("t:1", "t:1", "t:7", "a:b:2", "absent:3")
+    assert codes(harness, partitions=named) == {"t": {1: NONE, 7: NONE}, "a:b": {2: NONE}, "absent": {3: NONE}}
+    assert harness.fetch() == {"t": {0: 9}, "v": {2: 9}}
+    assert harness.events[-1] == OffsetsRemoved("g", (("t", 1), ("a:b", 2)), Removal.DELETED)
+    assert codes(harness, "t", partitions=("t:5", "v:2")) == {"t": {0: NONE, 5: NONE}, "v": {2: NONE}}
+    assert harness.fetch() == {}
+
+
+def test_consumers_keep_single_partitions_of_topics_they_subscribe_to() -> None:
+    """Source: OffsetDelete, `GroupMetadataManager.deleteOffsets`: an error for each partition of such a topic."""
+    harness = GroupHarness()
+    leader, _ = harness.stable()
+    harness.commit(leader, 1, offset=7)
+    harness.commit(leader, 1, offset=8, topic="gone", partition=3)
+    assert codes(harness, partitions=("t:0", "t:9", "gone:3")) == {
+        "t": {0: SUBSCRIBED, 9: SUBSCRIBED}, "gone": {3: NONE}
+    }  # fmt: skip
+    assert harness.fetch() == {"t": {0: 7}}
+
+
+def test_a_dry_deletion_says_the_same_and_deletes_nothing() -> None:
+    """Ours."""
+    harness = GroupHarness()
+    harness.commit("", -1, offset=7)
+    events = len(harness.events)
+    assert codes(harness, "t", dry_run=True) == {"t": {0: NONE}}
+    assert codes(harness, partitions=("t:0",), dry_run=True) == {"t": {0: NONE}}
+    assert (harness.fetch(), len(harness.events)) == ({"t": {0: 7}}, events)
+
+
+def test_a_deletion_that_names_nothing_is_refused() -> None:
+    """Ours."""
+    harness = GroupHarness()
+    harness.commit("", -1, offset=7)
+    assert harness.code(harness.delete_offsets()) is ErrorCode.INVALID_REQUEST
+    assert harness.fetch() == {"t": {0: 7}}
 
 
 def test_deleting_offsets_that_are_not_there_changes_nothing() -> None:
@@ -213,6 +256,42 @@ def test_an_active_group_of_another_type_keeps_everything() -> None:
 
 
 # --- putting offsets elsewhere ---------------------------------------------------------------------------------------
+
+
+def test_each_partition_is_reset_to_an_offset_of_its_own() -> None:
+    """Source: `kafka-consumer-groups --reset-offsets --from-file`: what is in the file, clamped to what there is."""
+    harness = GroupHarness(partition_counts={"t": 4}, ends={"t": {1: 50}})
+    harness.commit("", -1, offset=7)
+    answer = harness.answer(harness.reset("offsets", offsets={"t": {"0": 3, "1": 90, "9": 1}, "free": {"2": 5}}))
+    put = {
+        (t, p): (x.before, x.after, x.clamped, x.error_name) for t, of in answer.offsets.items() for p, x in of.items()
+    }
+    assert put == {
+        ("t", 0): (7, 3, False, "NONE"),
+        ("t", 1): (None, 50, True, "NONE"),
+        ("t", 9): (None, None, False, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("free", 2): (None, 5, False, "NONE"),
+    }
+    assert harness.fetch() == {"t": {0: 3, 1: 50}, "free": {2: 5}}
+    events = [event for event in harness.events if isinstance(event, OffsetsReset)]
+    assert [event.to for event in events] == ["offsets"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"to": "offsets"}, "offsets"),
+        ({"to": "latest", "offsets": {"t": {"0": 1}}}, "offsets"),
+        ({"to": "offsets", "offsets": {"t": {"0": 1}}, "topics": {"t": None}}, "topics"),
+    ],
+)
+def test_offsets_stand_where_to_names_them_alone(body: dict[str, Any], field: str) -> None:
+    """Ours."""
+    harness = GroupHarness()
+    harness.commit("", -1, offset=7)
+    call = harness.reset(**body)
+    assert (harness.code(call), harness.answer(call).field) == (ErrorCode.INVALID_REQUEST, field)
+    assert harness.fetch() == {"t": {0: 7}}
 
 
 def with_commits(**offsets: int) -> GroupHarness:

@@ -57,19 +57,20 @@ class PlainOffsets(PlainMembers):
         if refusal is None:
             self.vanish()
 
-    def delete_offsets(self, call: int, topics: list[str]) -> None:
+    def delete_offsets(self, call: int, topics: list[str], single: set[tuple[str, int]], dry: bool) -> None:
         """Members who are consumers keep what they may be reading; of others nobody knows what they read."""
         refusal = self.refused_for_members()
         if refusal == "GROUP_ID_NOT_FOUND" or (refusal and self.kind != CONSUMER):
             return self.answer(call, refusal)
         results: dict[tuple[str, int], str] = {}
-        for topic in topics:
-            for partition in self.committed(topic):
-                in_use = self.may_be_read(topic)
-                results[topic, partition] = "GROUP_SUBSCRIBED_TO_TOPIC" if in_use else "NONE"
+        if not topics and not single:
+            return self.answer(call, "INVALID_REQUEST")
+        for topic, partition in {(t, p) for t in topics for p in self.committed(t)} | single:
+            in_use = self.may_be_read(topic)
+            results[topic, partition] = "GROUP_SUBSCRIBED_TO_TOPIC" if in_use else "NONE"
         for where, result in results.items():
-            if result == "NONE":
-                del self.offsets[where]
+            if result == "NONE" and not dry:
+                self.offsets.pop(where, None)
         return self.answer(call, "offsets", results)
 
     def may_be_read(self, topic: str) -> bool:

@@ -341,10 +341,13 @@ class Both(RuleBasedStateMachine):
             self.plain.delete_group(self.group_harness.calls + 1)
             self.group_harness.delete_group()
 
-    @rule(topics=st.lists(TOPICS, min_size=1, max_size=2, unique=True))
-    def delete_offsets(self, topics: list[str]) -> None:
-        self.plain.delete_offsets(self.group_harness.calls + 1, topics)
-        self.group_harness.delete_offsets(*topics)
+    @rule(
+        topics=st.lists(TOPICS, max_size=2, unique=True), single=st.sets(st.tuples(TOPICS, WHO), max_size=2), dry=RARELY
+    )
+    def delete_offsets(self, topics: list[str], single: set[tuple[str, int]], dry: bool) -> None:
+        self.plain.delete_offsets(self.group_harness.calls + 1, topics, single, dry)
+        partitions = tuple(f"{topic}:{partition}" for topic, partition in sorted(single))
+        self.group_harness.delete_offsets(*topics, partitions=partitions, dry_run=dry)
 
     @rule(
         to=st.sampled_from(["earliest", "latest", "offset", "shift"]),

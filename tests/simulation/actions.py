@@ -134,15 +134,23 @@ class Actions:
         body: m.RequestModel | None = None
         if kind == "delete_offsets":
             operation, body = ops.DELETE_OFFSETS, admin.DeleteOffsetsRequest(topics=topics)
+            if chance.random() < 0.4:
+                body = admin.DeleteOffsetsRequest(
+                    partitions=tuple(f"{topic}:{chance.randrange(3)}" for topic in topics)
+                )
         elif kind == "reset_offsets":
             to: Literal["offset", "earliest"] = chance.choice(["offset", "offset", "earliest"])
             operation = ops.RESET_OFFSETS
-            body = admin.ResetOffsetsRequest(
-                to=to,
-                offset=next(world.offsets) if to == "offset" else None,
-                topics={topic: tuple(range(chance.randint(1, 3))) for topic in topics},
-                dry_run=chance.random() < 0.2,
-            )
+            if chance.random() < 0.3:
+                offsets = {topic: {chance.randrange(3): next(world.offsets)} for topic in topics}
+                body = admin.ResetOffsetsRequest(to="offsets", offsets=offsets)
+            else:
+                body = admin.ResetOffsetsRequest(
+                    to=to,
+                    offset=next(world.offsets) if to == "offset" else None,
+                    topics={topic: tuple(range(chance.randint(1, 3))) for topic in topics},
+                    dry_run=chance.random() < 0.2,
+                )
         world.trace.note(world.now_ms, f"   the operator asks for {kind} of {group_id}")
         world.say("operator", group_id, operation, body)
 

@@ -61,6 +61,10 @@ class I3Commits(Checker):
                 for topic, partitions in offsets.items():
                     for partition, commit in partitions.items():
                         self._begin(api_call, (api_call.group_id, topic, partition), commit.offset)
+            case admin.ResetOffsetsRequest(dry_run=False, offsets=dict() as offsets_of):
+                for topic, put in offsets_of.items():
+                    for partition, offset in put.items():
+                        self._begin(api_call, (api_call.group_id, topic, partition), offset)
             case admin.ResetOffsetsRequest(dry_run=False, topics=topics) as request:
                 for topic, named in (topics or {}).items():
                     for partition in named or ():
@@ -254,8 +258,12 @@ class I3JoinedCommits(I3Commits):
 
 
 def _takes_away(api_call: ApiCall, where: OfPartition) -> bool:
-    topics = getattr(api_call.request, "topics", None)
-    return api_call.group_id == where[0] and (topics is None or where[1] in topics)
+    if api_call.group_id != where[0]:
+        return False
+    request = api_call.request
+    if isinstance(request, DeleteGroupRequest):
+        return True
+    return where[1] in request.topics or f"{where[1]}:{where[2]}" in request.partitions
 
 
 def _outcome(answer: Answer, where: OfPartition, entry: _Writing) -> bool | None:

@@ -139,6 +139,9 @@ LARGEST: dict[type, tuple[Callable[[], GroupHarness], GroupRequest]] = {
     admin.FreezeRequest: (with_members, admin.FreezeRequest(duration_ms=1)),
     ThawRequest: (with_members, ThawRequest()),
     admin.CooldownRequest: (with_members, admin.CooldownRequest(cooldown_ms=1)),
+    admin.RemoveMembersRequest: (
+        with_members, admin.RemoveMembersRequest(members=tuple(f"m{n}" for n in range(MEMBERS))),
+    ),
 }  # fmt: skip
 """The largest request of each kind that the limits let through, and the group that it is asked of."""
 

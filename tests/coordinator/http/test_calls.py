@@ -273,10 +273,16 @@ async def test_offsets_are_deleted_by_topic(api: ApiClient, service: FakeService
     )
     answer = await api.request("DELETE", "/v1/groups/g/offsets?topic=clicks&topic=a%2Fb")
     assert answer.json == {
-        "offsets": {"clicks": {"0": {"error_code": 86, "error_name": "GROUP_SUBSCRIBED_TO_TOPIC"}}, "a/b": {}}
+        "offsets": {"clicks": {"0": {"error_code": 86, "error_name": "GROUP_SUBSCRIBED_TO_TOPIC"}}, "a/b": {}},
+        "dry_run": False,
     }
     assert service.calls == [("g", admin.DeleteOffsetsRequest(topics=("clicks", "a/b")), "127.0.0.1")]
-    for query in ("", "?topic=", "?partition=1", "?topic=" + "x" * 256):
+    await api.request("DELETE", "/v1/groups/g/offsets?partition=clicks%3A0&partition=a%2Fb%3Ac%3A7&dry_run=true")
+    asked = admin.DeleteOffsetsRequest(partitions=("clicks:0", "a/b:c:7"), dry_run=True)
+    assert service.calls.pop()[1] == asked
+    for query in (
+        "?topic=", "?partition=1", "?partition=:1", "?partition=a:2147483648", "?partition=a:-1", "?topic=" + "x" * 256
+    ):  # fmt: skip
         problem = check_problem(await api.request("DELETE", f"/v1/groups/g/offsets{query}"))
         assert (problem["status"], problem["error_name"]) == (400, "INVALID_REQUEST"), query
         assert problem["field"] == ("partition" if "partition" in query else "topic")
