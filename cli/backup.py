@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from rallypoint.cli.endings import ENDING, STATUSES, Ended, fail, say, warn
 from rallypoint.coordinator import backups
@@ -20,34 +19,34 @@ from rallypoint.coordinator.settings import Settings, SettingsError, load_settin
 from rallypoint.coordinator.storage.contract import StorageError
 
 
-def add_backup(commands: Any) -> None:
-    """Add both commands to the others."""
-    backup = commands.add_parser(
-        "backup",
-        help="copy the store to a file, also while the service runs",
-        description="Copy a consistent snapshot of the store to a new file. The service may keep running.",
-        epilog=STATUSES,
-        allow_abbrev=False,
+def add_backup(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.description = "Copy a consistent snapshot of the store to a new file. The service may keep running."
+    parser.epilog = STATUSES
+    parser.add_argument("file", type=Path, metavar="FILE", help="the backup to create; it must not exist yet")
+    _add_store(parser)
+
+
+def add_restore(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.description = (
+        "Replace the store by a backup. Stop the service first. Committed offsets go back to those of the backup."
+        " Generations do not: members join again, in new ones."
     )
-    backup.add_argument("file", type=Path, metavar="FILE", help="the backup to create; it must not exist yet")
-    restore = commands.add_parser(
-        "restore",
-        help="replace the store by a backup",
-        description="Replace the store by a backup. Stop the service first. Committed offsets go back to those of the"
-        " backup. Generations do not: members join again, in new ones.",
-        epilog=STATUSES,
-        allow_abbrev=False,
+    parser.epilog = STATUSES
+    parser.add_argument("file", type=Path, metavar="FILE", help="the backup; it is not changed")
+    parser.add_argument("--force", action="store_true", help="replace an existing store, which is lost")
+    _add_store(parser)
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--storage",
+        default=argparse.SUPPRESS,
+        metavar="URL",
+        help=f"the store, as for `serve`. Default: {Settings.model_fields['storage'].default}.",
     )
-    restore.add_argument("file", type=Path, metavar="FILE", help="the backup; it is not changed")
-    restore.add_argument("--force", action="store_true", help="replace an existing store, which is lost")
-    for parser in (backup, restore):
-        parser.add_argument(
-            "--storage",
-            default=argparse.SUPPRESS,
-            metavar="URL",
-            help=f"the store, as for `serve`. Default: {Settings.model_fields['storage'].default}.",
-        )
-        parser.add_argument("--config", type=Path, metavar="PATH", help="TOML file with settings, as for `serve`")
+    parser.add_argument("--config", type=Path, metavar="PATH", help="TOML file with settings, as for `serve`")
 
 
 def run_backup(given: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rallypoint.cli.endings import ENDING, STATUSES, Ended, fail, say, warn
 from rallypoint.coordinator.storage.contract import StorageError
@@ -23,15 +23,10 @@ PROGRESS_INTERVAL_S = 2.0
 """A copy that takes less says nothing before its end."""
 
 
-def add_store(commands: Any) -> None:
-    """Add the command to the others."""
-    store = commands.add_parser(
-        "store",
-        help="copy a whole store to another place or engine",
-        description="Work on whole stores while no service runs on them.",
-        allow_abbrev=False,
-    )
-    actions = store.add_subparsers(title="commands", dest="action", required=True, metavar="COMMAND")
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.description = "Work on whole stores while no service runs on them."
+    actions = parser.add_subparsers(title="commands", dest="action", required=True, metavar="COMMAND")
     copy = actions.add_parser(
         "copy",
         help="copy a store, between files and etcd in any direction",

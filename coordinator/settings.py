@@ -29,7 +29,11 @@ from rallypoint.coordinator.core.commands import REBALANCE_COOLDOWN_MAX_MS, TOPI
 from rallypoint.coordinator.http.hosts import ANY_HOST, host_of_authority, is_host_name, is_loopback
 from rallypoint.coordinator.storage.engines import StorageUrlInvalid, check_url
 from rallypoint.protocol import limits
-from rallypoint.protocol.environment import ENV_PREFIX, MEMBER_OPTIONS_FROM_ENVIRONMENT
+from rallypoint.protocol.environment import (
+    COMMAND_OPTIONS_FROM_ENVIRONMENT,
+    ENV_PREFIX,
+    MEMBER_OPTIONS_FROM_ENVIRONMENT,
+)
 
 CONFIG_VARIABLE = "RALLYPOINT_CONFIG"
 """Names the TOML file where no `--config` does."""
@@ -743,7 +747,8 @@ def _shortened(text: str) -> str:
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Variables with our prefix that name neither a setting nor an option of members, sorted: probably misspelt."""
+    """Variables with our prefix that name neither a setting nor an option of a client, sorted: probably misspelt."""
     settings = {variable_of(name) for name in Settings.model_fields}
-    known = {CONFIG_VARIABLE} | settings | {ENV_PREFIX + name.upper() for name in MEMBER_OPTIONS_FROM_ENVIRONMENT}
+    options = (*MEMBER_OPTIONS_FROM_ENVIRONMENT, *COMMAND_OPTIONS_FROM_ENVIRONMENT)
+    known = {CONFIG_VARIABLE} | settings | {ENV_PREFIX + name.upper() for name in options}
     return sorted(name for name in environ if name.startswith(ENV_PREFIX) and name not in known)

@@ -7,13 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
-from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
 from rallypoint.assignors import registry
-from rallypoint.member.core.route import is_usable
 from rallypoint.member.tokens import Token, is_token
+from rallypoint.member.urls import coordinator_urls
 from rallypoint.protocol.ids import PATH_IDS_REFUSED
 from rallypoint.protocol.limits import ID_LENGTH_MAX, INT32_MAX, PROTOCOLS_MAX
 from rallypoint.protocol.opaque import check_json
@@ -188,24 +187,6 @@ class MemberOptions:
             )
 
 
-def coordinator_urls(given: str | Sequence[str]) -> tuple[str, ...]:
-    """The base URLs that the option `coordinator` names, each once, without a slash at their end.
-
-    Args:
-        given: A text with commas between the URLs, or a tuple or list with one URL in each item.
-
-    Raises ValueError, which names the option and the URL that cannot be used.
-    """
-    urls = [url.strip(" ") for url in given.split(",")] if isinstance(given, str) else given
-    if not isinstance(urls, tuple | list) or not all(isinstance(url, str) for url in urls):
-        raise ValueError(f"coordinator: a URL, or several in a text with commas or in a tuple, not {given!r}")
-    if not urls:
-        raise ValueError("coordinator: name the URL of at least one node")
-    for url in urls:
-        _check_url(url)
-    return tuple(dict.fromkeys(url.rstrip("/") for url in urls))
-
-
 def check_topics(topics: tuple[str, ...]) -> None:
     """ValueError if a subscription is empty or names a topic that no request could carry."""
     if not topics:
@@ -229,16 +210,6 @@ def check_user_data(user_data: JsonValue) -> None:
         check_json(user_data)
     except ValueError as error:
         raise ValueError(f"user_data: not a JSON value: {error}") from error
-
-
-def _check_url(url: str) -> None:
-    shown = re.sub("//[^/]*@", "//…@", url)  # there may be a password
-    if not is_usable(url):
-        raise ValueError(f"coordinator: {shown!r} is not a URL like http://127.0.0.1:8000")
-    if "," in url:
-        raise ValueError(f"coordinator: {shown!r} is more than one URL; give each an item of its own")
-    if "?" in url or "#" in url or "@" in urlsplit(url).netloc:
-        raise ValueError(f"coordinator: {shown!r} must not hold a query, a fragment or a user name")
 
 
 def _check_id(option: str, value: str) -> None:

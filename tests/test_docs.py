@@ -12,6 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rallypoint.cli.command_page import command_page
+from rallypoint.cli.commands import COMMANDS, listed
 from rallypoint.cli.settings_page import settings_page
 from rallypoint.coordinator.core.commands import Trigger
 from rallypoint.coordinator.core.effects import GroupChanged, GroupSummary
@@ -44,6 +46,14 @@ def test_the_page_of_settings_is_what_the_generator_writes() -> None:
     assert (DOCS / "settings.md").read_text() == settings_page(), (
         "python -m rallypoint.cli.settings_page docs/settings.md"
     )
+
+
+def test_the_page_of_the_command_is_what_the_generator_writes() -> None:
+    page = (DOCS / "command.md").read_text()
+    assert page == command_page(), "python -m rallypoint.cli.command_page docs/command.md"
+    for command in COMMANDS:
+        assert f"\n### `rallypoint {command.name}`\n" in page
+        assert f"  {command.name} " in listed()
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

@@ -30,16 +30,13 @@ class UsageError(Exception):
     """The arguments are invalid. The message is one sentence that names the flag."""
 
 
-def add_assign(commands: Any) -> None:
-    """Add the command to the others."""
-    parser = commands.add_parser(
-        "assign",
-        help="compute an assignment offline",
-        description="Compute an assignment without a service. Describe the group by flags, or in a file.",
-        epilog="Example: rallypoint assign --algorithm range --topic clicks=12 --member a:clicks --member b:clicks."
+def add_assign(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.description = "Compute an assignment without a service. Describe the group by flags, or in a file."
+    parser.epilog = (
+        "Example: rallypoint assign --algorithm range --topic clicks=12 --member a:clicks --member b:clicks."
         " Exit status: 0 success, 1 an input could not be answered, 2 usage error, 130 Ctrl-C, 141 standard output was"
-        " closed.",
-        allow_abbrev=False,
+        " closed."
     )
     parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; --list shows all")
     parser.add_argument(

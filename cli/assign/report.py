@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from rallypoint.assignors.contract import Assignment, GroupSpec, TopicPartition
 from rallypoint.assignors.measure import Measures, Move, measure, moves, owners_before, unassigned
 from rallypoint.cli.assign.algorithms import as_json
+from rallypoint.cli.output.numbers import numbers_text
 
 MOVES_SHOWN = 20
 """How many moves the text lists; JSON has all."""
@@ -104,17 +105,6 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     for topic, found in groupby(partitions, key=lambda topic_partition: topic_partition[0]):
         texts.append(f"{topic} {numbers_text([partition for _, partition in found])}")
     return ", ".join(texts) or "-"
-
-
-def numbers_text(numbers: Sequence[int]) -> str:
-    """Ascending numbers, contiguous ones as `0-3`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return " ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _evenness(measures: Measures) -> str:

@@ -1,60 +1,44 @@
-"""The cluster in words: tables for people, JSON for programs."""
+"""The cluster in words: its columns, and a summary of its shards."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
-from rallypoint.cli.assign.report import numbers_text, table
-from rallypoint.protocol import admin_messages as admin
+from rallypoint.cli.calls.client import Json
+from rallypoint.cli.output.columns import NOTHING, Column, number, since, text, word
+from rallypoint.cli.output.numbers import numbers_text
+from rallypoint.cli.output.text import shown
 
-NODE_HEAD = ("NODE", "STATE", "URL", "RACK", "SHARDS", "PREFERRED", "RELEASE", "STARTED")
-SHARD_HEAD = ("SHARD", "OWNER", "NODES")
-
-
-def cluster_text(cluster: admin.ClusterAnswer, *, with_shards: bool) -> str:
-    """The nodes and a summary of the shards, or each shard."""
-    lines = table(NODE_HEAD, [_node_row(node) for node in cluster.nodes])
-    lines += ["", *summary_lines(cluster)]
-    if with_shards:
-        lines += ["", *table(SHARD_HEAD, [_shard_row(shard) for shard in cluster.shards])]
-    return "\n".join(lines)
-
-
-def _node_row(node: admin.ClusterNode) -> tuple[str, ...]:
-    started = "-" if node.started_at_ms is None else _time_text(node.started_at_ms)
-    return (
-        node.node_id,
-        node.state,
-        node.url or "-",
-        node.rack or "-",
-        str(node.shards),
-        str(node.preferred_shards),
-        node.release or "-",
-        started,
-    )
+NODE_COLUMNS = (
+    text("node_id", "NODE"),
+    word("state", "STATE", colours={"live": "32", "draining": "33", "gone": "31"}),
+    text("url", "URL"),
+    text("rack", "RACK", rank=3),
+    number("shards", "SHARDS"),
+    number("preferred_shards", "PREFERRED", rank=1),
+    text("release", "RELEASE", rank=4),
+    since("started_at_ms", "STARTED", rank=2),
+)
+SHARD_COLUMNS = (
+    number("shard", "SHARD"),
+    text("owner", "OWNER"),
+    Column("nodes", "NODES", lambda value, _: " ".join(map(shown, value)) or NOTHING, shrinks=True),
+)
 
 
-def _shard_row(shard: admin.ClusterShard) -> tuple[str, ...]:
-    return str(shard.shard), shard.owner or "-", " ".join(shard.nodes) or "-"
-
-
-def _time_text(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def summary_lines(cluster: admin.ClusterAnswer) -> list[str]:
+def summary_lines(cluster: Json) -> list[str]:
     """How many shards there are, which of them nobody coordinates, and which are not at their preferred node."""
-    ownerless = [shard.shard for shard in cluster.shards if shard.owner is None]
-    away = [shard.shard for shard in cluster.shards if shard.owner is not None and _is_away(shard)]
+    shards = cluster["shards"]
+    ownerless = [shard["shard"] for shard in shards if shard["owner"] is None]
+    away = [shard["shard"] for shard in shards if shard["owner"] is not None and _is_away(shard)]
     counted = f"{_counted(ownerless)} without a node, {_counted(away)} away from the preferred one"
-    registry = f"node {cluster.registry_owner}" if cluster.registry_owner else "no node"
+    registry = f"node {shown(cluster['registry_owner'])}" if cluster["registry_owner"] else "no node"
     return [
-        f"{len(cluster.shards)} shards: {counted}",
-        f"the topic registry is changed by {registry}; as node {cluster.node_id} sees it",
+        f"{len(shards)} shards: {counted}",
+        f"the topic registry is changed by {registry}; as node {shown(cluster['node_id'])} sees it",
     ]
 
 
-def _is_away(shard: admin.ClusterShard) -> bool:
-    return bool(shard.nodes) and shard.owner != shard.nodes[0]
+def _is_away(shard: Json) -> bool:
+    return bool(shard["nodes"]) and shard["owner"] != shard["nodes"][0]
 
 
 def _counted(shards: Sequence[int]) -> str:

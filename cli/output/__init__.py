@@ -1,0 +1,1 @@
+"""How answers are shown: tables, JSON, CSV, names. Pure but for `terminal`: nothing here calls a service."""

@@ -1,0 +1,1 @@
+"""`rallypoint topics`: the registry of topics."""

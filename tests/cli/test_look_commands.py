@@ -1,0 +1,123 @@
+"""Commands that look, against a real service."""
+
+import json
+import re
+
+import pytest
+
+from rallypoint.cli.look.groups import GROUP_COLUMNS, totals_line
+from rallypoint.cli.look.members import MEMBER_COLUMNS
+from rallypoint.cli.main import main
+from rallypoint.cli.topics.command import TOPIC_COLUMNS
+from rallypoint.protocol import admin_messages as admin
+from rallypoint.protocol import messages as m
+from tests.cli.groups_of_a_service import commit, join, stable
+from tests.fakes.real_api import RealApi
+
+Captured = pytest.CaptureFixture[str]
+
+
+def out(capsys: Captured, *words: str, status: int = 0) -> str:
+    assert main(list(words)) == status
+    captured = capsys.readouterr()
+    assert captured.err == "" or status
+    return captured.out
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"  +", line.strip())
+
+
+def test_groups_are_listed(api: RealApi, capsys: Captured) -> None:
+    assert out(capsys, "groups") == "There are no such groups.\n"
+    api.call("PUT", "/v1/topics/clicks", {"partitions": 2, "end_offsets": {"0": 100, "1": 2_000}})
+    commit(api, "etl", {"clicks": {"0": 42, "1": 7}})
+    stable(api, "web", topic="views")
+    lines = out(capsys, "groups").splitlines()
+    assert cells(lines[0])[:6] == ["GROUP", "STATE", "STATUS", "MEMBERS", "LAG", "LAST COMMIT"]
+    assert cells(lines[1])[:2] == ["etl", "Empty"]
+    assert "2,051" in lines[1]
+    assert cells(lines[2])[:2] == ["web", "Stable"]
+    assert out(capsys, "groups", "-o", "name", "--lag", ">2050") == "etl\n"
+    assert out(capsys, "groups", "-o", "name", "--lag", ">=2052") == ""
+    assert out(capsys, "groups", "-o", "name", "--topic", "views") == "web\n"
+    assert out(capsys, "groups", "-o", "name", "--sort", "group_id", "-r") == "web\netl\n"
+    assert out(capsys, "groups", "-o", "name", "--search", "WE") == "web\n"
+    assert out(capsys, "groups", "-o", "name", "--limit", "1") == "etl\n"
+    assert [row["group_id"] for row in json.loads(out(capsys, "groups", "-o", "json"))] == ["etl", "web"]
+    assert out(capsys, "groups", "-o", "csv").splitlines()[1].startswith("etl,Empty,")
+    assert "2 of 2 groups with 1 member; lag 2,051" in out(capsys, "groups", "--totals")
+
+
+def test_a_hostile_id_does_not_reach_the_terminal(api: RealApi, capsys: Captured) -> None:
+    commit(api, "a%1B%5D0%3Bx%07%E2%80%AEb", {"t": {"0": 1}})
+    for form in ("table", "wide", "json", "jsonl", "csv", "name"):
+        text = out(capsys, "groups", "-o", form)
+        assert text.replace("\n", "").isprintable()
+    assert out(capsys, "groups", "-o", "name") == "a\\x1b]0;x\\x07\\u202eb\n"
+
+
+def test_a_request_is_printed_in_place_of_the_list(api: RealApi, capsys: Captured) -> None:
+    text = out(capsys, "groups", "--state", "Stable", "--curl")
+    assert text == f"curl -sS '{api.url}/v1/groups?limit=1000&state=Stable'\n"
+
+
+def test_members_and_what_each_owns(api: RealApi, capsys: Captured) -> None:
+    member_id = stable(api, "web", partitions=(0, 1, 2, 5))
+    lines = out(capsys, "members", "web").splitlines()
+    assert cells(lines[1])[0] == member_id
+    assert lines[1].endswith("clicks 0-2 5")
+    assert out(capsys, "members", "web", "-o", "name") == f"{member_id}\n"
+    assert main(["members", "none"]) == 1
+    assert "none" in capsys.readouterr().err
+
+
+def test_who_is_awaited(api: RealApi, capsys: Captured) -> None:
+    first = stable(api, "web")
+    assert out(capsys, "awaited", "web") == "The group is Stable and waits for nobody.\n"
+    join(api, "web", "late")
+    text = out(capsys, "awaited", "web")
+    assert first in text.splitlines()[1]
+    assert "to join again" in text
+    assert "Rebalance 2 began " in text
+    assert first in out(capsys, "awaited", "web", "-o", "name")
+
+
+def test_topics_are_listed_set_and_deleted(api: RealApi, capsys: Captured) -> None:
+    words = ("topics", "set", "clicks", "--partitions", "3", "--end", "0=100")
+    assert out(capsys, *words) == (
+        "topic clicks would be registered with 3 partitions, and 1 end would be reported\n"
+        "nothing was changed: --execute does it\n"
+    )
+    assert out(capsys, "topics") == "There are no such topics in the registry.\n"
+    assert out(capsys, *words, "--execute") == "topic clicks has 3 partitions\n"
+    assert cells(out(capsys, "topics").splitlines()[1])[:2] == ["clicks", "3"]
+    assert "would grow from 3 to 5 partitions" in out(capsys, "topics", "set", "clicks", "--partitions", "5")
+    assert main(["topics", "set", "clicks", "--partitions", "2"]) == 1
+    assert main(["topics", "set", "new"]) == 2
+    assert main(["topics", "delete", "new"]) == 1
+    capsys.readouterr()
+    assert out(capsys, "topics", "delete", "clicks").startswith("topic clicks would go, with its 3 partitions")
+    assert out(capsys, "topics", "-o", "name") == "clicks\n"
+    assert out(capsys, "topics", "delete", "clicks", "--execute").startswith("topic clicks is gone")
+    assert out(capsys, "topics", "-o", "name") == ""
+
+
+def test_a_list_that_lacks_groups_ends_with_1(api: RealApi, capsys: Captured) -> None:
+    commit(api, "etl", {"t": {"0": 1}})
+    assert main(["groups", "--sort", "group_id"]) == 0
+    assert main(["groups", "--coordinator", "http://127.0.0.1:1"]) == 3
+    assert "no connection" in capsys.readouterr().err
+
+
+def test_columns_show_what_the_service_has() -> None:
+    for columns, model in (
+        (GROUP_COLUMNS, admin.GroupListing), (TOPIC_COLUMNS, m.Topic), (MEMBER_COLUMNS, admin.DescribedMember),
+    ):  # fmt: skip
+        assert {column.key for column in columns if column.of is None} <= set(model.model_fields), model
+
+
+def test_totals_are_a_sentence() -> None:
+    totals = {"group_count": 9, "matching_count": 2, "by_state": {"Stable": 2, "Empty": 0}, "by_status": {"OK": 1},
+              "lag": 5, "member_count": 3}  # fmt: skip
+    assert totals_line(totals) == "2 of 9 groups with 3 members; lag 5; 2 Stable; 1 OK"
