@@ -181,7 +181,7 @@ class ListGroupsRequest(RequestModel):
 
 
 class GroupListing(AnswerModel):
-    """A group in the list.
+    """A group in the list. What is said of owners is null where assignments are not those of consumers.
 
     protocol_type: empty for a group that only has simple commits.
     frozen_until_ms: null unless the group is frozen.
@@ -195,6 +195,11 @@ class GroupListing(AnswerModel):
     rebalance_id: of its last rebalance, 0 before the first.
     last_rebalance_at_ms: when that began; null before the first.
     awaited_count: members that a rebalance waits for now.
+    idle_member_count: members without a partition.
+    unowned_partition_count: partitions of subscribed registered topics that no member owns.
+    useful_member_count: members that would have something to read: partitions of the subscribed topics, or of the
+        committed ones while there are no members, that lag, or whose end grows or is not known; with the assignor
+        `range` no more than its longest topic has partitions. Null where none of the topics is registered.
     """
 
     group_id: str
@@ -213,6 +218,9 @@ class GroupListing(AnswerModel):
     rebalance_id: int = 0
     last_rebalance_at_ms: int | None = None
     awaited_count: int = 0
+    idle_member_count: int | None = None
+    unowned_partition_count: int | None = None
+    useful_member_count: int | None = None
 
 
 class GroupTotals(AnswerModel):
@@ -518,6 +526,134 @@ class OwnerAnswer(AnswerModel):
     state: str
     generation_id: int
     owner: Owner | None
+
+
+# --- partitions, lag, ownership ---------------------------------------------------------------------------------------
+
+Cursor = Annotated[str, Field(max_length=limits.CURSOR_LENGTH_MAX)]
+PageLimit = Annotated[int, Field(ge=1, le=limits.LIST_LIMIT_MAX)]
+
+
+class ListPartitionsRequest(RequestModel):
+    """A page of the partitions of a group that match every filter, by topic and number.
+
+    topic: of this topic.
+    status: in this status.
+    owned: that have an owner, or those that have none.
+    cursor: the `next_cursor` of the page before.
+    """
+
+    topic: NamedId | None = None
+    status: Literal["OK", "WARN", "STOP", "STALL", "REWIND", "ok", "warn", "stop", "stall", "rewind"] | None = None
+    owned: bool | None = None
+    limit: PageLimit = limits.LIST_LIMIT_DEFAULT
+    cursor: Cursor | None = None
+
+
+class PartitionListing(AnswerModel):
+    """A partition of a group, committed or not.
+
+    owner: by the assignment that is stored; null: nobody, or it cannot be read.
+    owner_since_ms: when it got this owner, or lost its last one; null where that was before `since_ms`.
+    previous_owner: who had it before; null where nobody did since `since_ms`.
+    offset, commit_at_ms: the committed offset; null where there is none.
+    end_offset: as it was reported last; null where it was not.
+    lag: null where one of the two is not known.
+    status: "OK", "WARN", "STOP", "STALL" or "REWIND"; null where it is not known.
+    status_rule: the rule that fired, in a sentence, or why the status is not known.
+    commit_rate, end_rate: records per second over the window of commits; null where they are not known.
+    eta_ms: in how long the lag is 0 at this pace; null where it does not fall, or is not known.
+    """
+
+    topic: str
+    partition: int
+    owner: Owner | None
+    owner_since_ms: int | None
+    previous_owner: Owner | None
+    offset: int | None
+    end_offset: int | None
+    lag: int | None
+    commit_at_ms: int | None
+    status: str | None
+    status_rule: str
+    commit_rate: float | None
+    end_rate: float | None
+    eta_ms: int | None
+
+
+class ListPartitionsAnswer(AnswerModel):
+    """A page of the partitions of the topics that a group subscribes to, is assigned or has committed.
+
+    since_ms: from when on this node knows commits and owners of the group.
+    """
+
+    group_id: str
+    since_ms: int
+    partitions: tuple[PartitionListing, ...]
+    next_cursor: str | None = None
+
+
+class LagSample(AnswerModel):
+    """The lag at one moment. `committed` and `end` are sums over the partitions whose end was known."""
+
+    at_ms: int
+    lag: int
+    committed: int
+    end: int
+
+
+class LagHistoryAnswer(AnswerModel):
+    """The lag of a group over the last hour, the oldest sample first; the last one is of now.
+
+    since_ms: from when on this node knows it.
+    interval_ms: between two samples.
+    lag: now; null where it is not known.
+    slope_per_second: records by which the lag grows each second, over the last ten minutes; below 0 it falls.
+    eta_ms: in how long the lag is 0 at this pace; null where it does not fall, or is not known.
+    eta_sentence: the same in words, or why it is not known.
+    """
+
+    group_id: str
+    since_ms: int
+    interval_ms: int
+    samples: tuple[LagSample, ...]
+    lag: int | None
+    slope_per_second: float | None
+    eta_ms: int | None
+    eta_sentence: str
+
+
+class OwnershipHistoryRequest(RequestModel):
+    """A page of the changes of owners, the newest first. `topic`, `partition`: of these alone."""
+
+    topic: NamedId | None = None
+    partition: Annotated[int, Field(ge=0, le=limits.PARTITION_MAX)] | None = None
+    limit: PageLimit = limits.LIST_LIMIT_DEFAULT
+    cursor: Cursor | None = None
+
+
+class OwnershipChange(AnswerModel):
+    """A partition has passed from one member to another; null: from, or to, nobody.
+
+    rebalance_id: of the rebalance, or of the last one before a member went.
+    """
+
+    at_ms: int
+    generation_id: int
+    rebalance_id: int
+    topic: str
+    partition: int
+    from_member: Owner | None
+    to_member: Owner | None
+
+
+class OwnershipHistoryAnswer(AnswerModel):
+    """The changes that this node remembers. `since_ms`: from when on it does."""
+
+    group_id: str
+    since_ms: int
+    changes: tuple[OwnershipChange, ...]
+    next_cursor: str | None = None
 
 
 # --- preview ---------------------------------------------------------------------------------------------------------

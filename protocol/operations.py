@@ -110,6 +110,20 @@ OWNER = Operation(
     "owner", "GET", "/v1/groups/{group_id}/owner", admin.OwnerRequest, admin.OwnerAnswer, False,
     "Find the member that owns a partition, or the partition of a key",
 )  # fmt: skip
+LIST_PARTITIONS = Operation(
+    "list_partitions", "GET", "/v1/groups/{group_id}/partitions",
+    admin.ListPartitionsRequest, admin.ListPartitionsAnswer, False,
+    "List the group's partitions: owner, offset, lag, status and pace of each, committed or not",
+)  # fmt: skip
+LAG_HISTORY = Operation(
+    "lag_history", "GET", "/v1/groups/{group_id}/lag", None, admin.LagHistoryAnswer, False,
+    "Show the group's lag over the last hour, and when it will be gone",
+)  # fmt: skip
+OWNERSHIP_HISTORY = Operation(
+    "ownership_history", "GET", "/v1/groups/{group_id}/ownership",
+    admin.OwnershipHistoryRequest, admin.OwnershipHistoryAnswer, False,
+    "List which partitions passed from whom to whom, the newest first",
+)  # fmt: skip
 PREVIEW = Operation(
     "preview", "POST", "/v1/groups/{group_id}/preview", admin.PreviewRequest, admin.PreviewAnswer, False,
     "See what the assignment would be if members left or joined or topics grew; changes nothing",
@@ -180,6 +194,9 @@ OPERATIONS = (
     COOLDOWN,
     REMOVE_MEMBERS,
     OWNER,
+    LIST_PARTITIONS,
+    LAG_HISTORY,
+    OWNERSHIP_HISTORY,
     PREVIEW,
     LIST_TOPICS,
     PUT_TOPIC,

@@ -41,6 +41,7 @@ class RequestLimits:
     partition_racks_max: int = limits.PARTITION_RACKS_MAX
     lookup_groups_max: int = limits.COORDINATOR_GROUPS_MAX
     list_limit_max: int = limits.LIST_LIMIT_MAX
+    cursor_length_max: int = limits.CURSOR_LENGTH_MAX
     preview_entries_max: int = limits.PREVIEW_ENTRIES_MAX
     key_length_max: int = limits.KEY_LENGTH_MAX
     query_parameters_max: int = 10_000
@@ -308,7 +309,20 @@ TABLE: tuple[LimitRow, ...] = (
         admin.DeleteOffsetsRequest, "partitions.*", "topic_length_max",
         limits.TOPIC_PARTITION_LENGTH_MAX - limits.ID_LENGTH_MAX,
     ),
-    *(_text(admin.ListGroupsRequest, name) for name in ("state", "prefix", "cursor")),
+    *(_text(admin.ListGroupsRequest, name) for name in ("state", "prefix", "search")),
+    _text(admin.ListGroupsRequest, "topic", "topic_length_max"),
+    *(
+        _text(model, "cursor", "cursor_length_max")
+        for model in (admin.ListGroupsRequest, admin.ListPartitionsRequest, admin.OwnershipHistoryRequest)
+    ),
+    *(
+        LimitRow(model, "limit", "list_limit_max", "", _said("limit"), _number, ceiling=limits.LIST_LIMIT_MAX)
+        for model in (admin.ListPartitionsRequest, admin.OwnershipHistoryRequest)
+    ),
+    *(
+        _text(model, "topic", "topic_length_max")
+        for model in (admin.ListPartitionsRequest, admin.OwnershipHistoryRequest)
+    ),
     LimitRow(
         admin.ListGroupsRequest, "limit", "list_limit_max", "", _said("limit"), _number, ceiling=limits.LIST_LIMIT_MAX
     ),

@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from rallypoint.coordinator.core.moves import Moves
 from rallypoint.coordinator.core.records import NEVER_PAUSED, RunningTimeRecord, TopicRecord
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
@@ -209,13 +210,13 @@ class OffsetsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class MovesCounted:
-    """The call is a leader's sync, and its assignment moves so many partitions; None where that cannot be told.
+    """The call is a leader's sync, and this is what its assignment moves; None where that cannot be told.
 
     Given by a rule to itself, before anything that waits: in a large group to count takes as long as to store.
     """
 
     call: Call
-    partitions_moved: int | None
+    moved: Moves | None
 
 
 Command = (

@@ -189,6 +189,11 @@ def pace(window: "array[int]", end: int | None, now_ms: int) -> Pace:
     return Pace(commit_rate, end_rate)
 
 
+def is_growing(window: "array[int]", end: int, now_ms: int) -> bool:
+    """Whether the end has grown since the oldest commit of a window that is still written to."""
+    return now_ms - window[1] <= LENGTH_OF_ONE_MS and len(window) > _HEAD and NO_END != window[_HEAD + 2] < end
+
+
 def _rate(records: int, duration_ms: int) -> float | None:
     return records * 1_000 / duration_ms if duration_ms > 0 else None
 

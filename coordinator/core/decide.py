@@ -18,6 +18,7 @@ from rallypoint.coordinator.core import (
     holding,
     linger,
     membership,
+    movement,
     offsets,
     rebalance,
     rebalance_history,
@@ -51,7 +52,7 @@ from rallypoint.coordinator.core.commands import (
     TopicsDeleted,
 )
 from rallypoint.coordinator.core.decision import RECORD_TYPES, Draft, hold_timer, session_timer
-from rallypoint.coordinator.core.effects import Effect, GroupChanged, GroupSummary, Notify, SetTimer
+from rallypoint.coordinator.core.effects import Effect, GroupChanged, GroupSummary, Notify, OwnersLoaded, SetTimer
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.records import GroupFact
 from rallypoint.coordinator.core.running_time import ran_ms
@@ -208,6 +209,8 @@ def decide(group: Group, command: Command, context: DecisionContext) -> Draft:
             rebalance.topics_changed(group, context, draft)
         case GroupLoaded():
             _decide_loaded(group, context, draft)
+    if draft.gone:
+        rebalance_history.notify_given_up(group, draft)
     return draft
 
 
@@ -304,6 +307,9 @@ def _decide_loaded(group: Group, context: DecisionContext, draft: Draft) -> None
         ]
         for member_id, deadline_ms in sessions:
             draft.fact(t.SessionSet(member_id, deadline_ms))
+        owners = [(movement.names_of(one), one.assignment) for one in group.stored_members.values()]
+        if owners:
+            draft.notify(OwnersLoaded(group.group_id, group.header.protocol_type or "", tuple(owners)))
         draft.each(sessions, lambda session: (SetTimer(session_timer(session[0]), session[1]),))
         capacity.refuse_surplus(group, context.rules, draft)
     if group.header is not None or group.offsets:

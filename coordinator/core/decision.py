@@ -16,6 +16,7 @@ from rallypoint.coordinator.core.effects import (
     GroupAnswer,
     Notify,
     OneEffect,
+    OwnersLoaded,
     Reply,
     SetTimer,
     Subject,
@@ -49,19 +50,22 @@ RECORD_TYPES: frozenset[type] = frozenset(
 class Draft:
     """A decision in the making. Rules add to it and read the group as it was; `then` sees the facts written.
 
+    `gone`: members that are taken out.
+
     `again`: this is a part of a change that is too large for one step; the rest is decided next, before anything else.
     """
 
     facts: list[Fact] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     then: list[Command] = field(default_factory=list)
+    gone: list[Member] = field(default_factory=list)
     again: Command | None = None
 
     def fact(self, fact: Fact) -> None:
         """Say that this happened."""
         self.facts.append(fact)
 
-    def notify(self, event: Event) -> None:
+    def notify(self, event: Event | OwnersLoaded) -> None:
         """Tell whoever watches."""
         self.effects.append(Notify(event))
 
@@ -145,6 +149,7 @@ class Draft:
         self.cancel_timer(session_timer(member.member_id))
         self.cancel_grace(member)
         self.fact(t.MemberRemoved(member.member_id))
+        self.gone.append(member)
 
     def cancel_grace(self, member: Member) -> None:
         """Whether it comes back is waited for no longer, if it was."""

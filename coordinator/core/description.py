@@ -117,4 +117,5 @@ def summary_of(group: Group) -> GroupSummary:
         held_count=group.held_count,
         rebalance_id=rebalance_history.last_id(group),
         last_rebalance_at_ms=rebalance_history.last_began_at_ms(group),
+        protocol_name=group.protocol_name or "",
     )

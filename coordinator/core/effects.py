@@ -6,9 +6,11 @@ from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rallypoint.coordinator.core.commands import TimerKey, Trigger
+from rallypoint.coordinator.core.moves import Move, OwnerNames
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 
 Subject = TypeVar("Subject")
 
@@ -112,6 +114,7 @@ class GroupSummary:
     held_count: causes of a rebalance that are held back.
     rebalance_id: of its last rebalance; 0 before the first.
     last_rebalance_at_ms: when that began; None before the first.
+    protocol_name: that of the generation; empty where there is none.
     """
 
     group_id: str
@@ -124,6 +127,7 @@ class GroupSummary:
     held_count: int = 0
     rebalance_id: int = 0
     last_rebalance_at_ms: int | None = None
+    protocol_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +231,31 @@ class SyncPhaseEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionsMoved:
+    """Partitions of consumers have other owners: an assignment was stored, or members have gone, and what they had is
+    nobody's until the next one. `move_count` counts the partitions.
+    """
+
+    group_id: str
+    generation_id: int
+    rebalance_id: int
+    moves: tuple[Move, ...]
+    move_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersLoaded:
+    """The group came back from the store with these members, each with its assignment as its leader wrote it.
+
+    For the view alone: nobody else is told.
+    """
+
+    group_id: str
+    protocol_type: str
+    owners: tuple[tuple[OwnerNames, OpaqueJson], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SessionExpired:
     """A member, or an id handed out (`pending`), was not heard of in time.
 
@@ -324,6 +353,7 @@ Event = (
     | GroupThawed
     | JoinPhaseEnded
     | SyncPhaseEnded
+    | PartitionsMoved
     | SessionExpired
     | MembersRemoved
     | OffsetsCommitted
@@ -337,7 +367,7 @@ Event = (
 class Notify:
     """Something that lists, metrics, logs and watchers may show; nobody answers it."""
 
-    event: Event
+    event: Event | OwnersLoaded
 
 
 OneEffect = Reply | SetTimer | CancelTimer | Notify

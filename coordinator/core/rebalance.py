@@ -463,7 +463,7 @@ def sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionCont
         return
     member = group.members[request.member_id]
     if group.state is not State.STABLE and member.member_id == group.leader:
-        moves = MovesCounted(call, movement.count_moved(group, _given(request)))
+        moves = MovesCounted(call, movement.moves_to(group, _given(request)))
         if len(group.stored_members) > COUNTED_WITH_MAX:
             draft.again = moves
         else:
@@ -502,7 +502,8 @@ def store_counted(group: Group, moves: MovesCounted, context: DecisionContext, d
     Whom the leader forgot gets nothing; whom the group does not know is ignored. Only members whose record changed
     are written, so that the store's work grows with the change and not with the group.
     """
-    call, partitions_moved = moves.call, moves.partitions_moved
+    call, moved = moves.call, moves.moved
+    partitions_moved = None if moved is None else moved.lost_count
     request = cast(m.SyncRequest, call.request)
     given = _given(request)
     draft.fact(t.SyncSeen(request.member_id))
@@ -541,6 +542,8 @@ def store_counted(group: Group, moves: MovesCounted, context: DecisionContext, d
             partitions_moved,
         )
     )
+    if moved is not None and moved.moves:
+        rebalance_history.notify_moved(group, moved.moves, draft)
 
 
 def _store_member(group: Group, member: Member, assignment: OpaqueJson, draft: Draft) -> None:

@@ -12,11 +12,14 @@ of a process: it is shown as lost, and nothing has to be written for that.
 from dataclasses import replace
 from itertools import islice
 
+from rallypoint.coordinator.core import movement
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import Call, DecisionContext, Rebalance
 from rallypoint.coordinator.core.decision import Draft
-from rallypoint.coordinator.core.group import Group, Member, State, check_exists
+from rallypoint.coordinator.core.effects import PartitionsMoved
+from rallypoint.coordinator.core.group import CONSUMER, Group, Member, State, check_exists
+from rallypoint.coordinator.core.moves import Move
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits
 
@@ -115,6 +118,20 @@ def end(group: Group, partitions_moved: int | None, context: DecisionContext, dr
     draft.fact(
         replace(present, sync_phase_ms=sync_phase_ms, partitions_moved=partitions_moved, outcome=outcome),
     )
+
+
+def notify_moved(group: Group, moves: tuple[Move, ...], draft: Draft) -> None:
+    """Tell who gets which partitions from whom."""
+    count = movement.count_of(moves)
+    draft.notify(PartitionsMoved(group.group_id, group.generation_id, last_id(group), moves, count))
+
+
+def notify_given_up(group: Group, draft: Draft) -> None:
+    """Tell what the members had who go in this draft: it is nobody's until the next assignment."""
+    if group.protocol_type == CONSUMER:
+        moves = movement.given_up(draft.gone)
+        if moves:
+            notify_moved(group, moves, draft)
 
 
 def forget_all(group: Group, draft: Draft) -> None:

@@ -81,6 +81,19 @@ class GroupService(Protocol):
     async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
         """The owner of a partition."""
 
+    async def list_partitions(
+        self, group_id: str, request: admin.ListPartitionsRequest
+    ) -> admin.ListPartitionsAnswer | Failure:
+        """One page of the group's partitions."""
+
+    async def lag_history(self, group_id: str) -> admin.LagHistoryAnswer | Failure:
+        """The group's lag over the last hour."""
+
+    async def ownership_history(
+        self, group_id: str, request: admin.OwnershipHistoryRequest
+    ) -> admin.OwnershipHistoryAnswer | Failure:
+        """One page of the changes of owners."""
+
     async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         """What the assignment would be."""
 

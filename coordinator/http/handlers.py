@@ -71,12 +71,15 @@ LARGE_OPERATIONS = frozenset(
         operations.DELETE_OFFSETS,
         operations.DELETE_GROUP,
         operations.LIST_GROUPS,
+        operations.LIST_PARTITIONS,
+        operations.OWNERSHIP_HISTORY,
         operations.LIST_TOPICS,
     }
 )
 """Operations of which a short request may be some tens of milliseconds of work."""
 
 Model = TypeVar("Model", bound=m.RequestModel)
+Page = TypeVar("Page", admin.ListGroupsRequest, admin.ListPartitionsRequest, admin.OwnershipHistoryRequest)
 
 _SHARD = re.compile(r"[0-9]{1,6}", re.ASCII)
 
@@ -117,6 +120,9 @@ class Handlers:
             operations.COORDINATOR.name: self.coordinator,
             operations.LIST_GROUPS.name: self.list_groups,
             operations.OWNER.name: self.owner,
+            operations.LIST_PARTITIONS.name: self.list_partitions,
+            operations.LAG_HISTORY.name: self.lag_history,
+            operations.OWNERSHIP_HISTORY.name: self.ownership_history,
             operations.PREVIEW.name: self.preview,
             operations.LIST_TOPICS.name: self.list_topics,
             operations.PUT_TOPIC.name: self.put_topic,
@@ -243,11 +249,7 @@ class Handlers:
     async def list_groups(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the groups of all nodes."""
         refuse_body(request)
-        parsed = parse_query(admin.ListGroupsRequest, query, self._checks)
-        if "limit" not in parsed.model_fields_set:
-            # Who names no limit is not refused for the default of the contract, but gets what is allowed.
-            parsed = parsed.model_copy(update={"limit": min(parsed.limit, self._checks.limits.list_limit_max)})
-        return await self._group_lists.list_groups(parsed)
+        return await self._group_lists.list_groups(self._page_request(admin.ListGroupsRequest, query))
 
     async def list_topics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the registry."""
@@ -258,6 +260,32 @@ class Handlers:
         """The owner of a partition."""
         refuse_body(request)
         return await self._service.find_owner(ids["group_id"], parse_query(admin.OwnerRequest, query, self._checks))
+
+    async def list_partitions(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """A page of a group's partitions."""
+        refuse_body(request)
+        parsed = self._page_request(admin.ListPartitionsRequest, query)
+        return await self._service.list_partitions(ids["group_id"], parsed)
+
+    async def lag_history(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """The lag of a group over the last hour."""
+        _take_nothing(request, query)
+        return await self._service.lag_history(ids["group_id"])
+
+    async def ownership_history(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Who had which partition when."""
+        refuse_body(request)
+        parsed = self._page_request(admin.OwnershipHistoryRequest, query)
+        return await self._service.ownership_history(ids["group_id"], parsed)
+
+    def _page_request(self, model: type[Page], query: str) -> Page:
+        """The request in the query. Who names no limit is not refused for the default of the contract, but gets what
+        is allowed.
+        """
+        parsed = parse_query(model, query, self._checks)
+        if "limit" not in parsed.model_fields_set:
+            return parsed.model_copy(update={"limit": min(parsed.limit, self._checks.limits.list_limit_max)})
+        return parsed
 
     async def preview(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """What would be."""

@@ -49,6 +49,7 @@ from rallypoint.coordinator.core.effects import (
     GroupAnswer,
     Notify,
     OneEffect,
+    OwnersLoaded,
     Reply,
     SetTimer,
     singly,
@@ -106,7 +107,7 @@ class ExecutorHost(Protocol):
     def append(self, batch: "GroupBatch") -> None:
         """Store the batch, and settle it."""
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: Event | OwnersLoaded) -> None:
         """Something happened, and may be known."""
 
     def heard_at_ms(self, group_id: str, member_id: str) -> int | None:

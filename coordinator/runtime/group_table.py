@@ -13,6 +13,7 @@ from itertools import islice
 from rallypoint.coordinator.core.commit_windows import severity
 from rallypoint.coordinator.core.effects import GroupSummary
 from rallypoint.coordinator.core.group_order import GroupOrder, Place
+from rallypoint.coordinator.runtime.history.ownership import GroupOwnership
 from rallypoint.coordinator.runtime.history.progress import PART, Figures, GroupProgress
 from rallypoint.coordinator.runtime.view import GroupView
 from rallypoint.protocol import admin_messages as admin
@@ -25,6 +26,10 @@ COSTS_A_GROUP = 4
 JUDGED_AGE_DIVISOR = 50
 """Where the status of all groups is asked for, it may be a millisecond old for so many committed offsets of the node:
 20 seconds with a million of them, which take some seconds to be judged."""
+
+
+RANGE = "range"
+"""The assignor that gives no member partitions beyond as many members as the longest topic has partitions."""
 
 
 class GroupRow:
@@ -153,10 +158,22 @@ class GroupTable:
             cost += COSTS_A_GROUP
             row.figures = None if row.progress is None else row.progress.figures
 
+    async def sample_lags(self) -> None:
+        """Keep the present lag of each group among its samples."""
+        for group_ids in _slices(list(self._view.progress)):
+            rows = [row for row in map(self._row, group_ids) if row is not None]
+            await self._measure(rows, is_judged=False)
+            at_ms = self._view.now_ms()
+            for row in rows:
+                if row.progress is not None:
+                    row.progress.sample(at_ms)
+            await asyncio.sleep(0)
+
     def listing(self, row: GroupRow) -> admin.GroupListing:
         """The row as it is answered."""
         summary, progress = row.summary, row.progress
         topics = _topics_of(summary, progress)
+        owners = self._view.ownership_of(summary)
         return admin.GroupListing(
             group_id=summary.group_id,
             state=summary.state,
@@ -174,7 +191,39 @@ class GroupTable:
             rebalance_id=summary.rebalance_id,
             last_rebalance_at_ms=summary.last_rebalance_at_ms,
             awaited_count=self._awaited_count(summary.group_id),
+            idle_member_count=None if owners is None else summary.member_count - len(owners.members),
+            unowned_partition_count=self._unowned_count(summary, owners),
+            useful_member_count=self._useful_count(row),
         )
+
+    def _unowned_count(self, summary: GroupSummary, owners: GroupOwnership | None) -> int | None:
+        """Partitions of the subscribed topics that are registered and that no member owns."""
+        counts = self._view.registry().partition_counts
+        registered = [topic for topic in _subscribed(summary) if topic in counts]
+        if owners is None or not registered:
+            return None
+        return sum(max(counts[topic] - owners.topics.get(topic, 0), 0) for topic in registered)
+
+    def _useful_count(self, row: GroupRow) -> int | None:
+        """How many members would have something to read."""
+        if row.summary.subscriptions is None:
+            return None
+        committed: Iterable[str] = () if row.progress is None else row.progress.topics
+        counts = self._view.registry().partition_counts
+        topics = [topic for topic in _subscribed(row.summary) or committed if topic in counts]
+        if not topics:
+            return None
+        known = {} if row.figures is None else row.figures.useful
+        useful = sum(known.get(topic, 0) + self._uncommitted_count(topic, row.progress) for topic in topics)
+        longest = max(counts[topic] for topic in topics)
+        return min(useful, longest) if row.summary.protocol_name == RANGE else useful
+
+    def _uncommitted_count(self, topic: str, progress: GroupProgress | None) -> int:
+        """Partitions that the group has not committed, and that have a record or no known end."""
+        record = self._view.registry().topics[topic]
+        committed = {} if progress is None else progress.topics.get(topic, {})
+        empty = sum(1 for partition, end in record.end_offsets.items() if end <= 0 and partition not in committed)
+        return max(record.partitions - len(committed) - empty, 0)
 
 
 class _Totals:
@@ -237,6 +286,10 @@ def _has_topic(topic: str, row: GroupRow) -> bool:
     if row.progress is not None and topic in row.progress.topics:
         return True
     return any(topic in one for one in row.summary.subscriptions or ())
+
+
+def _subscribed(summary: GroupSummary) -> frozenset[str]:
+    return frozenset().union(*(summary.subscriptions or ()))
 
 
 def _topics_of(summary: GroupSummary, progress: GroupProgress | None) -> frozenset[str]:

@@ -19,13 +19,14 @@ from rallypoint.coordinator.core.commands import (
     Call,
     DecisionContext,
     DeleteGroupRequest,
+    DescribeRequest,
     GroupRequest,
     Rules,
     TopicsChanged,
 )
 from rallypoint.coordinator.core.decide import step
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer, LargeDescription, Reply
-from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.group import Group, State, check_exists
 from rallypoint.coordinator.core.group_order import BadCursor, GroupOrder
 from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, RunningTimeRecord
 from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topics_answer
@@ -37,7 +38,9 @@ from rallypoint.coordinator.runtime.event_loop.ended_calls import EndedCalls
 from rallypoint.coordinator.runtime.event_loop.faults import begin, each
 from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
+from rallypoint.coordinator.runtime.group_queries import GroupQueries
 from rallypoint.coordinator.runtime.group_table import GroupTable
+from rallypoint.coordinator.runtime.history.lag_samples import INTERVAL_MS
 from rallypoint.coordinator.runtime.loading.damage import with_damaged
 from rallypoint.coordinator.runtime.loading.store_format import follow_format, format_of
 from rallypoint.coordinator.runtime.members.connection_registry import (
@@ -163,6 +166,8 @@ class Service:
             self.view.owners,
             preview_size_max,
         )
+        self._group_queries = GroupQueries(self.view, self._assignment_queries)
+        self._sampling: asyncio.Task[None] | None = None
         self._shard_of = lru_cache(maxsize=65_536)(lambda group_id: shard_of_group(group_id, shards))
         deps = ShardDependencies(
             store=store,
@@ -208,9 +213,20 @@ class Service:
         if self.phase is Phase.LOADING:
             self.phase = Phase.READY
             self._deletions.wake()
+            self._begin_sampling()
         failed = sum(shard.state is ShardState.FAILED for shard in ours)
         if not self._ownership.is_shared:
             logger.info("%d shards and %d groups loaded, %d shards failed", len(ours), len(self.view.summaries), failed)
+
+    def _begin_sampling(self) -> None:
+        if self.phase is Phase.READY:
+            self._sampling = begin(self._sample_lags(), self._begin_sampling)
+
+    async def _sample_lags(self) -> None:
+        """Keep the lag of each group, again and again. Cost: a look at each that has changed, in slices."""
+        while True:
+            await sleep(self.clock, INTERVAL_MS)
+            await self._table.sample_lags()
 
     def _is_mine(self, shard: Shard) -> bool:
         """Whether it is opened at the start, and for good."""
@@ -299,6 +315,8 @@ class Service:
         self.phase = Phase.DRAINING
         for task in self._notifying:
             task.cancel()
+        if self._sampling is not None:
+            self._sampling.cancel()
         self._deletions.close()
         await asyncio.gather(self._registry.close(), *(shard.close(_stopping()) for shard in self._shards))
         self._assignment_queries.close()
@@ -566,6 +584,37 @@ class Service:
     async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
         """The owner of a partition, by what is durable."""
         return self._registry_failure() or await self._assignment_queries.find_owner(group_id, request)
+
+    async def list_partitions(
+        self, group_id: str, request: admin.ListPartitionsRequest
+    ) -> admin.ListPartitionsAnswer | Failure:
+        """One page of the group's partitions, by what is durable."""
+        return self._not_here(group_id) or await self._group_queries.list_partitions(group_id, request)
+
+    async def lag_history(self, group_id: str) -> admin.LagHistoryAnswer | Failure:
+        """The group's lag over the last hour."""
+        return self._not_here(group_id) or await self._group_queries.lag_history(group_id)
+
+    async def ownership_history(
+        self, group_id: str, request: admin.OwnershipHistoryRequest
+    ) -> admin.OwnershipHistoryAnswer | Failure:
+        """One page of the changes of owners."""
+        return self._not_here(group_id) or await self._group_queries.ownership_history(group_id, request)
+
+    def _not_here(self, group_id: str) -> Failure | None:
+        """Why nothing can be told of the group from what is remembered; None where it can."""
+        if self.phase in _NOT_SERVING:
+            return _not_serving(self.phase)
+        shard = self._shards[self._shard_of(group_id)]
+        if shard.state is not ShardState.ACTIVE or group_id in shard.damaged:
+            refusal = self._answer_unloaded(shard, group_id, DescribeRequest())
+            assert isinstance(refusal, Failure), "a shard that is not loaded describes no group"
+            return refusal
+        if group_id in self.view.summaries:
+            return shard.why_not_current()
+        if shard.knows(group_id) and shard.why_unavailable() is not None:
+            return Failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is being loaded; try again.")
+        return check_exists(Group(group_id))
 
     async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         """What the assignment would be. Changes nothing."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from rallypoint.coordinator.core.commands import ConnectionLost, DecisionContext, GroupLoaded, Rules
-from rallypoint.coordinator.core.effects import Event, Failure, GroupUnloaded
+from rallypoint.coordinator.core.effects import Event, Failure, GroupUnloaded, OwnersLoaded
 from rallypoint.coordinator.core.group import Group
 from rallypoint.coordinator.core.records import RunningTimeRecord
 from rallypoint.coordinator.runtime.appends.batch import GroupBatch
@@ -472,9 +472,11 @@ class Shard:
             error = too_large
         batch.settle(error)
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: Event | OwnersLoaded) -> None:
         """Something happened, and may be known."""
         self._deps.view.event(event)
+        if isinstance(event, OwnersLoaded):
+            return
         self._deps.observer.event(event)
         self._deps.connections.event(event)
 

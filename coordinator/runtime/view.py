@@ -14,11 +14,14 @@ from rallypoint.coordinator.core.effects import (
     OffsetsLoaded,
     OffsetsRemoved,
     OffsetsReset,
+    OwnersLoaded,
+    PartitionsMoved,
 )
-from rallypoint.coordinator.core.group import State
+from rallypoint.coordinator.core.group import CONSUMER, State
 from rallypoint.coordinator.core.records import TopicRecord
 from rallypoint.coordinator.core.topics import Registry
 from rallypoint.coordinator.runtime.assignments.partition_owners import OwnerIndexes
+from rallypoint.coordinator.runtime.history.ownership import GroupOwnership, entries_max_of
 from rallypoint.coordinator.runtime.history.progress import GroupProgress
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
@@ -33,21 +36,29 @@ class GroupView:
         """
         self.summaries: dict[str, GroupSummary] = {}
         self.progress: dict[str, GroupProgress] = {}
+        self.ownership: dict[str, GroupOwnership] = {}
         self.registry = registry
         self.now_ms = now_ms
         self.owners = OwnerIndexes()
 
     # --- written by the executors -------------------------------------------------------------------------------------
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event | OwnersLoaded) -> None:
         """Take in what happened to a group."""
         if isinstance(event, OffsetsCommitted):
             progress = self._progress_of(event.group_id)
             progress.commit(event.offsets, event.commit_at_ms, self.registry().topics)
         elif isinstance(event, OffsetsReset):
             self._progress_of(event.group_id).put(event.offsets, event.commit_at_ms)
+        elif isinstance(event, PartitionsMoved):
+            entries_max = entries_max_of(len(self.ownership))
+            self._ownership_of(event.group_id).move(event, self.now_ms(), entries_max)
+        elif isinstance(event, OwnersLoaded):
+            self.ownership.pop(event.group_id, None)
+            self._ownership_of(event.group_id).load(event)
         elif isinstance(event, MemberReplaced):
             self.owners.drop(event.group_id)
+            self._ownership_of(event.group_id).replace(event.old_member_id, event.member_id)
         elif isinstance(event, GroupChanged):
             self._changed(event.summary)
         elif isinstance(event, OffsetsLoaded):
@@ -63,6 +74,8 @@ class GroupView:
             self.forget(summary.group_id)
         else:
             self.summaries[summary.group_id] = summary
+            if summary.protocol_type == CONSUMER and summary.member_count:
+                self._ownership_of(summary.group_id)
 
     def _progress_of(self, group_id: str) -> GroupProgress:
         progress = self.progress.get(group_id)
@@ -70,11 +83,18 @@ class GroupView:
             progress = self.progress[group_id] = GroupProgress(self.now_ms())
         return progress
 
+    def _ownership_of(self, group_id: str) -> GroupOwnership:
+        ownership = self.ownership.get(group_id)
+        if ownership is None:
+            ownership = self.ownership[group_id] = GroupOwnership(self.now_ms())
+        return ownership
+
     def forget(self, group_id: str) -> None:
         """The group is gone, or is no longer here."""
         self.owners.drop(group_id)
         self.summaries.pop(group_id, None)
         self.progress.pop(group_id, None)
+        self.ownership.pop(group_id, None)
 
     # --- read --------------------------------------------------------------------------------------------------------
 
@@ -98,6 +118,19 @@ class GroupView:
             pass
         progress = self.progress.get(group_id)
         return None if progress is None or progress.figures is None else progress.figures.lag
+
+    def ownership_of(self, summary: GroupSummary) -> GroupOwnership | None:
+        """Who owns how much in a group of consumers, read; None for any other group."""
+        ownership = self.ownership.get(summary.group_id)
+        if summary.protocol_type != CONSUMER or ownership is None:
+            return None
+        ownership.read()
+        return ownership
+
+    def since_ms(self, group_id: str) -> int:
+        """From when on the group is known here."""
+        known = (self.progress.get(group_id), self.ownership.get(group_id))
+        return min((one.since_ms for one in known if one is not None), default=self.now_ms())
 
     def ends(self, topic: str) -> Mapping[int, int]:
         """The end of each partition of the topic that is known."""

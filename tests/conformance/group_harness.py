@@ -34,6 +34,7 @@ from rallypoint.coordinator.core.effects import (
     Failure,
     GroupAnswer,
     Notify,
+    OwnersLoaded,
     Reply,
     SetTimer,
     singly,
@@ -116,7 +117,7 @@ class GroupHarness:
                     self.timers[key] = deadline_ms
                 case CancelTimer(key=key):
                     self.timers.pop(key, None)
-                case Notify(event=event):
+                case Notify(event=event) if not isinstance(event, OwnersLoaded):  # those are for the runtime's view
                     self.events.append(event)
         if decision.again is not None:
             self.tell(decision.again)

@@ -136,6 +136,25 @@ class FakeService:
         self.calls.append((group_id, request, ""))
         return self.owner_answer
 
+    async def list_partitions(
+        self, group_id: str, request: admin.ListPartitionsRequest
+    ) -> admin.ListPartitionsAnswer | Failure:
+        self.calls.append((group_id, request, ""))
+        return admin.ListPartitionsAnswer(group_id=group_id, since_ms=1, partitions=())
+
+    async def lag_history(self, group_id: str) -> admin.LagHistoryAnswer | Failure:
+        self.calls.append((group_id, "lag", ""))
+        return admin.LagHistoryAnswer(
+            group_id=group_id, since_ms=1, interval_ms=30_000, samples=(), lag=None,
+            slope_per_second=None, eta_ms=None, eta_sentence="The group has committed nothing, so it has no lag.",
+        )  # fmt: skip
+
+    async def ownership_history(
+        self, group_id: str, request: admin.OwnershipHistoryRequest
+    ) -> admin.OwnershipHistoryAnswer | Failure:
+        self.calls.append((group_id, request, ""))
+        return admin.OwnershipHistoryAnswer(group_id=group_id, since_ms=1, changes=())
+
     async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         self.calls.append((group_id, request, ""))
         return self.preview_answer

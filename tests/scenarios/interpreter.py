@@ -564,6 +564,7 @@ class Teller:
                 | e.OffsetsCommitted()
                 | e.OffsetsLoaded()
                 | e.OffsetsReset()
+                | e.PartitionsMoved()
             ):
                 # They repeat what the records and the state say.
                 return None

@@ -6,11 +6,12 @@ rules needs no line here. docs/events.md has to list it, and a test checks that.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, get_args
 
 from rallypoint.coordinator.core.effects import Event, GroupChanged
+from rallypoint.coordinator.core.moves import Move
 from rallypoint.coordinator.runtime.events.feed import COMMITS, Kept
 
 OPENED = "opened"
@@ -59,6 +60,8 @@ def _shape(name: str, value: Any) -> Any:
         return _offsets(value)
     if name == "partitions":
         return _partitions(value)
+    if name == "moves":
+        return [shown for move in value for shown in _moves(move)]
     return value
 
 
@@ -69,6 +72,20 @@ def _offsets(offsets: Iterable[tuple[Any, ...]]) -> dict[str, dict[str, dict[str
         shown = {"offset": offset, "commit_at_ms": times[0]} if times else {"offset": offset}
         by_topic.setdefault(topic, {})[str(partition)] = shown
     return by_topic
+
+
+def _moves(move: Move) -> Iterator[dict[str, Any]]:
+    """One entry for each partition."""
+    before, after = move.from_owner, move.to_owner
+    for partition in move.partitions:
+        yield {
+            "topic": move.topic,
+            "partition": partition,
+            "from_member_id": None if before is None else before.member_id,
+            "from_client_id": None if before is None else before.client_id,
+            "to_member_id": None if after is None else after.member_id,
+            "to_client_id": None if after is None else after.client_id,
+        }
 
 
 def _partitions(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

@@ -68,6 +68,9 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
         "inconsistent-group-protocol",
         "unknown-topic-or-partition",
     ),
+    operations.LIST_PARTITIONS.name: (*_OF_GROUP, "group-id-not-found"),
+    operations.LAG_HISTORY.name: (*_OF_GROUP, "group-id-not-found"),
+    operations.OWNERSHIP_HISTORY.name: (*_OF_GROUP, "group-id-not-found"),
     operations.PREVIEW.name: (
         *_OF_GROUP,
         "group-id-not-found",

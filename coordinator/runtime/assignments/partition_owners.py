@@ -8,7 +8,7 @@ import asyncio
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.runtime.assignments.consumers import Unreadable, assigned_to, check_consumers
@@ -57,6 +57,15 @@ class OwnerIndex:
         partitions, places = of_topic
         at = bisect_left(partitions, partition)
         return self._owners[places[at]] if at < len(partitions) and partitions[at] == partition else None
+
+    def partitions(self, topic: str) -> Sequence[int]:
+        """The partitions of the topic that have an owner, in order; one may stand there twice."""
+        return self._topics[topic][0] if topic in self._topics else ()
+
+    @property
+    def topics(self) -> Iterable[str]:
+        """The topics that are assigned."""
+        return self._topics
 
 
 Made = OwnerIndex | Failure

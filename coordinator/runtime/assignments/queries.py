@@ -47,7 +47,7 @@ class AssignmentQueries:
         partition = partition_of(request, self._registry().partition_counts)
         if isinstance(partition, Failure):
             return partition
-        index = await self._indexes.get(group_id, partial(self._make_index, group_id))
+        index = await self.index_of(group_id)
         if isinstance(index, Failure):
             return index
         return admin.OwnerAnswer(
@@ -58,6 +58,10 @@ class AssignmentQueries:
             generation_id=index.generation_id,
             owner=index.find(request.topic, partition),
         )
+
+    async def index_of(self, group_id: str) -> Made:
+        """The owners of all partitions of the group. Only the first query of a new generation costs much."""
+        return await self._indexes.get(group_id, partial(self._make_index, group_id))
 
     async def _make_index(self, group_id: str) -> Made:
         group = await self._ask(group_id, AssignmentRequest())

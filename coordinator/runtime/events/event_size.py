@@ -12,11 +12,14 @@ from sys import getsizeof
 from typing import Any, get_type_hints
 
 from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.core.moves import Move
 
 FIXED_BYTES = 700
 """Of any event: its objects, its place in a ring, its numbers, and the names in its text."""
 ENTRY_BYTES = 200
 """Of a partition with its offset: a tuple of numbers, and as much text as the largest of them take."""
+MOVE_BYTES = 240
+"""Of a partition that moves: its numbers, the names of the fields in its text, and its part of a `Move`."""
 TIME_BYTES = 80
 """Of the time of a commit beside it."""
 
@@ -57,6 +60,17 @@ def _texts_bytes(value: tuple[str, ...]) -> int:
     return getsizeof(value) + sum(map(_text_bytes, value))
 
 
+def _moves_bytes(value: Iterable[Move]) -> int:
+    """In the text each partition stands with its topic and the names of both members."""
+    size = 0
+    for move in value:
+        owners = [owner for owner in (move.from_owner, move.to_owner) if owner is not None]
+        named = _text_bytes(move.topic) + sum(_text_bytes(one.member_id) + _text_bytes(one.client_id) for one in owners)
+        kept = sum(_text_bytes(text) for owner in owners for text in owner)
+        size += len(move.partitions) * (MOVE_BYTES + named) + MOVE_BYTES + named + kept
+    return size
+
+
 def _sets_bytes(value: frozenset[frozenset[str]] | None) -> int:
     if not value:
         return 0
@@ -72,6 +86,7 @@ _MEASURES: dict[Any, Measure] = {
     tuple[str, ...]: _texts_bytes,
     tuple[tuple[str, int], ...]: _partitions_bytes,
     tuple[tuple[str, int, int], ...]: _partitions_bytes,
+    tuple[Move, ...]: _moves_bytes,
     tuple[tuple[str, int, int, int], ...]: _timed_bytes,
     frozenset[frozenset[str]] | None: _sets_bytes,
 }

@@ -18,8 +18,10 @@ from rallypoint.coordinator.core.effects import (
     GroupChanged,
     OffsetsCommitted,
     OffsetsLoaded,
+    PartitionsMoved,
 )
 from rallypoint.coordinator.core.group import State
+from rallypoint.coordinator.core.moves import Move
 from rallypoint.coordinator.runtime.events.event_size import size_of
 from rallypoint.coordinator.storage.contract import AppendMetrics
 
@@ -101,8 +103,24 @@ def _weight_of(event: Event) -> int:
     return -(-size_of(event) // WEIGHT_BYTES)
 
 
+MOVES_KEPT_MAX = 1_000
+"""Partitions of one event that are told one by one; all are counted."""
+
+
+def _first(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+    kept, room = [], MOVES_KEPT_MAX
+    for move in moves:
+        if not room:
+            break
+        kept.append(move._replace(partitions=move.partitions[:room]))
+        room -= len(kept[-1].partitions)
+    return tuple(kept)
+
+
 def _kept_of(event: Event) -> Event:
     """What is kept of it. What a group subscribes to may be ten thousand topics, and no stream tells them."""
+    if isinstance(event, PartitionsMoved) and event.move_count > MOVES_KEPT_MAX:
+        return replace(event, moves=_first(event.moves))
     if isinstance(event, GroupChanged) and event.summary.subscriptions:
         return GroupChanged(replace(event.summary, subscriptions=frozenset()))
     return event

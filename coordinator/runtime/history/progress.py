@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from rallypoint.coordinator.core import commit_windows as windows
 from rallypoint.coordinator.core.commit_windows import SPACING_MS, GroupStatus
+from rallypoint.coordinator.core.lag_trend import LagSample
 from rallypoint.coordinator.core.records import TopicRecord
+from rallypoint.coordinator.runtime.history.lag_samples import LagSamples
 
 FRESH_MS = 2_000
 """For so long the status of a group that lags is shown again, although time alone may change it."""
@@ -31,6 +33,8 @@ class Figures(NamedTuple):
     changes, version: of the group's offsets and of the registry, at that time.
     status: of the worst partition; None where no end is known, and where `is_judged` is false.
     committed, end: the offsets and the ends of the partitions whose end is known, summed.
+    useful: by topic, partitions that are committed and have something to read, or get it: they lag, or their end has
+        grown of late, or is not known. Empty where `is_judged` is false.
     """
 
     at_ms: int
@@ -41,12 +45,13 @@ class Figures(NamedTuple):
     is_judged: bool
     committed: int
     end: int
+    useful: Mapping[str, int]
 
 
 class GroupProgress:
     """The committed offsets of one group. `since_ms`: when this node began to know them."""
 
-    __slots__ = ("changes", "count", "figures", "last_commit_at_ms", "since_ms", "topics")
+    __slots__ = ("changes", "count", "figures", "last_commit_at_ms", "samples", "since_ms", "topics")
 
     def __init__(self, since_ms: int) -> None:
         self.since_ms = since_ms
@@ -55,6 +60,7 @@ class GroupProgress:
         self.last_commit_at_ms: int | None = None
         self.changes = 0
         self.figures: Figures | None = None
+        self.samples: LagSamples | None = None
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -131,29 +137,48 @@ class GroupProgress:
         Meanwhile the group may change. Then the figures are right for each partition at some moment, and do not stand.
         """
         changes, is_known, lag, committed, ends_sum, worst = self.changes, False, 0, 0, 0, -1
+        useful: dict[str, int] = {}
         for topic in list(self.topics):
             record = topics.get(topic)
             if record is None or not record.end_offsets:
+                if is_judged:
+                    useful[topic] = len(self.topics.get(topic, ()))
                 continue
             ends = record.end_offsets
             entries = list(self.topics.get(topic, {}).items())
+            busy = 0
             for start in range(0, len(entries), PART):
                 part = entries[start : start + PART] if start or len(entries) > PART else entries
                 for partition, window in part:
                     end = ends.get(partition)
                     if end is None:
+                        busy += 1
                         continue
                     is_known = True
                     committed += window[0]
                     ends_sum += end
                     behind = end - window[0]
-                    if behind > 0:
+                    if behind <= 0:
+                        busy += is_judged and windows.is_growing(window, end, now_ms)
+                    else:
+                        busy += 1
                         lag += behind
                         if is_judged and worst < windows.SEVERITY_MAX:
                             status = windows.judge(window, end, now_ms, self.since_ms).status
                             worst = max(worst, windows.severity(status))
                 yield len(part)
+            if is_judged:
+                useful[topic] = busy
         status_of_group = windows.group_status(max(worst, 0)) if is_known and is_judged else None
         self.figures = Figures(
-            now_ms, changes, version, lag if is_known else None, status_of_group, is_judged, committed, ends_sum
+            now_ms, changes, version, lag if is_known else None, status_of_group, is_judged, committed, ends_sum, useful
         )
+
+    def sample(self, at_ms: int) -> None:
+        """Keep the lag of the figures, where it is known, as that of this moment."""
+        figures = self.figures
+        if figures is None or figures.lag is None:
+            return
+        if self.samples is None:
+            self.samples = LagSamples()
+        self.samples.add(LagSample(at_ms, figures.lag, figures.committed, figures.end))

@@ -1,10 +1,14 @@
 """How many partitions a new assignment moves: the parts are read together, and say what each says by itself."""
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from rallypoint.coordinator.core.group import Group, Member, MemberTerms
-from rallypoint.coordinator.core.movement import count_moved, read
+from rallypoint.coordinator.core.movement import count_of, given_up, moves_to, read
 from rallypoint.coordinator.core.records import MemberRecord
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
@@ -35,7 +39,73 @@ NO_PARTS: tuple[JsonValue, ...] = (
 )
 
 
-def group_of(*assigned: JsonValue) -> Group:
+def count_moved(group: Group, given: dict[str, OpaqueJson]) -> int | None:
+    found = moves_to(group, given)
+    return None if found is None else found.lost_count
+
+
+def moved(group: Group, **given: Any) -> list[tuple[str, tuple[int, ...], str | None, str | None]]:
+    """Topic, partitions, from, to."""
+    found = moves_to(group, {name: OpaqueJson.of({"partitions": part}) for name, part in given.items()})
+    assert found is not None
+    return [
+        (
+            one.topic,
+            one.partitions,
+            one.from_owner and one.from_owner.member_id,
+            one.to_owner and one.to_owner.member_id,
+        )
+        for one in found.moves
+    ]
+
+
+def test_each_partition_goes_from_its_owner_to_the_next() -> None:
+    group = group_of({"partitions": {"t": [0, 1, 2, 3]}}, {"partitions": {"t": [4], "u": [0]}})
+    assert moved(group, m0={"t": [0, 4]}, m1={"t": [3, 1]}) == [
+        ("t", (4,), "m1", "m0"),
+        ("t", (1, 3), "m0", "m1"),
+        ("t", (2,), "m0", None),
+        ("u", (0,), "m1", None),
+    ]
+    assert moved(group, m0={"t": [0, 1, 2, 3]}, m1={"t": [4], "u": [0]}) == []
+
+
+def test_what_a_member_had_who_is_gone_comes_from_nobody() -> None:
+    group = group_of({"partitions": {"t": [0]}}, {"partitions": {"t": [1]}})
+    gone = group.members.pop("m1")
+    gone.assignment = OpaqueJson.of({"partitions": {"t": [1, -1, 2**40], "s": [3]}})
+    assert moved(group, m0={"t": [0, 1]}) == [("t", (1,), None, "m0")]
+    up = given_up([gone, Member("x", None, "c", "h", 9, gone.terms, None, assignment=OpaqueJson.of("nothing"))])
+    assert [(one.topic, one.partitions, one.to_owner) for one in up] == [("s", (3,), None), ("t", (1,), None)]
+    assert count_of(up) == 2
+
+
+@given(st.lists(st.sets(st.integers(0, 6)), max_size=4), st.lists(st.sets(st.integers(0, 6)), max_size=4))
+def test_the_moves_lead_from_one_assignment_to_the_other(before: list[set[int]], after: list[set[int]]) -> None:
+    before, after = disjoint(before), disjoint(after)
+    group = group_of(*({"partitions": {"t": sorted(one)}} for one in before))
+    for at in range(len(before), len(after)):
+        group.members[f"m{at}"] = Member(f"m{at}", None, "c", "h", at, MemberTerms((), 1, 1, None, None, None), None)
+    owners = {number: f"m{at}" for at, one in enumerate(before) for number in one}
+    for _, partitions, source, target in moved(group, **{f"m{at}": {"t": sorted(x)} for at, x in enumerate(after)}):
+        for number in partitions:
+            assert owners.get(number) == source
+            owners.pop(number, None)
+            if target is not None:
+                owners[number] = target
+    assert owners == {number: f"m{at}" for at, one in enumerate(after) for number in one}
+
+
+def disjoint(sets: list[set[int]]) -> list[set[int]]:
+    seen: set[int] = set()
+    made = []
+    for one in sets:
+        made.append(one - seen)
+        seen |= one
+    return made
+
+
+def group_of(*assigned: Any) -> Group:
     group = Group("g", protocol_type="consumer")
     for at, value in enumerate(assigned):
         name = f"m{at}"

@@ -301,6 +301,7 @@ async def test_lists_take_their_query(api: ApiClient, service: FakeService) -> N
         "unavailable_shards": [],
         "damaged_groups": [],
         "listed_shards": None,
+        "totals": None,
     }
     assert answer.json == empty
     assert service.calls[0][1] == admin.ListGroupsRequest(state="Stable", prefix="a&b c", limit=7, cursor="x")

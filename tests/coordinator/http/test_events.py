@@ -26,12 +26,14 @@ from rallypoint.coordinator.core.effects import (
     OffsetsLoaded,
     OffsetsRemoved,
     OffsetsReset,
+    PartitionsMoved,
     RebalanceBegan,
     RebalanceHeld,
     Removal,
     SessionExpired,
     SyncPhaseEnded,
 )
+from rallypoint.coordinator.core.moves import Move, OwnerNames
 from rallypoint.coordinator.http.events.codec import KINDS, KINDS_ASKED_FOR, data_of, group_id_of, kind_of
 from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.reference.openapi import openapi_document
@@ -60,6 +62,7 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
             "held_count": 0,
             "rebalance_id": 0,
             "last_rebalance_at_ms": None,
+            "protocol_name": "",
         },
     ),
     (GroupRemoved("g", Removal.EXPIRED), {"cause": "expired"}),
@@ -95,6 +98,27 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
     (
         SyncPhaseEnded("g", 8, 7, 9, 4),
         {"generation_id": 8, "duration_ms": 7, "rebalance_id": 9, "partitions_moved": 4},
+    ),
+    (
+        PartitionsMoved(
+            "g", 8, 9, (Move("t", (1, 4), OwnerNames("a-1", None, "a", "h"), OwnerNames("b-1", "i", "b", "h")),), 2
+        ),
+        {
+            "generation_id": 8,
+            "rebalance_id": 9,
+            "moves": [
+                {
+                    "topic": "t",
+                    "partition": partition,
+                    "from_member_id": "a-1",
+                    "from_client_id": "a",
+                    "to_member_id": "b-1",
+                    "to_client_id": "b",
+                }
+                for partition in (1, 4)
+            ],
+            "move_count": 2,
+        },
     ),
     (SessionExpired("g", "a", pending=True), {"member_id": "a", "pending": True, "disconnected": False}),
     (
@@ -165,7 +189,8 @@ async def test_events_come_in_order_with_their_cursor() -> None:
             for event, _ in TOLD
             if kind_of(event) not in KINDS_ASKED_FOR
         ]
-        assert [one.cursor for one in told if one] == [f"life-{number}" for number in (*range(2, 15), 17, 18)]
+        numbers = [number for number, (event, _) in enumerate(TOLD, 2) if kind_of(event) not in KINDS_ASKED_FOR]
+        assert [one.cursor for one in told if one] == [f"life-{number}" for number in numbers]
         assert api.metrics.answered == [("events", "NONE")]
         assert api.metrics.streams == 1
         assert reader.answer.headers["Cache-Control"] == "no-store"

@@ -248,7 +248,22 @@ OF_REQUESTS = [
     *(
         Case("id_length_max", 20, lambda n, name=name: Sent(ops.LIST_GROUPS, query=f"?{name}={text(n)}"),  # type: ignore[misc]
              name, name)
-        for name in ("state", "prefix", "cursor")
+        for name in ("state", "prefix", "search")
+    ),
+    Case("topic_length_max", 20, lambda n: Sent(ops.LIST_GROUPS, query=f"?topic={text(n)}"), "topic", "topic"),
+    *(
+        Case("topic_length_max", 20, lambda n, asked=asked: Sent(asked, query=f"?topic={text(n)}"),  # type: ignore[misc]
+             "topic", "topic")
+        for asked in (ops.LIST_PARTITIONS, ops.OWNERSHIP_HISTORY)
+    ),
+    *(
+        Case("list_limit_max", 5, lambda n, asked=asked: Sent(asked, query=f"?limit={n}"), "limit", "limit")  # type: ignore[misc]
+        for asked in (ops.LIST_PARTITIONS, ops.OWNERSHIP_HISTORY)
+    ),
+    *(
+        Case("cursor_length_max", 20, lambda n, asked=asked: Sent(asked, query=f"?cursor={'a' * n}"),  # type: ignore[misc]
+             "cursor", "cursor")
+        for asked in (ops.LIST_GROUPS, ops.LIST_PARTITIONS, ops.OWNERSHIP_HISTORY)
     ),
     Case("list_limit_max", 5, lambda n: Sent(ops.LIST_GROUPS, query=f"?limit={n}"), "limit", "limit"),
     Case("lookup_groups_max", 3, lambda n: Sent(ops.COORDINATOR, query=names(n, "group_id")), "group_id", "group_ids"),
@@ -612,6 +627,8 @@ def bounded_paths(schema: Any, defs: Any, at: str = "") -> list[str]:
     for choice in schema.get("anyOf", ()):
         found += bounded_paths(choice, defs, at)
     dot = f"{at}." if at else ""
+    if "enum" in schema:
+        return found
     if schema.get("type") == "string" or ("opaque" in schema.get("description", "") and "type" not in schema):
         found.append(at)
     elif schema.get("type") == "array":

@@ -183,7 +183,7 @@ async def test_a_restart_does_not_thaw_and_the_list_is_there() -> None:
     after = await ServiceHarness(harness.contents, clock=harness.clock).start()
     assert await after.now("g", ListRebalancesRequest()) == before
     assert after.service.view.summaries["g"].frozen_until_ms == frozen.frozen_until_ms
-    listed = after.service.list_groups(admin.ListGroupsRequest())
+    listed = await after.service.list_groups(admin.ListGroupsRequest())
     assert isinstance(listed, admin.ListGroupsAnswer)
     assert listed.groups[0].frozen_until_ms == frozen.frozen_until_ms
     for _ in range(7):

@@ -349,6 +349,7 @@ async def test_a_listing_says_what_the_group_is(harness: ServiceHarness) -> None
             topic_count=1,
             rebalance_id=1,
             last_rebalance_at_ms=harness.clock.now_ms(),
+            idle_member_count=2,
         ),
     )
 

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from rallypoint.coordinator.core.effects import Event, GroupChanged, GroupSummary
+from rallypoint.coordinator.core.moves import Move, OwnerNames
 from rallypoint.coordinator.http.events.codec import block_of
 from rallypoint.coordinator.runtime.events.event_size import size_of
 from rallypoint.coordinator.runtime.events.feed import WEIGHT_BYTES, EventFeed, Ring
@@ -38,6 +39,13 @@ def filled(hint: Any, name: str, letter: str, size: int) -> Any:
         return frozenset({frozenset(text(letter) for _ in range(size))})
     if hint is GroupSummary:
         return event_of(hint, letter, size)
+    if hint == tuple[str, ...]:
+        return tuple(text(letter) for _ in range(size))
+    if hint == tuple[Move, ...]:
+        names = [OwnerNames(*(text(letter) for _ in OwnerNames._fields)) for _ in range(2)]
+        return tuple(Move(text(letter), (next(_NUMBERS),), *names) for _ in range(size))
+    if hint == tuple[tuple[str, int, int, int], ...]:
+        return tuple((text(letter), next(_NUMBERS), next(_NUMBERS), next(_NUMBERS)) for _ in range(size))
     assert hint in (tuple[tuple[str, int], ...], tuple[tuple[str, int, int], ...]), hint
     width = len(get_args(get_args(hint)[0])) - 1
     topic = text(letter)
