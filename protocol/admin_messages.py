@@ -200,6 +200,7 @@ class GroupListing(AnswerModel):
     useful_member_count: members that would have something to read: partitions of the subscribed topics, or of the
         committed ones while there are no members, that lag, or whose end grows or is not known; with the assignor
         `range` no more than its longest topic has partitions. Null where none of the topics is registered.
+    flapping_member_count: names of members that come and go in circles.
     """
 
     group_id: str
@@ -221,6 +222,7 @@ class GroupListing(AnswerModel):
     idle_member_count: int | None = None
     unowned_partition_count: int | None = None
     useful_member_count: int | None = None
+    flapping_member_count: int = 0
 
 
 class GroupTotals(AnswerModel):
@@ -283,7 +285,15 @@ class ListGroupsAnswer(AnswerModel):
 
 
 class DescribedMember(AnswerModel):
-    """A member as operators see it; `metadata` and `assignment` are null unless the group is Stable."""
+    """A member as operators see it; `metadata` and `assignment` are null unless the group is Stable.
+
+    joined_at_ms: when it came to the group; null where that was before the node loaded the group.
+    heard_at_ms: when it was last heard of.
+    is_leader: it works out the assignments.
+    connection: "channel" or "http", by which it calls; null in a very large answer, like the next two.
+    partition_count: how many partitions it was given; null if they cannot be read.
+    lag: of these, where their ends are known; null where none is.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -293,6 +303,25 @@ class DescribedMember(AnswerModel):
     rebalance_timeout_ms: int
     metadata: OpaqueJson
     assignment: OpaqueJson
+    joined_at_ms: int | None = None
+    heard_at_ms: int | None = None
+    is_leader: bool = False
+    connection: Literal["channel", "http"] | None = None
+    partition_count: int | None = None
+    lag: int | None = None
+
+
+class FlappingListing(AnswerModel):
+    """Members of one name that come and go in circles: how often, within `window_ms`, and in a sentence."""
+
+    client_id: str
+    host: str
+    group_instance_id: str | None
+    join_count: int
+    expired_count: int
+    left_count: int
+    window_ms: int
+    sentence: str
 
 
 class CauseListing(AnswerModel):
@@ -310,12 +339,34 @@ class CauseListing(AnswerModel):
     at_ms: int
 
 
+class AwaitedListing(AnswerModel):
+    """A member that a rebalance waits for: to `join`, to `sync`, or, for the leader, to bring the `assignment`.
+
+    `since_ms`: the beginning of the phase. `heard_at_ms`: when the member was last heard of; null for an id that was
+    handed out and has not joined yet, of which nothing more is known.
+    """
+
+    awaited_for: str
+    member_id: str
+    group_instance_id: str | None = None
+    client_id: str | None = None
+    host: str | None = None
+    since_ms: int
+    heard_at_ms: int | None = None
+
+
 class DescribeAnswer(AnswerModel):
     """A group as it stands in the store and in memory. `protocol_name` is empty unless the group is Stable.
 
     `rebalance_id` is that of its last rebalance, 0 before the first. `frozen_until_ms` is null unless the group is
     frozen, `cooling_until_ms` unless its cool-down runs; `cooldown_ms` is the one in force, the group's own or the
     service's. `held` are the first causes that wait for the end of a freeze or a cool-down, `held_count` all of them.
+
+    `explanation` says in a sentence or two what the group does now, whom it waits for, and what is held back. `status`,
+    `lag`, `idle_member_count`, `unowned_partition_count` and `useful_member_count` are those of its row in the list.
+    `since_ms`: from when on this node remembers what it does. `awaited`: whom a rebalance waits for, until
+    `awaited_until_ms` at the latest. `flapping`: members that come and go in circles. `topics`: all that it subscribes
+    to or has committed.
     """
 
     group_id: str
@@ -333,6 +384,18 @@ class DescribeAnswer(AnswerModel):
     cooling_until_ms: int | None = None
     held: tuple[CauseListing, ...] = ()
     held_count: int = 0
+    explanation: str = ""
+    status: str | None = None
+    lag: int | None = None
+    since_ms: int | None = None
+    awaited: tuple[AwaitedListing, ...] = ()
+    awaited_count: int = 0
+    awaited_until_ms: int | None = None
+    flapping: tuple[FlappingListing, ...] = ()
+    idle_member_count: int | None = None
+    unowned_partition_count: int | None = None
+    useful_member_count: int | None = None
+    topics: tuple[str, ...] = ()
 
 
 class DeletedGroup(AnswerModel):
@@ -390,24 +453,23 @@ class RemoveMembersAnswer(AnswerModel):
 # --- rebalances ------------------------------------------------------------------------------------------------------
 
 
-class AwaitedListing(AnswerModel):
-    """A member that a rebalance waits for: to `join`, to `sync`, or, for the leader, to bring the `assignment`.
-
-    `since_ms`: the beginning of the phase. `heard_at_ms`: when the member was last heard of; null for an id that was
-    handed out and has not joined yet, of which nothing more is known.
+class JoinListing(AnswerModel):
+    """A member that has joined a rebalance, so long after its beginning. `is_new`: it had no part in the generation
+    before.
     """
 
-    awaited_for: str
     member_id: str
-    group_instance_id: str | None = None
-    client_id: str | None = None
-    host: str | None = None
-    since_ms: int
-    heard_at_ms: int | None = None
+    client_id: str
+    group_instance_id: str | None
+    after_ms: int
+    is_new: bool
 
 
 class RebalanceListing(AnswerModel):
     """One rebalance: why it began, how long its phases took, how it ended.
+
+    `sentence` says it in words. `joined`: who has joined and when, the earliest first, 1,000 at most; null where the
+    node does not remember it. `synced_after_ms`: from the beginning to the stored assignment; null where there is none.
 
     `outcome`: "in_progress", "completed", "emptied" (nobody is left), "interrupted" (by the next one, while the leader
     was still working out the assignment), or "lost" (the process ended meanwhile, or lost the group).
@@ -435,6 +497,9 @@ class RebalanceListing(AnswerModel):
     further_count: int = 0
     awaited: tuple[AwaitedListing, ...] = ()
     awaited_count: int = 0
+    sentence: str = ""
+    joined: tuple[JoinListing, ...] | None = None
+    synced_after_ms: int | None = None
 
 
 class ListRebalancesAnswer(AnswerModel):

@@ -9,9 +9,11 @@ from functools import singledispatch
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.group import (
+    JOINS_KEPT_MAX,
     LEGAL_MOVES,
     CallKind,
     Group,
+    JoinNotes,
     Member,
     MemberTerms,
     Offered,
@@ -125,6 +127,7 @@ def _rebalance_record(fact: r.RebalanceRecord, group: Group) -> None:
 @_apply.register
 def _rebalance_forgotten(fact: r.RebalanceForgotten, group: Group) -> None:
     group.rebalances.pop(fact.rebalance_id, None)
+    group.join_notes.pop(fact.rebalance_id, None)
 
 
 @_apply.register
@@ -278,6 +281,7 @@ def _linger_set(fact: t.LingerSet, group: Group) -> None:
 
 @_apply.register
 def _phase_completed(fact: t.PhaseCompleted, group: Group) -> None:
+    _note_joins(group, fact)
     _move(group, State.COMPLETING_REBALANCE, fact.at_ms)
     group.phase += 1
     group.phase_began_ms = fact.at_ms
@@ -296,6 +300,16 @@ def _phase_completed(fact: t.PhaseCompleted, group: Group) -> None:
         if member.join_call is not None:
             del group.parked[member.join_call]
             member.join_call = None
+
+
+def _note_joins(group: Group, fact: t.PhaseCompleted) -> None:
+    """Remember who joined when. The oldest are forgotten where it is too much together."""
+    if group.rebalance_id is None:
+        return
+    group.join_notes[group.rebalance_id] = JoinNotes(group.joins_so_far(), fact.left_out, fact.left_out_count)
+    count = sum(len(notes.joined) for notes in group.join_notes.values())
+    while count > JOINS_KEPT_MAX:
+        count -= len(group.join_notes.pop(next(iter(group.join_notes))).joined)
 
 
 @_apply.register
@@ -438,6 +452,7 @@ def _member_added(fact: t.MemberAdded, group: Group) -> None:
             topics=fact.topics,
             deadline_ms=fact.join_deadline_ms,
             join_deadline_ms=fact.join_deadline_ms,
+            came_at_ms=fact.at_ms,
             first_request_id=fact.terms.request_id if pending is None else pending.request_id,
         ),
     )
@@ -488,6 +503,7 @@ def _member_replaced(fact: t.StaticMemberReplaced, group: Group) -> None:
             skip_assignment=fact.skip_assignment,
             deadline_ms=old.deadline_ms,
             join_deadline_ms=old.join_deadline_ms,
+            came_at_ms=old.came_at_ms,
             first_request_id=fact.terms.request_id,
         ),
     )
@@ -509,6 +525,7 @@ def _member_joined(fact: t.MemberJoined, group: Group) -> None:
     member = group.members[fact.member_id]
     group.surplus.discard(fact.member_id)
     if not member.joined:
+        member.phase_joined_ms = fact.at_ms
         member.joined = True
         group.joined_count += 1
     # While a rebalance is held back: it waits for a newer assignment than the one that it has not asked for.

@@ -52,7 +52,15 @@ from rallypoint.coordinator.core.commands import (
     TopicsDeleted,
 )
 from rallypoint.coordinator.core.decision import RECORD_TYPES, Draft, hold_timer, session_timer
-from rallypoint.coordinator.core.effects import Effect, GroupChanged, GroupSummary, Notify, OwnersLoaded, SetTimer
+from rallypoint.coordinator.core.effects import (
+    Effect,
+    GroupChanged,
+    GroupSummary,
+    MembersWent,
+    Notify,
+    OwnersLoaded,
+    SetTimer,
+)
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.records import GroupFact
 from rallypoint.coordinator.core.running_time import ran_ms
@@ -211,6 +219,7 @@ def decide(group: Group, command: Command, context: DecisionContext) -> Draft:
             _decide_loaded(group, context, draft)
     if draft.gone:
         rebalance_history.notify_given_up(group, draft)
+        draft.notify(MembersWent(group.group_id, tuple(movement.names_of(member) for member in draft.gone)))
     return draft
 
 

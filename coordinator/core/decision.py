@@ -16,10 +16,10 @@ from rallypoint.coordinator.core.effects import (
     GroupAnswer,
     Notify,
     OneEffect,
-    OwnersLoaded,
     Reply,
     SetTimer,
     Subject,
+    ViewEvent,
 )
 from rallypoint.coordinator.core.group import CallKind, Group, Member
 from rallypoint.protocol.errors import ErrorCode
@@ -65,7 +65,7 @@ class Draft:
         """Say that this happened."""
         self.facts.append(fact)
 
-    def notify(self, event: Event | OwnersLoaded) -> None:
+    def notify(self, event: Event | ViewEvent) -> None:
         """Tell whoever watches."""
         self.effects.append(Notify(event))
 

@@ -1,6 +1,6 @@
 """A group as operators see it: its description, and the summary that lists and gauges show."""
 
-from rallypoint.coordinator.core import holding, rebalance_history
+from rallypoint.coordinator.core import explanation, holding, rebalance_history
 from rallypoint.coordinator.core.commands import Call, DecisionContext
 from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.effects import ENCODED_AT_ONCE_CHARACTERS, GroupSummary, LargeDescription
@@ -30,6 +30,9 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
             rebalance_timeout_ms=member.terms.rebalance_timeout_ms,
             metadata=member.terms.metadata_of(group.protocol_name) if stable else EMPTY,
             assignment=member.assignment if stable else EMPTY,
+            joined_at_ms=member.came_at_ms,
+            heard_at_ms=min(member.deadline_ms - member.terms.session_timeout_ms, context.now_ms),
+            is_leader=member.member_id == group.leader,
         )
         for member in group.by_seniority()
     )
@@ -38,6 +41,7 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
         or sum([len(one.metadata.text) + len(one.assignment.text) for one in members]) > ENCODED_AT_ONCE_CHARACTERS
         or is_many(group, group.offsets)
     )
+    awaited, awaited_count = rebalance_history.awaited_listings(group)
     answer = admin.DescribeAnswer(
         group_id=group.group_id,
         state=group.state,
@@ -54,10 +58,41 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
         cooling_until_ms=holding.cooling_until(group, context),
         held=tuple(map(rebalance_history.cause_listing, group.held)),
         held_count=group.held_count,
+        explanation=_explanation(group, awaited, awaited_count, context),
+        awaited=awaited,
+        awaited_count=awaited_count,
+        awaited_until_ms=rebalance_history.awaited_until(group),
     )
     if is_large:
         answer = LargeDescription.model_construct(**{**dict(answer), "offsets": as_they_stand(group, group.offsets)})
     draft.reply(call, answer)
+
+
+def _explanation(
+    group: Group, awaited: tuple[admin.AwaitedListing, ...], awaited_count: int, context: DecisionContext
+) -> str:
+    present = None if group.rebalance_id is None else group.rebalances[group.rebalance_id]
+    now_ms = context.now_ms
+
+    def left_ms(until_ms: int | None) -> int | None:
+        return None if until_ms is None else until_ms - now_ms
+
+    return explanation.explanation(
+        explanation.Now(
+            state=group.state,
+            member_count=len(group.members),
+            generation_id=group.generation_id,
+            lasted_ms=now_ms - group.state_at_ms,
+            awaited=awaited,
+            awaited_count=awaited_count,
+            awaited_for_ms=left_ms(rebalance_history.awaited_until(group)),
+            cause=None if present is None else present.cause.reason,
+            frozen_for_ms=left_ms(holding.frozen_until(group)),
+            freeze_reason=None if group.hold is None else group.hold.freeze_reason,
+            cooling_for_ms=left_ms(holding.cooling_until(group, context)),
+            held_count=group.held_count,
+        )
+    )
 
 
 def present_assignment(group: Group, call: Call, draft: Draft) -> None:

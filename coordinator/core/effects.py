@@ -256,6 +256,22 @@ class OwnersLoaded:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberCame:
+    """A new member is in the group. For the view alone."""
+
+    group_id: str
+    names: OwnerNames
+
+
+@dataclass(frozen=True, slots=True)
+class MembersWent:
+    """These members are out of the group. For the view alone; of those whose session expired, that was said before."""
+
+    group_id: str
+    members: tuple[OwnerNames, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SessionExpired:
     """A member, or an id handed out (`pending`), was not heard of in time.
 
@@ -363,11 +379,16 @@ Event = (
 )
 
 
+ViewEvent = OwnersLoaded | MemberCame | MembersWent
+"""What the view alone hears of."""
+VIEW_EVENTS = (OwnersLoaded, MemberCame, MembersWent)
+
+
 @dataclass(frozen=True, slots=True)
 class Notify:
     """Something that lists, metrics, logs and watchers may show; nobody answers it."""
 
-    event: Event | OwnersLoaded
+    event: Event | ViewEvent
 
 
 OneEffect = Reply | SetTimer | CancelTimer | Notify

@@ -118,6 +118,8 @@ class Member:
     join_deadline_ms: until when a new member may wait for its first generation.
     grace_deadline_ms: None unless its connection was lost; until then it may come back.
     first_request_id: of the join that gave it its id.
+    came_at_ms: when it came to the group; None where it was loaded with it.
+    phase_joined_ms: when it joined the join phase that it joined last.
     join_call, sync_call, heartbeat_call: its pending responses, as the ids of the calls that wait for them.
     """
 
@@ -139,6 +141,8 @@ class Member:
     join_call: int | None = None
     sync_call: int | None = None
     heartbeat_call: int | None = None
+    came_at_ms: int | None = field(default=None, compare=False)
+    phase_joined_ms: int = field(default=0, compare=False)
 
     @property
     def waits(self) -> bool:
@@ -195,6 +199,30 @@ class Subscription:
     count: int = 0
 
 
+class JoinNote(NamedTuple):
+    """A member that joined a rebalance, so long after its beginning. `is_new`: of no generation before."""
+
+    member_id: str
+    client_id: str
+    group_instance_id: str | None
+    after_ms: int
+    is_new: bool
+
+
+class JoinNotes(NamedTuple):
+    """How the join phase of a rebalance went: who joined when, and the first of those that did not in time."""
+
+    joined: tuple[JoinNote, ...]
+    left_out: tuple[str, ...]
+    left_out_count: int
+
+
+JOINS_SHOWN_MAX = 1_000
+"""Members of a rebalance of which is remembered when they joined."""
+JOINS_KEPT_MAX = 5_000
+"""The same of all rebalances of a group together: half a megabyte."""
+
+
 @dataclass(slots=True)
 class Group:
     """All of one group. Generation 0 is before the first rebalance.
@@ -219,6 +247,7 @@ class Group:
     stored_members: mirrors the stored members.
     stored_instances: the static members among them that were not removed, instance id to member id.
     rebalances: mirrors the stored history, oldest first.
+    join_notes: how the join phases of some of them went, the oldest first; of none before the load.
     rebalance_id: of the rebalance in progress.
     further: the first causes that came while the group was rebalancing already.
     held: the first causes that wait for the end of a freeze or a cool-down.
@@ -273,12 +302,23 @@ class Group:
     stored_instances: dict[str, str] = field(default_factory=dict)
 
     rebalances: dict[int, RebalanceRecord] = field(default_factory=dict)
+    join_notes: dict[int, JoinNotes] = field(default_factory=dict, compare=False, repr=False)
     rebalance_id: int | None = None
     further: tuple[Cause, ...] = ()
     further_count: int = 0
     hold: HoldRecord | None = None
     held: tuple[Cause, ...] = ()
     held_count: int = 0
+
+    def joins_so_far(self) -> tuple[JoinNote, ...]:
+        """Who has joined the present phase, the earliest first. Costs a look at each member."""
+        joined = sorted((x for x in self.members.values() if x.joined), key=lambda x: x.phase_joined_ms)
+        return tuple(
+            JoinNote(
+                x.member_id, x.client_id, x.group_instance_id, max(x.phase_joined_ms - self.phase_began_ms, 0), x.is_new
+            )
+            for x in joined[:JOINS_SHOWN_MAX]
+        )
 
     @property
     def forgettable(self) -> bool:

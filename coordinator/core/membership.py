@@ -15,8 +15,9 @@ from rallypoint.coordinator.core.decision import (
     retention_timer,
     session_timer,
 )
-from rallypoint.coordinator.core.effects import Failure, GroupCreated, MemberReplaced, SessionExpired
+from rallypoint.coordinator.core.effects import Failure, GroupCreated, MemberCame, MemberReplaced, SessionExpired
 from rallypoint.coordinator.core.group import CallKind, Group, Member, MemberTerms, Offered, State, topics_of
+from rallypoint.coordinator.core.moves import OwnerNames
 from rallypoint.coordinator.core.network import network_of
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -304,7 +305,10 @@ def _add(
             join_deadline_ms=join_deadline_ms,
         )
     )
-    draft.fact(t.MemberJoined(member_id))
+    draft.fact(t.MemberJoined(member_id, context.now_ms))
+    draft.notify(
+        MemberCame(group.group_id, OwnerNames(member_id, request.group_instance_id, request.client_id, call.host))
+    )
     draft.set_timer(session_timer(member_id), join_deadline_ms)
     draft.park(call, member_id, CallKind.JOIN, _wait_until(request.max_wait_ms, context))
     reason = f"member {member_id} joined: {reason_of(request.reason)}"
@@ -337,7 +341,7 @@ def _join_again(group: Group, call: Call, request: m.JoinRequest, context: Decis
     same = changed.terms.protocols == _comparable(group, member, changed.terms)
     if group.state is State.PREPARING_REBALANCE or member.joined:
         draft.fact(changed)
-        draft.fact(t.MemberJoined(member.member_id))
+        draft.fact(t.MemberJoined(member.member_id, context.now_ms))
         _wait_for_phase(group, call, request, member, context, draft)
         if changed.topics != member.topics:
             # Not its whole metadata: what it owns may stand there, and changes with every rebalance.
@@ -355,7 +359,7 @@ def _join_again(group: Group, call: Call, request: m.JoinRequest, context: Decis
         return
     trigger = Trigger.LEADER_REJOINED if same else Trigger.SUBSCRIPTION_CHANGED
     draft.fact(changed)
-    draft.fact(t.MemberJoined(member.member_id))
+    draft.fact(t.MemberJoined(member.member_id, context.now_ms))
     _wait_for_phase(group, call, request, member, context, draft)
     draft.then.append(_because(trigger, _said(trigger, request), member))
 
@@ -438,7 +442,7 @@ def _take_over(
         return
     _store_replacement(group, call, request, member_id, draft)
     draft.fact(replaced)
-    draft.fact(t.MemberJoined(member_id))
+    draft.fact(t.MemberJoined(member_id, context.now_ms))
     draft.park(call, member_id, CallKind.JOIN, _wait_until(request.max_wait_ms, context))
     _start_session_of(member_id, request, context, draft)
     reason = f"static member {old.group_instance_id} was replaced: {reason_of(request.reason)}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple, Self, cast
 
-from rallypoint.coordinator.core import holding, linger, movement, rebalance_history
+from rallypoint.coordinator.core import explanation, holding, linger, movement, rebalance_history
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import (
@@ -42,6 +42,8 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
+LEFT_OUT_NAMED_MAX = 3
+"""Members that did not join in time of which the names are remembered."""
 COUNTED_WITH_MAX = 1_000
 """Stored members of a group in which what an assignment moves is counted in the step that stores it."""
 
@@ -221,7 +223,7 @@ def complete(group: Group, context: DecisionContext, draft: Draft) -> None:
     if leader is None:
         _empty(group, generation_id, context, draft)
     else:
-        _begin_generation(group, staying, leader, generation_id, context, draft)
+        _begin_generation(group, staying, absent, leader, generation_id, context, draft)
     duration_ms = context.now_ms - group.phase_began_ms
     rebalance_id = rebalance_history.last_id(group)
     draft.notify(JoinPhaseEnded(group.group_id, generation_id, duration_ms, len(staying), rebalance_id))
@@ -260,7 +262,13 @@ class NextMember(NamedTuple):
 
 
 def _begin_generation(
-    group: Group, staying: list[Member], leader: Member, generation_id: int, context: DecisionContext, draft: Draft
+    group: Group,
+    staying: list[Member],
+    absent: list[Member],
+    leader: Member,
+    generation_id: int,
+    context: DecisionContext,
+    draft: Draft,
 ) -> None:
     protocol_name = choose_protocol(group, staying, leader.member_id)
     if len(staying) == len(group.members):
@@ -271,7 +279,10 @@ def _begin_generation(
     # The number is used up before anyone hears of it: after a crash it is never given to another generation.
     draft.fact(_header(group, context, highest_generation_id=generation_id))
     rebalance_history.make(group, generation_id, len(staying), context, draft)
-    draft.fact(t.PhaseCompleted(context.now_ms, generation_id, protocol_name, leader.member_id, counts))
+    left_out = tuple(explanation.name_of(member.client_id, member.member_id) for member in absent[:LEFT_OUT_NAMED_MAX])
+    draft.fact(
+        t.PhaseCompleted(context.now_ms, generation_id, protocol_name, leader.member_id, counts, left_out, len(absent))
+    )
     everyone = _listing(staying, protocol_name)
     protocol_type = group.protocol_type or ""
 

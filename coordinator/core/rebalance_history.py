@@ -12,13 +12,13 @@ of a process: it is shown as lost, and nothing has to be written for that.
 from dataclasses import replace
 from itertools import islice
 
-from rallypoint.coordinator.core import movement
+from rallypoint.coordinator.core import explanation, movement
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import Call, DecisionContext, Rebalance
 from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.effects import PartitionsMoved
-from rallypoint.coordinator.core.group import CONSUMER, Group, Member, State, check_exists
+from rallypoint.coordinator.core.group import CONSUMER, Group, JoinNotes, Member, State, check_exists
 from rallypoint.coordinator.core.moves import Move
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits
@@ -166,15 +166,19 @@ def list_rebalances(group: Group, call: Call, context: DecisionContext, draft: D
         draft.reply(call, failure)
         return
     newest = islice(reversed(group.rebalances.values()), context.rules.rebalance_history_max)
-    draft.reply(call, admin.ListRebalancesAnswer(rebalances=tuple(_listing(group, record) for record in newest)))
+    draft.reply(
+        call, admin.ListRebalancesAnswer(rebalances=tuple(_listing(group, record, context) for record in newest))
+    )
 
 
-def _listing(group: Group, record: r.RebalanceRecord) -> admin.RebalanceListing:
+def _listing(group: Group, record: r.RebalanceRecord, context: DecisionContext) -> admin.RebalanceListing:
     is_present = record.rebalance_id == group.rebalance_id
     awaited = _awaited(group) if is_present else []
     further = group.further if is_present else record.further
     cause = record.cause
-    return admin.RebalanceListing(
+    notes = _notes_of(group, record)
+    phases = (record.join_phase_ms, record.sync_phase_ms)
+    row = admin.RebalanceListing(
         rebalance_id=record.rebalance_id,
         previous_generation_id=record.previous_generation_id,
         generation_id=record.generation_id,
@@ -193,7 +197,31 @@ def _listing(group: Group, record: r.RebalanceRecord) -> admin.RebalanceListing:
         further_count=group.further_count if is_present else record.further_count,
         awaited=tuple(_awaited_listing(group, what, who) for what, who in awaited[: limits.AWAITED_SHOWN_MAX]),
         awaited_count=len(awaited),
+        joined=None if notes is None else tuple(admin.JoinListing(**note._asdict()) for note in notes.joined),
+        synced_after_ms=sum(ms or 0 for ms in phases) if record.outcome is r.Outcome.COMPLETED else None,
     )
+    left_out, left_out_count = ((), 0) if notes is None else (notes.left_out, notes.left_out_count)
+    sentence = explanation.rebalance_sentence(row, left_out, left_out_count, context.now_ms)
+    return row.model_copy(update={"sentence": sentence})
+
+
+def _notes_of(group: Group, record: r.RebalanceRecord) -> JoinNotes | None:
+    if record.rebalance_id == group.rebalance_id and group.state is State.PREPARING_REBALANCE:
+        return JoinNotes(group.joins_so_far(), (), 0)
+    return group.join_notes.get(record.rebalance_id)
+
+
+def awaited_listings(group: Group) -> tuple[tuple[admin.AwaitedListing, ...], int]:
+    """The first members that the rebalance in progress waits for, and how many there are; none where none is."""
+    found = _awaited(group) if group.rebalance_id is not None else []
+    return tuple(_awaited_listing(group, what, who) for what, who in found[: limits.AWAITED_SHOWN_MAX]), len(found)
+
+
+def awaited_until(group: Group) -> int | None:
+    """When the present phase of a rebalance ends at the latest; None where none is, and during the initial delay."""
+    if group.rebalance_id is None or group.initial_window_ms is not None:
+        return None
+    return group.phase_began_ms + group.rebalance_timeout_ms
 
 
 def _outcome(group: Group, record: r.RebalanceRecord) -> str:

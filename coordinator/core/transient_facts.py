@@ -117,6 +117,7 @@ class MemberJoined(NamedTuple):
     """A member has joined the phase that is preparing."""
 
     member_id: str
+    at_ms: int
 
 
 class SessionSet(NamedTuple):
@@ -199,7 +200,8 @@ class LingerSet:
 
 @dataclass(frozen=True, slots=True)
 class PhaseCompleted:
-    """The join phase ended in a generation with a leader; `partition_counts` are those the leader can see.
+    """The join phase ended in a generation with a leader; `partition_counts` are those the leader can see. `left_out`:
+    the first of the members that did not join in time, and `left_out_count` all of them.
 
     Every member's session begins again, and every join that waits has its answer: one fact, for those of a large group
     take long.
@@ -210,6 +212,8 @@ class PhaseCompleted:
     protocol_name: str
     leader: str
     partition_counts: Mapping[str, int]
+    left_out: tuple[str, ...] = ()
+    left_out_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,9 @@ from rallypoint.coordinator.core.effects import (
     GroupAnswer,
     Notify,
     OneEffect,
-    OwnersLoaded,
     Reply,
     SetTimer,
+    ViewEvent,
     singly,
 )
 from rallypoint.coordinator.core.group import CallKind, Group, State
@@ -107,7 +107,7 @@ class ExecutorHost(Protocol):
     def append(self, batch: "GroupBatch") -> None:
         """Store the batch, and settle it."""
 
-    def observe(self, event: Event | OwnersLoaded) -> None:
+    def observe(self, event: Event | ViewEvent) -> None:
         """Something happened, and may be known."""
 
     def heard_at_ms(self, group_id: str, member_id: str) -> int | None:

@@ -158,6 +158,11 @@ class GroupTable:
             cost += COSTS_A_GROUP
             row.figures = None if row.progress is None else row.progress.figures
 
+    def topics(self, group_id: str) -> tuple[str, ...]:
+        """All topics that the group subscribes to or has committed, in order."""
+        row = self._row(group_id)
+        return () if row is None else tuple(sorted(_topics_of(row.summary, row.progress)))
+
     async def sample_lags(self) -> None:
         """Keep the present lag of each group among its samples."""
         for group_ids in _slices(list(self._view.progress)):
@@ -194,6 +199,7 @@ class GroupTable:
             idle_member_count=None if owners is None else summary.member_count - len(owners.members),
             unowned_partition_count=self._unowned_count(summary, owners),
             useful_member_count=self._useful_count(row),
+            flapping_member_count=len(self._view.flapping(summary.group_id)),
         )
 
     def _unowned_count(self, summary: GroupSummary, owners: GroupOwnership | None) -> int | None:

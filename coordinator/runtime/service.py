@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import lru_cache, partial
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
 from rallypoint.coordinator.core import rebalance
 from rallypoint.coordinator.core.capacity import creates_group, over_limit
@@ -366,9 +366,33 @@ class Service:
             except asyncio.CancelledError:
                 waiting.hang_up()
                 raise
-        if isinstance(answer, admin.DescribeAnswer) and not isinstance(answer, LargeDescription):
-            return self.view.with_lag(answer)
+        if isinstance(answer, admin.DescribeAnswer) and isinstance(request, DescribeRequest):
+            return await self._with_history(answer)
         return answer
+
+    async def _with_history(self, answer: admin.DescribeAnswer) -> admin.DescribeAnswer:
+        """The description with what the node remembers of the group. Of a large one, not what is remembered of each
+        member; its offsets get their lag as they are put into words.
+        """
+        group_id = answer.group_id
+        rows = await self._table.listings((group_id,))
+        update: dict[str, Any] = {
+            "since_ms": self.view.since_ms(group_id),
+            "flapping": tuple(self.view.flapping(group_id)),
+            "topics": self._table.topics(group_id),
+        }
+        for row in rows:
+            update |= {name: getattr(row, name) for name in _OF_THE_ROW}
+        if not isinstance(answer, LargeDescription):
+            connections = self.connections
+            update["members"] = tuple(
+                self.view.with_progress(
+                    answer, member, is_on_channel=connections.connection_of(group_id, member.member_id) is not None
+                )
+                for member in answer.members
+            )
+            answer = self.view.with_lag(answer)
+        return answer.model_copy(update=update)
 
     def ask(
         self, group_id: str, request: GroupRequest, *, host: str, connection: MemberConnection | None
@@ -763,6 +787,8 @@ def _hand_over(future: "asyncio.Future[Answer]", answer: Answer) -> None:
         future.set_result(answer)
 
 
+_OF_THE_ROW = ("status", "lag", "idle_member_count", "unowned_partition_count", "useful_member_count")
+"""Fields of a description that are those of the group's row in a list."""
 _STATES = frozenset(state.casefold() for state in State)
 _NOT_SERVING = frozenset({Phase.STARTING, Phase.DRAINING, Phase.STOPPED})
 

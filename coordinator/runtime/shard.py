@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from rallypoint.coordinator.core.commands import ConnectionLost, DecisionContext, GroupLoaded, Rules
-from rallypoint.coordinator.core.effects import Event, Failure, GroupUnloaded, OwnersLoaded
+from rallypoint.coordinator.core.effects import VIEW_EVENTS, Event, Failure, GroupUnloaded, ViewEvent
 from rallypoint.coordinator.core.group import Group
 from rallypoint.coordinator.core.records import RunningTimeRecord
 from rallypoint.coordinator.runtime.appends.batch import GroupBatch
@@ -472,10 +472,10 @@ class Shard:
             error = too_large
         batch.settle(error)
 
-    def observe(self, event: Event | OwnersLoaded) -> None:
+    def observe(self, event: Event | ViewEvent) -> None:
         """Something happened, and may be known."""
         self._deps.view.event(event)
-        if isinstance(event, OwnersLoaded):
+        if isinstance(event, VIEW_EVENTS):
             return
         self._deps.observer.event(event)
         self._deps.connections.event(event)

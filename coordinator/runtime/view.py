@@ -4,24 +4,33 @@ Lists, gauges and lag come from this view. A group itself may be ahead of the st
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from rallypoint.coordinator.core import movement
 from rallypoint.coordinator.core.effects import (
     Event,
     GroupChanged,
     GroupSummary,
+    MemberCame,
     MemberReplaced,
+    MembersWent,
     OffsetsCommitted,
     OffsetsLoaded,
     OffsetsRemoved,
     OffsetsReset,
     OwnersLoaded,
     PartitionsMoved,
+    SessionExpired,
+    ViewEvent,
 )
+from rallypoint.coordinator.core.flapping import WINDOW_MS, circles_sentence
 from rallypoint.coordinator.core.group import CONSUMER, State
+from rallypoint.coordinator.core.moves import OwnerNames
 from rallypoint.coordinator.core.records import TopicRecord
 from rallypoint.coordinator.core.topics import Registry
 from rallypoint.coordinator.runtime.assignments.partition_owners import OwnerIndexes
 from rallypoint.coordinator.runtime.history.ownership import GroupOwnership, entries_max_of
+from rallypoint.coordinator.runtime.history.presence import GroupPresence
 from rallypoint.coordinator.runtime.history.progress import GroupProgress
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
@@ -37,13 +46,14 @@ class GroupView:
         self.summaries: dict[str, GroupSummary] = {}
         self.progress: dict[str, GroupProgress] = {}
         self.ownership: dict[str, GroupOwnership] = {}
+        self.presence: dict[str, GroupPresence] = {}
         self.registry = registry
         self.now_ms = now_ms
         self.owners = OwnerIndexes()
 
     # --- written by the executors -------------------------------------------------------------------------------------
 
-    def event(self, event: Event | OwnersLoaded) -> None:
+    def event(self, event: Event | ViewEvent) -> None:
         """Take in what happened to a group."""
         if isinstance(event, OffsetsCommitted):
             progress = self._progress_of(event.group_id)
@@ -56,9 +66,25 @@ class GroupView:
         elif isinstance(event, OwnersLoaded):
             self.ownership.pop(event.group_id, None)
             self._ownership_of(event.group_id).load(event)
+            self.presence.pop(event.group_id, None)
+            presence = self._presence_of(event.group_id)
+            for names, _ in event.owners:
+                presence.was_there(names)
+        elif isinstance(event, MemberCame):
+            self._presence_of(event.group_id).came(event.names, self.now_ms())
+        elif isinstance(event, SessionExpired):
+            if not event.pending:
+                self._presence_of(event.group_id).expired(event.member_id)
+        elif isinstance(event, MembersWent):
+            presence, now_ms = self._presence_of(event.group_id), self.now_ms()
+            for gone in event.members:
+                presence.went(gone, now_ms)
         elif isinstance(event, MemberReplaced):
             self.owners.drop(event.group_id)
             self._ownership_of(event.group_id).replace(event.old_member_id, event.member_id)
+            slot, now_ms = OwnerNames(event.old_member_id, event.group_instance_id, "", ""), self.now_ms()
+            self._presence_of(event.group_id).went(slot, now_ms)
+            self._presence_of(event.group_id).came(slot, now_ms)
         elif isinstance(event, GroupChanged):
             self._changed(event.summary)
         elif isinstance(event, OffsetsLoaded):
@@ -83,6 +109,12 @@ class GroupView:
             progress = self.progress[group_id] = GroupProgress(self.now_ms())
         return progress
 
+    def _presence_of(self, group_id: str) -> GroupPresence:
+        presence = self.presence.get(group_id)
+        if presence is None:
+            presence = self.presence[group_id] = GroupPresence()
+        return presence
+
     def _ownership_of(self, group_id: str) -> GroupOwnership:
         ownership = self.ownership.get(group_id)
         if ownership is None:
@@ -95,6 +127,7 @@ class GroupView:
         self.summaries.pop(group_id, None)
         self.progress.pop(group_id, None)
         self.ownership.pop(group_id, None)
+        self.presence.pop(group_id, None)
 
     # --- read --------------------------------------------------------------------------------------------------------
 
@@ -137,6 +170,23 @@ class GroupView:
         record = self.registry().topics.get(topic)
         return {} if record is None else record.end_offsets
 
+    def flapping(self, group_id: str) -> list[admin.FlappingListing]:
+        """The members that come and go in circles."""
+        presence, found = self.presence.get(group_id), []
+        for name, circles in () if presence is None else presence.flapping(self.now_ms()):
+            who = f"member {name.group_instance_id}" if name.group_instance_id else f"{name.client_id} on {name.host}"
+            found.append(
+                admin.FlappingListing(
+                    client_id=name.client_id,
+                    host=name.host,
+                    group_instance_id=name.group_instance_id,
+                    window_ms=WINDOW_MS,
+                    sentence=circles_sentence(who, circles),
+                    **circles._asdict(),
+                )
+            )
+        return found
+
     def with_lag(self, answer: admin.DescribeAnswer) -> admin.DescribeAnswer:
         """The description with the end and the lag of each partition whose end is known."""
         return answer.model_copy(
@@ -147,6 +197,28 @@ class GroupView:
                 }
             }
         )
+
+    def with_progress(
+        self, group: admin.DescribeAnswer, member: admin.DescribedMember, *, is_on_channel: bool
+    ) -> admin.DescribedMember:
+        """The member with its connection, and with how much it has and how far it is. Cost: reads its assignment."""
+        update: dict[str, Any] = {"connection": "channel" if is_on_channel else "http"}
+        if group.state != State.STABLE or group.protocol_type != CONSUMER:
+            return member.model_copy(update=update)
+        try:
+            owned = movement.read(member.assignment)
+        except ValueError:
+            return member.model_copy(update=update)
+        progress = self.progress.get(group.group_id)
+        lags = [
+            lag_of(ends[number], windows[number][0])
+            for topic, numbers in owned.items()
+            if progress is not None and (windows := progress.topics.get(topic)) and (ends := self.ends(topic))
+            for number in numbers
+            if number in windows and number in ends
+        ]
+        update |= {"partition_count": sum(map(len, owned.values())), "lag": sum(lags) if lags else None}
+        return member.model_copy(update=update)
 
     def _with_ends(
         self, record: TopicRecord | None, partitions: dict[int, m.CommittedOffset]

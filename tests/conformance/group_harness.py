@@ -29,12 +29,12 @@ from rallypoint.coordinator.core.commands import (
 )
 from rallypoint.coordinator.core.decide import step
 from rallypoint.coordinator.core.effects import (
+    VIEW_EVENTS,
     CancelTimer,
     Event,
     Failure,
     GroupAnswer,
     Notify,
-    OwnersLoaded,
     Reply,
     SetTimer,
     singly,
@@ -117,7 +117,7 @@ class GroupHarness:
                     self.timers[key] = deadline_ms
                 case CancelTimer(key=key):
                     self.timers.pop(key, None)
-                case Notify(event=event) if not isinstance(event, OwnersLoaded):  # those are for the runtime's view
+                case Notify(event=event) if not isinstance(event, VIEW_EVENTS):  # those are for the runtime's view
                     self.events.append(event)
         if decision.again is not None:
             self.tell(decision.again)

@@ -181,7 +181,11 @@ async def test_a_restart_does_not_thaw_and_the_list_is_there() -> None:
     )
     await harness.service.drain()
     after = await ServiceHarness(harness.contents, clock=harness.clock).start()
-    assert await after.now("g", ListRebalancesRequest()) == before
+    assert isinstance(before, admin.ListRebalancesAnswer)
+    restored = await after.now("g", ListRebalancesRequest())
+    assert isinstance(restored, admin.ListRebalancesAnswer)
+    assert [row.rebalance_id for row in restored.rebalances] == [row.rebalance_id for row in before.rebalances]
+    assert [row.joined for row in restored.rebalances] == [None]
     assert after.service.view.summaries["g"].frozen_until_ms == frozen.frozen_until_ms
     listed = await after.service.list_groups(admin.ListGroupsRequest())
     assert isinstance(listed, admin.ListGroupsAnswer)

@@ -300,10 +300,10 @@ async def test_the_timers_of_a_long_step_do_not_undo_those_of_the_next_one(monke
 async def test_a_stop_gives_the_answers_that_are_not_made_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rallypoint.coordinator.core.decision.MADE_AT_ONCE_MAX", 2)
     monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.MADE_AT_ONCE_MAX", 2)
-    monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 4)
     harness = await ServiceHarness().start()
     names = [f"m{number}" for number in range(30)]
     ids = await harness.form("g", *names)
+    monkeypatch.setattr("rallypoint.coordinator.runtime.group_executor.RELEASED_AT_ONCE_MAX", 4)
     for name, member_id in ids.items():
         harness.ask("g", join(name, member_id))
     await settle()
