@@ -21,7 +21,7 @@ Kind = Literal["joined", "left", "expired"]
 class Seen(NamedTuple):
     """A member of the name came or went."""
 
-    at_ms: int
+    seen_ms: int
     kind: Kind
 
 
@@ -39,7 +39,7 @@ def circles(seen: Sequence[Seen], present_max: int, now_ms: int) -> Circles | No
     seen: what happened, the oldest first.
     present_max: the most members of the name that were there at once.
     """
-    kinds = [one.kind for one in seen if 0 <= now_ms - one.at_ms <= WINDOW_MS]
+    kinds = [one.kind for one in seen if 0 <= now_ms - one.seen_ms <= WINDOW_MS]
     found = Circles(kinds.count("joined"), kinds.count("expired"), kinds.count("left"))
     went_count = found.expired_count + found.left_count
     is_flapping = min(went_count, found.join_count) >= CIRCLES_MIN * max(present_max, 1)

@@ -80,7 +80,7 @@ class GroupPresence:
             if len(self._lately) >= NAMES_MAX:
                 return None
             known = _Of(self._present.get(name, 0))
-        elif known.seen[-1].at_ms < at_ms - WINDOW_MS:
+        elif known.seen[-1].seen_ms < at_ms - WINDOW_MS:
             known = _Of(self._present.get(name, 0))
         # The one that something happened to last stands last.
         self._lately[name] = known
@@ -89,7 +89,7 @@ class GroupPresence:
 
     def _forget_before(self, at_ms: int) -> None:
         for name, known in list(self._lately.items()):
-            if known.seen[-1].at_ms >= at_ms:
+            if known.seen[-1].seen_ms >= at_ms:
                 break
             del self._lately[name]
 
