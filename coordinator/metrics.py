@@ -8,7 +8,7 @@ service's view at each scrape, so a group that is gone leaves no series behind.
 import asyncio
 import platform
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import NamedTuple, Protocol
 
@@ -38,6 +38,7 @@ from rallypoint.coordinator.core.effects import (
     SyncPhaseEnded,
 )
 from rallypoint.coordinator.runtime.condition import Condition, why_not_ready
+from rallypoint.coordinator.runtime.group_table import GroupMetrics
 from rallypoint.coordinator.storage.contract import AppendMetrics
 from rallypoint.coordinator.storage.shared_contract import LeaseStatus
 
@@ -48,6 +49,9 @@ REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 """Seconds: from a rebalance nobody notices to Kafka's default rebalance timeout."""
 APPEND_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+STATUSES = ("OK", "WARN", "ERR")
+TOPICS_OF_A_GROUP_MAX = 50
+"""Topics of a group that have series of their own."""
 STALL_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 300)
 LAGS_AT_ONCE_MAX = 20_000
 """Committed offsets of which the lag is summed before others have their turn, if they are of several groups."""
@@ -77,6 +81,9 @@ class Watched(Protocol):
     @property
     def view(self) -> GroupView:
         """Its groups, as far as they may be seen."""
+
+    async def group_metrics(self, group_ids: Iterable[str]) -> Mapping[str, GroupMetrics]:
+        """What is known of these groups besides, worked out in turns of the loop."""
 
 
 class OwnershipCounts(Protocol):
@@ -410,10 +417,13 @@ class Metrics:
 
 
 class Looked(NamedTuple):
-    """What was looked at for a scrape: the groups that have series, and the lag of each; None where it is not known."""
+    """What was looked at for a scrape: the groups that have series, the lag of each, None where it is not known, and
+    what else is known of each.
+    """
 
     shown: list[str]
     lags: dict[str, int | None]
+    more: Mapping[str, GroupMetrics] = {}
 
 
 class GroupCollector:
@@ -442,7 +452,7 @@ class GroupCollector:
                 await asyncio.sleep(0)
             looked.lags[group_id] = view.lag(group_id)
         await asyncio.sleep(0)
-        return looked
+        return looked._replace(more=await self._service.group_metrics(looked.shown))
 
     def describe(self) -> Iterable[Metric]:
         """Called at registration, in place of `collect`."""
@@ -512,6 +522,7 @@ class GroupCollector:
             value=len(view.summaries) - len(shown),
         )
         yield from self._series(view, shown, looked.lags)
+        yield from _history_series({group_id: looked.more[group_id] for group_id in shown if group_id in looked.more})
 
     def _states(self, view: GroupView) -> Metric:
         states = GaugeMetricFamily("rallypoint_groups", "Groups by state.", labels=("state",))
@@ -547,6 +558,75 @@ class GroupCollector:
             if behind is not None:
                 lag.add_metric((group_id,), behind)
         yield from (members, generation, lag, frozen, held)
+
+
+def _history_series(groups: Mapping[str, GroupMetrics]) -> Iterator[Metric]:
+    """What the node remembers of the groups that have series."""
+    topic_lag = GaugeMetricFamily(
+        "rallypoint_group_topic_lag",
+        "The lag of the group in one topic, of the first topics in the order of their names.",
+        labels=("group_id", "topic"),
+    )
+    status = GaugeMetricFamily(
+        "rallypoint_group_status",
+        "1 for the status that the group has, else 0; none where no end is known.",
+        labels=("group_id", "status"),
+    )
+    rebalances = CounterMetricFamily(
+        "rallypoint_group_rebalances",
+        "Rebalances of the group that began since the node loaded it, by trigger.",
+        labels=("group_id", "trigger"),
+    )
+    gauges = {name: GaugeMetricFamily(name, text, labels=("group_id",)) for name, (text, _) in _GAUGES.items()}
+    for group_id, found in groups.items():
+        for topic in nsmallest(TOPICS_OF_A_GROUP_MAX, found.topic_lags):
+            topic_lag.add_metric((group_id, topic), found.topic_lags[topic])
+        for name in STATUSES if found.row.status is not None else ():
+            status.add_metric((group_id, name), float(found.row.status == name))
+        for trigger, count in found.rebalances.items():
+            rebalances.add_metric((group_id, trigger), count)
+        for name, (_, read) in _GAUGES.items():
+            value = read(found)
+            if value is not None:
+                gauges[name].add_metric((group_id,), value)
+    yield from (topic_lag, status, rebalances, *gauges.values())
+
+
+def _seconds(duration_ms: int | None) -> float | None:
+    return None if duration_ms is None else duration_ms / 1000
+
+
+_GAUGES: Mapping[str, tuple[str, Callable[[GroupMetrics], float | None]]] = {
+    "rallypoint_group_idle_members": (
+        "Members of the group without a partition.",
+        lambda found: found.row.idle_member_count,
+    ),
+    "rallypoint_group_unowned_partitions": (
+        "Partitions of subscribed registered topics that no member of the group owns.",
+        lambda found: found.row.unowned_partition_count,
+    ),
+    "rallypoint_group_useful_members": (
+        "How many members of the group would have something to read, for autoscalers.",
+        lambda found: found.row.useful_member_count,
+    ),
+    "rallypoint_group_flapping_members": (
+        "Names of members of the group that come and go in circles.",
+        lambda found: found.row.flapping_member_count,
+    ),
+    "rallypoint_group_awaited_members": (
+        "Members that a rebalance of the group waits for.",
+        lambda found: found.row.awaited_count,
+    ),
+    "rallypoint_group_last_commit_age_seconds": (
+        "Time since the group's last commit.",
+        lambda found: _seconds(found.commit_age_ms),
+    ),
+    "rallypoint_group_lag_eta_seconds": (
+        "Time until the group's lag is gone at the pace of the last ten minutes.",
+        lambda found: _seconds(found.eta_ms),
+    ),
+}
+"""By the name of a gauge of a group: its text, and what it reads; None: no series."""
 
 
 class NodeCollector:

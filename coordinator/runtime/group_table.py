@@ -6,10 +6,12 @@ their turn between them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from itertools import islice
+from typing import NamedTuple, TypeVar
 
+from rallypoint.coordinator.core import lag_trend
 from rallypoint.coordinator.core.commit_windows import severity
 from rallypoint.coordinator.core.effects import GroupSummary
 from rallypoint.coordinator.core.group_order import GroupOrder, Place
@@ -28,6 +30,7 @@ JUDGED_AGE_DIVISOR = 50
 20 seconds with a million of them, which take some seconds to be judged."""
 
 
+Entry = TypeVar("Entry")
 RANGE = "range"
 """The assignor that gives no member partitions beyond as many members as the longest topic has partitions."""
 
@@ -76,6 +79,23 @@ class GroupRow:
     def last_rebalance_at_ms(self) -> int | None:
         """When its last rebalance began."""
         return self.summary.last_rebalance_at_ms
+
+
+class GroupMetrics(NamedTuple):
+    """What a scrape shows of a group beside its summary.
+
+    row: as in a list.
+    topic_lags: by topic, where the lag is known.
+    commit_age_ms: since the last commit; None where there is none.
+    eta_ms: until the lag is 0 at the present pace; None where it does not fall or is not known.
+    rebalances: begun since the group was loaded, by trigger.
+    """
+
+    row: admin.GroupListing
+    topic_lags: Mapping[str, int]
+    commit_age_ms: int | None
+    eta_ms: int | None
+    rebalances: Mapping[str, int]
 
 
 class GroupTable:
@@ -136,6 +156,28 @@ class GroupTable:
         rows = [row for row in map(self._row, group_ids) if row is not None]
         await self._measure(rows, is_judged=True)
         return list(map(self.listing, rows))
+
+    async def metrics(self, group_ids: Iterable[str]) -> dict[str, GroupMetrics]:
+        """What a scrape shows of these groups, less those that are not here."""
+        rows = [row for row in map(self._row, group_ids) if row is not None]
+        await self._measure(rows, is_judged=True, is_of_all=True)
+        found: dict[str, GroupMetrics] = {}
+        for some in _slices(rows):
+            found |= {row.group_id: self._metrics_of(row) for row in some}
+            await asyncio.sleep(0)
+        return found
+
+    def _metrics_of(self, row: GroupRow) -> GroupMetrics:
+        now_ms, progress = self._view.now_ms(), row.progress
+        commit_at_ms = row.last_commit_at_ms
+        slope = None if progress is None else lag_trend.slope_per_second(progress.recent_samples(now_ms))
+        return GroupMetrics(
+            row=self.listing(row),
+            topic_lags={} if row.figures is None else row.figures.lags,
+            commit_age_ms=None if commit_at_ms is None else max(now_ms - commit_at_ms, 0),
+            eta_ms=lag_trend.eta_ms(row.lag, slope),
+            rebalances=self._view.rebalances.get(row.group_id, {}),
+        )
 
     def _row(self, group_id: str) -> GroupRow | None:
         summary = self._view.summaries.get(group_id)
@@ -263,8 +305,8 @@ class _Totals:
         )
 
 
-def _slices(group_ids: list[str]) -> Iterator[list[str]]:
-    rest = iter(group_ids)
+def _slices(entries: list[Entry]) -> Iterator[list[Entry]]:
+    rest = iter(entries)
     while some := list(islice(rest, GROUPS_AT_ONCE_MAX)):
         yield some
 

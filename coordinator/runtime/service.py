@@ -6,7 +6,7 @@ another node or is loading, and the lists. Every other answer is the core's.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -39,7 +39,7 @@ from rallypoint.coordinator.runtime.event_loop.faults import begin, each
 from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
 from rallypoint.coordinator.runtime.group_queries import GroupQueries
-from rallypoint.coordinator.runtime.group_table import GroupTable
+from rallypoint.coordinator.runtime.group_table import GroupMetrics, GroupTable
 from rallypoint.coordinator.runtime.history.lag_samples import INTERVAL_MS
 from rallypoint.coordinator.runtime.loading.damage import with_damaged
 from rallypoint.coordinator.runtime.loading.store_format import follow_format, format_of
@@ -624,6 +624,10 @@ class Service:
     ) -> admin.OwnershipHistoryAnswer | Failure:
         """One page of the changes of owners."""
         return self._not_here(group_id) or await self._group_queries.ownership_history(group_id, request)
+
+    async def group_metrics(self, group_ids: Iterable[str]) -> Mapping[str, GroupMetrics]:
+        """What a scrape shows of these groups."""
+        return await self._table.metrics(group_ids)
 
     def _not_here(self, group_id: str) -> Failure | None:
         """Why nothing can be told of the group from what is remembered; None where it can."""

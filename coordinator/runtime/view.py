@@ -20,6 +20,7 @@ from rallypoint.coordinator.core.effects import (
     OffsetsReset,
     OwnersLoaded,
     PartitionsMoved,
+    RebalanceBegan,
     SessionExpired,
     ViewEvent,
 )
@@ -47,6 +48,7 @@ class GroupView:
         self.progress: dict[str, GroupProgress] = {}
         self.ownership: dict[str, GroupOwnership] = {}
         self.presence: dict[str, GroupPresence] = {}
+        self.rebalances: dict[str, dict[str, int]] = {}
         self.registry = registry
         self.now_ms = now_ms
         self.owners = OwnerIndexes()
@@ -60,6 +62,9 @@ class GroupView:
             progress.commit(event.offsets, event.commit_at_ms, self.registry().topics)
         elif isinstance(event, OffsetsReset):
             self._progress_of(event.group_id).put(event.offsets, event.commit_at_ms)
+        elif isinstance(event, RebalanceBegan):
+            counts = self.rebalances.setdefault(event.group_id, {})
+            counts[event.trigger] = counts.get(event.trigger, 0) + 1
         elif isinstance(event, PartitionsMoved):
             entries_max = entries_max_of(len(self.ownership))
             self._ownership_of(event.group_id).move(event, self.now_ms(), entries_max)
@@ -128,6 +133,7 @@ class GroupView:
         self.progress.pop(group_id, None)
         self.ownership.pop(group_id, None)
         self.presence.pop(group_id, None)
+        self.rebalances.pop(group_id, None)
 
     # --- read --------------------------------------------------------------------------------------------------------
 

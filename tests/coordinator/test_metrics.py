@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -22,8 +23,10 @@ from rallypoint.coordinator.core.effects import (
 from rallypoint.coordinator.metrics import GROUP_STATES, LAGS_AT_ONCE_MAX, Metrics
 from rallypoint.coordinator.runtime.cluster.member_node import OwnershipCounts
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
+from rallypoint.coordinator.runtime.group_table import GroupMetrics
 from rallypoint.coordinator.storage.contract import AppendMetrics, StoreStatus
 from rallypoint.coordinator.storage.shared_contract import LeaseStatus
+from rallypoint.protocol import admin_messages as admin
 from tests.fakes.cluster_harness import SHARDS, Cluster
 from tests.real.prometheus import promtool_check_metrics
 
@@ -51,8 +54,12 @@ class View:
 class Watched:
     phase: str = "ready"
     view: View = field(default_factory=View)
+    more: dict[str, GroupMetrics] = field(default_factory=dict)
     unavailable: tuple[UnavailableShard, ...] = ()
     store: StoreStatus = field(default_factory=StoreStatus)
+
+    async def group_metrics(self, group_ids: Iterable[str]) -> Mapping[str, GroupMetrics]:
+        return {group_id: self.more[group_id] for group_id in group_ids if group_id in self.more}
 
     def condition(self) -> Condition:
         counts = Counter({ShardState.ACTIVE: 3 if self.phase == "ready" else 0})
@@ -321,3 +328,32 @@ async def test_the_lags_of_large_groups_are_summed_some_at_a_time() -> None:
     shown = text_string_to_metric_families(page.result()[0].decode())
     lags = {s.labels["group_id"]: s.value for family in shown for s in family.samples if family.name.endswith("_lag")}
     assert lags == {f"g{number:02}": number for number in range(50)}
+
+
+async def test_what_is_remembered_of_a_group_has_series_of_its_own() -> None:
+    watched, metrics = Watched(), Metrics("1", 10)
+    metrics.watch(watched)
+    for group_id in ("a", "b"):
+        watched.view.add(group_id)
+    row = admin.GroupListing(
+        group_id="a", state="Stable", protocol_type="consumer", member_count=2, generation_id=1, status="WARN",
+        idle_member_count=1, unowned_partition_count=2, useful_member_count=3, flapping_member_count=4, awaited_count=5,
+    )  # fmt: skip
+    lags = {f"t{number:02}": number for number in range(60)}
+    watched.more["a"] = GroupMetrics(row, lags, 1_500, 7_000, {"member_left": 6})
+    page, _ = await metrics.page("")
+    found = {
+        f"{sample.name} {' '.join(sample.labels.values())}": sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+        if sample.labels.get("group_id") == "a" and "topic" not in sample.labels
+    }
+    expected = {
+        "idle_members a": 1, "unowned_partitions a": 2, "useful_members a": 3, "flapping_members a": 4,
+        "awaited_members a": 5, "last_commit_age_seconds a": 1.5, "lag_eta_seconds a": 7,
+        "status a OK": 0, "status a WARN": 1, "status a ERR": 0, "rebalances_total a member_left": 6,
+    }  # fmt: skip
+    assert {name: found[f"rallypoint_group_{name}"] for name in expected} == expected
+    assert page.count(b"\nrallypoint_group_topic_lag{") == 50
+    assert b'rallypoint_group_topic_lag{group_id="a",topic="t49"} 49.0' in page
+    assert b'rallypoint_group_status{group_id="b"' not in page

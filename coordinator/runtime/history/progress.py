@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rallypoint.coordinator.core import commit_windows as windows
 from rallypoint.coordinator.core.commit_windows import SPACING_MS, GroupStatus
-from rallypoint.coordinator.core.lag_trend import LagSample
+from rallypoint.coordinator.core.lag_trend import TREND_MS, LagSample
 from rallypoint.coordinator.core.records import TopicRecord
 from rallypoint.coordinator.runtime.history.lag_samples import LagSamples
 
@@ -33,6 +33,7 @@ class Figures(NamedTuple):
     changes, version: of the group's offsets and of the registry, at that time.
     status: of the worst partition; None where no end is known, and where `is_judged` is false.
     committed, end: the offsets and the ends of the partitions whose end is known, summed.
+    lags: by topic, of those where the end of a committed partition is known.
     useful: by topic, partitions that are committed and have something to read, or get it: they lag, or their end has
         grown of late, or is not known. Empty where `is_judged` is false.
     """
@@ -45,6 +46,7 @@ class Figures(NamedTuple):
     is_judged: bool
     committed: int
     end: int
+    lags: Mapping[str, int]
     useful: Mapping[str, int]
 
 
@@ -138,6 +140,7 @@ class GroupProgress:
         """
         changes, is_known, lag, committed, ends_sum, worst = self.changes, False, 0, 0, 0, -1
         useful: dict[str, int] = {}
+        lags: dict[str, int] = {}
         for topic in list(self.topics):
             record = topics.get(topic)
             if record is None or not record.end_offsets:
@@ -146,7 +149,7 @@ class GroupProgress:
                 continue
             ends = record.end_offsets
             entries = list(self.topics.get(topic, {}).items())
-            busy = 0
+            busy, lag_before, is_known_before, is_known = 0, lag, is_known, False
             for start in range(0, len(entries), PART):
                 part = entries[start : start + PART] if start or len(entries) > PART else entries
                 for partition, window in part:
@@ -169,9 +172,21 @@ class GroupProgress:
                 yield len(part)
             if is_judged:
                 useful[topic] = busy
+            if is_known:
+                lags[topic] = lag - lag_before
+            is_known = is_known or is_known_before
         status_of_group = windows.group_status(max(worst, 0)) if is_known and is_judged else None
         self.figures = Figures(
-            now_ms, changes, version, lag if is_known else None, status_of_group, is_judged, committed, ends_sum, useful
+            now_ms,
+            changes,
+            version,
+            lag if is_known else None,
+            status_of_group,
+            is_judged,
+            committed,
+            ends_sum,
+            lags,
+            useful,
         )
 
     def sample(self, at_ms: int) -> None:
@@ -182,3 +197,11 @@ class GroupProgress:
         if self.samples is None:
             self.samples = LagSamples()
         self.samples.add(LagSample(at_ms, figures.lag, figures.committed, figures.end))
+
+    def recent_samples(self, now_ms: int) -> list[LagSample]:
+        """Those of the last ten minutes, and the figures as one of now."""
+        kept = [] if self.samples is None else self.samples.since(now_ms - TREND_MS)
+        figures = self.figures
+        if figures is not None and figures.lag is not None:
+            kept.append(LagSample(now_ms, figures.lag, figures.committed, figures.end))
+        return kept
