@@ -26,10 +26,10 @@ export PYTHONDONTWRITEBYTECODE :=
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo cluster test parts test-all check sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
+.PHONY: help setup demo cluster cluster-faults test parts test-all check sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 setup: $(READY) ## make .venv with everything in it; again only when pyproject.toml or constraints.txt changed
 	@:
@@ -44,11 +44,14 @@ demo: setup ## the main job: a year of flights, divided between two Spark driver
 cluster: setup ## three nodes on three etcd members under a load: a kill, a pause, a rolling restart, and an audit of etcd
 	@exec $(BIN)/python -m examples.cluster $(ARGS)
 
+cluster-faults: setup ## a cluster whose processes, lines, disks and clocks fail; judged by an audit and by porcupine; takes root
+	@exec $(BIN)/python -m tests.cluster_faults $(ARGS)
+
 test: setup ## a sample of every rule: no network, and no other program
 	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
 
 parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons
-	@$(JAVA) for part in etcd kafka spark_kafka hdfs languages pythons java_classes; do $(BIN)/python -m tests.real.$$part; done
+	@$(JAVA) for part in etcd porcupine kafka spark_kafka hdfs languages pythons java_classes; do $(BIN)/python -m tests.real.$$part; done
 
 test-all: parts ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)

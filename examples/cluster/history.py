@@ -8,7 +8,16 @@ from itertools import groupby
 
 from examples.cluster.audit import Change, Revision
 from examples.cluster.pauses import OwnerChange
-from rallypoint.coordinator.storage.etcd.client import EtcdCompacted, EtcdError, Put, Txn, WatchEvent
+from rallypoint.coordinator.storage.etcd.client import (
+    EtcdClient,
+    EtcdCompacted,
+    EtcdError,
+    Get,
+    KeyRange,
+    Put,
+    Txn,
+    WatchEvent,
+)
 from rallypoint.coordinator.storage.etcd.grpc_client import GrpcEtcdClient
 from rallypoint.coordinator.storage.etcd.keys import Keys, range_of_prefix
 
@@ -26,18 +35,34 @@ async def read_history(addresses: Sequence[str], prefix: str) -> AsyncGenerator[
     try:
         mark = Put(f"{prefix}/audit".encode(), b"")
         last = (await client.txn(Txn((), (mark,)), CALL_TIMEOUT_S)).revision
-        async with aclosing(client.watch([range_of_prefix(f"{prefix}/".encode())], 1)) as answers:
-            async for answer in answers:
-                for number, events in groupby(answer.events, lambda event: event.mod_revision):
-                    if number >= last:
-                        return
-                    yield Revision(number, [Change(event.key, event.value) for event in events])
+        async with aclosing(read_part(client, prefix, 1, last)) as revisions:
+            async for revision in revisions:
+                yield revision
     finally:
         await client.close()
 
 
+async def read_part(client: EtcdClient, prefix: str, first: int, last: int) -> AsyncGenerator[Revision, None]:
+    """The revisions of the prefix from `first` to `last`, both included. Raises EtcdError.
+
+    Where nothing is written below the prefix any more, etcd is asked after seconds whether that was all.
+    """
+    async with aclosing(client.watch([range_of_prefix(f"{prefix}/".encode())], first)) as answers:
+        async for answer in answers:
+            for number, events in groupby(answer.events, lambda event: event.mod_revision):
+                if number <= last:
+                    yield Revision(number, [Change(event.key, event.value) for event in events])
+                if number >= last:
+                    return
+            if not answer.events and answer.revision >= last:
+                return
+
+
 async def follow_owners(addresses: Sequence[str], prefix: str, changes: list[OwnerChange]) -> None:
-    """Add each change of a shard's owner as etcd tells of it, until this is cancelled."""
+    """Add each change of a shard's owner as etcd tells of it, until this is cancelled.
+
+    Where etcd has compacted the changes that come next, it goes on with those from now on.
+    """
     client = GrpcEtcdClient(addresses)
     keys = Keys(prefix)
     revision = 0
@@ -51,11 +76,16 @@ async def follow_owners(addresses: Sequence[str], prefix: str, changes: list[Own
                             revision = event.mod_revision
                             changes += _change(keys, event, at_ms)
             except EtcdCompacted:
-                raise
+                revision = await revision_now(client)
             except EtcdError:
                 await asyncio.sleep(RETRY_SECONDS)
     finally:
         await client.close()
+
+
+async def revision_now(client: EtcdClient) -> int:
+    """The revision of all that etcd holds now. Raises EtcdError."""
+    return (await client.txn(Txn((), (Get(KeyRange(b"\0")),)), CALL_TIMEOUT_S)).revision
 
 
 def _change(keys: Keys, event: WatchEvent, at_ms: int) -> list[OwnerChange]:

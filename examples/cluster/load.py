@@ -28,9 +28,12 @@ WAIT_MS = 500
 COMMITS_BETWEEN_FETCHES = 10
 
 
-def group_ids(count: int) -> list[str]:
-    """The groups of the load. Their shards are as far from each other as they can be, so that each node has some."""
-    names = (f"group-{number}" for number in itertools.count())
+def group_ids(count: int, prefix: str = "group") -> list[str]:
+    """The groups of the load, with the prefix in their names.
+
+    Their shards are as far from each other as they can be, so that each node has some.
+    """
+    names = (f"{prefix}-{number}" for number in itertools.count())
     by_shard: defaultdict[int, list[str]] = defaultdict(list)
     found = []
     for number in range(count):

@@ -61,9 +61,7 @@ def findings_of(
     mine = [episode for episode in episodes if episode.kind == kind]
     commits = [entry for entry in entries if isinstance(entry, Commit)]
     ended = [commit for commit in commits if any(_has(episode, commit.ended_ms) for episode in mine)]
-    pauses = sorted(
-        pause for episode in mine for pause in _pauses(episode, changes, commits, shards) if pause is not None
-    )
+    pauses = sorted(pause for episode in mine for pause in pauses_in(episode, changes, commits, shards))
     return EpisodeFindings(
         kind,
         len(mine),
@@ -100,24 +98,33 @@ def _has(episode: Episode, at_ms: int) -> bool:
     return episode.began_ms <= at_ms < episode.ended_ms
 
 
-def _pauses(
+def pauses_in(
     episode: Episode, changes: Iterable[OwnerChange], commits: Sequence[Commit], shards: Mapping[str, int]
-) -> Iterable[int | None]:
+) -> list[int]:
+    """How long each group waited whose shard changed hands in the episode, in milliseconds. shards: of each group."""
     times: dict[int, list[int]] = {}
     for change in changes:
         if _has(episode, change.at_ms):
             times.setdefault(change.shard, []).append(change.at_ms)
+    pauses = []
     for group_id, shard in shards.items():
         if shard in times:
             first_ms, last_ms = min(times[shard]) - MARGIN_MS, max(times[shard]) + MARGIN_MS
-            yield max(
-                (
-                    commit.ended_ms - commit.began_ms
-                    for commit in commits
-                    if commit.group_id == group_id and commit.began_ms <= last_ms and commit.ended_ms >= first_ms
-                ),
-                default=None,
-            )
+            longest_ms = longest_commit_ms(commits, group_id, first_ms, last_ms)
+            pauses += [] if longest_ms is None else [longest_ms]
+    return pauses
+
+
+def longest_commit_ms(commits: Iterable[Commit], group_id: str, first_ms: int, last_ms: int) -> int | None:
+    """Of the group's commits that were under way between these times; None where there was none."""
+    return max(
+        (
+            commit.ended_ms - commit.began_ms
+            for commit in commits
+            if commit.group_id == group_id and commit.began_ms <= last_ms and commit.ended_ms >= first_ms
+        ),
+        default=None,
+    )
 
 
 class Span(NamedTuple):

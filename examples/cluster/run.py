@@ -102,7 +102,7 @@ class Run:
         """Do all of it. Raises Failed, or EtcdError where the history cannot be read."""
         with self._children:
             addresses = await self._start_servers()
-            async with _beside(follow_owners(addresses, PREFIX, self.record.changes)):
+            async with beside(follow_owners(addresses, PREFIX, self.record.changes)):
                 await self._start_load()
                 self.record.began_ms = _now_ms()
                 for number in range(self._plot.rounds):
@@ -254,7 +254,7 @@ class Run:
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[None, None, None]) -> AsyncGenerator[None, None]:
+async def beside(work: Coroutine[None, None, None]) -> AsyncGenerator[None, None]:
     """Run something until the end of the block. What it raises meanwhile is raised at the end."""
     task = asyncio.create_task(work)
     try:

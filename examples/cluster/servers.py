@@ -104,13 +104,22 @@ def wait_for_etcd(addresses: Sequence[str]) -> None:
 class Node:
     """One node: the same id and port in each of its lives."""
 
-    def __init__(self, node_id: str, port: int, storage: str, folder: Path, children: Children) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        url: str,
+        command: Sequence[str],
+        log: Path,
+        children: Children,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """command: what runs it. variables: of its environment, besides those of this process."""
         self.node_id = node_id
-        self.url = f"http://127.0.0.1:{port}"
-        self.log = folder / "logs" / f"node-{node_id}.log"
+        self.url = url
+        self.log = log
         self._children = children
-        self._command = [str(Path(sysconfig.get_path("scripts")) / "rallypoint"), "serve"]
-        self._command += ["--node-id", node_id, "--port", str(port), "--storage", storage]
+        self._command = command
+        self._environment = {**environment(), **(variables or {})}
         self._child: Child | None = None
         self.is_paused = False
 
@@ -121,7 +130,7 @@ class Node:
 
     def start(self) -> None:
         """Begin a life."""
-        self._child = self._children.start(f"node {self.node_id}", self._command, self.log, environment())
+        self._child = self._children.start(f"node {self.node_id}", self._command, self.log, self._environment)
 
     def stop(self) -> None:
         """SIGTERM, and wait until it is gone. Raises Failed where it does not end in order."""
@@ -172,10 +181,13 @@ class Node:
 def make_nodes(addresses: Sequence[str], lease_ttl_ms: int, folder: Path, children: Children) -> Mapping[str, Node]:
     """The nodes by their ids, none of them started."""
     storage = f"etcd://{','.join(addresses)}/{PREFIX}?lease_ttl_ms={lease_ttl_ms}"
-    return {
-        node_id: Node(node_id, port, storage, folder, children)
-        for node_id, port in zip(NODES, free_ports(len(NODES)), strict=True)
-    }
+    program = str(Path(sysconfig.get_path("scripts")) / "rallypoint")
+    nodes = {}
+    for node_id, port in zip(NODES, free_ports(len(NODES)), strict=True):
+        command = [program, "serve", "--node-id", node_id, "--port", str(port), "--storage", storage]
+        log = folder / "logs" / f"node-{node_id}.log"
+        nodes[node_id] = Node(node_id, f"http://127.0.0.1:{port}", command, log, children)
+    return nodes
 
 
 def are_settled(answers: Sequence[ClusterAnswer | None], running: set[str]) -> bool:
@@ -196,9 +208,15 @@ def are_settled(answers: Sequence[ClusterAnswer | None], running: set[str]) -> b
 
 
 def start_load(
-    name: str, arguments: Sequence[str], urls: Sequence[str], books: Path, folder: Path, children: Children
+    name: str,
+    arguments: Sequence[str],
+    urls: Sequence[str],
+    books: Path,
+    folder: Path,
+    children: Children,
+    prefix: Sequence[str] = (),
 ) -> Child:
-    """Start a process of the load, which writes its books to the file."""
-    command = [sys.executable, "-m", "examples.cluster.load", "--name", name, "--coordinator", ",".join(urls)]
+    """Start a process of the load, which writes its books to the file. prefix: a command that is to run it."""
+    command = [*prefix, sys.executable, "-m", "examples.cluster.load", "--name", name, "--coordinator", ",".join(urls)]
     command += ["--books", str(books), *arguments]
     return children.start(f"the load {name}", command, folder / "logs" / f"load-{name}.log", environment())

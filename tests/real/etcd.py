@@ -37,11 +37,12 @@ def find_etcd(*arguments: str) -> Path | None:
 
 @dataclass
 class Member:
-    """One server. Its process is another after a restart."""
+    """One server, at a port of the host. Its process is another after a restart."""
 
     command: Sequence[str]
     log: Path
     client_port: int
+    host: str = "127.0.0.1"
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -73,7 +74,7 @@ class RealEtcd:
 
     @property
     def addresses(self) -> list[str]:
-        return [f"127.0.0.1:{member.client_port}" for member in self.members]
+        return [f"{member.host}:{member.client_port}" for member in self.members]
 
     @property
     def url(self) -> str:
