@@ -72,6 +72,7 @@ class HistoryAudit:
 
     problems: one sentence for each thing that must not be.
     offsets: what is committed after the last revision that was read.
+    regressions: how many of the problems are offsets that went back or are gone.
     """
 
     def __init__(self, prefix: str, topic: str) -> None:
@@ -81,6 +82,7 @@ class HistoryAudit:
         self.appends = 0
         self.acquisitions = 0
         self.hand_overs = 0
+        self.regressions = 0
         self._prefix = f"{prefix}/".encode()
         self._topic = topic
         self._owners: dict[str, Owned] = {}
@@ -180,6 +182,7 @@ class HistoryAudit:
         if change.value is None:
             place = self._places.pop((keyspace, change.key), None)
             if place is not None:
+                self.regressions += 1
                 self._object(
                     at, keyspace, f"the offset of {_named(place)} is gone, which was {self.offsets.pop(place)}"
                 )
@@ -193,6 +196,7 @@ class HistoryAudit:
             place = (record.group_id, record.partition)
             before = self.offsets.get(place, 0)
             if record.offset < before:
+                self.regressions += 1
                 self._object(at, keyspace, f"the offset of {_named(place)} went back from {before} to {record.offset}")
             self.offsets[place] = record.offset
             self._places[keyspace, change.key] = place

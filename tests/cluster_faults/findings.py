@@ -21,6 +21,7 @@ class Round:
     acknowledged, refused: commits of members and plain clients that ended in it.
     lost: places where less is stored than was acknowledged to a member.
     objections: of the auditor of etcd's history, and of what was looked at besides.
+    regressions: how many of them are offsets that went back or are gone.
     not_linearizable: registers of plain clients whose histories have no order.
     rebalances: generations that members were assigned.
     not_made_good: refused commits of members that were not acknowledged by its end.
@@ -38,6 +39,7 @@ class Round:
     refused: int = 0
     moved: int = 0
     rebalances: int = 0
+    regressions: int = 0
     lost: list[str] = field(default_factory=list)
     objections: list[str] = field(default_factory=list)
     not_linearizable: list[str] = field(default_factory=list)
@@ -92,6 +94,7 @@ def table_of(found: Findings, titles: Mapping[str, str]) -> Table:
         "acknow-\nledged",
         "lost",
         "objec-\ntions",
+        "went\nback",
         "not line-\narizable",
         "rebal-\nances",
         "not made\ngood",
@@ -106,7 +109,17 @@ def table_of(found: Findings, titles: Mapping[str, str]) -> Table:
     return table
 
 
-COUNTS = ("rounds", "acknowledged", "lost", "objections", "not_linearizable", "rebalances", "not_made_good", "moved")
+COUNTS = (
+    "rounds",
+    "acknowledged",
+    "lost",
+    "objections",
+    "regressions",
+    "not_linearizable",
+    "rebalances",
+    "not_made_good",
+    "moved",
+)
 PAUSES = ("min_ms", "p50_ms", "p90_ms", "max_ms")
 
 
@@ -124,6 +137,7 @@ def rows_of(rounds: Sequence[Round]) -> list[dict[str, Any]]:
                 "refused": sum(one.refused for one in mine),
                 "lost": sum(len(one.lost) for one in mine),
                 "objections": sum(len(one.objections) for one in mine),
+                "regressions": sum(one.regressions for one in mine),
                 "not_linearizable": sum(len(one.not_linearizable) for one in mine),
                 "rebalances": sum(one.rebalances for one in mine),
                 "not_made_good": sum(len(one.not_made_good) for one in mine),

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -27,6 +28,9 @@ PROGRAMS = {"ip": "iproute2", "iptables": "iptables", "nsenter": "util-linux", "
 """What is called, and Debian's package with it."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+BALLAST_BYTES = (1 << 20, 1 << 16, 1 << 12)
 
 
 class NotPermitted(Exception):  # noqa: N818
@@ -116,15 +120,13 @@ class Disk:
         return self.folder / "ballast"
 
     def fill(self) -> None:
-        """Leave no byte free."""
+        """Leave no page free. Others may write meanwhile, so it takes what there is, in ever smaller pieces."""
         with self._ballast.open("ab") as file:
-            while free_bytes := self._free_bytes():
-                os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), free_bytes)
+            for size_bytes in BALLAST_BYTES:
+                with suppress(OSError):
+                    while True:
+                        os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), size_bytes)
 
     def free(self) -> None:
         """Give back what `fill` took."""
         self._ballast.unlink()
-
-    def _free_bytes(self) -> int:
-        found = os.statvfs(self.folder)
-        return found.f_bavail * found.f_frsize

@@ -177,6 +177,7 @@ class Run:
         now = self._round = Round(number, fault, seed, node.node_id)
         self._look()
         first_entry, first_problem = len(self.entries), len(self.history.problems)
+        regressions = self.history.regressions
         with self._registers(number, seed) as (registers, books):
             await self._until(lambda: registers_commit(registers), "the plain clients commit")
             began_ms = self._undoing_ms = _now_ms()
@@ -191,6 +192,7 @@ class Run:
         await self.read_history()
         now.seconds = round((ended_ms - began_ms) / 1000, 1)
         now.objections += self.history.problems[first_problem:]
+        now.regressions = self.history.regressions - regressions
         self._judge_members(now, self.entries[first_entry:], began_ms)
         self._judge_registers(now, books.read())
         self._measure(now, Episode(fault, began_ms, self._undoing_ms), self.entries[first_entry:])

@@ -66,6 +66,7 @@ def test_a_sound_history_passes_and_is_counted() -> None:
     assert audit.offsets == {("g", 0): 6, ("g", 1): 2}
     counts = (audit.revisions, audit.appends, audit.acquisitions, audit.hand_overs, audit.generations)
     assert counts == (9, 4, 3, 1, 2)
+    assert audit.regressions == 0
 
 
 PLANTED = {
@@ -90,8 +91,10 @@ PLANTED = {
 
 @pytest.mark.parametrize("sentence", PLANTED)
 def test_a_planted_fault_is_named_and_nothing_else(sentence: str) -> None:
-    (problem,) = audit_of(PLANTED[sentence]).problems
+    audit = audit_of(PLANTED[sentence])
+    (problem,) = audit.problems
     assert sentence in problem
+    assert audit.regressions == ("the offset of" in problem)
 
 
 def test_another_topic_may_go_back() -> None:
