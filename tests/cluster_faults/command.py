@@ -31,7 +31,7 @@ from tests.real.porcupine import REMEDY, find_porcupine
 NOT_PERMITTED = 3
 """The exit status where this process may not make network namespaces."""
 SHOWN_MAX = 20
-TABLE_WIDTH = 130
+TABLE_WIDTH = 140
 SEEDS = 1_000_000
 PARTITIONS = 2
 

@@ -8,6 +8,7 @@ import random
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from examples.cluster.servers import Node
@@ -43,6 +44,9 @@ class Stage(Protocol):
 
     async def expect_refusal(self, nodes: Sequence[NodeOnHost]) -> None:
         """Until these nodes say that they are not ready. It is a problem if one of them goes on to be ready."""
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Until it is so. Raises Failed, with what was waited for, where it never is."""
 
     async def read_history(self) -> int:
         """Judge etcd's history up to now, before it is compacted; the revision up to which it was read."""
@@ -166,8 +170,8 @@ async def fill_disks(stage: Stage, node: NodeOnHost) -> None:
 async def _fill_disks(stage: Stage, members: Sequence[EtcdMember]) -> None:
     for member in members:
         member.disk.fill()
-    others = len(stage.members) - len(members)
-    if others < 2:
+    await stage.until(lambda: not any(member.runs for member in members), "etcd has met its full disk")
+    if len(members) > 1:
         await stage.expect_refusal(list(stage.nodes.values()))
     await asyncio.sleep(LONGER_THAN_LEASE_S)
     stage.undoing()
@@ -202,6 +206,7 @@ async def step_clock(stage: Stage, node: NodeOnHost) -> None:
     assert stage.wall_clock is not None
     for seconds in STEPS_S:
         stage.wall_clock.step(seconds)
+        await stage.until(partial(node.is_ahead, seconds), f"its clock has jumped by {seconds} s")
         await asyncio.sleep(SHORT_S)
     stage.undoing()
     stage.wall_clock.step(0)

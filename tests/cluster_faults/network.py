@@ -26,11 +26,9 @@ OWN_ADDRESS = f"{NETWORK}.1"
 FIRST_PLACE = 11
 PROGRAMS = {"ip": "iproute2", "iptables": "iptables", "nsenter": "util-linux", "mount": "mount"}
 """What is called, and Debian's package with it."""
+BALLAST_BYTES = (1 << 20, 1 << 16, 1 << 12)
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-BALLAST_BYTES = (1 << 20, 1 << 16, 1 << 12)
 
 
 class NotPermitted(Exception):  # noqa: N818

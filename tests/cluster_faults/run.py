@@ -123,7 +123,7 @@ class Run:
             books = plot.folder / f"books-{name}.jsonl"
             load = start_load(name, arguments, self._urls, books, plot.folder, self._children, host.way_in)
             self._loads.append(load)
-        await self._until(self._is_warm, "every group has two members that commit")
+        await self.until(self._is_warm, "every group has two members that commit")
         self._say(f"{plot.groups} groups of two members each commit, half of them over channels, half over HTTP.")
 
     @property
@@ -158,7 +158,7 @@ class Run:
         for load in self._loads:
             load.ask_to_end()
         ended = lambda: all(load.exit_status is not None for load in self._loads)  # noqa: E731
-        await self._until(ended, "the load has ended", LOAD_STOP_S)
+        await self.until(ended, "the load has ended", LOAD_STOP_S)
         self._look()
         for load in self._loads:
             if load.exit_status:
@@ -179,13 +179,13 @@ class Run:
         first_entry, first_problem = len(self.entries), len(self.history.problems)
         regressions = self.history.regressions
         with self._registers(number, seed) as (registers, books):
-            await self._until(lambda: registers_commit(registers), "the plain clients commit")
+            await self.until(lambda: registers_commit(registers), "the plain clients commit")
             began_ms = self._undoing_ms = _now_ms()
             self._say(f"Round {number}, seed {seed}, node {node.node_id}: {what.title}.")
             await what.act(self, node)
             await self.settle()
             settled_ms = _now_ms()
-            await self._until(lambda: self._has_recovered(settled_ms), "every member commits again")
+            await self.until(lambda: self._has_recovered(settled_ms), "every member commits again")
             await asyncio.sleep(STEADY_S)
             ended_ms = _now_ms()
         self._look()
@@ -312,6 +312,14 @@ class Run:
                     f"node {node.node_id} does not say that it is not ready: {status}, {said}"
                 )
 
+    async def until(self, condition: Callable[[], bool], what: str, seconds: float = SETTLE_S) -> None:
+        """Until it is so. Raises Failed, with what was waited for, where it never is."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise Failed(f"{seconds:.0f} s were not enough until {what}")
+            await asyncio.sleep(LOOK_S)
+
     async def read_history(self) -> int:
         """Judge etcd's history up to now; the revision up to which it was read."""
         client = GrpcEtcdClient(self.etcd.addresses)
@@ -334,13 +342,6 @@ class Run:
                 if time.monotonic() > until:
                     raise
             await asyncio.sleep(CALL_TIMEOUT_S / 10)
-
-    async def _until(self, condition: Callable[[], bool], what: str, seconds: float = SETTLE_S) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                raise Failed(f"{seconds:.0f} s were not enough until {what}")
-            await asyncio.sleep(LOOK_S)
 
 
 def _is_of_members(entry: Entry) -> bool:

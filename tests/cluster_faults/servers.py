@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ CLIENT_PORT, PEER_PORT, NODE_PORT = 2379, 2380, 8000
 DISK_MB = 400
 QUOTA_BYTES = 64 * 1024 * 1024
 START_SECONDS = 30.0
+CLOCK_MARGIN_S = 10.0
 FAKETIME_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 
 # A proxy that the environment names must not be asked for hosts of this machine.
@@ -116,6 +118,12 @@ class NodeOnHost(Node):
                 return error.code, _detail(error.read())
         except OSError as error:
             return 0, str(error)
+
+    def is_ahead(self, seconds: int) -> bool:
+        """Whether the date that it writes in an answer is so far from this machine's, about."""
+        with _opener.open(f"{self.url}/healthz", timeout=ASK_TIMEOUT_SECONDS) as answer:
+            written = parsedate_to_datetime(answer.headers["Date"])
+        return abs(written.timestamp() - time.time() - seconds) < CLOCK_MARGIN_S
 
 
 def _detail(body: bytes) -> str:
