@@ -21,6 +21,7 @@ from rallypoint.protocol.messages import (
     Problem,
     RequestModel,
     TimeoutMs,
+    Topic,
 )
 from rallypoint.protocol.opaque import OpaqueJson
 
@@ -656,6 +657,28 @@ class ListPartitionsAnswer(AnswerModel):
     since_ms: int
     partitions: tuple[PartitionListing, ...]
     next_cursor: str | None = None
+
+
+class DescribeTopicRequest(RequestModel):
+    """A page of the groups of a topic, in the order of their ids. `cursor`: the `next_cursor` of the page before."""
+
+    limit: PageLimit = limits.LIST_LIMIT_DEFAULT
+    cursor: Cursor | None = None
+
+
+class DescribeTopicAnswer(Topic):
+    """A topic, and the groups that subscribe to it or have committed it.
+
+    is_registered: false if only groups know it; then `partitions` and `version` are 0.
+    group_count: all such groups, but for those of `unavailable_shards`.
+    groups: those of this page.
+    """
+
+    is_registered: bool
+    group_count: int
+    groups: tuple[GroupListing, ...]
+    next_cursor: str | None = None
+    unavailable_shards: tuple[UnavailableShard, ...] = ()
 
 
 class LagSample(AnswerModel):

@@ -132,6 +132,10 @@ LIST_TOPICS = Operation(
     "list_topics", "GET", "/v1/topics", m.ListTopicsRequest, m.ListTopicsAnswer, False,
     "List the registered topics, in pages if asked for",
 )  # fmt: skip
+DESCRIBE_TOPIC = Operation(
+    "describe_topic", "GET", "/v1/topics/{topic}", admin.DescribeTopicRequest, admin.DescribeTopicAnswer, False,
+    "Describe a topic, with the groups that subscribe to it or have committed it",
+)  # fmt: skip
 PUT_TOPIC = Operation(
     "put_topic", "PUT", "/v1/topics/{topic}", m.PutTopicRequest, m.Topic, False,
     "Register a topic, let it grow, or report its end offsets",
@@ -199,6 +203,7 @@ OPERATIONS = (
     OWNERSHIP_HISTORY,
     PREVIEW,
     LIST_TOPICS,
+    DESCRIBE_TOPIC,
     PUT_TOPIC,
     DELETE_TOPIC,
     DESCRIBE_CLUSTER,

@@ -313,11 +313,14 @@ TABLE: tuple[LimitRow, ...] = (
     _text(admin.ListGroupsRequest, "topic", "topic_length_max"),
     *(
         _text(model, "cursor", "cursor_length_max")
-        for model in (admin.ListGroupsRequest, admin.ListPartitionsRequest, admin.OwnershipHistoryRequest)
+        for model in (
+            admin.ListGroupsRequest, admin.ListPartitionsRequest, admin.OwnershipHistoryRequest,
+            admin.DescribeTopicRequest,
+        )
     ),
     *(
         LimitRow(model, "limit", "list_limit_max", "", _said("limit"), _number, ceiling=limits.LIST_LIMIT_MAX)
-        for model in (admin.ListPartitionsRequest, admin.OwnershipHistoryRequest)
+        for model in (admin.ListPartitionsRequest, admin.OwnershipHistoryRequest, admin.DescribeTopicRequest)
     ),
     *(
         _text(model, "topic", "topic_length_max")

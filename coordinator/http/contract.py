@@ -100,6 +100,9 @@ class GroupService(Protocol):
     def list_topics(self, request: m.ListTopicsRequest) -> m.ListTopicsAnswer | Failure:
         """One page of the registered topics."""
 
+    def find_topic(self, topic: str) -> m.Topic | Failure | None:
+        """The topic as it is registered; None where it is not."""
+
     async def put_topic(self, topic: str, request: m.PutTopicRequest) -> m.Topic | Failure:
         """Register or change a topic."""
 

@@ -74,12 +74,19 @@ LARGE_OPERATIONS = frozenset(
         operations.LIST_PARTITIONS,
         operations.OWNERSHIP_HISTORY,
         operations.LIST_TOPICS,
+        operations.DESCRIBE_TOPIC,
     }
 )
 """Operations of which a short request may be some tens of milliseconds of work."""
 
 Model = TypeVar("Model", bound=m.RequestModel)
-Page = TypeVar("Page", admin.ListGroupsRequest, admin.ListPartitionsRequest, admin.OwnershipHistoryRequest)
+Page = TypeVar(
+    "Page",
+    admin.ListGroupsRequest,
+    admin.ListPartitionsRequest,
+    admin.OwnershipHistoryRequest,
+    admin.DescribeTopicRequest,
+)
 
 _SHARD = re.compile(r"[0-9]{1,6}", re.ASCII)
 
@@ -125,6 +132,7 @@ class Handlers:
             operations.OWNERSHIP_HISTORY.name: self.ownership_history,
             operations.PREVIEW.name: self.preview,
             operations.LIST_TOPICS.name: self.list_topics,
+            operations.DESCRIBE_TOPIC.name: self.describe_topic,
             operations.PUT_TOPIC.name: self.put_topic,
             operations.DELETE_TOPIC.name: self.delete_topic,
             operations.DESCRIBE_CLUSTER.name: self.describe_cluster,
@@ -292,6 +300,19 @@ class Handlers:
         refuse_query(query)
         return await self._service.preview(ids["group_id"], await self._read(request, admin.PreviewRequest))
 
+    async def describe_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """A topic with its groups, of all nodes."""
+        refuse_body(request)
+        name = ids["topic"]
+        _check_topic(name)
+        parsed = self._page_request(admin.DescribeTopicRequest, query)
+        topic = self._service.find_topic(name)
+        if isinstance(topic, Failure):
+            return topic
+        asked = admin.ListGroupsRequest(topic=name, limit=parsed.limit, cursor=parsed.cursor, totals=True)
+        page = await self._group_lists.list_groups(asked)
+        return page if isinstance(page, Failure) else _described_topic(name, topic, page)
+
     async def put_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Register or change a topic."""
         refuse_query(query)
@@ -346,6 +367,23 @@ def _check_topic(topic: str) -> None:
         raise refuse(
             ErrorCode.INVALID_REQUEST, f"A topic's name has 1 to {limits.ID_LENGTH_MAX} characters.", field="topic"
         )
+
+
+def _described_topic(name: str, topic: m.Topic | None, page: admin.ListGroupsAnswer) -> Answer:
+    """The topic with a page of its groups; one that neither the registry nor a group knows is not there."""
+    count = 0 if page.totals is None else page.totals.matching_count
+    if topic is None and not count and not page.unavailable_shards:
+        detail = f"Topic {name!r} is not registered, and no group subscribes to it or has committed it."
+        return Failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail, field="topic")
+    known = m.Topic(topic=name, partitions=0, version=0) if topic is None else topic
+    return admin.DescribeTopicAnswer(
+        **dict(known),
+        is_registered=topic is not None,
+        group_count=count,
+        groups=page.groups,
+        next_cursor=page.next_cursor,
+        unavailable_shards=page.unavailable_shards,
+    )
 
 
 def respond(answer: BaseModel) -> web.Response:

@@ -29,7 +29,7 @@ from rallypoint.coordinator.core.effects import Failure, GroupAnswer, LargeDescr
 from rallypoint.coordinator.core.group import Group, State, check_exists
 from rallypoint.coordinator.core.group_order import BadCursor, GroupOrder
 from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, RunningTimeRecord
-from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topics_answer
+from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topic_answer, topics_answer
 from rallypoint.coordinator.runtime.assignments.queries import AssignmentQueries
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
 from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity, Observer, ShardOwnership
@@ -670,6 +670,17 @@ class Service:
             if topic.startswith(request.prefix) and is_after and (len(shown) == len(found) or topic < shown[-1]):
                 return _unreadable(topic)
         return topics_answer(registry, shown, shown[-1] if len(found) > len(shown) else None)
+
+    def find_topic(self, topic: str) -> m.Topic | Failure | None:
+        """The topic as it is registered; None where it is not."""
+        failure = self._registry_failure()
+        if failure is not None:
+            return failure
+        registry = self._registry.registry
+        if topic in registry.unreadable:
+            return _unreadable(topic)
+        record = registry.topics.get(topic)
+        return None if record is None else topic_answer(record)
 
     async def put_topic(self, topic: str, request: m.PutTopicRequest) -> m.Topic | Failure:
         """Register a topic, let it grow, or report its end offsets. Answered when it is durable."""

@@ -163,6 +163,10 @@ class FakeService:
         self.calls.append(("", request, ""))
         return self.topics_answer
 
+    def find_topic(self, topic: str) -> m.Topic | Failure | None:
+        self.calls.append((topic, "find", ""))
+        return m.Topic(topic=topic, partitions=4, version=2)
+
     async def put_topic(self, topic: str, request: m.PutTopicRequest) -> m.Topic | Failure:
         self.calls.append((topic, request, ""))
         return m.Topic(topic=topic, partitions=request.partitions, version=1)

@@ -44,6 +44,7 @@ def bases(member_id: str) -> list[Base]:
         Base("GET", f"/v1/groups/{GROUP}/owner?topic={TOPIC}&partition=0"),
         Base("GET", f"/v1/groups/{GROUP}/partitions?topic={TOPIC}&status=OK&owned=false&limit=5"),
         Base("GET", f"/v1/groups/{GROUP}/lag"),
+        Base("GET", f"/v1/topics/{TOPIC}?limit=5"),
         Base("GET", f"/v1/groups/{GROUP}/ownership?topic={TOPIC}&partition=0&limit=5"),
         Base("GET", "/v1/groups?sort=lag&descending=true&status=ok&search=a&lag_above=0&frozen=false&totals=true"),
         Base("PUT", f"/v1/groups/{GROUP}/cooldown", {"cooldown_ms": 500}),

@@ -117,5 +117,6 @@ def read_page(status: int, text: bytes) -> admin.ListGroupsAnswer | Unanswered:
 
 
 def _query_of(request: admin.ListGroupsRequest) -> dict[str, str]:
-    values = request.model_dump(mode="json", exclude_none=True)
+    # A node of an older release refuses parameters that it does not know, also where they say what is the default.
+    values = request.model_dump(mode="json", exclude_defaults=True)
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}

@@ -78,6 +78,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
         "unknown-member-id",
     ),
     operations.LIST_TOPICS.name: (),
+    operations.DESCRIBE_TOPIC.name: ("unknown-topic-or-partition",),
     operations.PUT_TOPIC.name: (),
     operations.DELETE_TOPIC.name: ("unknown-topic-or-partition",),
     operations.DESCRIBE_CLUSTER.name: (),

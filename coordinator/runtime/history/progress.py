@@ -17,8 +17,8 @@ from rallypoint.coordinator.runtime.history.lag_samples import LagSamples
 
 FRESH_MS = 2_000
 """For so long the status of a group that lags is shown again, although time alone may change it."""
-PART = 4_000
-"""Partitions that are looked at in one go: some milliseconds, where each lags and is judged."""
+PART = 2_000
+"""Partitions that are looked at in one go: 12 ms, where each lags and is judged."""
 
 Topics = Mapping[str, TopicRecord]
 """The registered topics."""

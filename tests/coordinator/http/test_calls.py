@@ -517,3 +517,29 @@ async def test_a_fault_of_ours_is_a_coded_500_and_is_logged(
     service.fault = None
     service.answers[m.HeartbeatRequest] = m.HeartbeatAnswer()
     assert (await api.request("POST", "/v1/groups/g/heartbeat", HEARTBEAT)).status == 200
+
+
+async def test_what_is_remembered_of_a_group_takes_its_query(api: ApiClient, service: FakeService) -> None:
+    answer = await api.request("GET", "/v1/groups/a%2Fb/partitions?topic=t&status=STOP&owned=false&limit=7&cursor=x")
+    assert (answer.status, answer.json["partitions"]) == (200, [])
+    asked: list[Any] = [admin.ListPartitionsRequest(topic="t", status="STOP", owned=False, limit=7, cursor="x")]
+    answer = await api.request("GET", "/v1/groups/g/ownership?topic=t&partition=3&limit=7&cursor=4-2")
+    assert (answer.status, answer.json["changes"]) == (200, [])
+    asked.append(admin.OwnershipHistoryRequest(topic="t", partition=3, limit=7, cursor="4-2"))
+    assert [request for _, request, _ in service.calls] == asked
+    answer = await api.request("GET", "/v1/groups/g/lag")
+    assert answer.json["eta_sentence"] == "The group has committed nothing, so it has no lag."
+    for path in ("partitions?status=bad", "partitions?owned=1", "lag?x=1", "ownership?partition=-1"):
+        check_problem(await api.request("GET", f"/v1/groups/g/{path}"))
+    asked_groups = "sort=lag&descending=true&search=a&topic=t&lag_above=5&status=err&frozen=true&totals=true"
+    await api.request("GET", f"/v1/groups?{asked_groups}")
+    assert service.calls[-1][1] == admin.ListGroupsRequest(
+        sort="lag", descending=True, search="a", topic="t", lag_above=5, status="err", frozen=True, totals=True
+    )
+
+
+async def test_a_topic_is_described_with_its_groups(api: ApiClient, service: FakeService) -> None:
+    answer = await api.request("GET", "/v1/topics/a%2Fb?limit=7&cursor=x")
+    assert answer.status == 200
+    assert (answer.json["topic"], answer.json["partitions"], answer.json["is_registered"]) == ("a/b", 4, True)
+    assert service.calls[-1][1] == admin.ListGroupsRequest(topic="a/b", limit=7, cursor="x", totals=True)

@@ -164,6 +164,29 @@ async def test_any_node_lists_the_groups_of_all() -> None:
         assert listed(await nodes.ask(node_ids[0], "?state=empty")) == []
 
 
+async def test_an_order_and_its_cursor_hold_over_all_nodes() -> None:
+    async with opened() as nodes:
+        node_ids = [await nodes.start() for _ in NODES]
+        group_ids = await nodes.form(20)
+        for query in ("sort=group_id&descending=true", "sort=last_rebalance", "sort=state&descending=true"):
+            found: list[str] = []
+            cursor = ""
+            for turn in range(8):
+                behind = f"&cursor={cursor}" if cursor else ""
+                answer = await nodes.ask(node_ids[turn % 3], f"?{query}&limit=3&totals=true{behind}")
+                assert answer["totals"]["group_count"] == answer["totals"]["matching_count"] == 20
+                assert answer["totals"]["by_state"] == {"Stable": 20}
+                found += listed(answer)
+                cursor = answer["next_cursor"]
+                if cursor is None:
+                    break
+            assert sorted(found) == group_ids
+            if query.startswith("sort=group_id"):
+                assert found == group_ids[::-1]
+        filtered = await nodes.ask(node_ids[1], "?search=P-1&totals=true&limit=2")
+        assert filtered["totals"]["matching_count"] == len([one for one in group_ids if "p-1" in one])
+
+
 async def test_a_node_lists_its_own_groups_if_asked_to() -> None:
     async with opened() as nodes:
         node_ids = [await nodes.start() for _ in NODES]

@@ -258,12 +258,12 @@ OF_REQUESTS = [
     ),
     *(
         Case("list_limit_max", 5, lambda n, asked=asked: Sent(asked, query=f"?limit={n}"), "limit", "limit")  # type: ignore[misc]
-        for asked in (ops.LIST_PARTITIONS, ops.OWNERSHIP_HISTORY)
+        for asked in (ops.LIST_PARTITIONS, ops.OWNERSHIP_HISTORY, ops.DESCRIBE_TOPIC)
     ),
     *(
         Case("cursor_length_max", 20, lambda n, asked=asked: Sent(asked, query=f"?cursor={'a' * n}"),  # type: ignore[misc]
              "cursor", "cursor")
-        for asked in (ops.LIST_GROUPS, ops.LIST_PARTITIONS, ops.OWNERSHIP_HISTORY)
+        for asked in (ops.LIST_GROUPS, ops.LIST_PARTITIONS, ops.OWNERSHIP_HISTORY, ops.DESCRIBE_TOPIC)
     ),
     Case("list_limit_max", 5, lambda n: Sent(ops.LIST_GROUPS, query=f"?limit={n}"), "limit", "limit"),
     Case("lookup_groups_max", 3, lambda n: Sent(ops.COORDINATOR, query=names(n, "group_id")), "group_id", "group_ids"),
