@@ -250,6 +250,17 @@ class Settings(BaseSettings):
         ge=0,
         le=REBALANCE_COOLDOWN_MAX_MS,
     )
+    join_wait_max_ms: int | None = _setting(
+        None,
+        "Groups",
+        "Maximum time, in milliseconds, for which a rebalance waits for members to join; those that have not joined by "
+        "then are left out, and come back as new members. A group may have its own (`PUT …/join_wait`). Without it the "
+        "members' own rebalance timeouts decide, as in Kafka: five minutes by default.",
+        "Set it if one slow member must not keep a group from working. Not below the time that members need to finish "
+        "what they have begun.",
+        ge=3_000,
+        le=INT32_MAX,
+    )
     offsets_retention_ms: int = _setting(
         604_800_000,
         "Groups",

@@ -368,6 +368,8 @@ class DescribeAnswer(AnswerModel):
     `since_ms`: from when on this node remembers what it does. `awaited`: whom a rebalance waits for, until
     `awaited_until_ms` at the latest. `flapping`: members that come and go in circles. `topics`: all that it subscribes
     to or has committed.
+    `freeze_until`, `freeze_missing` and `freeze_missing_count` are those of a freeze. `join_wait_max_ms` is the longest
+    wait for a join that is in force, null for the members' own rebalance timeouts.
     """
 
     group_id: str
@@ -397,6 +399,10 @@ class DescribeAnswer(AnswerModel):
     unowned_partition_count: int | None = None
     useful_member_count: int | None = None
     topics: tuple[str, ...] = ()
+    freeze_until: str | None = None
+    freeze_missing: tuple[str, ...] = ()
+    freeze_missing_count: int = 0
+    join_wait_max_ms: int | None = None
 
 
 class DeletedGroup(AnswerModel):
@@ -527,19 +533,70 @@ class StartedRebalance(AnswerModel):
 
 
 class FreezeRequest(RequestModel):
-    """Hold the group's rebalances for `duration_ms` from now; 0 ends a freeze. A second one replaces the first."""
+    """Hold the group's rebalances for `duration_ms` from now; 0 ends a freeze. A second one replaces the first.
+
+    `until`: what ends it before. "members_present": members of all names that are there now are there again, once one
+    of them had gone. "members_replaced": each has gone, and one of its name has come. "time": nothing. A name is an
+    instance id, or else a client id; where several members have one, as many are waited for.
+    """
 
     duration_ms: TimeoutMs
+    until: Literal["time", "members_present", "members_replaced"] = "time"
     reason: str | None = None
 
 
 class FreezeAnswer(AnswerModel):
-    """The group is frozen until then, or not at all. `held_count`: causes that are held back now."""
+    """The group is frozen until then, or not at all. `held_count`: causes that are held back now.
+
+    `freeze_until`: what ends it before its time, null while it is not frozen. `freeze_missing`: the first 20 names of
+    members that it still waits for; `freeze_missing_count`: so many members.
+    """
 
     group_id: str
     frozen_until_ms: int | None
     reason: str | None
     held_count: int
+    freeze_until: str | None = None
+    freeze_missing: tuple[str, ...] = ()
+    freeze_missing_count: int = 0
+
+
+class ProceedRequest(RequestModel):
+    """Let the rebalance go on now, without those that it waits for. `reason` is for people to read.
+
+    `dry_run`: answer who would be left out, and change nothing.
+    """
+
+    reason: str | None = None
+    dry_run: bool = False
+
+
+class ProceedAnswer(AnswerModel):
+    """Those who are left out, the first 100; they are out of the group, and may join it again. `left_out_count`: all.
+
+    `rebalance_id`: of the rebalance that goes on, or that begins where the leader was left out; null where none is
+    under way. With `dry_run` it is the present one.
+    """
+
+    group_id: str
+    rebalance_id: int | None
+    left_out: tuple[AwaitedListing, ...] = ()
+    left_out_count: int = 0
+    dry_run: bool = False
+
+
+class JoinWaitRequest(RequestModel):
+    """How long a rebalance of the group waits at most for members to join. Null is what the service's settings say."""
+
+    join_wait_max_ms: TimeoutMs | None
+
+
+class JoinWaitAnswer(AnswerModel):
+    """The longest wait in force; null: the members' own rebalance timeouts. `is_default`: it is the service's."""
+
+    group_id: str
+    join_wait_max_ms: int | None
+    is_default: bool
 
 
 class CooldownRequest(RequestModel):

@@ -127,13 +127,14 @@ class ChannelAnswer(m.AnswerModel):
 
 class RebalancePush(m.AnswerModel):
     """A rebalance of the group has begun: join again. `generation_id` is the one that is ending; a push that names an
-    older one than the member's is stale.
+    older one than the member's is stale. `rejoin_within_ms`: whoever has not joined by then may be left out.
     """
 
     event: Literal["rebalance"] = "rebalance"
     group_id: str
     generation_id: int
     reason: str
+    rejoin_within_ms: int | None = None
 
 
 class UnloadedPush(m.AnswerModel):

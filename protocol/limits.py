@@ -83,6 +83,9 @@ JOIN_METADATA_BYTES_MAX = 524_288
 ASSIGNMENT_BYTES_MAX = 1_048_576
 """Bytes of the assignment of one member, as it is kept. It holds more than a hundred thousand partitions of a topic."""
 
+FREEZE_MISSING_SHOWN_MAX = 20
+"""Names of members that a freeze waits for, of which one answer tells; all of the members are counted."""
+
 AWAITED_SHOWN_MAX = 100
 """Awaited members that are listed of one rebalance; all of them are counted."""
 

@@ -101,6 +101,14 @@ COOLDOWN = Operation(
     "cooldown", "PUT", "/v1/groups/{group_id}/cooldown", admin.CooldownRequest, admin.CooldownAnswer, False,
     "Set how long after a rebalance of the group the next one is held",
 )  # fmt: skip
+JOIN_WAIT = Operation(
+    "join_wait", "PUT", "/v1/groups/{group_id}/join_wait", admin.JoinWaitRequest, admin.JoinWaitAnswer, False,
+    "Set how long a rebalance of the group waits at most for members to join",
+)  # fmt: skip
+PROCEED = Operation(
+    "proceed", "POST", "/v1/groups/{group_id}/rebalance/proceed", admin.ProceedRequest, admin.ProceedAnswer, False,
+    "Let the rebalance under way go on without those that it waits for",
+)  # fmt: skip
 REMOVE_MEMBERS = Operation(
     "remove_members", "POST", "/v1/groups/{group_id}/members/remove",
     admin.RemoveMembersRequest, admin.RemoveMembersAnswer, False,
@@ -196,6 +204,8 @@ OPERATIONS = (
     FREEZE,
     THAW,
     COOLDOWN,
+    JOIN_WAIT,
+    PROCEED,
     REMOVE_MEMBERS,
     OWNER,
     LIST_PARTITIONS,

@@ -371,6 +371,8 @@ EXEMPT: Mapping[tuple[type[m.RequestModel], str], str] = {
     (m.CommitRequest, "offsets.*.*.metadata"): "refused for its partition alone, by offset_metadata_max_bytes",
     (admin.StartRebalanceRequest, "reason"): "cut to 255 characters, as that of a join",
     (admin.FreezeRequest, "reason"): "cut to 255 characters, as that of a join",
+    (admin.FreezeRequest, "until"): "one of a few words",
+    (admin.ProceedRequest, "reason"): "cut to 255 characters, as that of a join",
     (admin.RemoveMembersRequest, "reason"): "cut to 255 characters, as that of a join",
     (admin.PreviewRequest, "join.*.user_data"): "not kept; the body's size and depth bound it",
     (admin.ResetOffsetsRequest, "to"): "one of a few words",

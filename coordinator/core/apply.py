@@ -250,9 +250,15 @@ def _rebalance_started(fact: t.RebalanceStarted, group: Group) -> None:
     for member in group.members.values():
         if member.is_new:
             member.join_deadline_ms = fact.join_deadline_ms
+    group.join_until_ms = fact.until_ms
     group.initial_window_ms = fact.initial_window_ms
     group.initial_left_ms = fact.initial_left_ms
     group.new_member_in_window = False
+
+
+@_apply.register
+def _join_phase_until(fact: t.JoinPhaseUntil, group: Group) -> None:
+    group.join_until_ms = fact.until_ms
 
 
 @_apply.register

@@ -65,6 +65,8 @@ GroupRequest = (
     | ThawRequest
     | admin.CooldownRequest
     | admin.RemoveMembersRequest
+    | admin.ProceedRequest
+    | admin.JoinWaitRequest
 )
 """All that can be asked of a group."""
 
@@ -115,6 +117,7 @@ class Trigger(StrEnum):
     OVER_CAPACITY = "over_capacity"
     STORE_RESTORED = "store_restored"
     MEMBER_REMOVED = "member_removed"
+    MEMBER_LEFT_OUT = "member_left_out"
 
 
 class TimerKind(StrEnum):
@@ -189,6 +192,11 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
+class CompleteJoinPhase:
+    """End the join phase now, whoever is missing. Follows from another command, within the same step."""
+
+
+@dataclass(frozen=True, slots=True)
 class TopicsDeleted:
     """Topics were deleted that the group has not heard of. Given by `step` alone, before every other command
     but the load.
@@ -230,6 +238,7 @@ Command = (
     | TopicsChanged
     | TopicsDeleted
     | Rebalance
+    | CompleteJoinPhase
     | Settle
 )
 
@@ -251,6 +260,7 @@ class Rules:
     disconnect_grace_ms: int = 2_000
     offsets_retention_ms: int = 604_800_000
     rebalance_cooldown_ms: int = 0
+    join_wait_max_ms: int | None = None
     group_offsets_max: int = 200_000
     topics_max: int = 10_000
 

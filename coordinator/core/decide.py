@@ -25,6 +25,7 @@ from rallypoint.coordinator.core import (
     removal,
     reset,
     retention,
+    roster,
 )
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
@@ -33,6 +34,7 @@ from rallypoint.coordinator.core.commands import (
     AssignmentRequest,
     Call,
     Command,
+    CompleteJoinPhase,
     ConnectionLost,
     DecisionContext,
     DeleteGroupRequest,
@@ -140,6 +142,7 @@ def _step_in_links(group: Group, draft: Draft, later: list[Command], context: De
     effects: list[Effect] = []
     before: GroupSummary | None = None
     is_settled, was_settled = True, False
+    has_come_or_gone = False
     while True:
         links.extend(draft.then)
         effects.extend(draft.effects)
@@ -148,8 +151,15 @@ def _step_in_links(group: Group, draft: Draft, later: list[Command], context: De
         if before is None and _may_be_seen(group, draft.facts):
             before = description.summary_of(group)
         _write(group, draft.facts, records)
+        if roster.is_waited_for(group.hold) and not _WHO_IS_THERE.isdisjoint(map(type, draft.facts)):
+            has_come_or_gone = True
         if draft.again is not None:
             links.appendleft(draft.again)
+        if not links and has_come_or_gone:
+            # Before the join phase is tested: the end of a freeze may end it, or begin one.
+            has_come_or_gone = False
+            if roster.has_come(group):
+                links.append(_REVIEW)
         if not links and not is_settled:
             # After all that follows, however far: what a timer lets go may start a rebalance that everyone has joined.
             is_settled = was_settled = True
@@ -179,6 +189,9 @@ def _is_quiet(facts: list[Fact]) -> bool:
     return _QUIET.issuperset(map(type, facts))
 
 
+_WHO_IS_THERE: frozenset[type] = frozenset((t.MemberAdded, t.MemberRemoved, t.StaticMemberReplaced))
+"""Facts by which members come or go."""
+_REVIEW = TimerFired(hold_timer())
 _SETTLE = Settle()
 _TOPICS_DELETED = TopicsDeleted()
 
@@ -205,6 +218,8 @@ def decide(group: Group, command: Command, context: DecisionContext) -> Draft:
             membership.connection_lost(group, member_id, context, draft)
         case Rebalance():
             rebalance.start(group, command, context, draft)
+        case CompleteJoinPhase():
+            rebalance.complete_now(group, context, draft)
         case Settle():
             rebalance.settle(group, context, draft)
         case OffsetsDeleted():
@@ -259,6 +274,10 @@ def _decide_call(group: Group, call: Call, context: DecisionContext, draft: Draf
             holding.set_cooldown(group, call, request, context, draft)
         case admin.RemoveMembersRequest() as request:
             removal.remove_members(group, call, request, context, draft)
+        case admin.ProceedRequest() as request:
+            removal.proceed(group, call, request, context, draft)
+        case admin.JoinWaitRequest() as request:
+            rebalance.set_join_wait(group, call, request, context, draft)
 
 
 def _decide_sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionContext, draft: Draft) -> None:

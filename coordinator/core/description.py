@@ -1,6 +1,6 @@
 """A group as operators see it: its description, and the summary that lists and gauges show."""
 
-from rallypoint.coordinator.core import explanation, holding, rebalance_history
+from rallypoint.coordinator.core import explanation, holding, rebalance_history, roster
 from rallypoint.coordinator.core.commands import Call, DecisionContext
 from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.effects import ENCODED_AT_ONCE_CHARACTERS, GroupSummary, LargeDescription
@@ -42,6 +42,7 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
         or is_many(group, group.offsets)
     )
     awaited, awaited_count = rebalance_history.awaited_listings(group)
+    missing = roster.missing(group)
     answer = admin.DescribeAnswer(
         group_id=group.group_id,
         state=group.state,
@@ -62,6 +63,10 @@ def describe(group: Group, call: Call, context: DecisionContext, draft: Draft) -
         awaited=awaited,
         awaited_count=awaited_count,
         awaited_until_ms=rebalance_history.awaited_until(group),
+        freeze_until=_freeze_until(group),
+        freeze_missing=holding.shown(missing),
+        freeze_missing_count=missing.total(),
+        join_wait_max_ms=holding.join_wait_of(group, context),
     )
     if is_large:
         answer = LargeDescription.model_construct(**{**dict(answer), "offsets": as_they_stand(group, group.offsets)})
@@ -72,7 +77,7 @@ def _explanation(
     group: Group, awaited: tuple[admin.AwaitedListing, ...], awaited_count: int, context: DecisionContext
 ) -> str:
     present = None if group.rebalance_id is None else group.rebalances[group.rebalance_id]
-    now_ms = context.now_ms
+    now_ms, missing = context.now_ms, roster.missing(group)
 
     def left_ms(until_ms: int | None) -> int | None:
         return None if until_ms is None else until_ms - now_ms
@@ -91,8 +96,17 @@ def _explanation(
             freeze_reason=None if group.hold is None else group.hold.freeze_reason,
             cooling_for_ms=left_ms(holding.cooling_until(group, context)),
             held_count=group.held_count,
+            freeze_until=_freeze_until(group),
+            freeze_missing=holding.shown(missing),
+            freeze_missing_count=missing.total(),
         )
     )
+
+
+def _freeze_until(group: Group) -> str | None:
+    if group.hold is None or holding.frozen_until(group) is None:
+        return None
+    return group.hold.freeze_until or "time"
 
 
 def present_assignment(group: Group, call: Call, draft: Draft) -> None:

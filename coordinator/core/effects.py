@@ -60,6 +60,8 @@ GroupAnswer = (
     | admin.FreezeAnswer
     | admin.CooldownAnswer
     | admin.RemoveMembersAnswer
+    | admin.ProceedAnswer
+    | admin.JoinWaitAnswer
     | m.WaitingAnswer
 )
 
@@ -71,6 +73,7 @@ class Failure:
     superseded: the member has called again, and this call is dropped (`/errors/superseded`, not retriable).
     limit: the number that was exceeded.
     limit_name: what that limit is called.
+    rejoin_within_ms: with REBALANCE_IN_PROGRESS, for how long the join phase waits for the member at most.
     """
 
     code: ErrorCode
@@ -83,6 +86,7 @@ class Failure:
     superseded: bool = False
     limit: int | None = None
     limit_name: str | None = None
+    rejoin_within_ms: int | None = None
 
 
 class Reply(NamedTuple):
@@ -169,7 +173,8 @@ class MemberReplaced:
 class RebalanceBegan:
     """A join phase began. `reason` is a sentence with the client's own reason, if it gave one.
 
-    `rebalance_id` counts the group's rebalances; the list of them has more about each.
+    `rebalance_id` counts the group's rebalances; the list of them has more about each. `rejoin_within_ms`: for how
+    long it waits for members to join, at most.
     """
 
     group_id: str
@@ -178,6 +183,7 @@ class RebalanceBegan:
     generation_id: int
     reason: str
     rebalance_id: int
+    rejoin_within_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +199,23 @@ class RebalanceHeld:
 
 @dataclass(frozen=True, slots=True)
 class GroupFrozen:
-    """An operator has frozen the group until then, or again."""
+    """An operator has frozen the group until then, or again. `freeze_until`: what ends it before; "time" is nothing."""
 
     group_id: str
     until_ms: int
     reason: str
+    freeze_until: str = "time"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupThawed:
-    """The group's freeze is over: its time had come, or an operator has ended it (`lifted`)."""
+    """The group's freeze is over: its time had come, an operator has ended it (`lifted`), or the members that it waited
+    for were there (`members_came`).
+    """
 
     group_id: str
     lifted: bool
+    members_came: bool = False
 
 
 @dataclass(frozen=True, slots=True)

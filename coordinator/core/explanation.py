@@ -9,6 +9,10 @@ from rallypoint.protocol import admin_messages as admin
 NAMED_MAX = 3
 """Members that a sentence names."""
 
+_WAITED_FOR = {
+    "members_present": " at most, until its members are there again",
+    "members_replaced": " at most, until each of its members is replaced",
+}
 _AWAITED_FOR = {"join": "to join", "sync": "to ask for their assignment", "assignment": "to bring the assignment"}
 
 
@@ -20,6 +24,7 @@ class Now(NamedTuple):
     cause: the reason of the rebalance in progress.
     frozen_for_ms, freeze_reason, cooling_for_ms, held_count: what holds rebalances back, for how much longer, and how
         many causes.
+    freeze_until, freeze_missing, freeze_missing_count: what ends the freeze before, and who of those is not there yet.
     """
 
     state: str
@@ -34,6 +39,9 @@ class Now(NamedTuple):
     freeze_reason: str | None = None
     cooling_for_ms: int | None = None
     held_count: int = 0
+    freeze_until: str | None = None
+    freeze_missing: Sequence[str] = ()
+    freeze_missing_count: int = 0
 
 
 def explanation(now: Now) -> str:
@@ -68,7 +76,10 @@ def _held(now: Now) -> str:
     causes = f"; {_count(now.held_count, 'cause')} of a rebalance wait for the end" if now.held_count else ""
     if now.frozen_for_ms is not None:
         why = f" ({now.freeze_reason})" if now.freeze_reason else ""
-        return f"It is frozen for {duration_text(now.frozen_for_ms)} more{why}{causes}."
+        before = _WAITED_FOR.get(now.freeze_until or "", "")
+        if before and now.freeze_missing_count:
+            before += f"; missing: {_listed(list(now.freeze_missing), now.freeze_missing_count)}"
+        return f"It is frozen for {duration_text(now.frozen_for_ms)} more{before}{why}{causes}."
     if now.cooling_for_ms is not None:
         return f"Its cool-down lasts {duration_text(now.cooling_for_ms)} more{causes}."
     return ""

@@ -238,6 +238,7 @@ class Group:
     named_count: the topics of all subscriptions.
     read_ahead: what was read of stored metadata, by protocol type, until the members are made.
     metadata_bytes: what the members' metadata takes in memory, with the topics that were read from it.
+    join_until_ms: when the join phase, or the present window of the initial delay, ends at the latest.
     initial_window_ms: the present window of the initial delay; None while it does not run.
     initial_left_ms: how much the initial delay may still be extended.
     came_at_ms: when a new client last came to the group.
@@ -263,6 +264,7 @@ class Group:
     leader: str | None = None
     phase: int = 0
     phase_began_ms: int = 0
+    join_until_ms: int = 0
     next_seniority: int = 0
 
     members: dict[str, Member] = field(default_factory=dict)
@@ -402,6 +404,17 @@ class Group:
     def supports_any(self, names: Iterator[str]) -> bool:
         """Whether every member supports at least one of the names; true for all names where there are no members."""
         return any(self.supporters[name] == len(self.members) for name in names)
+
+
+NAMED_MAX = 5
+"""Members that a sentence names."""
+
+
+def named(members: Iterable[str]) -> str:
+    """The first of them, in a sentence."""
+    told = list(members)
+    more = f" and {len(told) - NAMED_MAX} more" if len(told) > NAMED_MAX else ""
+    return ", ".join(told[:NAMED_MAX]) + more
 
 
 def check_exists(group: Group) -> Failure | None:

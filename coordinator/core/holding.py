@@ -12,7 +12,8 @@ starts for all of it. Until then
 A hold protects an assignment that somebody uses. When the last member of the generation has gone, it holds nothing:
 whoever waits forms a generation, or the group is Empty. A rebalance under way goes on to its end.
 
-    frozen until    stored, for a restart does not thaw; at most `rebalance_freeze_max_ms` from now, also at a load
+    frozen until    stored, for a restart does not thaw; at most `rebalance_freeze_max_ms` from now, also at a load;
+                    members that have come may end it before (`roster`)
     cooling until   since when the group is Stable, which is stored too and never later than the load, plus the
                     cool-down
 
@@ -20,10 +21,12 @@ The causes are memory. After a crash the members whom the store has come back, a
 waited joins again; and the topics are compared with those of the assignment: what was a reason becomes one again.
 """
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import islice
 
-from rallypoint.coordinator.core import rebalance_history
+from rallypoint.coordinator.core import rebalance_history, roster
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import Call, DecisionContext, Rebalance, TimerFired, Trigger
@@ -31,6 +34,7 @@ from rallypoint.coordinator.core.decision import Draft, hold_timer
 from rallypoint.coordinator.core.effects import Failure, GroupFrozen, GroupThawed, RebalanceHeld
 from rallypoint.coordinator.core.group import Group, State, check_exists
 from rallypoint.protocol import admin_messages as admin
+from rallypoint.protocol import limits
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.limits import REASON_LENGTH_MAX
 
@@ -46,6 +50,12 @@ def cooldown_of(group: Group, context: DecisionContext) -> int:
     """The cool-down in force: the group's own, within what the settings allow now, or theirs."""
     own = None if group.hold is None else group.hold.cooldown_ms
     return context.rules.rebalance_cooldown_ms if own is None else min(own, context.rules.rebalance_cooldown_max_ms)
+
+
+def join_wait_of(group: Group, context: DecisionContext) -> int | None:
+    """The longest wait for a join in force, the group's own or that of the settings; None: the rebalance timeouts."""
+    own = None if group.hold is None else group.hold.join_wait_max_ms
+    return context.rules.join_wait_max_ms if own is None else own
 
 
 def cooling_until(group: Group, context: DecisionContext) -> int | None:
@@ -97,11 +107,14 @@ def let_go(group: Group, draft: Draft) -> None:
 
 
 def review(group: Group, context: DecisionContext, draft: Draft) -> None:
-    """The timer fired, the group was loaded, or an operator has changed something: what holds now?"""
+    """The timer fired, the group was loaded, an operator has changed something, or those whom a freeze waits for have
+    come: what holds now?
+    """
     until = frozen_until(group)
-    if until is not None and until <= context.now_ms:
-        _store(group, _freeze_ended, draft)
-        draft.notify(GroupThawed(group.group_id, lifted=False))
+    members_came = roster.has_come(group)
+    if until is not None and (until <= context.now_ms or members_came):
+        store(group, _freeze_ended, draft)
+        draft.notify(GroupThawed(group.group_id, lifted=False, members_came=members_came))
         draft.then.append(TimerFired(hold_timer()))
     elif group.held:
         until_ms = held_until(group, context)
@@ -125,7 +138,7 @@ def bound_freeze(group: Group, context: DecisionContext, draft: Draft) -> None:
     """At a load: a freeze goes on for no longer than one that begins now may. The clock may have been put back."""
     until_ms, latest_ms = frozen_until(group), context.now_ms + context.rules.rebalance_freeze_max_ms
     if until_ms is not None and until_ms > latest_ms:
-        _store(group, lambda stands: replace(stands, frozen_until_ms=latest_ms), draft)
+        store(group, lambda stands: replace(stands, frozen_until_ms=latest_ms), draft)
 
 
 # --- what operators ask ----------------------------------------------------------------------------------------------
@@ -138,23 +151,64 @@ def freeze(group: Group, call: Call, request: admin.FreezeRequest, context: Deci
     if not request.duration_ms:
         thaw(group, call, context, draft)
         return
-    failure = check_exists(group) or _check_bound(
-        "duration_ms", request.duration_ms, "rebalance_freeze_max_ms", context.rules.rebalance_freeze_max_ms
+    waited_for = {} if request.until == "time" else roster.roster_of(group)
+    failure = (
+        check_exists(group)
+        or _check_bound(
+            "duration_ms", request.duration_ms, "rebalance_freeze_max_ms", context.rules.rebalance_freeze_max_ms
+        )
+        or (None if request.until == "time" else _check_roster(waited_for))
     )
     if failure is not None:
         draft.reply(call, failure)
         return
     until_ms = context.now_ms + request.duration_ms
     reason = None if request.reason is None else request.reason[:REASON_LENGTH_MAX]
-    _store(group, lambda stands: replace(stands, frozen_until_ms=until_ms, freeze_reason=reason), draft)
-    draft.notify(GroupFrozen(group.group_id, until_ms, reason or "not provided"))
+    freeze_until = None if request.until == "time" else request.until
+    store(
+        group,
+        lambda stands: replace(
+            stands,
+            frozen_until_ms=until_ms,
+            freeze_reason=reason,
+            freeze_until=freeze_until,
+            freeze_roster=waited_for,
+        ),
+        draft,
+    )
+    draft.notify(GroupFrozen(group.group_id, until_ms, reason or "not provided", request.until))
+    # Of a freeze that begins now everyone is there, and nobody has been replaced yet.
+    replaced = Counter(waited_for.values()) if request.until == roster.REPLACED else Counter[str]()
     draft.reply(
         call,
         admin.FreezeAnswer(
-            group_id=group.group_id, frozen_until_ms=until_ms, reason=reason, held_count=group.held_count
+            group_id=group.group_id,
+            frozen_until_ms=until_ms,
+            reason=reason,
+            held_count=group.held_count,
+            freeze_until=request.until,
+            freeze_missing=shown(replaced),
+            freeze_missing_count=replaced.total(),
         ),
-    )  # fmt: skip
+    )
     draft.then.append(TimerFired(hold_timer()))
+
+
+def _check_roster(waited_for: Mapping[str, str]) -> Failure | None:
+    """Whether members can end the freeze."""
+    if not waited_for:
+        return Failure(
+            ErrorCode.INVALID_REQUEST, "The group has no members to wait for: freeze by time.", field="until"
+        )
+    if roster.is_too_large(waited_for):
+        detail = "The names of the group's members are too long to be remembered: freeze by time."
+        return Failure(ErrorCode.INVALID_REQUEST, detail, field="until")
+    return None
+
+
+def shown(missing: Mapping[str, int]) -> tuple[str, ...]:
+    """The first of the names of missing members."""
+    return tuple(islice(missing, limits.FREEZE_MISSING_SHOWN_MAX))
 
 
 def thaw(group: Group, call: Call, context: DecisionContext, draft: Draft) -> None:
@@ -166,7 +220,7 @@ def thaw(group: Group, call: Call, context: DecisionContext, draft: Draft) -> No
         draft.reply(call, failure)
         return
     if frozen_until(group) is not None:
-        _store(group, _freeze_ended, draft)
+        store(group, _freeze_ended, draft)
         draft.notify(GroupThawed(group.group_id, lifted=True))
         draft.then.append(TimerFired(hold_timer()))
     still_held = group.held_count if cooling_until(group, context) is not None else 0
@@ -189,7 +243,7 @@ def set_cooldown(
     if failure is not None:
         draft.reply(call, failure)
         return
-    _store(group, lambda stands: replace(stands, cooldown_ms=request.cooldown_ms), draft)
+    store(group, lambda stands: replace(stands, cooldown_ms=request.cooldown_ms), draft)
     is_default = request.cooldown_ms is None
     cooldown_ms = context.rules.rebalance_cooldown_ms if request.cooldown_ms is None else request.cooldown_ms
     draft.reply(call, admin.CooldownAnswer(group_id=group.group_id, cooldown_ms=cooldown_ms, is_default=is_default))
@@ -226,13 +280,13 @@ def _check_bound(field: str, value: int, limit_name: str, most: int) -> Failure 
 
 
 def _freeze_ended(stands: r.HoldRecord) -> r.HoldRecord:
-    return replace(stands, frozen_until_ms=None, freeze_reason=None)
+    return replace(stands, frozen_until_ms=None, freeze_reason=None, freeze_until=None, freeze_roster={})
 
 
-def _store(group: Group, change: Callable[[r.HoldRecord], r.HoldRecord], draft: Draft) -> None:
+def store(group: Group, change: Callable[[r.HoldRecord], r.HoldRecord], draft: Draft) -> None:
     """Write what is set for the group; nothing set is no record."""
     record = change(group.hold or r.HoldRecord(group.group_id, None, None, None))
-    if record.frozen_until_ms is not None or record.cooldown_ms is not None:
+    if (record.frozen_until_ms, record.cooldown_ms, record.join_wait_max_ms) != (None, None, None):
         draft.fact(record)
     elif group.hold is not None:
         draft.fact(r.HoldForgotten(group.group_id))

@@ -11,12 +11,16 @@ be torn down at once, again and again. So if everyone has joined, the phase stil
 and never beyond the rebalance timeout. So whoever asks for ids and uses none lengthens a phase by the first of the two
 times, however many it asks for and whenever.
 
+While a freeze waits for members (`roster`), a phase that everyone has joined goes on for those that are still missing,
+to the end of the freeze at most: they would begin the next rebalance.
+
 New to the group is whoever asks for an id, or takes part without having asked. To join with an id that was handed out
 is expected of its owner, and tells of nobody else. Only what happens to this group counts: who else is connected to the
 node, or calls other groups, is no matter of it. A phase that nobody new has come to does not linger, nor does one that
 nobody is left in, unless ids are out; and the initial delay of an Empty group has its own rule.
 """
 
+from rallypoint.coordinator.core import holding, roster
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import DecisionContext
 from rallypoint.coordinator.core.decision import Draft, linger_timer
@@ -38,6 +42,9 @@ def linger(group: Group, context: DecisionContext, draft: Draft) -> bool:
 
 
 def _lingers_until(group: Group, context: DecisionContext) -> int:
+    frozen_until_ms = holding.frozen_until(group)
+    if frozen_until_ms is not None and group.members and roster.missing(group):
+        return frozen_until_ms
     if group.pending:
         return group.phase_began_ms + context.rules.group_pending_timeout_ms
     if not group.members:

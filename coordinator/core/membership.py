@@ -544,7 +544,7 @@ def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, context: De
     member = group.members[member_id]
     draft.extend_session(member, context)
     if group.state is State.PREPARING_REBALANCE:
-        draft.reply(call, rebalance.in_progress(group))
+        draft.reply(call, rebalance.in_progress(group, group.join_until_ms, context.now_ms))
     elif request.wait_ms:
         draft.supersede(member.heartbeat_call)
         wait_ms = min(request.wait_ms, member.terms.session_timeout_ms // 2)

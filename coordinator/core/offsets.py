@@ -100,7 +100,7 @@ def _check_committer(group: Group, request: m.CommitRequest) -> Failure | None:
     if failure is not None:
         return failure
     if group.state is State.COMPLETING_REBALANCE:
-        return rebalance.in_progress(group)
+        return rebalance.in_progress(group, None, now_ms=0)
     return None
 
 

@@ -12,11 +12,12 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple, Self, cast
 
-from rallypoint.coordinator.core import explanation, holding, linger, movement, rebalance_history
+from rallypoint.coordinator.core import explanation, holding, linger, movement, rebalance_history, roster
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import (
     Call,
+    CompleteJoinPhase,
     DecisionContext,
     MovesCounted,
     Rebalance,
@@ -37,7 +38,8 @@ from rallypoint.coordinator.core.effects import (
     SetTimer,
     SyncPhaseEnded,
 )
-from rallypoint.coordinator.core.group import CallKind, Group, Member, MemberTerms, State
+from rallypoint.coordinator.core.group import CallKind, Group, Member, MemberTerms, State, check_exists, named
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
@@ -75,19 +77,26 @@ def start(group: Group, command: Rebalance, context: DecisionContext, draft: Dra
     delay_ms = context.rules.group_initial_rebalance_delay_ms
     if group.state is State.EMPTY and delay_ms:
         left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        draft.fact(replace(started, initial_window_ms=delay_ms, initial_left_ms=left_ms))
-        deadline_ms = context.now_ms + delay_ms
+        until_ms = context.now_ms + delay_ms
+        draft.fact(replace(started, until_ms=until_ms, initial_window_ms=delay_ms, initial_left_ms=left_ms))
     else:
-        draft.fact(started)
-        deadline_ms = context.now_ms + group.rebalance_timeout_ms
-    draft.set_timer(_next_phase(TimerKind.JOIN, group), deadline_ms)
-    _call_back(group, context, draft)
+        until_ms = context.now_ms + wait_for_joins_ms(group, holding.join_wait_of(group, context))
+        draft.fact(replace(started, until_ms=until_ms))
+    draft.set_timer(_next_phase(TimerKind.JOIN, group), until_ms)
+    _call_back(group, until_ms, context, draft)
     reason = f"{command.reason}; {more_count} more held until now" if more_count else command.reason
     draft.notify(
         RebalanceBegan(
-            group.group_id, command.trigger, command.member_id, group.generation_id, reason, started.rebalance_id
+            group.group_id, command.trigger, command.member_id, group.generation_id, reason, started.rebalance_id,
+            until_ms - context.now_ms,
         )
-    )
+    )  # fmt: skip
+
+
+def wait_for_joins_ms(group: Group, join_wait_max_ms: int | None) -> int:
+    """How long a join phase waits for members, where an operator lets it wait so long at most."""
+    timeout_ms = group.rebalance_timeout_ms
+    return timeout_ms if join_wait_max_ms is None else min(timeout_ms, join_wait_max_ms)
 
 
 def _next_phase(kind: TimerKind, group: Group) -> TimerKey:
@@ -95,16 +104,19 @@ def _next_phase(kind: TimerKind, group: Group) -> TimerKey:
     return TimerKey(kind, phase=group.phase + 1)
 
 
-def in_progress(group: Group) -> Failure:
-    """The answer to whoever must join again."""
+def in_progress(group: Group, until_ms: int | None, now_ms: int) -> Failure:
+    """The answer to whoever must join again. `until_ms`: when the join phase ends at the latest, None where members are
+    not in one.
+    """
     return Failure(
         ErrorCode.REBALANCE_IN_PROGRESS,
         "The group is rebalancing: join again.",
         generation_id=group.generation_id,
+        rejoin_within_ms=None if until_ms is None else max(0, until_ms - now_ms),
     )
 
 
-def refuse_assignments(group: Group) -> Failure | None:
+def refuse_assignments(group: Group, now_ms: int) -> Failure | None:
     """Why no leader can submit a list of assignments now, whoever it is; None where one may.
 
     In Stable one is taken too: a leader that did not hear the answer sends its list again.
@@ -112,13 +124,13 @@ def refuse_assignments(group: Group) -> Failure | None:
     if group.is_active:
         return None
     if group.state is State.PREPARING_REBALANCE:
-        return in_progress(group)
+        return in_progress(group, group.join_until_ms, now_ms)
     return Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The group has no members.", field="member_id")
 
 
-def _call_back(group: Group, context: DecisionContext, draft: Draft) -> None:
+def _call_back(group: Group, until_ms: int, context: DecisionContext, draft: Draft) -> None:
     """Every waiting sync and heartbeat learns of the rebalance now; their members' sessions start again."""
-    answer = in_progress(group)
+    answer = in_progress(group, until_ms, context.now_ms)
     for parked_id, parked in list(group.parked.items()):
         if parked.kind is CallKind.JOIN:
             continue
@@ -193,13 +205,88 @@ def join_fired(group: Group, phase: int, context: DecisionContext, draft: Draft)
     """The time to join is over; during the initial delay, a window of it."""
     if group.state is not State.PREPARING_REBALANCE or phase != group.phase:
         return
-    if group.initial_window_ms is not None and group.new_member_in_window and group.initial_left_ms:
+    is_extended = group.new_member_in_window or bool(roster.missing(group))
+    if group.initial_window_ms is not None and is_extended and group.initial_left_ms:
         window_ms = min(context.rules.group_initial_rebalance_delay_ms, group.initial_left_ms)
         left_ms = max(group.initial_left_ms - group.initial_window_ms, 0)
         draft.fact(t.InitialDelayExtended(window_ms, left_ms))
-        draft.set_timer(join_timer(group), context.now_ms + window_ms)
+        _wait_until(context.now_ms + window_ms, group, draft)
+        return
+    if group.initial_window_ms is None and _leaves_out(group, context, draft):
         return
     complete(group, context, draft)
+
+
+def _wait_until(until_ms: int, group: Group, draft: Draft) -> None:
+    draft.fact(t.JoinPhaseUntil(until_ms))
+    draft.set_timer(join_timer(group), until_ms)
+
+
+def _leaves_out(group: Group, context: DecisionContext, draft: Draft) -> bool:
+    """The time is over that an operator lets the group wait, before the members' own: who has not joined is left out,
+    and the list of rebalances says so. With nobody there to go on, it waits on. False: it was the members' own time.
+    """
+    timeout_ms = group.rebalance_timeout_ms
+    waited_ms = context.now_ms - group.phase_began_ms
+    join_wait_max_ms = holding.join_wait_of(group, context)
+    if join_wait_max_ms is None or waited_ms >= timeout_ms:
+        return False
+    if not group.joined_count:
+        _wait_until(
+            min(context.now_ms + context.rules.heartbeat_interval_ms, group.phase_began_ms + timeout_ms), group, draft
+        )
+        return True
+    late = [member for member in group.by_seniority() if not member.joined and member.group_instance_id is None]
+    if late:
+        who = named(member.member_id for member in late)
+        reason = f"left out after {waited_ms} ms, for join_wait_max_ms is {join_wait_max_ms}: {who}"
+        draft.then.append(_left_out(reason, late[0]))
+    draft.then.append(CompleteJoinPhase())
+    return True
+
+
+def _left_out(reason: str, first: Member) -> Rebalance:
+    return Rebalance(
+        Trigger.MEMBER_LEFT_OUT, reason, first.member_id, client_id=first.client_id, host=first.host
+    )  # fmt: skip
+
+
+def set_join_wait(
+    group: Group, call: Call, request: admin.JoinWaitRequest, context: DecisionContext, draft: Draft
+) -> None:  # fmt: skip
+    """Set the group's own longest wait for joins, or leave it to the settings. It holds for a phase under way, too.
+
+    Errors: INVALID_REQUEST for one in which members may not hear of the rebalance, GROUP_ID_NOT_FOUND.
+    """
+    wanted, least_ms = request.join_wait_max_ms, context.rules.heartbeat_interval_ms
+    failure = check_exists(group)
+    if failure is None and wanted is not None and wanted < least_ms:
+        detail = f"join_wait_max_ms must be {least_ms} or more, for a member may hear of a rebalance that late."
+        failure = Failure(
+            ErrorCode.INVALID_REQUEST,
+            detail,
+            field="join_wait_max_ms",
+            limit=least_ms,
+            limit_name="heartbeat_interval_ms",
+        )
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    holding.store(group, lambda stands: replace(stands, join_wait_max_ms=wanted), draft)
+    in_force = context.rules.join_wait_max_ms if wanted is None else wanted
+    draft.reply(
+        call, admin.JoinWaitAnswer(group_id=group.group_id, join_wait_max_ms=in_force, is_default=wanted is None)
+    )
+    if group.state is State.PREPARING_REBALANCE and group.initial_window_ms is None:
+        until_ms = group.phase_began_ms + wait_for_joins_ms(group, in_force)
+        _wait_until(max(context.now_ms, until_ms), group, draft)
+
+
+def complete_now(group: Group, context: DecisionContext, draft: Draft) -> None:
+    """End the join phase, if it has not ended meanwhile."""
+    if group.state is State.PREPARING_REBALANCE:
+        draft.cancel_timer(join_timer(group))
+        complete(group, context, draft)
 
 
 def complete(group: Group, context: DecisionContext, draft: Draft) -> None:
@@ -217,7 +304,7 @@ def complete(group: Group, context: DecisionContext, draft: Draft) -> None:
     if staying and leader is None:
         # The generation that they know stays theirs.
         wait_ms = max(context.rules.heartbeat_interval_ms, *(x.terms.rebalance_timeout_ms for x in staying))
-        draft.set_timer(join_timer(group), context.now_ms + wait_ms)
+        _wait_until(context.now_ms + wait_ms, group, draft)
         return
     generation_id = max(group.generation_id, group.highest_generation_id, context.generation_floor) + 1
     if leader is None:
@@ -470,7 +557,7 @@ def replacement_answer(group: Group, replaced: t.StaticMemberReplaced, context: 
 def sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionContext, draft: Draft) -> None:
     """A member that passed the common checks asks for its assignment of the present generation."""
     if group.state is State.PREPARING_REBALANCE:
-        draft.reply(call, in_progress(group))
+        draft.reply(call, in_progress(group, group.join_until_ms, context.now_ms))
         return
     member = group.members[request.member_id]
     if group.state is not State.STABLE and member.member_id == group.leader:

@@ -173,7 +173,7 @@ def list_rebalances(group: Group, call: Call, context: DecisionContext, draft: D
 
 def _listing(group: Group, record: r.RebalanceRecord, context: DecisionContext) -> admin.RebalanceListing:
     is_present = record.rebalance_id == group.rebalance_id
-    awaited = _awaited(group) if is_present else []
+    waited_for = awaited(group) if is_present else []
     further = group.further if is_present else record.further
     cause = record.cause
     notes = _notes_of(group, record)
@@ -195,8 +195,8 @@ def _listing(group: Group, record: r.RebalanceRecord, context: DecisionContext) 
         outcome=_outcome(group, record),
         further=tuple(map(cause_listing, further)),
         further_count=group.further_count if is_present else record.further_count,
-        awaited=tuple(_awaited_listing(group, what, who) for what, who in awaited[: limits.AWAITED_SHOWN_MAX]),
-        awaited_count=len(awaited),
+        awaited=listings_of(group, waited_for),
+        awaited_count=len(waited_for),
         joined=None if notes is None else tuple(admin.JoinListing(**note._asdict()) for note in notes.joined),
         synced_after_ms=sum(ms or 0 for ms in phases) if record.outcome is r.Outcome.COMPLETED else None,
     )
@@ -213,14 +213,16 @@ def _notes_of(group: Group, record: r.RebalanceRecord) -> JoinNotes | None:
 
 def awaited_listings(group: Group) -> tuple[tuple[admin.AwaitedListing, ...], int]:
     """The first members that the rebalance in progress waits for, and how many there are; none where none is."""
-    found = _awaited(group) if group.rebalance_id is not None else []
-    return tuple(_awaited_listing(group, what, who) for what, who in found[: limits.AWAITED_SHOWN_MAX]), len(found)
+    found = awaited(group) if group.rebalance_id is not None else []
+    return listings_of(group, found), len(found)
 
 
 def awaited_until(group: Group) -> int | None:
     """When the present phase of a rebalance ends at the latest; None where none is, and during the initial delay."""
     if group.rebalance_id is None or group.initial_window_ms is not None:
         return None
+    if group.state is State.PREPARING_REBALANCE:
+        return group.join_until_ms
     return group.phase_began_ms + group.rebalance_timeout_ms
 
 
@@ -242,13 +244,18 @@ def cause_listing(cause: r.Cause) -> admin.CauseListing:
     )
 
 
-def _awaited(group: Group) -> list[tuple[str, Member | str]]:
+def awaited(group: Group) -> list[tuple[str, Member | str]]:
     """The members that the rebalance waits for, and for what: by seniority, then pending member ids."""
     if group.state is State.PREPARING_REBALANCE:
         absent = [("join", member) for member in group.by_seniority() if not member.joined]
         return [*absent, *(("join", member_id) for member_id in group.pending)]
     late = (member for member in group.by_seniority() if member.member_id in group.pending_sync)
     return [("assignment" if member.member_id == group.leader else "sync", member) for member in late]
+
+
+def listings_of(group: Group, waited_for: list[tuple[str, Member | str]]) -> tuple[admin.AwaitedListing, ...]:
+    """The first of them as operators see them."""
+    return tuple(_awaited_listing(group, what, who) for what, who in waited_for[: limits.AWAITED_SHOWN_MAX])
 
 
 def _awaited_listing(group: Group, what: str, who: Member | str) -> admin.AwaitedListing:

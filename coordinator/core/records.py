@@ -177,7 +177,11 @@ class RebalanceForgotten:
 
 @dataclass(frozen=True, slots=True)
 class HoldRecord:
-    """What an operator has set for the group's rebalances. None: not frozen; the cool-down of the settings.
+    """What an operator has set for the group's rebalances. None: not frozen; the cool-down, and the longest wait for a
+    join, of the settings.
+
+    freeze_until: what ends the freeze before its time (`roster`); None for nothing.
+    freeze_roster: the members of when it began, id to name; empty where none are waited for.
 
     Apart from the header, which is written again with each rebalance and knows nothing of operators.
     """
@@ -186,6 +190,9 @@ class HoldRecord:
     frozen_until_ms: int | None
     freeze_reason: str | None
     cooldown_ms: int | None
+    freeze_until: str | None = None
+    freeze_roster: Mapping[str, str] = field(default_factory=dict)
+    join_wait_max_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Members that an operator takes out of a group, which they may join again.
+"""Members that an operator takes out of a group, which they may join again: by name, or as those that are awaited.
 
 What an operator was told is not taken back by a crash: the stored record of a member that is removed says so, and a
 load leaves the member out, too. What it owned is nobody's then, so a rebalance follows that load.
@@ -8,16 +8,13 @@ from collections.abc import Iterable
 
 from rallypoint.coordinator.core import holding, rebalance_history
 from rallypoint.coordinator.core import transient_facts as t
-from rallypoint.coordinator.core.commands import Call, DecisionContext, Rebalance, Trigger
+from rallypoint.coordinator.core.commands import Call, CompleteJoinPhase, DecisionContext, Rebalance, Trigger
 from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.effects import MEMBERS_TOLD_MAX, Failure, MembersRemoved
-from rallypoint.coordinator.core.group import Group, Member, State, check_exists
+from rallypoint.coordinator.core.group import Group, Member, State, check_exists, named
 from rallypoint.coordinator.core.membership import drop_pending, reason_of
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol.errors import ErrorCode
-
-NAMED_MAX = 5
-"""Members that a sentence names."""
 
 
 def remove_members(
@@ -99,11 +96,56 @@ def take_out(group: Group, gone: Iterable[str], trigger: Trigger, reason: str, d
     draft.notify(MembersRemoved(group.group_id, trigger, tuple(told[:MEMBERS_TOLD_MAX]), len(told), reason))
 
 
-def named(members: Iterable[str]) -> str:
-    """The first of them, in a sentence."""
-    told = list(members)
-    more = f" and {len(told) - NAMED_MAX} more" if len(told) > NAMED_MAX else ""
-    return ", ".join(told[:NAMED_MAX]) + more
+def proceed(group: Group, call: Call, request: admin.ProceedRequest, context: DecisionContext, draft: Draft) -> None:
+    """Let the rebalance go on without those that it waits for: members and ids that have not joined, static ones too;
+    or the leader that does not bring the assignment, after which the others join again.
+
+    Where no rebalance is under way, nothing is to do. Errors: INVALID_REQUEST where nobody has joined yet, so that
+    there is nobody to go on with; GROUP_ID_NOT_FOUND.
+    """
+    awaited = rebalance_history.awaited(group)
+    if group.state is not State.PREPARING_REBALANCE:
+        # The others wait for the leader alone.
+        awaited = [(what, who) for what, who in awaited if what == "assignment" and group.state is not State.STABLE]
+    failure = check_exists(group)
+    if failure is None and group.state is State.PREPARING_REBALANCE and not group.joined_count:
+        detail = "Nobody has joined the rebalance yet, so there is nobody to go on with."
+        failure = Failure(ErrorCode.INVALID_REQUEST, detail)
+    if failure is not None:
+        draft.reply(call, failure)
+        return
+    begins_another = bool(awaited) and group.state is State.COMPLETING_REBALANCE
+    rebalance_id = (
+        rebalance_history.last_id(group) + 1 if begins_another and not request.dry_run else group.rebalance_id
+    )
+    draft.reply(
+        call,
+        admin.ProceedAnswer(
+            group_id=group.group_id,
+            rebalance_id=rebalance_id,
+            left_out=rebalance_history.listings_of(group, awaited),
+            left_out_count=len(awaited),
+            dry_run=request.dry_run,
+        ),
+    )
+    if request.dry_run or (not awaited and group.state is not State.PREPARING_REBALANCE):
+        return
+    why = reason_of(request.reason)
+    gone = [who if isinstance(who, str) else who.member_id for _, who in awaited]
+    if gone:
+        take_out(group, gone, Trigger.MEMBER_LEFT_OUT, why, draft)
+        first = next((who for _, who in awaited if isinstance(who, Member)), None)
+        draft.then.append(
+            Rebalance(
+                Trigger.MEMBER_LEFT_OUT,
+                f"an operator let the group go on without {named(gone)}: {why}",
+                None if first is None else first.member_id,
+                client_id=None if first is None else first.client_id,
+                host=None if first is None else first.host,
+            )
+        )
+    if group.state is State.PREPARING_REBALANCE:
+        draft.then.append(CompleteJoinPhase())
 
 
 def go_on_without(group: Group, draft: Draft) -> None:

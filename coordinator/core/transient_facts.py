@@ -155,6 +155,7 @@ class RebalanceStarted:
 
     join_deadline_ms: until when a new member may wait for its first generation. It counts from here, not from the time
         of the hold.
+    until_ms: when the join phase ends at the latest, or the first window of the initial delay.
     initial_window_ms: a delay for more members, if the group was Empty.
     further: the first of the held causes beside the rebalance's own.
     further_count: how many there are.
@@ -163,10 +164,18 @@ class RebalanceStarted:
     at_ms: int
     rebalance_id: int
     join_deadline_ms: int
+    until_ms: int = 0
     initial_window_ms: int | None = None
     initial_left_ms: int = 0
     further: tuple[Cause, ...] = ()
     further_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPhaseUntil:
+    """The join phase ends then at the latest, and not when it was said before."""
+
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +267,7 @@ Note = (
     | CallParked
     | CallUnparked
     | RebalanceStarted
+    | JoinPhaseUntil
     | CauseHeld
     | CauseAdded
     | InitialDelayExtended

@@ -109,6 +109,7 @@ def problem_of(failure: Failure) -> m.Problem:
         limit=failure.limit,
         limit_name=failure.limit_name,
         setting=setting_of(failure.limit_name),
+        rejoin_within_ms=failure.rejoin_within_ms,
     )
 
 

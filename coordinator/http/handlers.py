@@ -54,6 +54,8 @@ GROUP_BODIES = (
     operations.FREEZE,
     operations.COOLDOWN,
     operations.REMOVE_MEMBERS,
+    operations.PROCEED,
+    operations.JOIN_WAIT,
 )
 """Operations whose body is the request to the group."""
 

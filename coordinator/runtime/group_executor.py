@@ -280,7 +280,7 @@ class GroupExecutor:
 
     def refuse_assignments(self) -> Failure | None:
         """Why a leader's assignments would be of no use; what waits in the mailbox may change that."""
-        return None if self._mailbox else rebalance.refuse_assignments(self._group)
+        return None if self._mailbox else rebalance.refuse_assignments(self._group, self._host.now_ms())
 
     def _wait(self, call: Call) -> Waiting:
         waiting = self._waiting[call.call_id] = Waiting(self, call.call_id, self._host.now_ms())

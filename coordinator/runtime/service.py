@@ -464,7 +464,7 @@ class Service:
         shard = self._shards[self._shard_of(group_id)]
         executor = shard.executors.get(group_id)
         if shard.state is ShardState.ACTIVE and not shard.knows(group_id):
-            return rebalance.refuse_assignments(Group(group_id))
+            return rebalance.refuse_assignments(Group(group_id), now_ms=0)
         if shard.state is ShardState.ACTIVE and executor is not None:
             return executor.refuse_assignments()
         answer = self._answer_unloaded(shard, group_id, m.SyncRequest(generation_id=0, member_id=""))

@@ -163,7 +163,13 @@ def _number(text: str) -> int:
 
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """No number that was ever written is larger; one that is would break whatever reckons with it."""
-_ADDED: Mapping[str, Any] = {"replica_racks": (), "removed": False}
+_ADDED: Mapping[str, Any] = {
+    "replica_racks": (),
+    "removed": False,
+    "freeze_until": None,
+    "freeze_roster": {},
+    "join_wait_max_ms": None,
+}
 """Fields that were added to version 1, and what stands for them where they are not written."""
 
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode

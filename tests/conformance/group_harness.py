@@ -347,8 +347,15 @@ class GroupHarness:
     def start_rebalance(self, reason: str | None = None) -> int:
         return self.call(admin.StartRebalanceRequest(reason=reason))
 
-    def freeze(self, duration_ms: int, reason: str | None = None) -> int:
-        return self.call(admin.FreezeRequest(duration_ms=duration_ms, reason=reason))
+    def freeze(self, duration_ms: int, reason: str | None = None, until: str = "time") -> int:
+        body = {"duration_ms": duration_ms, "reason": reason, "until": until}
+        return self.call(admin.FreezeRequest.model_validate(body))
+
+    def proceed(self, reason: str | None = None, *, dry_run: bool = False) -> int:
+        return self.call(admin.ProceedRequest(reason=reason, dry_run=dry_run))
+
+    def join_wait(self, join_wait_max_ms: int | None) -> int:
+        return self.call(admin.JoinWaitRequest(join_wait_max_ms=join_wait_max_ms))
 
     def thaw(self) -> int:
         return self.call(ThawRequest())

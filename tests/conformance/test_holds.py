@@ -47,7 +47,7 @@ def still(harness: GroupHarness) -> bool:
 def test_a_freeze_is_bounded_named_and_seen() -> None:
     harness, *_ = frozen()
     assert harness.answer(harness.calls) == admin.FreezeAnswer(
-        group_id="g", frozen_until_ms=harness.now_ms + FREEZE_MS, reason=None, held_count=0
+        group_id="g", frozen_until_ms=harness.now_ms + FREEZE_MS, reason=None, held_count=0, freeze_until="time"
     )
     refused = harness.answer(harness.freeze(RULES.rebalance_freeze_max_ms + 1))
     assert (refused.code, refused.field) == (ErrorCode.INVALID_REQUEST, "duration_ms")

@@ -213,8 +213,18 @@ RECORDS_V1_1: list[r.Record] = [
         metadata=OpaqueJson.of({"topics": ["clicks"]}),
         assignment=OpaqueJson.of({"partitions": {"clicks": [1]}}),
     ),
+    r.HoldRecord(
+        group_id="kicked",
+        frozen_until_ms=1763723700000,
+        freeze_reason="roll",
+        cooldown_ms=None,
+        freeze_until="members_replaced",
+        freeze_roster={"etl-3-11bc": "etl-3", "seat%2-9a1b": "seat%2"},
+        join_wait_max_ms=5000,
+    ),
+    r.HoldRecord("waits", None, None, None, join_wait_max_ms=3000),
 ]
-"""Format 1.1: an operator may have removed a member."""
+"""Format 1.1: an operator may have removed a member, freeze until members come, and say how long to wait for joins."""
 
 PAIRS_V1 = [
     *zip(samples("records-v1.jsonl"), RECORDS_V1, strict=True),

@@ -95,7 +95,11 @@ async def test_whom_an_operator_had_removed_is_no_member_of_a_stored_group(tmp_p
     described = await harness.service.call("kicked", DESCRIBE, host="h")
     assert isinstance(described, admin.DescribeAnswer)
     assert [member.member_id for member in described.members] == ["etl-4-22cd"]
-    assert (described.state, described.leader) == ("PreparingRebalance", "etl-4-22cd")
+    assert (described.state, described.leader) == ("Stable", "etl-4-22cd")
+    assert [cause.trigger for cause in described.held] == ["member_removed"], "its freeze holds the rebalance"
+    # The other one that the freeze waits for is no member, and neither has come again.
+    assert (described.freeze_until, described.freeze_missing) == ("members_replaced", ("etl-3", "seat%2"))
+    assert described.join_wait_max_ms == 5_000
     await harness.service.drain()
     await store.close()
 

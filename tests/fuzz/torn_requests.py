@@ -51,6 +51,9 @@ def bases(member_id: str) -> list[Base]:
         Base(
             "POST", f"/v1/groups/{GROUP}/members/remove", {"members": ["nobody", "i"], "reason": "why", "dry_run": True}
         ),
+        Base("PUT", f"/v1/groups/{GROUP}/join_wait", {"join_wait_max_ms": 5000}),
+        Base("POST", f"/v1/groups/{GROUP}/rebalance/proceed", {"reason": "why", "dry_run": False}),
+        Base("PUT", f"/v1/groups/{GROUP}/freeze", {"duration_ms": 50, "until": "members_replaced", "reason": "why"}),
         Base("GET", f"/v1/coordinator?group_id={GROUP}&group_id=h"),
         Base("POST", f"/v1/groups/{GROUP}/join", join(member_id) | {"request_id": "r", "reason": "why"}),
         Base(

@@ -354,9 +354,17 @@ class Teller:
     def _do_rebalance(self, plain: list[str], _: dict[str, str]) -> None:
         self._say(Client(OPERATOR), "rebalance", lambda: self._harness.start_rebalance(" ".join(plain) or None))
 
-    def _do_freeze(self, plain: list[str], _: dict[str, str]) -> None:
-        reason = " ".join(plain[1:]) or None
-        self._say(Client(OPERATOR), "freeze", lambda: self._harness.freeze(milliseconds(plain[0]), reason))
+    def _do_freeze(self, plain: list[str], options: dict[str, str]) -> None:
+        reason, until = " ".join(plain[1:]) or None, options.pop("until", "time")
+        self._say(Client(OPERATOR), "freeze", lambda: self._harness.freeze(milliseconds(plain[0]), reason, until))
+
+    def _do_proceed(self, plain: list[str], options: dict[str, str]) -> None:
+        reason, is_dry = " ".join(plain) or None, bool(options.pop("dry", None))
+        self._say(Client(OPERATOR), "proceed", lambda: self._harness.proceed(reason, dry_run=is_dry))
+
+    def _do_joinwait(self, plain: list[str], _: dict[str, str]) -> None:
+        wait_ms = None if plain[0] == "default" else milliseconds(plain[0])
+        self._say(Client(OPERATOR), "join wait", lambda: self._harness.join_wait(wait_ms))
 
     def _do_thaw(self, _: list[str], __: dict[str, str]) -> None:
         self._say(Client(OPERATOR), "thaw", self._harness.thaw)
@@ -522,6 +530,10 @@ class Teller:
             case r.HoldRecord():
                 until_ms, cooldown_ms = record.frozen_until_ms, record.cooldown_ms
                 frozen = "not frozen" if until_ms is None else f"frozen until {self._clock(until_ms)}"
+                waited_for = ", ".join(map(self._name, record.freeze_roster))
+                frozen += f" or {record.freeze_until} of {waited_for}" if waited_for else ""
+                wait_ms = record.join_wait_max_ms
+                frozen += "" if wait_ms is None else f", waits {seconds(wait_ms)} for joins"
                 return frozen + ("" if cooldown_ms is None else f", cool-down {seconds(cooldown_ms)}")
             case r.HoldForgotten():
                 return "not frozen, and no cool-down of its own"
@@ -540,6 +552,8 @@ class Teller:
             case e.GroupFrozen():
                 return f"frozen: {event.reason}"
             case e.GroupThawed():
+                if event.members_came:
+                    return "thawed, those whom it waited for have come"
                 return "thawed" if event.lifted else "thawed, its time is over"
             case e.JoinPhaseEnded():
                 took = seconds(event.duration_ms)
@@ -603,15 +617,38 @@ class Teller:
             case admin.FreezeAnswer():
                 until_ms = answer.frozen_until_ms
                 frozen = "not frozen" if until_ms is None else f"frozen until {self._clock(until_ms)}"
-                yield f"{frozen}, held: {answer.held_count}"
+                yield f"{frozen}, held: {answer.held_count}{self._missing(answer)}"
             case admin.CooldownAnswer():
                 yield f"cool-down {seconds(answer.cooldown_ms)}"
             case admin.RemoveMembersAnswer():
                 yield self._removal(answer)
+            case admin.ProceedAnswer():
+                yield self._left_out(answer)
+            case admin.JoinWaitAnswer():
+                wait_ms = answer.join_wait_max_ms
+                yield (
+                    "waits for joins as long as members say" if wait_ms is None else f"waits {seconds(wait_ms)} at most"
+                )
             case admin.DeletedGroup() | admin.DeleteOffsetsAnswer() | admin.ResetOffsetsAnswer():
                 raise AssertionError("an operator's answer that no story asks for")
             case _:
                 assert_never(answer)
+
+    @staticmethod
+    def _missing(answer: admin.FreezeAnswer | admin.DescribeAnswer) -> str:
+        if answer.freeze_until in {None, "time"}:
+            return ""
+        names = ", ".join(answer.freeze_missing) or "nobody"
+        return f", until {answer.freeze_until}, missing: {names} ({answer.freeze_missing_count})"
+
+    def _left_out(self, answer: admin.ProceedAnswer) -> str:
+        who = ", ".join(f"{x.awaited_for} of {self._name(x.member_id)}" for x in answer.left_out) or "nobody"
+        text = (
+            f"{'it would be' if answer.dry_run else 'goes on'} without the {who}"
+            if answer.left_out
+            else "without nobody"
+        )
+        return text + ("" if answer.rebalance_id is None else f"; rebalance {answer.rebalance_id}")
 
     def _removal(self, answer: admin.RemoveMembersAnswer) -> str:
         text = ", ".join(f"{self._name(x.member_id)} {x.error_name}" for x in answer.members)
@@ -670,7 +707,8 @@ class Teller:
             place = "" if member.group_instance_id is None else f" (instance {member.group_instance_id})"
             yield f"member {self._name(member.member_id)}{place}: {member.assignment.text}"
         if answer.frozen_until_ms is not None:
-            yield f"frozen until {self._clock(answer.frozen_until_ms)}: {answer.freeze_reason or 'no reason given'}"
+            why = answer.freeze_reason or "no reason given"
+            yield f"frozen until {self._clock(answer.frozen_until_ms)}: {why}{self._missing(answer)}"
         if answer.cooling_until_ms is not None:
             yield f"cooling until {self._clock(answer.cooling_until_ms)}"
         for cause in answer.held:

@@ -18,6 +18,8 @@ STALL_MS = (500, 3_000, 15_000)
 FREEZES_MS = (500, 3_000, FREEZE_MAX_MS, FREEZE_MAX_MS + 1)
 COOLDOWNS_MS = (None, 0, 500, COOLDOWN_MAX_MS, COOLDOWN_MAX_MS + 1)
 """Of each the last is more than the settings allow."""
+JOIN_WAITS_MS = (None, 500, 2_000, 3_000, 60_000)
+"""One is too short."""
 
 
 class Actions:
@@ -69,6 +71,8 @@ class Actions:
                 self._world.say("reader", group_id, ops.FETCH, m.FetchRequest())
             case "freeze" | "thaw" | "cooldown" | "rebalance":
                 self._operate(kind, chance.choice(self._world.plan.groups))
+            case "proceed" | "join_wait" | "freeze_until":
+                self._operate_on_members(kind, chance.choice(self._world.plan.groups))
             case "remove":
                 self._remove_members(chance.choice(self._world.plan.groups))
             case "proxy_restart":
@@ -105,6 +109,21 @@ class Actions:
         elif kind == "rebalance":
             operation, body = ops.START_REBALANCE, admin.StartRebalanceRequest(reason="why not")
         self._world.say("operator", group_id, operation, body)
+
+    def _operate_on_members(self, kind: str, group_id: str) -> None:
+        chance, world = self._world.chance, self._world
+        world.trace.note(world.now_ms, f"   the operator asks for {kind} of {group_id}")
+        operation: ops.Operation = ops.PROCEED
+        body: m.RequestModel = admin.ProceedRequest(reason="slow", dry_run=chance.random() < 0.1)
+        if kind == "join_wait":
+            operation, body = ops.JOIN_WAIT, admin.JoinWaitRequest(join_wait_max_ms=chance.choice(JOIN_WAITS_MS))
+        elif kind == "freeze_until":
+            until: Literal["members_present", "members_replaced"] = chance.choice(
+                ["members_present", "members_replaced"]
+            )
+            operation = ops.FREEZE
+            body = admin.FreezeRequest(duration_ms=chance.choice([3_000, FREEZE_MAX_MS]), until=until)
+        world.say("operator", group_id, operation, body)
 
     def _remove_members(self, group_id: str) -> None:
         """One or a few that run, by id or by instance id; sometimes also somebody who is not there."""

@@ -415,6 +415,7 @@ class I16Pushes(Checker):
                 "group_id": event.group_id,
                 "generation_id": event.generation_id,
                 "reason": event.reason,
+                "rejoin_within_ms": event.rejoin_within_ms,
             }
         lines = {line for (group_id, _), line in self._i13.carried.items() if group_id == event.group_id}
         self._due.extend((line, push) for line in sorted(filter(None, lines & node.api.listening())))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rallypoint.coordinator.core import roster
 from rallypoint.coordinator.core.effects import Event, GroupUnloaded
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.runtime.event_loop.timers import BUCKET_MS
@@ -52,6 +53,10 @@ class I19JoinPhases(Checker):
         now_ms, rules = self.sight.now_ms, self.sight.plan.rules
         phase = self._phases.get(group.group_id)
         # One that has ended since may have been over for long: nobody looks while nothing happens.
+        if roster.is_waited_for(group.hold):
+            # A freeze lets it go on for those that it waits for.
+            self._phases.pop(group.group_id, None)
+            return
         is_on = group.state is State.PREPARING_REBALANCE and phase is not None and phase.number == group.phase
         late_ms = 0
         if is_on and phase is not None and phase.until_ms is not None:

@@ -46,6 +46,9 @@ OPERATOR_ACTIONS = {
 """What an operator may do to rebalances in a run, with its weight where it has it."""
 MEMBER_ACTIONS = {
     "remove": 4,
+    "proceed": 4,
+    "join_wait": 2,
+    "freeze_until": 3,
 }
 """What an operator may do to members in a run, with its weight where it has it."""
 OFFSET_ACTIONS = {

@@ -83,7 +83,7 @@ class Stages:
         """Of I7. What holds rebalances back is bounded too: one freeze, and a cool-down after each of three."""
         plan = self._world.plan
         held_ms = 3 * COOLDOWN_MAX_MS if "cooldown" in plan.weights or plan.rules.rebalance_cooldown_ms else 0
-        held_ms += FREEZE_MAX_MS if "freeze" in plan.weights else 0
+        held_ms += FREEZE_MAX_MS if {"freeze", "freeze_until"} & plan.weights.keys() else 0
         return 3 * max(plan.rebalance_timeouts_ms) + max(plan.session_timeouts_ms) + held_ms
 
     async def _wait_settled(self) -> None:

@@ -50,7 +50,8 @@ TOPICS = {"t": 3, "u": 2}
 
 
 _DONE_BY_OPERATORS = (
-    admin.DeletedGroup, admin.DeleteOffsetsAnswer, admin.ResetOffsetsAnswer, admin.RemoveMembersAnswer
+    admin.DeletedGroup, admin.DeleteOffsetsAnswer, admin.ResetOffsetsAnswer, admin.RemoveMembersAnswer,
+    admin.ProceedAnswer, admin.JoinWaitAnswer,
 )  # fmt: skip
 
 

@@ -149,7 +149,12 @@ def push_text(event: ConnectionEvent) -> bytes:
     """The text that connections push of an event: made once for all of them."""
     push: BaseModel
     if isinstance(event, RebalanceBegan):
-        push = s.RebalancePush(group_id=event.group_id, generation_id=event.generation_id, reason=event.reason)
+        push = s.RebalancePush(
+            group_id=event.group_id,
+            generation_id=event.generation_id,
+            reason=event.reason,
+            rejoin_within_ms=event.rejoin_within_ms,
+        )
     elif isinstance(event, GroupUnloaded):
         push = s.UnloadedPush(group_id=event.group_id)
     else:

@@ -62,6 +62,8 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
     operations.THAW.name: (*_OF_GROUP, "group-id-not-found"),
     operations.COOLDOWN.name: (*_OF_GROUP, "group-id-not-found"),
     operations.REMOVE_MEMBERS.name: (*_OF_GROUP, "group-id-not-found"),
+    operations.PROCEED.name: (*_OF_GROUP, "group-id-not-found"),
+    operations.JOIN_WAIT.name: (*_OF_GROUP, "group-id-not-found"),
     operations.OWNER.name: (
         *_OF_GROUP,
         "group-id-not-found",

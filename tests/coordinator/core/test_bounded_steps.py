@@ -139,6 +139,8 @@ LARGEST: dict[type, tuple[Callable[[], GroupHarness], GroupRequest]] = {
     admin.FreezeRequest: (with_members, admin.FreezeRequest(duration_ms=1)),
     ThawRequest: (with_members, ThawRequest()),
     admin.CooldownRequest: (with_members, admin.CooldownRequest(cooldown_ms=1)),
+    admin.JoinWaitRequest: (with_members, admin.JoinWaitRequest(join_wait_max_ms=5_000)),
+    admin.ProceedRequest: (with_members, admin.ProceedRequest()),
     admin.RemoveMembersRequest: (
         with_members, admin.RemoveMembersRequest(members=tuple(f"m{n}" for n in range(MEMBERS))),
     ),

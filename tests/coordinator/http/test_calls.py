@@ -165,6 +165,10 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
     service.answers[ListRebalancesRequest] = admin.ListRebalancesAnswer(rebalances=(listing,))
     service.answers[admin.StartRebalanceRequest] = admin.StartedRebalance(group_id="g", rebalance_id=8, started=True)
     service.answers[admin.FreezeRequest] = service.answers[ThawRequest] = frozen
+    service.answers[admin.ProceedRequest] = admin.ProceedAnswer(
+        group_id="g", rebalance_id=8, left_out=listing.awaited, left_out_count=1
+    )
+    service.answers[admin.JoinWaitRequest] = admin.JoinWaitAnswer(group_id="g", join_wait_max_ms=9_000, is_default=True)
     removed = admin.RemovedMember(member_id="a", group_instance_id="i", client_id="c", error_code=0, error_name="NONE")
     service.answers[admin.RemoveMembersRequest] = admin.RemoveMembersAnswer(
         group_id="g", members=(removed,), rebalance_id=8, dry_run=True
@@ -186,8 +190,20 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
     answer = await api.request("POST", "/v1/groups/g/rebalance", {"reason": "new rack"})
     assert answer.json == {"group_id": "g", "rebalance_id": 8, "started": True}
     answer = await api.request("PUT", "/v1/groups/g/freeze", {"duration_ms": 60_000, "reason": "deploy"})
-    assert answer.json == {"group_id": "g", "frozen_until_ms": 9, "reason": "deploy", "held_count": 0}
+    assert answer.json == {
+        "group_id": "g",
+        "frozen_until_ms": 9,
+        "reason": "deploy",
+        "held_count": 0,
+        "freeze_until": None,
+        "freeze_missing": [],
+        "freeze_missing_count": 0,
+    }
     assert (await api.request("DELETE", "/v1/groups/g/freeze")).status == 200
+    answer = await api.request("POST", "/v1/groups/g/rebalance/proceed", {"reason": "slow"})
+    assert (answer.json["rebalance_id"], answer.json["left_out"][0]["member_id"]) == (8, "b")
+    answer = await api.request("PUT", "/v1/groups/g/join_wait", {"join_wait_max_ms": None})
+    assert answer.json == {"group_id": "g", "join_wait_max_ms": 9_000, "is_default": True}
     answer = await api.request("POST", "/v1/groups/g/members/remove", {"members": ["a", "i"], "dry_run": True})
     assert answer.json == {
         "group_id": "g",
@@ -205,6 +221,8 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
         admin.StartRebalanceRequest(reason="new rack"),
         admin.FreezeRequest(duration_ms=60_000, reason="deploy"),
         ThawRequest(),
+        admin.ProceedRequest(reason="slow"),
+        admin.JoinWaitRequest(join_wait_max_ms=None),
         admin.RemoveMembersRequest(members=("a", "i"), dry_run=True),
         admin.CooldownRequest(cooldown_ms=None),
     ]
@@ -224,6 +242,10 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
         (operations.COOLDOWN, "/v1/groups/g/cooldown", {}, "cooldown_ms"),
         (operations.COOLDOWN, "/v1/groups/g/cooldown", {"cooldown_ms": 1.5}, "cooldown_ms"),
         (operations.THAW, "/v1/groups/g/freeze?all=1", None, "all"),
+        (operations.FREEZE, "/v1/groups/g/freeze", {"duration_ms": 1, "until": "members"}, "until"),
+        (operations.PROCEED, "/v1/groups/g/rebalance/proceed", {"without": "a"}, "without"),
+        (operations.JOIN_WAIT, "/v1/groups/g/join_wait", {}, "join_wait_max_ms"),
+        (operations.JOIN_WAIT, "/v1/groups/g/join_wait", {"join_wait_max_ms": -1}, "join_wait_max_ms"),
         (operations.REMOVE_MEMBERS, "/v1/groups/g/members/remove", {"members": []}, "members"),
         (operations.REMOVE_MEMBERS, "/v1/groups/g/members/remove", {"members": [""]}, "members.0"),
         (operations.REMOVE_MEMBERS, "/v1/groups/g/members/remove", {"members": ["a"], "force": True}, "force"),

@@ -72,21 +72,22 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
         {"group_instance_id": "one", "old_member_id": "one-1", "member_id": "one-2"},
     ),
     (
-        RebalanceBegan("g", Trigger.MEMBER_LEFT, None, 7, "line\nbreak é", 9),
+        RebalanceBegan("g", Trigger.MEMBER_LEFT, None, 7, "line\nbreak é", 9, 60_000),
         {
             "trigger": "member_left",
             "member_id": None,
             "generation_id": 7,
             "reason": "line\nbreak é",
             "rebalance_id": 9,
+            "rejoin_within_ms": 60_000,
         },
     ),
     (
         RebalanceHeld("g", Trigger.MEMBER_LEFT, "a", "left: a", 60),
         {"trigger": "member_left", "member_id": "a", "reason": "left: a", "until_ms": 60},
     ),
-    (GroupFrozen("g", 60, "deploy"), {"until_ms": 60, "reason": "deploy"}),
-    (GroupThawed("g", lifted=True), {"lifted": True}),
+    (GroupFrozen("g", 60, "deploy"), {"until_ms": 60, "reason": "deploy", "freeze_until": "time"}),
+    (GroupThawed("g", lifted=True), {"lifted": True, "members_came": False}),
     (
         MembersRemoved("g", Trigger.MEMBER_REMOVED, ("a", "b"), 2, "hung"),
         {"trigger": "member_removed", "member_ids": ["a", "b"], "member_count": 2, "reason": "hung"},

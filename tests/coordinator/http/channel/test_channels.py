@@ -155,6 +155,7 @@ async def test_a_rebalance_is_pushed_to_every_channel_that_carries_a_member() ->
                 "group_id": "g",
                 "generation_id": joined["generation_id"],
                 "reason": f"member {member_id} joined: more work",
+                "rejoin_within_ms": 10_000,
             }
             assert await first.push() == expected
             rejoined = await first.send("join", "g", join_body(joined["member_id"]))
