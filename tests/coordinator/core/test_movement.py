@@ -75,6 +75,7 @@ def test_what_a_member_had_who_is_gone_comes_from_nobody() -> None:
     gone = group.members.pop("m1")
     gone.assignment = OpaqueJson.of({"partitions": {"t": [1, -1, 2**40], "s": [3]}})
     assert moved(group, m0={"t": [0, 1]}) == [("t", (1,), None, "m0")]
+    assert moved(group, m0={"t": [0]}) == [], "it was given up before"
     up = given_up([gone, Member("x", None, "c", "h", 9, gone.terms, None, assignment=OpaqueJson.of("nothing"))])
     assert [(one.topic, one.partitions, one.to_owner) for one in up] == [("s", (3,), None), ("t", (1,), None)]
     assert count_of(up) == 2
