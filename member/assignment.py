@@ -33,6 +33,10 @@ class Assignment:
     """In a callback of a cooperative member: the other partitions that it holds, to which nothing happens. An eager
     member keeps nothing."""
 
+    rejoin_within_ms: int | None = None
+    """In `on_revoked`: for how long the group waits for this member at most, counted from the call. None if the group
+    does not wait, as in a leave, or has not said."""
+
     partition_counts: Mapping[str, int] | None = None
     """In the leader's own assignment: how many partitions of each topic of the group were assigned, 0 for a topic that
     did not exist. None for other members, and if the leader has not said."""

@@ -251,8 +251,8 @@ class Connection:
         url = self._node.endpoint.url
         for lease in list(self.leases):
             match push:
-                case s.RebalancePush(group_id=group_id, generation_id=generation_id) if group_id == lease.group_id:
-                    lease.deliver(ev.RebalanceBegan(generation_id))
+                case s.RebalancePush(group_id=group_id) if group_id == lease.group_id:
+                    lease.deliver(ev.RebalanceBegan(push.generation_id, push.rejoin_within_ms))
                 case s.UnloadedPush(group_id=group_id) if group_id == lease.group_id:
                     lease.deliver(ev.GroupUnloaded(url))
                 case s.DrainPush():

@@ -23,6 +23,9 @@ from rallypoint.member.errors import CoordinatorUnavailable, IllegalGeneration, 
 
 R = TypeVar("R")
 
+COMMIT_RESERVE_MS = 2_000
+"""Of the time for which the group waits, what is left for the last commit; a quarter of it at most."""
+
 
 class AssignedPartitions(Generic[R]):
     """Of one consumer, over all its lives. `member`: the present one; raises MemberClosed if there is none.
@@ -114,14 +117,14 @@ class AssignedPartitions(Generic[R]):
             self._running[topic_partition] = worker
             worker.task.add_done_callback(self._forget_task_of(topic_partition, worker))
 
-    async def finish(self, partitions: Iterable[TopicPartition]) -> None:
+    async def finish(self, partitions: Iterable[TopicPartition], *, within_ms: int | None = None) -> None:
         """Begin nothing more of these, wait for the batches in hand, and commit, unless that is left to the user. They
-        may be committed until `forget`.
+        may be committed until `forget`. `within_ms`: for how long the group waits; None if it has not said.
         """
         workers = [self._workers[tp] for tp in sorted(partitions) if tp in self._workers]
         for worker in workers:
             worker.stop()
-        await self._wait_for_batches(workers)
+        await self._wait_for_batches(workers, within_ms)
         if self._options.commit_mode != "manual":
             await self._commit_at_the_end(workers)
 
@@ -238,12 +241,21 @@ class AssignedPartitions(Generic[R]):
         if not lookup.cancelled():
             lookup.exception()  # the workers that wait for it raise it, if there are any left
 
-    async def _wait_for_batches(self, workers: Collection[PartitionWorker[R]]) -> None:
-        """For the batches in hand, but not for stuck handlers, nor for longer than the group waits."""
+    async def _wait_for_batches(self, workers: Collection[PartitionWorker[R]], within_ms: int | None) -> None:
+        """For the batches in hand, but not for stuck handlers, nor for longer than the group waits. Where the group has
+        said how long, there is time left for the commit.
+        """
+        limit_ms = self._options.rebalance_timeout_ms
+        if within_ms is not None:
+            limit_ms = min(limit_ms, within_ms - min(COMMIT_RESERVE_MS, within_ms // 4))
+            in_hand = sum(worker.in_hand is not None for worker in workers)
+            if in_hand:
+                text = f"no more work is handed out; the group waits {within_ms} ms for {in_hand} batches in hand"
+                self._log(logging.INFO, text)
         waits = [asyncio.create_task(worker.ended.wait()) for worker in workers]
         if not waits:
             return
-        _, late = await asyncio.wait(waits, timeout=self._options.rebalance_timeout_ms / 1000)
+        _, late = await asyncio.wait(waits, timeout=limit_ms / 1000)
         for wait in late:
             wait.cancel()
         if late:

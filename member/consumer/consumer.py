@@ -542,7 +542,7 @@ class Consumer(Generic[R]):
 
     async def _give_up(self, held: Assignment) -> None:
         try:
-            await self._assigned.finish(held.partitions)
+            await self._assigned.finish(held.partitions, within_ms=held.rejoin_within_ms)
             await self._call_hook(self._on_revoked, held)
         finally:
             self._assigned.forget(held.partitions)

@@ -37,7 +37,7 @@ class Ending:
 class MemberContext:
     """`assigning`: the answer to the join by which this member leads, while it makes the assignment. `fenced`: the
     group has gone on without the member while `on_revoked` runs. `ending`: how the member will end, once that is asked
-    for.
+    for. `rejoin_by_ms`: until when the group waits for its next join, as far as it has said so.
     """
 
     def __init__(self, options: MemberOptions, *, cooperative: bool) -> None:
@@ -52,6 +52,11 @@ class MemberContext:
         self.ending: Ending | None = None
         self.assigning: m.JoinAnswer | None = None
         self.fenced = False
+        self.rejoin_by_ms: int | None = None
+
+    def note_rejoin_within(self, rejoin_within_ms: int | None, now_ms: int) -> None:
+        """The group rebalances, and waits so long for this member at most; None if it has not said."""
+        self.rejoin_by_ms = None if rejoin_within_ms is None else now_ms + rejoin_within_ms
 
     def move(self, state: State, reason: str) -> None:
         """Be in another state, for this reason."""

@@ -179,9 +179,12 @@ class ChannelUnavailable:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceBegan:
-    """A channel said so. `generation_id`: the one that is ending."""
+    """A channel said so. `generation_id`: the one that is ending. `rejoin_within_ms`: for how long the group waits for
+    this member at most; None if an older service has not said.
+    """
 
     generation_id: int
+    rejoin_within_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class Joining:
         context.drop_assigning()
         self._subscription_stale = False
         self._rejoin_reason = None
+        context.rejoin_by_ms = None
         if context.state not in {State.FINDING, State.JOINING}:
             context.move(State.JOINING, reason)
         self.user_data = draw.user_data(self.user_data)
@@ -290,6 +291,7 @@ class Joining:
                 self._leaving.fail(ServiceFailed("MEMBER_ID_REQUIRED came without a member id, or where there is one"))
             case Reaction.REJOIN:
                 delay_ms = context.net.count_failure(MEMBER, draw.jitter) if joining else 0
+                context.note_rejoin_within(problem.rejoin_within_ms, now_ms)
                 self.rejoin("the group began another rebalance", now_ms, draw, delay_ms)
             case Reaction.FORGET_GENERATION:
                 self.lose(reason, now_ms, draw)

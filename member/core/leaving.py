@@ -1,5 +1,7 @@
 """Giving up what is owned, and going: `on_revoked` with its warnings, the leave, and every way for a member to end."""
 
+from dataclasses import replace
+
 from rallypoint.assignors.contract import TopicPartition
 from rallypoint.member.assignment import Assignment
 from rallypoint.member.core import requests
@@ -29,16 +31,22 @@ class Leaving:
     def __init__(self, context: MemberContext, heartbeats: Heartbeats) -> None:
         self._context = context
         self._heartbeats = heartbeats
+        self._warned_before_ms = 0
 
     # --- giving up ---------------------------------------------------------------------------------------------------
 
     def revoke(self, reason: str, partitions: frozenset[TopicPartition], now_ms: int) -> None:
-        """Begin to give these up."""
+        """Begin to give these up. Who does so is told how long the group waits, if it does and has said so."""
         context = self._context
+        waits_ms = None
+        if context.ending is None and context.rejoin_by_ms is not None:
+            waits_ms = max(0, context.rejoin_by_ms - now_ms)
         if context.state is not State.REVOKING:
-            context.move(State.REVOKING, reason)
-        context.net.actions.append(CallBack(Callback.REVOKED, context.owned.give_up(partitions)))
-        limit_ms = context.options.rebalance_timeout_ms
+            context.move(State.REVOKING, reason if waits_ms is None else f"{reason}, and waits {waits_ms} ms at most")
+        given_up = replace(context.owned.give_up(partitions), rejoin_within_ms=waits_ms)
+        context.net.actions.append(CallBack(Callback.REVOKED, given_up))
+        limit_ms = context.options.rebalance_timeout_ms if waits_ms is None else waits_ms
+        self._warned_before_ms = round(limit_ms * (1 - REVOKE_WARNING_SHARE))
         context.net.set_timer(REVOKE_WARNING, now_ms + round(limit_ms * REVOKE_WARNING_SHARE))
         context.net.set_timer(REVOKE_LIMIT, now_ms + limit_ms)
         if context.cooperative and context.net.slot(HEARTBEAT).intent is None and HEARTBEAT not in context.net.timers:
@@ -170,8 +178,7 @@ class Leaving:
         if key == LEAVE_PATIENCE and context.state is State.SYNCING:
             self.leave_now(now_ms)
         elif key == REVOKE_WARNING:
-            left_ms = round(context.options.rebalance_timeout_ms * (1 - REVOKE_WARNING_SHARE))
-            context.warn(f"on_revoked still runs; the group waits only {left_ms} ms more")
+            context.warn(f"on_revoked still runs; the group waits only {self._warned_before_ms} ms more")
         elif key == REVOKE_LIMIT:
             context.warn("on_revoked runs too long: the group goes on without this member")
         elif key == LEAVE_LIMIT:

@@ -144,8 +144,8 @@ class Membership:
             case ev.AssignmentFailed(call_id, error, retriable):
                 if self._net.release(MEMBER, call_id):
                     self._joining.assignment_failed(error, retriable, now_ms, draw)
-            case ev.RebalanceBegan(generation_id):
-                self._notifications.rebalance_began(generation_id, now_ms, draw)
+            case ev.RebalanceBegan(generation_id, rejoin_within_ms):
+                self._notifications.rebalance_began(generation_id, rejoin_within_ms, now_ms, draw)
             case ev.TopicsListed(topics):
                 self._net.actions.append(LookForTopics(topics))
             case ev.LibraryFailed(reason):

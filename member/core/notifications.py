@@ -35,6 +35,8 @@ class Notifications:
         if isinstance(outcome, Refused) and not pending:
             self._joining.refused(outcome.problem, now_ms, draw)
             return
+        if isinstance(outcome, Refused) and context.state in {State.SYNCING, State.STABLE}:
+            context.note_rejoin_within(outcome.problem.rejoin_within_ms, now_ms)
         context.net.reset_failures(HEARTBEAT)
         context.extend_session(now_ms)
         if context.state is State.SYNCING and pending:
@@ -62,12 +64,13 @@ class Notifications:
 
     # --- channels ----------------------------------------------------------------------------------------------------
 
-    def rebalance_began(self, generation_id: int, now_ms: int, draw: Draw) -> None:
+    def rebalance_began(self, generation_id: int, rejoin_within_ms: int | None, now_ms: int, draw: Draw) -> None:
         """A channel said what else a heartbeat would. It is nothing new to a member that has given up or joined since,
         and out of date if the generation is.
         """
         context = self._context
         if generation_id >= context.generation_id and context.state in {State.STABLE, State.SYNCING}:
+            context.note_rejoin_within(rejoin_within_ms, now_ms)
             self._joining.rejoin("the group rebalances", now_ms, draw)
 
     def channel_changed(self, event: ev.ChannelEvent, now_ms: int) -> None:

@@ -5,6 +5,7 @@ Nothing here knows a clock or a socket.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from rallypoint.member.assignment import Assignment
 from rallypoint.member.committable import checked
@@ -32,6 +33,7 @@ class FakeGroup:
         generation_id: The generation of the last rebalance.
         lives: How many members were started. A consumer starts another one after a handler was stuck.
         left: The reason of each member that left the group.
+        rejoin_within_ms: For how long the group says that it waits for what is given up. A test may set it.
         stayed_count: How many static members stopped without leaving.
     """
 
@@ -47,6 +49,7 @@ class FakeGroup:
         self.lives = 0
         self.left: list[str | None] = []
         self.stayed_count = 0
+        self.rejoin_within_ms: int | None = None
 
     def make_member(
         self,
@@ -260,7 +263,8 @@ class FakeMember:
 
     async def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
         if partitions:
-            await self._on_revoked(self._owned.give_up(partitions))
+            given_up = replace(self._owned.give_up(partitions), rejoin_within_ms=self._group.rejoin_within_ms)
+            await self._on_revoked(given_up)
             if not self.has_ended:
                 self._owned.gave_up()
 

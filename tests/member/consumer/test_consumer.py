@@ -570,6 +570,26 @@ async def test_a_commit_that_fails_at_the_end_is_told_and_the_revocation_goes_on
     assert w.group.offsets[A].offset == 1
 
 
+async def test_a_consumer_waits_no_longer_than_the_group_says_and_says_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with world(rebalance_timeout_ms=600_000) as w:
+        w.group.rejoin_within_ms = 40
+        go_on = asyncio.Event()
+
+        async def work(batch: Batch[str]) -> None:
+            await go_on.wait()
+
+        w.handler.then = work
+        w.source.append("clicks", 0, "a")
+        await w.group.assign({A})
+        await w.handler.began(1)
+        async with asyncio.timeout(20):
+            await w.group.assign(set())
+        assert "no more work is handed out; the group waits 40 ms for 1 batches in hand" in caplog.text
+        assert "1 handlers ran for longer than the group waits" in caplog.text
+        go_on.set()
+
+
 async def test_a_handler_that_outlasts_the_rebalance_is_waited_for_no_longer(caplog: pytest.LogCaptureFixture) -> None:
     async with world(rebalance_timeout_ms=20) as w:
         go_on = asyncio.Event()

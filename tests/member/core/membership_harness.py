@@ -203,6 +203,10 @@ class MembershipHarness:
     def called(self) -> list[tuple[Callback, int]]:
         return [(call.callback, call.assignment.generation_id) for call in self.callbacks]
 
+    def revoked_within_ms(self) -> int | None:
+        """How long the group waits, as the callback wanted last was told."""
+        return self.callbacks[-1].assignment.rejoin_within_ms
+
     def callback_ended(self, error: Exception | None = None) -> None:
         """The callback wanted last has ended."""
         last = self.callbacks[-1]

@@ -73,6 +73,26 @@ def test_a_rebalance_that_is_pushed_is_joined_at_once() -> None:
     assert harness.body("join").member_id == "m-1"
 
 
+def test_whoever_gives_up_hears_how_long_the_group_waits() -> None:
+    harness = over_a_channel()
+    harness.feed(ev.RebalanceBegan(1, 20_000))
+    assert harness.revoked_within_ms() == 20_000
+    harness.wait(16_000)
+    assert harness.warnings[-1] == "on_revoked still runs; the group waits only 4000 ms more"
+    harness.wait(4_000)
+    assert harness.warnings[-1] == "on_revoked runs too long: the group goes on without this member"
+
+
+def test_it_hears_so_by_a_heartbeat_too_and_not_when_it_leaves() -> None:
+    harness = over_a_channel()
+    harness.wait(3_000)
+    harness.answer("heartbeat", refused(ErrorCode.REBALANCE_IN_PROGRESS, rejoin_within_ms=7_000))
+    assert harness.revoked_within_ms() == 7_000
+    harness = over_a_channel()
+    harness.feed(ev.LeaveRequested("done", stay=False))
+    assert harness.revoked_within_ms() is None
+
+
 def test_a_rebalance_that_is_pushed_to_a_cooperative_member_takes_nothing_from_it() -> None:
     harness = cooperative()
     harness.feed(ev.RebalanceBegan(1))
