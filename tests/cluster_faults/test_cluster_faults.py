@@ -43,8 +43,7 @@ def played(folder: Path, *options: str) -> tuple[int, str, dict[str, Any]]:
 @pytest.mark.parametrize(
     "faults",
     [
-        ("pause", "etcd-cut-in", "client-cut-out"),
-        ("quorum", "quota", "clock"),
+        ("etcd-cut-in", "client-cut-out", "disks", "clock"),
         pytest.param(tuple(FAULTS), marks=pytest.mark.long),
     ],
     ids=lambda faults: f"{len(faults)}-from-{faults[0]}",
