@@ -51,7 +51,7 @@ test: setup ## a sample of every rule: no network, and no other program
 	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
 
 parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons
-	@$(JAVA) for part in etcd porcupine kafka spark_kafka hdfs languages pythons java_classes; do $(BIN)/python -m tests.real.$$part; done
+	@$(JAVA) for part in etcd porcupine kafka spark_kafka hdfs languages chromium pythons java_classes; do $(BIN)/python -m tests.real.$$part; done
 
 test-all: parts ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)

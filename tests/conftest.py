@@ -25,6 +25,7 @@ pytest_plugins = [
     "tests.real.java",
     "tests.real.kafka",
     "tests.real.languages",
+    "tests.real.chromium",
     "tests.real.postgresql",
     "tests.real.prometheus",
     "tests.real.spark_kafka",
@@ -56,7 +57,7 @@ FOLDER_ORDER = (
     "real",
     "end_to_end",
 )
-COSTLY_MARKERS = ("slow", "etcd", "languages", "prometheus", "postgresql", "kafka", "spark")
+COSTLY_MARKERS = ("slow", "etcd", "languages", "browser", "prometheus", "postgresql", "kafka", "spark")
 NOT_SMALL = ("real", "end_to_end", "fuzz")
 """Folders of which a small run has nothing: their tests start programs, or take minutes for their examples."""
 SHARED = ("spark", "kafka")

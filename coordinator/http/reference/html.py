@@ -1,4 +1,4 @@
-"""The pages for people, as text: the reference made from the OpenAPI document, the error pages, the front page.
+"""The pages for people, as text: the reference made from the OpenAPI document, the error pages.
 
 Plain HTML with one style sheet inside and no script, so nothing is fetched from anywhere and the policy in
 `HTML_HEADERS` can forbid everything else.
@@ -67,26 +67,7 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-# --- the front page and the error pages
-
-
-def front_page(version: str) -> str:
-    """Where to go from here."""
-    links = (
-        ("/docs", "Reference of every operation"),
-        ("/openapi.json", "The same as an OpenAPI 3.1 document"),
-        ("/errors", "Every error, and what to do about it"),
-        ("/v1/groups", "The groups, as JSON"),
-        ("/v1/topics", "The registered topics, as JSON"),
-        ("/metrics", "Metrics for Prometheus"),
-        ("/readyz", "Whether groups can be served"),
-    )
-    rows = ((f'<a href="{path}"><code>{path}</code></a>', text) for path, text in links)
-    body = (
-        f"<h1>Rallypoint {escape(version)}</h1><p>Consumer groups over HTTP: each partition of a topic is owned by one "
-        "live member at a time.</p>" + _table(("Path", "What is there"), rows)
-    )
-    return _page("Rallypoint", body)
+# --- the error pages
 
 
 def error_page(error: ErrorPage) -> str:

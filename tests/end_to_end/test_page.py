@@ -1,0 +1,373 @@
+"""The operators' page in a real browser, over a real service with real members."""
+
+import asyncio
+import re
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from rallypoint.coordinator.http.security import hash_token
+from tests.end_to_end.member_process import MemberProcess, running_members
+from tests.end_to_end.program_process import ProgramProcess
+from tests.end_to_end.service_process import ServiceProcess, running_service
+from tests.real.chromium import Browser
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+OPTIONS = ("--group-initial-rebalance-delay-ms", "0", "--group-join-linger-ms", "0")
+HOSTILE = (
+    "<script>document.title='owned'</script>",
+    "<img src=x onerror=\"document.title='owned'\">",
+    "'\"`${document.title='owned'}",
+    "%2e%2e",
+    "..%2F..%2Fdocs",
+    "a/b?c#d&e=f",
+    "right \u202e to left \u2066 and \u200b nothing",
+    "a" * 255,
+    "\U0001f98a \u0639\u0631\u0628\u064a",
+    "javascript:document.title='owned'",
+)
+MANY = 10_000
+ROWS_MAX = 150
+"""Rows in the document, however long the list."""
+
+
+async def commit_to_groups(url: str, group_ids: list[str], at_once: int = 24) -> None:
+    """A commit makes each of them."""
+    body = {"generation_id": -1, "member_id": "", "offsets": {"clicks": {"0": {"offset": 7}}}}
+    waiting = iter(group_ids)
+
+    async def work(session: aiohttp.ClientSession) -> None:
+        for group_id in waiting:
+            path = f"/v1/groups/{urllib.parse.quote(group_id, safe='')}/offsets"
+            target = URL(url + path, encoded=True)
+            async with session.post(target, json=body) as answer:
+                assert answer.status == 200, await answer.text()
+
+    async with aiohttp.ClientSession() as session:
+        await asyncio.gather(*(work(session) for _ in range(at_once)))
+
+
+def place_of(*parts: str) -> str:
+    """Where the page shows it: what follows `#`."""
+    return "#/" + "/".join(urllib.parse.quote(part, safe="") for part in parts)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path_factory.mktemp("service"), *OPTIONS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def members(service: ServiceProcess) -> Iterator[list[MemberProcess]]:
+    """Three of the group "clicks"; the first is static."""
+    folder = service.folder / "members"
+    folder.mkdir()
+    options: dict[str, Any] = {"session_timeout_ms": 30_000}
+    with running_members(folder, service, ["anna", "bert", "carl"], **options) as running:
+        yield running
+
+
+def member_options(service: ServiceProcess, name: str) -> dict[str, Any]:
+    """Of a member that is started later."""
+    return {"coordinator": service.url, "group_id": "clicks", "topics": ["clicks"], "client_id": name}
+
+
+@pytest.fixture
+def page(browser: Browser, service: ServiceProcess, members: list[MemberProcess]) -> Iterator[Browser]:
+    """The overview, live. In the end no script has failed, and the policy has refused nothing."""
+    browser.open(service.url)
+    browser.wait(".badge", text="Live")
+    yield browser
+    assert browser.complaints() == []
+
+
+def test_the_overview_says_what_there_is(page: Browser) -> None:
+    assert "with 3 members" in page.wait(".explanation", text="group")
+    page.wait("dl.figures dd", text="3")
+    page.click("main a.button")
+    page.wait("h1", text="Groups")
+    page.wait(".row-link", text="clicks")
+
+
+def test_a_group_shows_its_members_and_what_each_owns(page: Browser) -> None:
+    page.go(place_of("groups", "clicks"))
+    page.wait("h1", text="clicks")
+    page.wait(".badge", text="Stable")
+    page.press("2")
+    page.wait("a[aria-current]", text="Members")
+    for name in ("anna", "bert", "carl"):
+        assert "clicks" in page.wait("tr.row", text=name)
+    page.fill("input[type=search]", "bert")
+    page.wait("tr.row", text="anna", gone=True)
+    assert page.evaluate("location.hash") == "#/groups/clicks/members?member=bert"
+
+
+def test_what_happens_is_seen_without_a_reload(page: Browser, service: ServiceProcess) -> None:
+    page.go(place_of("groups", "clicks"))
+    page.wait("h1", text="clicks")
+    status, answer = service.send("POST", "/v1/groups/clicks/rebalance", {"reason": "a new <b>rack</b>"})
+    assert (status, answer["started"]) == (200, True)
+    page.wait(".card", text="a new <b>rack</b>")
+    page.wait(".card", text=service.send("GET", "/v1/groups/clicks/rebalances")[1]["rebalances"][0]["sentence"])
+    page.go(place_of("groups", "clicks", "rebalances"))
+    page.wait(".waterfall h2", text=f"Rebalance {answer['rebalance_id']}")
+    page.wait(".badge", text="completed")
+
+
+def test_a_freeze_is_shown_first_and_then_done(page: Browser, service: ServiceProcess) -> None:
+    page.go(place_of("groups", "clicks"))
+    page.click("button:has-text('Freeze')")
+    page.wait("dialog")
+    page.fill("dialog input[type=text]", "deploy 4711")
+    assert page.evaluate("document.querySelector('dialog .buttons button:last-child').disabled") is True
+    page.click("dialog button[type=submit]")
+    page.wait("dialog .preview", text="no rebalance of 3 members begins")
+    assert service.send("GET", "/v1/groups/clicks")[1]["frozen_until_ms"] is None, "nothing is done yet"
+    page.click("dialog .buttons button:last-child")
+    page.wait("dialog .done", text="frozen until")
+    page.press("Escape")
+    page.wait("dialog", gone=True)
+    page.wait(".badge", text="frozen, ")
+    assert "deploy 4711" in page.wait(".card.cold")
+    page.click("button:has-text('End the freeze')")
+    page.click("dialog button[type=submit]")
+    page.wait("dialog .preview", text="Nothing was held back")
+    page.click("dialog .buttons button:last-child")
+    page.wait("dialog .done")
+    page.press("Escape")
+    page.wait(".card.cold", gone=True)
+
+
+def test_a_rebalance_that_hangs_names_who_it_waits_for(
+    page: Browser, service: ServiceProcess, members: list[MemberProcess]
+) -> None:
+    members[2].pause()
+    try:
+        page.go(place_of("groups", "clicks", "rebalances"))
+        page.wait(".waterfall")
+        service.send("POST", "/v1/groups/clicks/rebalance", {"reason": "to see it hang"})
+        page.wait("h1 + .badges .badge", text="Joining")
+        assert "carl" in page.wait("tr.awaited", text="has not joined")
+        said = service.send("GET", "/v1/groups/clicks")[1]["explanation"]
+        assert "carl" in said
+        shown = page.wait(".explanation", text="carl")
+        without_times = [re.sub(r"[\d.]+ (ms|s)\b", "", text) for text in (shown, said)]
+        assert without_times[0] == without_times[1], "the page has the API's own words"
+        page.click("button:has-text('Go on without 1')")
+        page.click("dialog button[type=submit]")
+        page.wait("dialog .preview", text="1 member would be left out")
+        page.press("Escape")
+    finally:
+        members[2].resume()
+    page.wait("h1 + .badges .badge", text="Stable", seconds=20)
+    page.wait("tr.awaited", gone=True)
+
+
+def test_a_killed_members_partitions_are_seen_to_move(
+    page: Browser, service: ServiceProcess, members: list[MemberProcess], tmp_path: Path
+) -> None:
+    """Who owns partition 3, and who had it before: by the table, and by the history."""
+    before = service.send("GET", "/v1/groups/clicks/owner?topic=clicks&partition=3")[1]["owner"]["client_id"]
+    killed = next(member for member in members if member.name == before)
+    page.go(place_of("groups", "clicks", "partitions") + "?partition=3")
+    assert before in page.wait("tr.row")
+    killed.kill()
+    page.wait("h1 + .badges .badge", text="Stable", seconds=20)
+    row = "tr.row td:nth-child(4)"
+    page.wait(row, text=before, seconds=20)
+    after = service.send("GET", "/v1/groups/clicks/owner?topic=clicks&partition=3")[1]["owner"]["client_id"]
+    assert after != before
+    page.wait("tr.row td:nth-child(2)", text=after)
+    page.go(place_of("groups", "clicks", "ownership") + "?topic=clicks&partition=3")
+    page.wait(f".history tbody tr .segment[title^='{before}']")
+    page.wait(f".history tbody tr .segment:last-child[title^='{after}']")
+    members.remove(killed)
+    again = MemberProcess(tmp_path, killed.name, member_options(service, killed.name))
+    again.start()
+    members.append(again)
+    page.go(place_of("groups", "clicks", "members"))
+    page.wait("tr.row", text=killed.name, seconds=20)
+
+
+def test_the_lag_says_when_it_will_be_gone(
+    page: Browser, service: ServiceProcess, members: list[MemberProcess]
+) -> None:
+    status, _ = service.send(
+        "PUT", "/v1/topics/clicks", {"partitions": 6, "end_offsets": {str(p): 1000 for p in range(6)}}
+    )
+    assert status == 200
+    for member in members:
+        assert member.ask("commit").what == "committed"
+    page.go(place_of("groups", "clicks", "lag"))
+    said = service.send("GET", "/v1/groups/clicks/lag")[1]
+    assert said["lag"] > 0
+    page.wait(".lead", text=said["eta_sentence"].split(".")[0])
+    page.wait(".figure", text=f"{said['lag']:,}")
+    page.go(place_of("groups", "clicks", "partitions"))
+    page.wait("tr.row", text="1,000")
+
+
+def test_removing_a_member_shows_what_moves_first(
+    page: Browser, service: ServiceProcess, members: list[MemberProcess]
+) -> None:
+    page.go(place_of("groups", "clicks", "members"))
+    page.wait("tr.row", text=members[0].name)
+    page.click(f"tr.row:has-text('{members[0].name}') input[type=checkbox]")
+    page.click(".toolbar button:has-text('Remove')")
+    page.click("dialog button[type=submit]")
+    page.wait("dialog .preview", text="would be removed")
+    page.wait("dialog .preview", text="would move")
+    page.click("dialog .buttons button:last-child")
+    page.wait("dialog .done", text="1 member removed")
+    page.press("Escape")
+    page.go(place_of("groups", "clicks", "rebalances"))
+    page.wait("table.rebalances tr", text="removed")
+
+
+def test_the_service_goes_away_and_comes_back(page: Browser, service: ServiceProcess) -> None:
+    page.go(place_of("groups"))
+    page.wait(".row-link", text="clicks")
+    service.kill()
+    page.wait("header .badge", text="Not live for")
+    page.wait(".notice.err", text="cannot be reached")
+    assert page.texts(".row-link"), "what was known stays in sight"
+    service.start()
+    page.wait("header .badge", text="Live", seconds=20)
+    page.wait(".notice.err", gone=True)
+    service.send("PUT", "/v1/topics/afterwards", {"partitions": 1})
+    page.go(place_of("topics"))
+    page.wait(".row-link", text="afterwards")
+
+
+def test_hostile_ids_are_texts_everywhere(page: Browser, service: ServiceProcess) -> None:
+    asyncio.run(commit_to_groups(service.url, list(HOSTILE)))
+    for topic in HOSTILE[:4]:
+        assert service.send("PUT", f"/v1/topics/{urllib.parse.quote(topic, safe='')}", {"partitions": 2})[0] == 200
+    page.go(place_of("groups"))
+    page.wait(".row-link", text=HOSTILE[0])
+    assert any("U+202E" in text for text in page.texts(".row-link")), "what turns the text is shown by its number"
+    for group_id in HOSTILE:
+        page.go(place_of("groups", group_id))
+        page.wait("dl.figures")
+        assert page.evaluate("document.querySelector('h1').textContent").startswith(group_id[:5])
+        assert page.texts(".notice.err") == [], group_id
+    page.go(place_of("groups", HOSTILE[0], "actions"))
+    page.click("button:has-text('Delete the group')")
+    page.click("dialog button[type=submit]")
+    page.wait("dialog .preview", text="1 partition")
+    page.fill("dialog input", HOSTILE[0])
+    page.click("dialog .buttons button:last-child")
+    page.wait("dialog .done", text="deleted")
+    page.press("Escape")
+    page.wait("h1", text="Groups")
+    page.go(place_of("topics"))
+    page.wait(".row-link", text=HOSTILE[1])
+    assert page.evaluate("document.title").endswith("Rallypoint")
+    assert page.evaluate("document.images.length") == 0
+
+
+def test_the_token_is_asked_for_and_stays_out_of_every_url(browser: Browser, tmp_path: Path) -> None:
+    with running_service(tmp_path, "--tokens", hash_token("open sesame")) as service:
+        browser.open(service.url)
+        browser.wait("h1", text="A token, please")
+        browser.fill("input[type=password]", "wrong")
+        browser.click("button[type=submit]")
+        browser.wait("form", text="does not know this token")
+        browser.fill("input[type=password]", "open sesame")
+        browser.click("button[type=submit]")
+        browser.wait("h1", text="Overview")
+        browser.wait("header .badge", text="Live")
+        used = "performance.getEntries().map((entry) => entry.name).join() + location.href + document.cookie"
+        assert "sesame" not in browser.evaluate(used)
+        assert browser.evaluate("Object.values(localStorage).join()") == ""
+        browser.evaluate("location.reload()")
+        browser.wait("header .badge", text="Live")
+        browser.click("button:has-text('Forget the token')")
+        browser.wait("h1", text="A token, please")
+        assert browser.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """Ten thousand groups, and one of a thousand members."""
+    with running_service(tmp_path_factory.mktemp("crowded"), *OPTIONS, "--group-max-size", "2000") as service:
+        asyncio.run(commit_to_groups(service.url, [f"group-{i:05}" for i in range(MANY)]))
+        arguments = ("--port", str(service.port), "--members", "1000", "--group-size", "1000", "--group-prefix", "big")
+        residents = ProgramProcess(service.folder, "residents", "bench.residents", arguments)
+        try:
+            residents.start()
+            residents.wait_for("settled", seconds=90)
+            yield service
+        finally:
+            residents.make_sure_it_is_gone()
+
+
+def test_ten_thousand_groups_scroll_search_and_sort(browser: Browser, crowded: ServiceProcess) -> None:
+    browser.open(crowded.url + "/" + place_of("groups"))
+    browser.wait(".head p", text="10,001 groups")
+    browser.wait(".row-link", text="group-00000")
+    assert len(browser.texts("tr.row")) < ROWS_MAX
+    browser.evaluate("scrollTo(0, document.body.scrollHeight / 2)")
+    browser.wait(".row-link", text="group-050")
+    browser.evaluate("scrollTo(0, document.body.scrollHeight)")
+    browser.wait(".row-link", text="group-09999", seconds=20)
+    assert len(browser.texts("tr.row")) < ROWS_MAX
+    browser.evaluate("scrollTo(0, 0)")
+    browser.press("/")
+    browser.fill("input[type=search]", "P-0777")
+    browser.wait(".head p", text="10 groups of 10,001")
+    browser.fill("input[type=search]", "")
+    browser.wait(".head p", text="10,001 groups")
+    browser.click("button.sort:has-text('Members')")
+    browser.wait("tbody tr.row:first-child .row-link", text="big-0")
+    assert browser.evaluate("location.hash") == "#/groups?sort=member_count&descending=true"
+    browser.press("j", "Enter")
+    browser.wait("h1", text="big-0")
+    assert browser.complaints() == []
+
+
+def test_a_group_of_a_thousand_members_is_whole_and_quick(browser: Browser, crowded: ServiceProcess) -> None:
+    browser.open(crowded.url + "/" + place_of("groups", "big-0", "members"))
+    browser.wait(".toolbar", text="1,000 members", seconds=20)
+    assert len(browser.texts("tr.row")) < ROWS_MAX
+    browser.evaluate("scrollTo(0, document.body.scrollHeight)")
+    browser.wait("tr.row[aria-rowindex='1001']")
+    assert browser.complaints() == []
+    assert browser.violations() == []
+
+
+VIEWS = (
+    ((), "h1"),
+    (("groups",), ".row-link"),
+    (("groups", "clicks"), ".cards"),
+    (("groups", "clicks", "members"), "tr.row"),
+    (("groups", "clicks", "partitions"), "tr.row"),
+    (("groups", "clicks", "rebalances"), ".waterfall"),
+    (("groups", "clicks", "ownership"), ".history"),
+    (("groups", "clicks", "lag"), ".lead"),
+    (("groups", "clicks", "actions"), ".actions"),
+    (("topics",), ".row-link"),
+    (("topics", "clicks"), ".row-link"),
+    (("cluster",), "tr.row"),
+)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (800, "dark"), (1600, "light")])
+def test_every_view_is_accessible_and_fits(page: Browser, width: int, scheme: str) -> None:
+    page.look(width, scheme=scheme)
+    wrong: list[str] = []
+    for parts, sign in VIEWS:
+        page.go(place_of(*parts))
+        page.wait(sign)
+        found = page.violations()
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            found.append("it is wider than the window")
+        wrong += [f"{place_of(*parts)}: {violation}" for violation in found]
+    assert wrong == []
