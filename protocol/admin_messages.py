@@ -3,9 +3,9 @@
 The rules of `messages` hold here, too: requests are strict, and answers ignore what they do not know.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
 from rallypoint.protocol import limits
@@ -28,28 +28,22 @@ from rallypoint.protocol.opaque import OpaqueJson
 # --- offsets ---------------------------------------------------------------------------------------------------------
 
 
-def _not_a_time(value: Any) -> Any:
-    if value in ("time", "timestamp", "datetime"):
-        raise PydanticCustomError(
-            "no_times", "the service knows no times of records; find the offset of that time at the source, and name it"
-        )
-    return value
-
-
 class ResetOffsetsRequest(RequestModel):
     """The new committed offsets of a group without members; their metadata is cleared.
 
     `to`: "earliest" is 0; "latest" the end that was last reported to the registry; "offset" the number in `offset`;
     "shift" what is committed plus `shift`, which may be negative; "offsets" those in `offsets`, by topic and partition,
-    as an export of this or another group has them. `topics`: which partitions of each topic, null for
+    as an export of this or another group has them; "time" the end that was last reported at or before `at_ms`, so that
+    nothing younger is skipped. `topics`: which partitions of each topic, null for
     all that are registered or committed; without it, all topics that the group has committed. "offsets" names its own.
     `dry_run`: answer what
     would happen, and change nothing.
     """
 
-    to: Annotated[Literal["earliest", "latest", "offset", "shift", "offsets"], BeforeValidator(_not_a_time)]
+    to: Literal["earliest", "latest", "offset", "shift", "offsets", "time"]
     offset: Offset | None = None
     shift: Offset | None = None
+    at_ms: Offset | None = None
     offsets: (
         Annotated[
             dict[
@@ -85,7 +79,9 @@ class PartitionReset(AnswerModel):
     """One partition of a reset: the committed offset before and after, null where there is none.
 
     `clamped`: `after` is not what was asked for, but 0 or the end that was last reported, whichever was passed.
-    With an error nothing changed: OFFSET_NOT_AVAILABLE where the end, or a commit to shift, is not known.
+    `at_ms`: when the end was reported that a reset to a time went by. With an error nothing changed:
+    OFFSET_NOT_AVAILABLE where the end, an end of that time, or a commit to shift is not known; `detail` says how far
+    back ends are known.
     """
 
     before: int | None
@@ -93,6 +89,8 @@ class PartitionReset(AnswerModel):
     clamped: bool = False
     error_code: int
     error_name: str
+    at_ms: int | None = None
+    detail: str | None = None
 
 
 class ResetOffsetsAnswer(AnswerModel):

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rallypoint.coordinator.core.moves import Moves
-from rallypoint.coordinator.core.records import NEVER_PAUSED, RunningTimeRecord, TopicRecord
+from rallypoint.coordinator.core.records import NEVER_PAUSED, EndsHistoryRecord, RunningTimeRecord, TopicRecord
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.limits import REQUEST_PARTITIONS_MAX
@@ -312,6 +312,7 @@ class DecisionContext(NamedTuple):
     unreadable_topics: topics that are registered but cannot be read. No rule draws conclusions about them.
     generation_floor: no generation up to this one is handed out, and no member of one comes back
         (`GenerationFloorRecord`).
+    ends_history: where registered topics ended at which times.
     """
 
     now_ms: int
@@ -323,3 +324,4 @@ class DecisionContext(NamedTuple):
     running: RunningTimeRecord = NEVER_PAUSED
     unreadable_topics: frozenset[str] = frozenset()
     generation_floor: int = 0
+    ends_history: Mapping[str, EndsHistoryRecord] = _NOTHING

@@ -243,6 +243,22 @@ class TopicForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class EndsHistoryRecord:
+    """Where the topic ended at each of these times, the oldest first: by partition, as far as it had been reported."""
+
+    topic: str
+    reported_at_ms: tuple[int, ...]
+    ends: tuple[Mapping[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndsHistoryForgotten:
+    """Nothing is said of where the topic ended."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletedTopicRecord:
     """The topic was deleted in that version of the registry, and perhaps not every group has heard of it yet.
 
@@ -337,7 +353,14 @@ GroupFact = (
     | DeletionsForgotten
 )
 RegistryFact = (
-    TopicRecord | TopicForgotten | DeletedTopicRecord | DeletedTopicForgotten | RegistryRecord | GenerationFloorRecord
+    TopicRecord
+    | TopicForgotten
+    | EndsHistoryRecord
+    | EndsHistoryForgotten
+    | DeletedTopicRecord
+    | DeletedTopicForgotten
+    | RegistryRecord
+    | GenerationFloorRecord
 )
 Record = GroupFact | MemberGone | RunningTimeRecord | RegistryFact | LayoutRecord | FormatRecord
 """Everything that the store keeps. A group's records live in the group's shard, beside the shard's running time; the

@@ -5,6 +5,7 @@ A reset writes offsets without metadata: the old metadata belongs to the old off
 
 from collections.abc import Mapping
 
+from rallypoint.coordinator.core import ends_history
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core.capacity import offsets_room, over_limit
 from rallypoint.coordinator.core.commands import Call, DecisionContext
@@ -52,6 +53,9 @@ def _check_values(request: admin.ResetOffsetsRequest) -> Failure | None:
         if request.to != name and value is not None:
             detail = f"The field {name} has no meaning in a reset to {request.to!r}."
             return Failure(ErrorCode.INVALID_REQUEST, detail, field=name)
+    if (request.to == "time") != (request.at_ms is not None):
+        detail = "A reset to 'time' needs the field at_ms, and no other reset has it."
+        return Failure(ErrorCode.INVALID_REQUEST, detail, field="at_ms")
     if request.offsets is not None and request.topics is not None:
         detail = "A reset to 'offsets' names its partitions in offsets, not in topics."
         return Failure(ErrorCode.INVALID_REQUEST, detail, field="topics")
@@ -100,7 +104,17 @@ def _reset_one(
     if registered is not None and partition >= registered.partitions:
         return _refused(before, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     end = None if registered is None else registered.end_offsets.get(partition)
-    target = _target(request, before, end) if request.offsets is None else request.offsets[topic][partition]
+    reported_at_ms: int | None = None
+    target: int | None
+    if request.at_ms is not None:
+        history = context.ends_history.get(topic)
+        found = ends_history.end_at(history, partition, request.at_ms, end)
+        if found is None:
+            detail = ends_history.why_unknown(history, topic, partition, context.now_ms)
+            return _refused(before, ErrorCode.OFFSET_NOT_AVAILABLE, detail)
+        reported_at_ms, target = found
+    else:
+        target = _target(request, before, end) if request.offsets is None else request.offsets[topic][partition]
     if target is None:
         return _refused(before, ErrorCode.OFFSET_NOT_AVAILABLE)
     after = max(0, min(target, limits.OFFSET_MAX if end is None else end))
@@ -110,6 +124,7 @@ def _reset_one(
         clamped=after != target,
         error_code=ErrorCode.NONE,
         error_name=ErrorCode.NONE.name,
+        at_ms=reported_at_ms,
     )
 
 
@@ -124,12 +139,12 @@ def _target(request: admin.ResetOffsetsRequest, before: int | None, end: int | N
             return request.offset
         case "shift":
             return None if before is None or request.shift is None else before + request.shift
-        case "offsets":
+        case "offsets" | "time":
             raise AssertionError("each partition has its own")
 
 
-def _refused(before: int | None, code: ErrorCode) -> admin.PartitionReset:
-    return admin.PartitionReset(before=before, after=before, error_code=code, error_name=code.name)
+def _refused(before: int | None, code: ErrorCode, detail: str | None = None) -> admin.PartitionReset:
+    return admin.PartitionReset(before=before, after=before, error_code=code, error_name=code.name, detail=detail)
 
 
 def _write(

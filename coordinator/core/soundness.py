@@ -7,7 +7,7 @@ in the middle of a call: a leader that is no member, or two members in one stati
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rallypoint.coordinator.core.records import GroupRecord, MemberRecord, OffsetRecord, TopicRecord
+from rallypoint.coordinator.core.records import EndsHistoryRecord, GroupRecord, MemberRecord, OffsetRecord, TopicRecord
 from rallypoint.protocol.limits import INT32_MAX, OFFSET_MAX, OFFSET_MIN, PARTITION_MAX
 
 
@@ -66,6 +66,15 @@ def _of_members(members: list[MemberRecord]) -> Unsound | None:
             other = slots.setdefault(member.group_instance_id, member)
             if other is not member:
                 return Unsound(f"two members have the instance id {member.group_instance_id!r}", (other, member))
+    return None
+
+
+def why_history_unsound(record: EndsHistoryRecord) -> str | None:
+    """What is wrong with where a topic ended; None where nothing is."""
+    if len(record.reported_at_ms) != len(record.ends):
+        return "it has ends of more or fewer times than it has"
+    if sorted(record.reported_at_ms) != list(record.reported_at_ms):
+        return "its times are not in their order"
     return None
 
 

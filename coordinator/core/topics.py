@@ -11,6 +11,7 @@ from functools import singledispatch
 from types import MappingProxyType
 from typing import cast
 
+from rallypoint.coordinator.core import ends_history
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core.capacity import over_limit
 from rallypoint.coordinator.core.commands import Rules
@@ -50,6 +51,7 @@ class Registry:
 
     version: grows with each change.
     topics: the record of each topic.
+    ends_history: where each topic ended at which times.
     partition_counts: the number of partitions of each topic.
     deleted: the deletions of which some group may not have heard, by topic, with their versions.
     deletions: the newest of these versions.
@@ -61,6 +63,7 @@ class Registry:
 
     version: int = 0
     topics: dict[str, r.TopicRecord] = field(default_factory=dict)
+    ends_history: dict[str, r.EndsHistoryRecord] = field(default_factory=dict)
     partition_counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     deleted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     deletions: int = 0
@@ -82,8 +85,8 @@ class TopicDecision:
     answer: m.Topic | m.DeletedTopic | Failure
 
 
-def decide_topic(registry: Registry, request: PutTopic | DeleteTopic, rules: Rules) -> TopicDecision:
-    """What follows from the request. Changes nothing.
+def decide_topic(registry: Registry, request: PutTopic | DeleteTopic, rules: Rules, now_ms: int) -> TopicDecision:
+    """What follows from the request, which came now. Changes nothing.
 
     Errors: INVALID_REQUEST for a topic that would shrink, for the end of a partition that it does not have, or for
     racks of more or fewer partitions than it has; UNKNOWN_TOPIC_OR_PARTITION for the deletion of a topic that is not
@@ -92,10 +95,10 @@ def decide_topic(registry: Registry, request: PutTopic | DeleteTopic, rules: Rul
     """
     if isinstance(request, DeleteTopic):
         return _decide_delete(registry, request)
-    return _decide_put(registry, request, rules)
+    return _decide_put(registry, request, rules, now_ms)
 
 
-def _decide_put(registry: Registry, request: PutTopic, rules: Rules) -> TopicDecision:
+def _decide_put(registry: Registry, request: PutTopic, rules: Rules, now_ms: int) -> TopicDecision:
     wanted = request.request
     held = registry.topics.get(request.topic)
     refused = _check_partitions(request.topic, wanted, held) or _check_room(registry, request, held, rules)
@@ -103,15 +106,20 @@ def _decide_put(registry: Registry, request: PutTopic, rules: Rules) -> TopicDec
         return TopicDecision((), refused)
     end_offsets = {**(held.end_offsets if held is not None else {}), **wanted.end_offsets}
     racks = _racks_after(held, wanted)
+    history: r.EndsHistoryRecord | None = None
+    if wanted.end_offsets:
+        known = registry.ends_history.get(request.topic)
+        history = ends_history.sighted(known, request.topic, end_offsets, len(registry.topics), now_ms)
+    seen = () if history is None else (history,)
     if held is not None and (held.partitions, held.end_offsets, held.replica_racks) == (
         wanted.partitions,
         end_offsets,
         racks,
     ):
-        return TopicDecision((), topic_answer(held))
+        return TopicDecision(seen, topic_answer(held))
     version = registry.version + 1
     record = r.TopicRecord(request.topic, wanted.partitions, version, end_offsets, racks)
-    return TopicDecision((record, r.RegistryRecord(version)), topic_answer(record))
+    return TopicDecision((record, *seen, r.RegistryRecord(version)), topic_answer(record))
 
 
 def _check_partitions(topic: str, wanted: m.PutTopicRequest, held: r.TopicRecord | None) -> Failure | None:
@@ -178,6 +186,7 @@ def _decide_delete(registry: Registry, request: DeleteTopic) -> TopicDecision:
     version = registry.version + 1
     records = (
         r.TopicForgotten(request.topic),
+        r.EndsHistoryForgotten(request.topic),
         r.DeletedTopicRecord(request.topic, version),
         r.RegistryRecord(version),
     )
@@ -275,6 +284,16 @@ def _topic_forgotten(fact: r.TopicForgotten, writer: _Writer) -> None:
     writer.registry.unreadable -= {fact.topic}
     writer.registry.racks_bytes.pop(fact.topic, None)
     writer.counts.pop(fact.topic, None)
+
+
+@_apply_topic.register
+def _ends_history_record(fact: r.EndsHistoryRecord, writer: _Writer) -> None:
+    writer.registry.ends_history[fact.topic] = fact
+
+
+@_apply_topic.register
+def _ends_history_forgotten(fact: r.EndsHistoryForgotten, writer: _Writer) -> None:
+    writer.registry.ends_history.pop(fact.topic, None)
 
 
 @_apply_topic.register

@@ -783,6 +783,7 @@ class Service:
             running,
             registry.unreadable,
             registry.generation_floor,
+            registry.ends_history,
         )
 
     def _refuse_to_park(self) -> Failure | None:

@@ -307,7 +307,7 @@ class RegistryKeeper:
         async with self._turn:
             if self._keyspace is None or not self._is_ours:
                 return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The topic registry is not available; try again.")
-            decision = decide_topic(self.registry, change, self._rules)
+            decision = decide_topic(self.registry, change, self._rules, self._clock.now_ms())
             if decision.records:
                 failure = await self._store_all(self._keyspace, decision.records)
                 if failure is not None:

@@ -5,6 +5,7 @@
     r                                     the registry's header
     n                                     that the store was restored, and which generations may be used up by that
     t/<topic>                             a topic of the registry
+    e/<topic>                             where the topic ended at which times
     x/<topic>                             that a topic was deleted, as long as not all groups have heard of it
     p                                     when the shard was served, and when not
     g/<group>/h                           a group's header
@@ -85,15 +86,19 @@ def topic_of(key: bytes) -> str | None:
         return None
 
 
-def registry_forgotten(key: bytes) -> r.TopicForgotten | r.DeletedTopicForgotten | None:
+def registry_forgotten(
+    key: bytes,
+) -> r.TopicForgotten | r.EndsHistoryForgotten | r.DeletedTopicForgotten | None:
     """What it means that the key of the registry's keyspace is deleted; None for a key whose record stays for ever."""
     parts = key.split(b"/")
-    if len(parts) != 2 or parts[0] not in {b"t", b"x"}:
+    if len(parts) != 2 or parts[0] not in {b"t", b"e", b"x"}:
         return None
     try:
         topic = _unquote(parts[1].decode())
     except ValueError:
         return None
+    if parts[0] == b"e":
+        return r.EndsHistoryForgotten(topic)
     return r.TopicForgotten(topic) if parts[0] == b"t" else r.DeletedTopicForgotten(topic)
 
 
@@ -318,6 +323,7 @@ _KINDS: dict[type, _Kind] = {
     r.HoldRecord: _Kind(r.HoldRecord, "g/<group_id>/s"),
     r.DeletionsRecord: _Kind(r.DeletionsRecord, "g/<group_id>/d"),
     r.TopicRecord: _Kind(r.TopicRecord, "t/<topic>"),
+    r.EndsHistoryRecord: _Kind(r.EndsHistoryRecord, "e/<topic>"),
     r.DeletedTopicRecord: _Kind(r.DeletedTopicRecord, "x/<topic>"),
     r.RunningTimeRecord: _Kind(r.RunningTimeRecord, "p"),
     r.FormatRecord: _Kind(r.FormatRecord, "f"),
@@ -333,6 +339,7 @@ _FORGOTTEN: dict[type, _Kind] = {
     r.HoldForgotten: _KINDS[r.HoldRecord],
     r.DeletionsForgotten: _KINDS[r.DeletionsRecord],
     r.TopicForgotten: _KINDS[r.TopicRecord],
+    r.EndsHistoryForgotten: _KINDS[r.EndsHistoryRecord],
     r.DeletedTopicForgotten: _KINDS[r.DeletedTopicRecord],
 }
 _KINDS_BY_PLACE = {kind.place: kind for kind in _KINDS.values() if kind is not _GONE}

@@ -44,6 +44,7 @@ from rallypoint.coordinator.core.records import (
     NEVER_PAUSED,
     DeletionsForgotten,
     DeletionsRecord,
+    EndsHistoryRecord,
     GroupForgotten,
     GroupRecord,
     HoldForgotten,
@@ -82,6 +83,7 @@ class GroupHarness:
     deleted: dict[str, int] = field(default_factory=dict)
     running: RunningTimeRecord = NEVER_PAUSED
     generation_floor: int = 0
+    ends_history: dict[str, EndsHistoryRecord] = field(default_factory=dict)
     timers: dict[TimerKey, int] = field(default_factory=dict)
     heard_at_ms: dict[str, int] = field(default_factory=dict)
     log: dict[tuple[Any, ...], Any] = field(default_factory=dict)
@@ -104,6 +106,7 @@ class GroupHarness:
             newest,
             self.running,
             generation_floor=self.generation_floor,
+            ends_history=self.ends_history,
         )
         decision = step(self.group, command, context)
         for record in decision.records:

@@ -12,7 +12,7 @@ from rallypoint.coordinator.core.apply import apply
 from rallypoint.coordinator.core.commands import GroupLoaded
 from rallypoint.coordinator.core.effects import GroupChanged, GroupRemoved, OffsetsRemoved, OffsetsReset, Removal
 from rallypoint.coordinator.core.group import Group, State
-from rallypoint.coordinator.core.records import GroupForgotten, MemberForgotten, OffsetForgotten
+from rallypoint.coordinator.core.records import EndsHistoryRecord, GroupForgotten, MemberForgotten, OffsetForgotten
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -277,9 +277,35 @@ def test_each_partition_is_reset_to_an_offset_of_its_own() -> None:
     assert [event.to for event in events] == ["offsets"]
 
 
+def test_a_reset_to_a_time_goes_to_the_last_end_that_was_reported_by_then() -> None:
+    """Source: `kafka-consumer-groups --reset-offsets --to-datetime`; there brokers know the times of records."""
+    harness = GroupHarness(partition_counts={"t": 4}, ends={"t": {0: 80, 1: 9}})
+    history = EndsHistoryRecord("t", (1_000, 61_000, 121_000), ({0: 10}, {0: 20, 1: 5}, {0: 30, 1: 900}))
+    harness.ends_history["t"] = history
+    harness.commit("", -1, offset=7)
+
+    def put(at_ms: int) -> dict[int, tuple[int | None, int | None, str]]:
+        answer = harness.answer(harness.reset("time", at_ms=at_ms, topics={"t": [0, 1, 3]}, dry_run=True))
+        return {p: (x.after, x.at_ms, x.error_name) for p, x in answer.offsets["t"].items()}
+
+    missing = ErrorCode.OFFSET_NOT_AVAILABLE.name
+    assert put(60_999) == {0: (10, 1_000, "NONE"), 1: (None, None, missing), 3: (None, None, missing)}
+    assert put(61_000)[0] == (20, 61_000, "NONE")
+    assert put(10**15)[1] == (5, 61_000, "NONE"), "an end above the present one is of an older topic of that name"
+    assert put(999)[0] == (7, None, missing)
+    refused = harness.answer(harness.reset("time", at_ms=999, topics={"t": [0, 3]})).offsets["t"]
+    assert "is known since 1000, 16 min 39 s ago, and not for times before" in refused[0].detail
+    assert "No report of where partition 3 of 't' ends has been kept" in refused[3].detail
+    assert harness.fetch() == {"t": {0: 7}}
+    harness.reset("time", at_ms=61_500)
+    assert harness.fetch() == {"t": {0: 20, 1: 5}}
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
+        ({"to": "time"}, "at_ms"),
+        ({"to": "latest", "at_ms": 5}, "at_ms"),
         ({"to": "offsets"}, "offsets"),
         ({"to": "latest", "offsets": {"t": {"0": 1}}}, "offsets"),
         ({"to": "offsets", "offsets": {"t": {"0": 1}}, "topics": {"t": None}}, "topics"),

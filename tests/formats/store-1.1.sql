@@ -53,6 +53,8 @@ INSERT INTO entry VALUES ('shard-3', CAST('g/kicked/m/etl-4-22cd/3' AS BLOB),
   CAST('{"v":1,"seniority":1,"group_instance_id":null,"client_id":"etl-4","host":"198.51.100.8","session_timeout_ms":45000,"rebalance_timeout_ms":300000,"disconnect_grace_ms":null,"metadata":"{\"topics\":[\"clicks\"]}","assignment":"{\"partitions\":{\"clicks\":[1]}}","request_id":null}' AS BLOB));
 INSERT INTO entry VALUES ('shard-3', CAST('g/kicked/s' AS BLOB),
   CAST('{"v":1,"frozen_until_ms":1763723700000,"freeze_reason":"roll","cooldown_ms":null,"freeze_until":"members_replaced","freeze_roster":{"etl-3-11bc":"etl-3","seat%2-9a1b":"seat%2"},"join_wait_max_ms":5000}' AS BLOB));
+INSERT INTO entry VALUES ('topics', CAST('e/clicks' AS BLOB),
+  CAST('{"v":1,"reported_at_ms":[1763722800000,1763722860000],"ends":[{"0":100},{"0":120,"11":0}]}' AS BLOB));
 INSERT INTO entry VALUES ('shard-2', CAST('g/waits/s' AS BLOB),
   CAST('{"v":1,"frozen_until_ms":null,"freeze_reason":null,"cooldown_ms":null,"join_wait_max_ms":3000}' AS BLOB));
 CREATE TABLE last_commit (id INTEGER PRIMARY KEY CHECK (id = 1), sequence INTEGER NOT NULL);

@@ -222,9 +222,11 @@ RECORDS_V1_1: list[r.Record] = [
         freeze_roster={"etl-3-11bc": "etl-3", "seat%2-9a1b": "seat%2"},
         join_wait_max_ms=5000,
     ),
+    r.EndsHistoryRecord("clicks", (1763722800000, 1763722860000), ({0: 100}, {0: 120, 11: 0})),
     r.HoldRecord("waits", None, None, None, join_wait_max_ms=3000),
 ]
-"""Format 1.1: an operator may have removed a member, freeze until members come, and say how long to wait for joins."""
+"""Format 1.1: an operator may have removed a member, freeze until members come, and say how long to wait for joins; and
+it is kept where topics ended at which times."""
 
 PAIRS_V1 = [
     *zip(samples("records-v1.jsonl"), RECORDS_V1, strict=True),

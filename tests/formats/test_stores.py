@@ -149,6 +149,7 @@ async def test_what_a_newer_minor_added_survives_all_that_an_older_one_does(
         encode(r.OffsetForgotten(GROUP, "clicks", 0)).key,
         encode(r.HoldForgotten(GROUP)).key,  # its freeze is over
         encode(r.TopicForgotten("clicks")).key,
+        encode(r.EndsHistoryForgotten("clicks")).key,
         b"r",
         b"p",
     }, "what nobody changed stands as the newer one wrote it"

@@ -71,6 +71,7 @@ def bases(member_id: str) -> list[Base]:
         Base("POST", f"/v1/groups/{GROUP}/offsets", of_member | {"offsets": offsets}),
         Base("GET", f"/v1/groups/{GROUP}/offsets?topic={TOPIC}"),
         Base("POST", "/v1/groups/simple/offsets/reset", {"to": "shift", "shift": 1, "topics": {TOPIC: [0]}}),
+        Base("POST", "/v1/groups/simple/offsets/reset", {"to": "time", "at_ms": 1_700_000_000_000}),
         Base("POST", "/v1/groups/simple/offsets/reset", {"to": "offsets", "offsets": {TOPIC: {"0": 4}}}),
         Base("DELETE", f"/v1/groups/simple/offsets?topic={TOPIC}&partition=u:3&dry_run=false"),
         Base("GET", "/v1/groups?limit=5"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from rallypoint.coordinator.core.records import (
     DeletedTopicRecord,
     DeletionsRecord,
+    EndsHistoryRecord,
     FormatRecord,
     GroupRecord,
     HoldRecord,
@@ -108,7 +109,7 @@ class Fold:
                     self._registered[key] = record.topic
                 case DeletedTopicRecord():
                     self.deleted[record.topic] = record.version
-                case FormatRecord() | LayoutRecord() | RegistryRecord() | RunningTimeRecord():
+                case FormatRecord() | EndsHistoryRecord() | LayoutRecord() | RegistryRecord() | RunningTimeRecord():
                     pass
                 case record if isinstance(record, OfGroup):
                     self._known[key] = record

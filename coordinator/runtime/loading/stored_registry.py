@@ -7,6 +7,7 @@ from functools import partial
 
 from rallypoint.coordinator.core.records import (
     DeletedTopicRecord,
+    EndsHistoryRecord,
     GenerationFloorRecord,
     LayoutRecord,
     Record,
@@ -14,7 +15,7 @@ from rallypoint.coordinator.core.records import (
     RegistryRecord,
     TopicRecord,
 )
-from rallypoint.coordinator.core.soundness import why_topic_unsound
+from rallypoint.coordinator.core.soundness import why_history_unsound, why_topic_unsound
 from rallypoint.coordinator.core.topics import Registry, apply_topics
 from rallypoint.coordinator.storage.codec import UnknownKind, decode, registry_forgotten, topic_of
 from rallypoint.coordinator.storage.contract import StoredDataInvalid, Write
@@ -106,6 +107,8 @@ class RegistryLoad:
                 reason = None if is_one else f"{record.generation_id} is no generation that another can follow"
             case TopicRecord():
                 reason = why_topic_unsound(record, self._version or 0)
+            case EndsHistoryRecord():
+                reason = why_history_unsound(record)
             case DeletedTopicRecord():
                 reason = "it is newer than the registry" if record.version > (self._version or 0) else None
             case _:

@@ -19,13 +19,14 @@ from rallypoint.coordinator.core.topics import (
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 
+NOW_MS = 1_700_000_000_000
 RULES = Rules(topics_max=2, topic_partitions_max=8, topics_partitions_max=10, topics_racks_max_bytes=40)
 
 
 def put(registry: Registry, topic: str, partitions: int, **end_offsets: int) -> TopicDecision:
     ends = {int(name[1:]): offset for name, offset in end_offsets.items()}
     wanted = PutTopic(topic, m.PutTopicRequest(partitions=partitions, end_offsets=ends))
-    decision = decide_topic(registry, wanted, RULES)
+    decision = decide_topic(registry, wanted, RULES, NOW_MS)
     apply_topics(registry, decision.records)
     return decision
 
@@ -33,7 +34,7 @@ def put(registry: Registry, topic: str, partitions: int, **end_offsets: int) -> 
 def put_racks(registry: Registry, topic: str, partitions: int, **said: Any) -> TopicDecision:
     """As a client says it: lists, and what is not said at all."""
     request = m.PutTopicRequest.model_validate_json(json.dumps({"partitions": partitions, **said}))
-    decision = decide_topic(registry, PutTopic(topic, request), RULES)
+    decision = decide_topic(registry, PutTopic(topic, request), RULES, NOW_MS)
     apply_topics(registry, decision.records)
     return decision
 
@@ -77,7 +78,7 @@ def test_what_cannot_be_is_refused_with_its_field_and_changes_nothing() -> None:
     put(registry, "t", 4)
     shrunk = put(registry, "t", 3)
     beyond = put(registry, "t", 4, p4=1)
-    missing = decide_topic(registry, DeleteTopic("u"), RULES)
+    missing = decide_topic(registry, DeleteTopic("u"), RULES, NOW_MS)
     assert [code_of(x) for x in (shrunk, beyond, missing)] == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
@@ -92,7 +93,7 @@ def test_a_deleted_topic_is_gone_and_the_version_goes_on() -> None:
     registry = Registry()
     put(registry, "t", 4)
     put(registry, "u", 1)
-    decision = decide_topic(registry, DeleteTopic("t"), RULES)
+    decision = decide_topic(registry, DeleteTopic("t"), RULES, NOW_MS)
     apply_topics(registry, decision.records)
     assert decision.answer == m.DeletedTopic(topic="t", version=3)
     assert registry.partition_counts == {"u": 1}
@@ -184,7 +185,7 @@ def test_the_racks_of_all_topics_take_so_many_bytes_and_no_more() -> None:
     assert code_of(put_racks(registry, "u", 1, replica_racks=[["a" * 16]])) is ErrorCode.NONE
     assert code_of(put_racks(registry, "t", 1, replica_racks=[["e" * 12]])) is ErrorCode.NONE, "as many as before"
     assert code_of(put_racks(registry, "t", 2)) is ErrorCode.NONE, "a topic that is there grows"
-    apply_topics(registry, decide_topic(registry, DeleteTopic("t"), RULES).records)
+    apply_topics(registry, decide_topic(registry, DeleteTopic("t"), RULES, NOW_MS).records)
     assert code_of(put_racks(registry, "u", 1, replica_racks=over)) is ErrorCode.NONE, "t has gone"
 
 
