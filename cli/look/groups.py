@@ -48,6 +48,7 @@ GROUP_COLUMNS: tuple[Column, ...] = (
     number("generation_id", "GENERATION", wide=True),
     number("rebalance_id", "REBALANCES", wide=True),
     number("committed_partition_count", "COMMITTED", wide=True),
+    number("useful_member_count", "USEFUL MEMBERS", wide=True),
     text("protocol_type", "TYPE", wide=True),
     Column(
         "frozen_until_ms",

@@ -4,7 +4,7 @@ import argparse
 
 from rallypoint.cli.calls.client import Client
 from rallypoint.cli.calls.failures import STATUSES
-from rallypoint.cli.output.columns import Column, Row, length, member_name, text
+from rallypoint.cli.output.columns import Column, Row, length, member_name, number, since, text, word
 from rallypoint.cli.output.numbers import numbers_text
 from rallypoint.cli.output.text import shown
 from rallypoint.cli.output.view import View
@@ -29,6 +29,12 @@ MEMBER_COLUMNS: tuple[Column, ...] = (
     text("group_instance_id", "INSTANCE", rank=2),
     text("client_id", "CLIENT", rank=5),
     text("host", "HOST", rank=3),
+    number("partition_count", "PARTITIONS"),
+    number("lag", "LAG"),
+    Column("is_leader", "LEADER", lambda value, _: "yes" if value else "", rank=6),
+    word("connection", "BY", rank=7),
+    since("heard_at_ms", "HEARD", rank=1),
+    since("joined_at_ms", "JOINED", rank=4),
     length("session_timeout_ms", "SESSION", wide=True),
     length("rebalance_timeout_ms", "REBALANCE", wide=True),
     Column("assignment", "OWNS", lambda value, _: str(value), shrinks=True, rank=8, of=partitions_of),
@@ -37,7 +43,7 @@ MEMBER_COLUMNS: tuple[Column, ...] = (
 
 def add_members(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.description = "List the members of a group: where each runs, and what it owns."
+    parser.description = "List the members of a group: where each runs, what it owns, its lag, and when it was heard."
     parser.epilog = STATUSES
     parser.add_argument("group", metavar="GROUP", help="the id of the group")
     add_calling(parser, watches=True)

@@ -1,14 +1,16 @@
 """The command line of `rallypoint topics`: lists the registered topics, and registers, changes and deletes them."""
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rallypoint.cli.act.execution import add_execute, dry_run_line
-from rallypoint.cli.calls.client import Client, Json
+from rallypoint.cli.calls.client import PAGE_ROWS, Client, Json
 from rallypoint.cli.calls.failures import STATUSES, CallFailed, UsageError
+from rallypoint.cli.look.groups import GROUP_COLUMNS
 from rallypoint.cli.output.columns import Column, Row, number, text
+from rallypoint.cli.output.table import pairs_lines
 from rallypoint.cli.output.text import counted, shown
-from rallypoint.cli.output.view import View
+from rallypoint.cli.output.view import Form, View
 from rallypoint.cli.running import Output, add_calling, run_calls, run_view
 
 ACTION_FORMS = ("table", "json", "jsonl")
@@ -35,6 +37,15 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", metavar="TEXT", help="only topics whose name begins so")
     add_calling(parser, watches=True)
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
+    describe = actions.add_parser(
+        "describe",
+        help="show a topic and its groups",
+        description="Show a topic, and the groups that subscribe to it or have committed it.",
+        epilog=STATUSES,
+        allow_abbrev=False,
+    )
+    describe.add_argument("topic", metavar="TOPIC", help="the name of the topic")
+    add_calling(describe, watches=True)
     put = actions.add_parser(
         "set",
         help="register a topic, or let it grow",
@@ -83,6 +94,8 @@ def run_topics(given: argparse.Namespace) -> int:
     """Run the command. Returns its exit status."""
     if given.action is None:
         return run_view(given, lambda client: _listed(client, given.prefix))
+    if given.action == "describe":
+        return run_view(given, lambda client: _described(client, given.topic))
     actions: dict[str, Callable[[argparse.Namespace, Client, Output], None]] = {"set": _set, "delete": _delete}
 
     def body(client: Client, output: Output) -> None:
@@ -99,6 +112,31 @@ def _listed(client: Client, prefix: str | None) -> View:
             yield from page["topics"]
 
     return View(TOPIC_COLUMNS, rows(), "topic", empty="There are no such topics in the registry.")
+
+
+def _described(client: Client, topic: str) -> View:
+    found = client.call("describe_topic", query={"limit": PAGE_ROWS}, topic=topic)
+
+    def rows() -> Iterator[Row]:
+        yield from found["groups"]
+        cursor = found["next_cursor"]
+        while cursor is not None:
+            page = client.call("describe_topic", query={"limit": PAGE_ROWS, "cursor": cursor}, topic=topic)
+            yield from page["groups"]
+            cursor = page["next_cursor"]
+
+    def above(form: Form) -> Iterable[str]:
+        end = end_of(found)
+        facts = [
+            ("topic", shown(found["topic"])),
+            ("partitions", f"{found['partitions']:,}" if found["is_registered"] else "not registered"),
+            ("records", "ends were not reported" if end is None else f"{end:,}"),
+            ("groups", f"{found['group_count']:,}"),
+        ]
+        yield from pairs_lines(facts, form.columns_max)
+        yield ""
+
+    return View(GROUP_COLUMNS, rows(), "group_id", above=above, empty="No group reads it.")
 
 
 def _known(client: Client, topic: str) -> Json | None:
@@ -140,15 +178,13 @@ def _set_line(topic: str, known: Json | None, wanted: Json) -> str:
 
 def _delete(given: argparse.Namespace, client: Client, output: Output) -> None:
     if not given.execute:
-        known = _known(client, given.topic)
-        if known is None:
-            raise CallFailed(
-                f"The registry has no topic {shown(given.topic)!r}; `rallypoint topics` lists what there is."
-            )
+        found = client.call("describe_topic", query={"limit": 1}, topic=given.topic)
+        if not found["is_registered"]:
+            raise CallFailed(f"The registry has no topic {shown(given.topic)!r}; `rallypoint topics` lists all.")
         output.tell(
-            {"dry_run": True, "before": known},
-            f"topic {shown(given.topic)} would go, with its {counted(known['partitions'], 'partition')} and the"
-            f" committed offsets of every group",
+            {"dry_run": True, "before": found},
+            f"topic {shown(given.topic)} would go, with its {counted(found['partitions'], 'partition')}, and its"
+            f" committed offsets in {counted(found['group_count'], 'group')}",
             dry_run_line(),
         )
         return

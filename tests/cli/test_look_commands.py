@@ -97,7 +97,13 @@ def test_topics_are_listed_set_and_deleted(api: RealApi, capsys: Captured) -> No
     assert main(["topics", "set", "new"]) == 2
     assert main(["topics", "delete", "new"]) == 1
     capsys.readouterr()
-    assert out(capsys, "topics", "delete", "clicks").startswith("topic clicks would go, with its 3 partitions")
+    commit(api, "etl", {"clicks": {"0": 1}})
+    text = out(capsys, "topics", "describe", "clicks")
+    assert text.splitlines()[:4] == ["topic       clicks", "partitions  3", "records     100", "groups      1"]
+    assert out(capsys, "topics", "describe", "clicks", "-o", "name") == "etl\n"
+    assert out(capsys, "topics", "delete", "clicks").startswith(
+        "topic clicks would go, with its 3 partitions, and its committed offsets in 1 group"
+    )
     assert out(capsys, "topics", "-o", "name") == "clicks\n"
     assert out(capsys, "topics", "delete", "clicks", "--execute").startswith("topic clicks is gone")
     assert out(capsys, "topics", "-o", "name") == ""

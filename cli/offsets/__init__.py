@@ -1,0 +1,1 @@
+"""`rallypoint offsets`: what a group has committed, and changes of it."""

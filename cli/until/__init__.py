@@ -1,0 +1,1 @@
+"""Commands that wait for a group, or judge it: `wait`, `check` and `deploy`."""
