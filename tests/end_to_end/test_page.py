@@ -83,7 +83,7 @@ def member_options(service: ServiceProcess, name: str) -> dict[str, Any]:
 def page(browser: Browser, service: ServiceProcess, members: list[MemberProcess]) -> Iterator[Browser]:
     """The overview, live. In the end no script has failed, and the policy has refused nothing."""
     browser.open(service.url)
-    browser.wait(".badge", text="Live")
+    browser.wait("header .badge.ok", text="Live")
     yield browser
     assert browser.complaints() == []
 
@@ -239,11 +239,11 @@ def test_the_service_goes_away_and_comes_back(page: Browser, service: ServicePro
     page.wait(".notice.err", text="cannot be reached")
     assert page.texts(".row-link"), "what was known stays in sight"
     service.start()
-    page.wait("header .badge", text="Live", seconds=20)
+    page.wait("header .badge.ok", text="Live", seconds=20)
     page.wait(".notice.err", gone=True)
-    service.send("PUT", "/v1/topics/afterwards", {"partitions": 1})
-    page.go(place_of("topics"))
-    page.wait(".row-link", text="afterwards")
+    asyncio.run(commit_to_groups(service.url, ["afterwards"]))
+    page.go(place_of())
+    page.wait(".feed li", text="afterwards was created")
 
 
 def test_hostile_ids_are_texts_everywhere(page: Browser, service: ServiceProcess) -> None:
@@ -283,12 +283,12 @@ def test_the_token_is_asked_for_and_stays_out_of_every_url(browser: Browser, tmp
         browser.fill("input[type=password]", "open sesame")
         browser.click("button[type=submit]")
         browser.wait("h1", text="Overview")
-        browser.wait("header .badge", text="Live")
+        browser.wait("header .badge.ok", text="Live")
         used = "performance.getEntries().map((entry) => entry.name).join() + location.href + document.cookie"
         assert "sesame" not in browser.evaluate(used)
         assert browser.evaluate("Object.values(localStorage).join()") == ""
         browser.evaluate("location.reload()")
-        browser.wait("header .badge", text="Live")
+        browser.wait("header .badge.ok", text="Live")
         browser.click("button:has-text('Forget the token')")
         browser.wait("h1", text="A token, please")
         assert browser.complaints() == []

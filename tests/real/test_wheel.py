@@ -40,6 +40,9 @@ def test_the_wheel_has_one_package_and_no_tests(wheel: Path) -> None:
     packages = {name.split("/")[1] for name in names if name.count("/") > 1 and ".dist-info/" not in name}
     assert packages == {"assignors", "cli", "coordinator", "member", "protocol", "spark_bridge"}
     assert "rallypoint/py.typed" in names
+    page = ROOT / "coordinator" / "http" / "ui"
+    files = {f"{folder}/{path.name}" for folder in ("static", "vendor") for path in (page / folder).iterdir()}
+    assert {f"rallypoint/coordinator/http/ui/{name}" for name in files} <= set(names), "the operators' page"
 
 
 def test_it_works_in_an_empty_environment_beside_its_folders_namesakes(wheel: Path, tmp_path: Path) -> None:
