@@ -219,7 +219,7 @@ async def test_a_wrong_target_is_refused(
         ("DELETE", "/v1/groups/g/join", "POST"),
         ("PUT", "/v1/groups/g/offsets", "DELETE, GET, HEAD, POST"),
         ("POST", "/v1/groups", "GET, HEAD"),
-        ("POST", "/v1/topics/t", "DELETE, PUT"),
+        ("POST", "/v1/topics/t", "DELETE, GET, HEAD, PUT"),
         ("OPTIONS", "/v1/groups/g/join", "POST"),
         ("PATCH", "/docs", "GET, HEAD"),
         ("TRACE", "/healthz", "GET, HEAD"),
