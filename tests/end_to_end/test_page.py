@@ -231,6 +231,29 @@ def test_removing_a_member_shows_what_moves_first(
     page.wait("table.rebalances tr", text="removed")
 
 
+@pytest.mark.parametrize("to", ["latest", "time"])
+def test_a_reset_shows_each_partition_before_and_after(page: Browser, service: ServiceProcess, to: str) -> None:
+    asyncio.run(commit_to_groups(service.url, [f"to-{to}"]))
+    ends = {"partitions": 6, "end_offsets": {"0": 1234}}
+    assert service.send("PUT", "/v1/topics/clicks", ends)[0] == 200
+    page.go(place_of("groups", f"to-{to}", "actions"))
+    page.click("button:has-text('Reset offsets')")
+    page.evaluate(f"""{{
+      const field = document.querySelector("dialog select");
+      field.value = "{to}";
+      field.dispatchEvent(new Event("change", {{ bubbles: true }}));
+    }}""")
+    if to == "time":
+        page.fill("dialog input[type=datetime-local]", "2099-01-01T00:00:00")
+    page.click("dialog button[type=submit]")
+    row = page.wait("dialog .preview tbody tr", text="+1,227")
+    assert ("as reported at" in row) == (to == "time")
+    page.click("dialog .buttons button:last-child")
+    page.wait("dialog .done", text="1 partition reset")
+    offsets = service.send("GET", f"/v1/groups/to-{to}/offsets")[1]["offsets"]
+    assert offsets["clicks"]["0"]["offset"] == 1234
+
+
 def test_the_service_goes_away_and_comes_back(page: Browser, service: ServiceProcess) -> None:
     page.go(place_of("groups"))
     page.wait(".row-link", text="clicks")

@@ -167,6 +167,7 @@ export function RemoveMembers({ group, members, reload }) {
 const TARGETS = [
   ["earliest", "the beginning (0)"],
   ["latest", "the end that was last reported"],
+  ["time", "the end that was reported at a time"],
   ["offset", "an offset"],
   ["shift", "so many further, or back"],
 ];
@@ -178,6 +179,7 @@ function ResetOffsets({ group, reload }) {
   const [partitions, setPartitions] = useState("");
   const body = { to };
   if (to === "offset" || to === "shift") body[to] = Number(value);
+  if (to === "time") body.at_ms = value ? new Date(value).getTime() : null;
   const chosen = numbersOf(partitions);
   if (topic) body.topics = { [topic]: chosen.length ? chosen : null };
   const ask = (dryRun) => post(group.group_id, ["offsets", "reset"], { ...body, dry_run: dryRun });
@@ -192,6 +194,7 @@ function ResetOffsets({ group, reload }) {
     <div class="fields">
       <label>To<select value=${to} onChange=${(event) => (setTo(event.target.value), setValue(""))}>${TARGETS.map(([name, text]) => html`<option value=${name}>${text}</option>`)}</select></label>
       ${(to === "offset" || to === "shift") && html`<label>${to === "offset" ? "Offset" : "Records, negative for back"}<input type="number" required step="1" value=${value} onInput=${(event) => setValue(event.target.value)} /></label>`}
+      ${to === "time" && html`<label>Time, of this browser's zone<input type="datetime-local" required step="1" value=${value} onInput=${(event) => setValue(event.target.value)} /></label>`}
       <${TopicField} group=${group} value=${topic} onChange=${setTopic} none="all that are committed" />
       ${topic && html`<label>Partitions<input type="text" placeholder="all, or such as 0-3, 7" pattern="[0-9, \\-]*" value=${partitions} onInput=${(event) => setPartitions(event.target.value)} /></label>`}
     </div>
@@ -224,7 +227,7 @@ function Resets({ answer }) {
     <div class="scroll short" role="region" aria-label="Offsets before and after" tabindex="0"><table>
       <thead><tr><th scope="col">Partition</th><th scope="col" class="num">Before</th><th scope="col" class="num">After</th><th scope="col" class="num">Change</th><th scope="col">Note</th></tr></thead>
       <tbody>${rows.slice(0, ROWS_MAX).map((row) => html`<tr><th scope="row"><${Text}>${row.topic}<//> ${row.partition}</th><td class="num">${number(row.before)}</td><td class="num">${number(row.after)}</td><td class="num">${row.before === null || row.after === null ? "–" : `${row.after >= row.before ? "+" : "−"}${number(Math.abs(row.after - row.before))}`}</td>
-        <td>${row.error_code ? html`<b>${row.error_name}</b>` : row.clamped ? "the nearest there is" : ""}</td></tr>`)}</tbody>
+        <td>${row.error_code ? html`<b>${row.error_name}</b>${row.detail && html` <${Text} as="span">${row.detail}<//>`}` : row.clamped ? "the nearest there is" : row.at_ms ? `as reported at ${clock(row.at_ms)}` : ""}</td></tr>`)}</tbody>
     </table></div>${rows.length > ROWS_MAX && html`<p class="faint">The first ${ROWS_MAX}.</p>`}`;
 }
 
