@@ -74,6 +74,8 @@ _ORDERED = (
     ("group_min_session_timeout_ms", "group_max_session_timeout_ms"),
     # A member that sends heartbeats as it is told would expire between two of them.
     ("heartbeat_interval_ms", "group_max_session_timeout_ms"),
+    # A member may hear of a rebalance that late.
+    ("heartbeat_interval_ms", "join_wait_max_ms"),
 )
 """Settings of which the first may not be above the second."""
 
@@ -257,8 +259,8 @@ class Settings(BaseSettings):
         "then are left out, and come back as new members. A group may have its own (`PUT …/join_wait`). Without it the "
         "members' own rebalance timeouts decide, as in Kafka: five minutes by default.",
         "Set it if one slow member must not keep a group from working. Not below the time that members need to finish "
-        "what they have begun.",
-        ge=3_000,
+        "what they have begun, nor below `heartbeat_interval_ms`.",
+        ge=1,
         le=INT32_MAX,
     )
     offsets_retention_ms: int = _setting(
@@ -573,7 +575,7 @@ class Settings(BaseSettings):
     def _check_together(self) -> Self:
         for lower, upper in _ORDERED:
             low, high = getattr(self, lower), getattr(self, upper)
-            if low > high:
+            if high is not None and low > high:
                 raise ValueError(f"{lower} ({low}) is above {upper} ({high})")
         if not (is_loopback(self.host) or self.insecure or self.tokens or self.token_file):
             raise ValueError(

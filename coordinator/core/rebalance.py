@@ -261,14 +261,11 @@ def set_join_wait(
     wanted, least_ms = request.join_wait_max_ms, context.rules.heartbeat_interval_ms
     failure = check_exists(group)
     if failure is None and wanted is not None and wanted < least_ms:
-        detail = f"join_wait_max_ms must be {least_ms} or more, for a member may hear of a rebalance that late."
-        failure = Failure(
-            ErrorCode.INVALID_REQUEST,
-            detail,
-            field="join_wait_max_ms",
-            limit=least_ms,
-            limit_name="heartbeat_interval_ms",
+        detail = (
+            f"join_wait_max_ms must be {least_ms} or more, which is heartbeat_interval_ms:"
+            " a member may hear of a rebalance that late."
         )
+        failure = Failure(ErrorCode.INVALID_REQUEST, detail, field="join_wait_max_ms")
     if failure is not None:
         draft.reply(call, failure)
         return

@@ -90,6 +90,7 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"group_min_session_timeout_ms": "2000000"}, ["group_min_session_timeout_ms (2000000)", "(1800000)"]),
         ({"bodies_max_bytes": "40000"}, ["--bodies-max-bytes", "33554432"]),
         ({"heartbeat_interval_ms": "2000000"}, ["heartbeat_interval_ms (2000000)", "(1800000)"]),
+        ({"join_wait_max_ms": "2000"}, ["heartbeat_interval_ms (3000)", "(2000)"]),
         ({"group_max_size": "20001"}, ["--group-max-size", "20000"]),
         ({"storage": "postgres://x"}, ["--storage", "memory:"]),
         ({"storage": "sqlite:///"}, ["--storage"]),

@@ -59,12 +59,12 @@ class PlainOffsets(PlainMembers):
 
     def delete_offsets(self, call: int, topics: list[str], single: set[tuple[str, int]], dry: bool) -> None:
         """Members who are consumers keep what they may be reading; of others nobody knows what they read."""
+        if not topics and not single:
+            return self.answer(call, "INVALID_REQUEST")
         refusal = self.refused_for_members()
         if refusal == "GROUP_ID_NOT_FOUND" or (refusal and self.kind != CONSUMER):
             return self.answer(call, refusal)
         results: dict[tuple[str, int], str] = {}
-        if not topics and not single:
-            return self.answer(call, "INVALID_REQUEST")
         for topic, partition in {(t, p) for t in topics for p in self.committed(t)} | single:
             in_use = self.may_be_read(topic)
             results[topic, partition] = "GROUP_SUBSCRIBED_TO_TOPIC" if in_use else "NONE"

@@ -3,7 +3,7 @@
 from copy import deepcopy
 from typing import Any
 
-from tests.model.plain_state import COMPLETING, EMPTY, PREPARING, STABLE, Answer, Member, PlainState, Stored
+from tests.model.plain_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Answer, Member, PlainState, Stored
 
 
 class PlainRebalances(PlainState):
@@ -29,7 +29,7 @@ class PlainRebalances(PlainState):
         """Everyone is asked to join, unless everyone is asked already. Those who wait for something else hear of it."""
         if self.state != PREPARING:
             self.in_initial_delay = self.state == EMPTY and self.limits.delay_ms > 0
-            self.phase_until = self.now + (self.limits.delay_ms if self.in_initial_delay else self.longest())
+            self.phase_until = self.now + (self.limits.delay_ms if self.in_initial_delay else self.patience())
             self.window, self.left = self.limits.delay_ms, max(self.longest() - self.limits.delay_ms, 0)
             self.someone_new_came = False
             for call, waiting in list(self.waiting.items()):
@@ -61,12 +61,55 @@ class PlainRebalances(PlainState):
         quiet = max(self.limits.quiet_ms, (self.last_came - self.since) // 2)
         return min(self.last_came + quiet, self.since + self.limits.linger_ms)
 
+    def patience(self) -> int:
+        """How long a join phase waits: as long as members say, but no longer than an operator."""
+        return self.longest() if self.join_wait_ms is None else min(self.longest(), self.join_wait_ms)
+
+    def set_join_wait(self, call: int, wait_ms: int | None) -> None:
+        if self.state == DEAD:
+            return self.answer(call, "GROUP_ID_NOT_FOUND")
+        if wait_ms is not None and wait_ms < self.limits.heartbeat_interval_ms:
+            return self.answer(call, "INVALID_REQUEST")
+        self.join_wait_ms = wait_ms
+        if self.state == PREPARING and not self.in_initial_delay:
+            self.phase_until = max(self.now, self.since + self.patience())
+        return self.answer(call, "waits", wait_ms)
+
+    def proceed(self, call: int, dry: bool) -> None:
+        """Without those who are awaited: in the join phase all others, then the leader alone."""
+        if self.state == DEAD:
+            return self.answer(call, "GROUP_ID_NOT_FOUND")
+        absent: list[str] = []
+        if self.state == PREPARING:
+            if not any(x.joined for x in self.members):
+                return self.answer(call, "INVALID_REQUEST")
+            absent = [*(x.member_id for x in self.members if not x.joined), *self.handed_out]
+        elif self.state == COMPLETING:
+            absent = [self.leader or ""]
+        self.answer(call, "left out", tuple(absent))
+        if dry or (not absent and self.state != PREPARING):
+            return None
+        for member_id in absent:
+            self.handed_out.pop(member_id, None)
+            member = self.find(member_id)
+            if member is not None:
+                self.remove(member, "UNKNOWN_MEMBER_ID")
+                self.let_no_crash_bring_back(member_id)
+        return self.complete() if self.state == PREPARING else self.begin()
+
     def join_time_is_over(self) -> None:
         if self.in_initial_delay and self.someone_new_came and self.left:
             before, self.window = self.window, min(self.limits.delay_ms, self.left)
             self.left = max(self.left - before, 0)
             self.someone_new_came = False
             self.phase_until = self.now + self.window
+        elif (
+            not self.in_initial_delay
+            and self.join_wait_ms is not None
+            and self.now < self.since + self.longest()
+            and not any(x.joined for x in self.members)
+        ):
+            self.phase_until = min(self.now + self.limits.heartbeat_interval_ms, self.since + self.longest())
         else:
             self.complete()
 

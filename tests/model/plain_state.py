@@ -154,6 +154,7 @@ class PlainState:
         self.offsets: dict[tuple[str, int], tuple[int, int]] = {}
         """By partition: the offset, and when it was committed."""
         self.phase_until = 0
+        self.join_wait_ms: int | None = None
         self.in_initial_delay = False
         self.window = 0
         self.left = 0

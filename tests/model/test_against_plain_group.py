@@ -259,6 +259,16 @@ class Both(RuleBasedStateMachine):
         self.plain.kick(self.group_harness.calls + 1, names, dry)
         self.group_harness.remove(*names, dry_run=dry)
 
+    @rule(dry=RARELY)
+    def proceed(self, dry: bool) -> None:
+        self.plain.proceed(self.group_harness.calls + 1, dry)
+        self.group_harness.proceed(dry_run=dry)
+
+    @rule(wait_ms=st.sampled_from([None, None, 17, 3_307, 5_417, 90_001]))
+    def join_wait(self, wait_ms: int | None) -> None:
+        self.plain.set_join_wait(self.group_harness.calls + 1, wait_ms)
+        self.group_harness.join_wait(wait_ms)
+
     @rule(at=st.integers(0, 9))
     def hang_up(self, at: int) -> None:
         calls = sorted(self.plain.waiting)

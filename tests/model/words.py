@@ -42,6 +42,10 @@ def told(answer: Any) -> Answer:
             return tuple(x.error_name for of in answer.offsets.values() for x in of.values())
         case m.HeartbeatAnswer():
             return ("NONE",)
+        case admin.ProceedAnswer():
+            return "left out", tuple(x.member_id for x in answer.left_out)
+        case admin.JoinWaitAnswer():
+            return "waits", answer.join_wait_max_ms
         case admin.DeletedGroup():
             return ("deleted",)
         case admin.DeleteOffsetsAnswer():

@@ -93,6 +93,17 @@ def test_it_hears_so_by_a_heartbeat_too_and_not_when_it_leaves() -> None:
     assert harness.revoked_within_ms() is None
 
 
+def test_what_the_group_said_of_one_rebalance_is_not_said_of_the_next() -> None:
+    harness = over_a_channel()
+    harness.feed(ev.RebalanceBegan(1, 20_000))
+    harness.callback_ended()
+    harness.answer("join", joined(2))
+    harness.answer("sync", synced())
+    harness.callback_ended()
+    harness.feed(ev.RejoinRequested("asked to"))
+    assert (harness.called()[-1], harness.revoked_within_ms()) == ((REVOKED, 2), None)
+
+
 def test_a_rebalance_that_is_pushed_to_a_cooperative_member_takes_nothing_from_it() -> None:
     harness = cooperative()
     harness.feed(ev.RebalanceBegan(1))
