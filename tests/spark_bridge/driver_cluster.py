@@ -120,11 +120,11 @@ class DriverCluster(TopicFixture):
 
     @contextmanager
     def producing(self) -> Iterator[None]:
-        """A record a partition each half of a second meanwhile."""
+        """A record a partition each second meanwhile: a batch takes a driver a second of CPU time, however small."""
         ended = threading.Event()
 
         def produce() -> None:
-            while not ended.wait(0.5):
+            while not ended.wait(1.0):
                 self.produce(1)
 
         thread = threading.Thread(target=produce)

@@ -192,7 +192,7 @@ class QueryDriver:
         frame = self._spark.readStream.format("rallypoint").options(**self._spec.options).load()
         writer = frame.writeStream.foreachBatch(self._sink.write)
         writer = writer.option("checkpointLocation", str(self._spec.checkpoint))
-        return writer.trigger(processingTime="1 second").start()
+        return writer.trigger(processingTime="2 seconds").start()
 
     def _await(self, query: StreamingQuery) -> None:
         try:

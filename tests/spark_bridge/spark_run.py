@@ -73,6 +73,9 @@ def running_spark(*jars: Path) -> "Iterator[SparkSession]":
         "spark.driver.port": str(free_port()),
         "spark.blockManager.port": str(free_port()),
         "spark.sql.shuffle.partitions": "2",
+        # Nor can the code that Spark would generate and compile for each plan: it interprets them.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.streaming.stopTimeout": "30s",
         **({"spark.jars": ",".join(map(str, jars))} if jars else {}),
     }
