@@ -894,7 +894,8 @@ class PreviewAnswer(AnswerModel):
 
 class EventsRequest(RequestModel):
     """Which events to tell. Of groups: all, or those that `group_ids` or `prefix` name. `kinds`: with commas between;
-    without it, all but commits. `cursor`: the last one that was seen, to go on behind it; `Last-Event-ID` goes before.
+    without it, all but commits. `cursor`: the last one that was seen, to go on behind it, or "oldest" for all that is
+    kept; `Last-Event-ID` goes before.
     """
 
     group_ids: Annotated[tuple[Id, ...], Field(max_length=limits.EVENT_GROUPS_MAX, fail_fast=True)] = ()

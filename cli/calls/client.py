@@ -108,14 +108,17 @@ class Client:
                 return
 
     @contextmanager
-    def stream(self, url: str, query: Query) -> Iterator[Iterator[bytes]]:
-        """The lines of the event stream of one node, as they come. Raises CallFailed, also while they are read."""
+    def stream(self, url: str, query: Query, *, silence_s: float | None = None) -> Iterator[Iterator[bytes]]:
+        """The lines of the event stream of one node, as they come. Raises CallFailed, also while they are read.
+
+        `silence_s`: how long it may say nothing; by default as long as a stream that is whole does.
+        """
         _, target = target_of("events", query, {})
         headers = self._headers(None) | {"Accept": "text/event-stream"}
         if self._prints:
             raise RequestPrinted(self._curl("GET", target, headers, None))
         try:
-            with self._transport.stream(url, target, headers) as (reply, lines):
+            with self._transport.stream(url, target, headers, silence_s) as (reply, lines):
                 if reply.status != 200:
                     raise refusal(url, reply)
                 yield lines

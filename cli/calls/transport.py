@@ -102,12 +102,14 @@ class Transport:
         return reply
 
     @contextmanager
-    def stream(self, base: str, target: str, headers: Mapping[str, str]) -> Iterator[tuple[Reply, Iterator[bytes]]]:
+    def stream(
+        self, base: str, target: str, headers: Mapping[str, str], silence_s: float | None = None
+    ) -> Iterator[tuple[Reply, Iterator[bytes]]]:
         """An answer that does not end: its head (with the body of a refusal), and its lines as they come.
 
         Raises NotSent and NoReply, the latter also while lines are read.
         """
-        connection = self._connected(base, STREAM_SILENCE_S)
+        connection = self._connected(base, STREAM_SILENCE_S if silence_s is None else silence_s)
         try:
             try:
                 connection.request("GET", urlsplit(base).path + target, headers=dict(headers))

@@ -34,10 +34,11 @@ def add_describe(parser: argparse.ArgumentParser) -> None:
 
 def run_describe(given: argparse.Namespace) -> int:
     """Run the command. Returns its exit status."""
-    return run_view(given, lambda client: _view(client, given.group))
+    return run_view(given, lambda client: group_view(client, given.group))
 
 
-def _view(client: Client, group_id: str) -> View:
+def group_view(client: Client, group_id: str) -> View:
+    """A group with its members and partitions."""
     group = client.call("describe", group_id=group_id)
     members = sorted(group["members"], key=member_name)
 

@@ -15,6 +15,8 @@ from rallypoint.cli.output.times import ago, instant
 from rallypoint.cli.output.view import Form, View
 from rallypoint.cli.running import add_calling, run_view
 
+LAST = 10
+
 REBALANCE_COLUMNS: tuple[Column, ...] = (
     number("rebalance_id", "REBALANCE"),
     since("began_at_ms", "BEGAN"),
@@ -40,13 +42,13 @@ def add_why(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = STATUSES
     parser.add_argument("group", metavar="GROUP", help="the id of the group")
-    parser.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many. Default: 10.")
+    parser.add_argument("-n", "--last", type=int, default=LAST, metavar="N", help=f"how many. Default: {LAST}.")
     add_calling(parser, watches=True)
 
 
 def run_why(given: argparse.Namespace) -> int:
     """Run the command. Returns its exit status."""
-    return run_view(given, lambda client: _view(client, given.group, given.last))
+    return run_view(given, lambda client: rebalances_view(client, given.group, given.last))
 
 
 def said_of(row: Row) -> str:
@@ -54,7 +56,8 @@ def said_of(row: Row) -> str:
     return shown(row.get("sentence") or f"{row['reason']}; {row['outcome']}")
 
 
-def _view(client: Client, group_id: str, last: int) -> View:
+def rebalances_view(client: Client, group_id: str, last: int = LAST) -> View:
+    """The last rebalances of a group."""
     rows = client.call("list_rebalances", group_id=group_id)["rebalances"][: max(0, last)]
 
     def people(form: Form) -> Iterator[str]:

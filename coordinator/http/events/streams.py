@@ -24,6 +24,8 @@ from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.request_limits import RequestChecks
 
 CURSOR_HEADER = "Last-Event-ID"
+OLDEST = "oldest"
+"""In place of a cursor: from the oldest event that is kept."""
 _CURSOR = re.compile(r"([0-9a-z]{1,32})-(0|[1-9][0-9]{0,17})")
 
 
@@ -53,7 +55,8 @@ class EventStreams:
         refuse_body(request)
         asked = parse_query(admin.EventsRequest, query, self._checks)
         kinds = _kinds(asked)
-        after = self._after(request, asked)
+        commits = not kinds.isdisjoint(KINDS_ASKED_FOR)
+        after = self._after(request, asked, commits=commits)
         failure = why_not_serving(self._phase())
         if failure is not None:
             return failure
@@ -63,7 +66,7 @@ class EventStreams:
             limit = self._limits.event_streams_max
             detail = f"As many event streams are open as event_streams_max allows ({limit})."
             return Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, limit=limit, limit_name="event_streams_max")
-        reader = self._feed.read(commits=not kinds.isdisjoint(KINDS_ASKED_FOR), after=after.number)
+        reader = self._feed.read(commits=commits, after=after.number)
         self._open_count += 1
         self._metrics.streams_open(+1)
         return EventStream(
@@ -77,7 +80,7 @@ class EventStreams:
             on_ended=self._ended,
         )
 
-    def _after(self, request: web.BaseRequest, asked: admin.EventsRequest) -> "_After":
+    def _after(self, request: web.BaseRequest, asked: admin.EventsRequest, *, commits: bool) -> "_After":
         """From where to go on. The header is the newer one: a browser repeats the query that it began with."""
         given, field = asked.cursor, "cursor"
         header = request.headers.get(CURSOR_HEADER)
@@ -85,6 +88,8 @@ class EventStreams:
             given, field = header, CURSOR_HEADER
         if given is None:
             return _After(None, None)
+        if given == OLDEST:
+            return _After(self._feed.oldest(commits=commits), None)
         found = _CURSOR.fullmatch(given)
         if found is None:
             raise refuse(ErrorCode.INVALID_REQUEST, "This is no cursor that the service has given.", field=field)

@@ -161,6 +161,10 @@ class EventFeed:
         self.changes.wake()
         self.commits.wake()
 
+    def oldest(self, *, commits: bool) -> int:
+        """The number after which nothing is gone. `commits`: of those too."""
+        return max(self.changes.gone_number, self.commits.gone_number if commits else 0)
+
     def read(self, *, commits: bool, after: int | None = None) -> "FeedReader":
         """A reader of what comes from now on, or of all that followed the number `after`. `commits`: of those too."""
         rings = (self.changes, self.commits) if commits else (self.changes,)

@@ -275,11 +275,12 @@ async def test_a_cursor_that_cannot_be_gone_on_from_gets_one_gap_and_then_what_c
     assert api.metrics.lost == 0, "it was not slow"
 
 
-async def test_the_oldest_cursor_that_is_whole_gets_no_gap() -> None:
+@pytest.mark.parametrize("cursor", ["life-2", "oldest"])
+async def test_the_oldest_cursor_that_is_whole_gets_no_gap(cursor: str) -> None:
     feed = feed_of(kept_max=2)
     for name in "abcd":
         feed.event(GroupCreated(name))
-    async with api_of(feed) as api, reading(api, "?cursor=life-2") as reader:
+    async with api_of(feed) as api, reading(api, f"?cursor={cursor}") as reader:
         assert [one.kind for one in await reader.until("group_created", group_id="d")] == ["group_created"] * 2
 
 

@@ -1,0 +1,1 @@
+"""`rallypoint events`: what happens to groups, from all nodes."""

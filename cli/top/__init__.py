@@ -1,0 +1,1 @@
+"""`rallypoint top`: the groups that need a look, live, on one screen."""

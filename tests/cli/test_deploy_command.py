@@ -1,0 +1,116 @@
+"""`rallypoint deploy`: whatever its command does, the freeze ends, and the command's status is handed on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rallypoint.cli.main import main
+from rallypoint.cli.until.deploy import missing_text
+from tests.cli.groups_of_a_service import stable
+from tests.fakes.real_api import RealApi
+
+Captured = pytest.CaptureFixture[str]
+
+
+def is_frozen(api: RealApi) -> bool:
+    return bool(api.call("GET", "/v1/groups/web").json["frozen_until_ms"])
+
+
+def deploying(*words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "rallypoint.cli.main", "deploy", "web", "--", *words]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def test_the_status_of_a_command_that_fails_is_handed_on(api: RealApi, capsys: Captured) -> None:
+    stable(api, "web")
+    assert main(["deploy", "web", "--", "sh", "-c", "exit 7"]) == 7
+    assert "froze group web with 1 member" in (said := capsys.readouterr().err)
+    assert "ended the freeze" in said
+    assert not is_frozen(api)
+    assert main(["deploy", "web", "--", "sh", "-c", "kill -9 $$"]) == 137
+    assert main(["deploy", "web", "--", "/no/such/program"]) == 127
+    assert not is_frozen(api)
+
+
+def test_a_group_that_cannot_be_frozen_has_no_command_run(api: RealApi, capsys: Captured, tmp_path: Path) -> None:
+    assert main(["deploy", "none", "--", "touch", str(tmp_path / "x")]) == 1
+    stable(api, "web")
+    assert main(["deploy", "web", "--timeout", "10h", "--", "touch", str(tmp_path / "x")]) == 1
+    assert main(["deploy", "web", "--coordinator", "http://127.0.0.1:1", "--", "touch", str(tmp_path / "x")]) == 3
+    assert not (tmp_path / "x").exists()
+    assert not is_frozen(api)
+
+
+def test_the_freeze_lasts_until_the_command_has_ended(api: RealApi, capsys: Captured, tmp_path: Path) -> None:
+    stable(api, "web")
+    seen = f"{sys.executable} -m rallypoint.cli.main describe web > {tmp_path}/seen"
+    assert main(["deploy", "web", "--until", "command", "--reason", "release 7", "--", "sh", "-c", seen]) == 0
+    assert "release 7" in (tmp_path / "seen").read_text()
+    assert "deployed: 1 of 1 member are there, after 0 rebalances" in capsys.readouterr().err
+    assert not is_frozen(api)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_command_and_the_freeze(api: RealApi, tmp_path: Path, number: int, status: int) -> None:
+    stable(api, "web")
+    words = [
+        sys.executable,
+        "-m",
+        "rallypoint.cli.main",
+        "deploy",
+        "web",
+        "--",
+        "sh",
+        "-c",
+        f"touch {tmp_path}/x; exec sleep 60",
+    ]
+    with subprocess.Popen(
+        words, env=dict(os.environ), stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "x").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert is_frozen(api)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            process.send_signal(number)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == status
+    assert "ended the freeze" in said
+    assert not is_frozen(api)
+
+
+def test_ctrl_c_while_members_are_waited_for_ends_the_freeze(api: RealApi) -> None:
+    stable(api, "web")
+    words = [sys.executable, "-m", "rallypoint.cli.main", "deploy", "web", "--", "true"]
+    with subprocess.Popen(
+        words, env=dict(os.environ), stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 20
+        while not is_frozen(api) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "ended the freeze" in said
+    assert not is_frozen(api)
+
+
+def test_without_members_there_is_nothing_to_freeze(api: RealApi, capsys: Captured) -> None:
+    member_id = stable(api, "web")
+    assert main(["kick", "web", member_id, "--execute"]) == 0
+    assert main(["deploy", "web", "--", "true"]) == 0
+    assert "has no members: the command runs without a freeze" in capsys.readouterr().err
+
+
+def test_whom_a_freeze_waits_for_is_named() -> None:
+    assert missing_text({"freeze_missing": ["a\x1b", "b"], "freeze_missing_count": 4}) == "a\\x1b, b (4 members) are"
+    assert missing_text({"freeze_missing": [], "freeze_missing_count": 0}) == "the last one is"
