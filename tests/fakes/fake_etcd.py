@@ -273,13 +273,15 @@ class FakeEtcd:
 class FakeEtcdClient:
     """One client's connection to the fake.
 
-    faults: of its next transactions that write, one each. is_cut: nothing comes through, at once. is_frozen: nothing
-    comes through, and each call waits for its timeout.
+    faults: of its next transactions that write, one each. broken: raised by each renewal of a lease, as by a client
+    that fails in itself. is_cut: nothing comes through, at once. is_frozen: nothing comes through, and each call waits
+    for its timeout.
     """
 
     def __init__(self, etcd: FakeEtcd, delay_s: Callable[[], float] = lambda: 0.0) -> None:
         self.etcd = etcd
         self.faults: deque[Fault] = deque()
+        self.broken: Exception | None = None
         self.is_frozen = False
         self.is_closed = False
         self.sent: list[Txn] = []
@@ -332,6 +334,8 @@ class FakeEtcdClient:
 
     async def lease_keep_alive(self, lease: int, timeout_s: float) -> LeaseAnswer:
         await self._reach(timeout_s)
+        if self.broken is not None:
+            raise self.broken
         return self.etcd.keep_alive(lease)
 
     async def lease_revoke(self, lease: int, timeout_s: float) -> None:

@@ -123,7 +123,11 @@ class NodeLease:
     # --- while it runs -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew the lease until cancelled; when it is lost, take another and announce the node again."""
+        """Renew the lease until cancelled; when it is lost, take another and announce the node again.
+
+        No fault of this process ends it, such as a thread that gRPC cannot start: a node that renews no more would
+        never serve again.
+        """
         wait_ms: float = self.rule.renew_interval_ms
         while True:
             await asyncio.sleep(max(0.0, wait_ms / 1000))
@@ -143,6 +147,11 @@ class NodeLease:
                     logger.error("%s", error)
                 self.trouble = Trouble.ANOTHER_NODE
                 wait_ms = self.rule.renew_interval_ms
+            except Exception:
+                if self.trouble is not Trouble.FAULT:
+                    logger.exception("node %s failed in renewing its lease, and tries again", self.node_id)
+                self.trouble = Trouble.FAULT
+                wait_ms = self.rule.retry_interval_ms
             else:
                 self._recover()
                 wait_ms = self.rule.renew_interval_ms - (self.clock_ms() - began_ms)

@@ -294,6 +294,20 @@ async def test_a_node_whose_id_another_process_has_taken_says_so_once(
     await latter.close()
 
 
+async def test_no_fault_in_renewing_ends_the_renewals(caplog: pytest.LogCaptureFixture) -> None:
+    world = FakeWorld()
+    store = await world.open("a")
+    world.clients["a"].broken = RuntimeError("can't start new thread")
+    await asyncio.sleep(1.5 * LEASE_TTL_MS / 1000)
+    during = store.status.trouble
+    world.clients["a"].broken = None
+    await asyncio.sleep(LEASE_TTL_MS / 1000)
+    assert (during, store.status.trouble) == ("the node itself fails in renewing its lease", None)
+    assert caplog.text.count("can't start new thread") == 1
+    await (await store.acquire("s")).append([Write(b"k", b"v")])
+    await store.close()
+
+
 async def test_an_outage_is_logged_once_however_long_it_is(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     world = FakeWorld()
