@@ -6,8 +6,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pytest
 
 from rallypoint.coordinator.http.security import hash_token
 from tests.end_to_end.service_process import ServiceProcess
-from tests.real.etcd import running_etcd
+from tests.end_to_end.three_nodes import three_nodes
 
 pytestmark = [pytest.mark.etcd, pytest.mark.slow]
 
@@ -23,31 +21,6 @@ GROUPS = [f"group-{number:02}" for number in range(30)]
 SHARDS = 12
 TOKEN = "rp_of-a-test"
 SETTLED_SECONDS = 30.0
-
-
-@contextmanager
-def three_nodes(folder: Path, *options: str) -> Iterator[list[ServiceProcess]]:
-    with ExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(folder))
-        nodes = []
-        for number in range(3):
-            home = folder / f"node-{number}"
-            home.mkdir()
-            storage = f"{etcd.url}/test?lease_ttl_ms=3000"
-            own = ("--storage", storage, "--node-id", f"n{number}", "--shards", str(SHARDS), *options)
-            node = ServiceProcess(home, own)
-            stack.callback(end, node)
-            node.start()
-            nodes.append(node)
-        yield nodes
-
-
-def end(node: ServiceProcess) -> None:
-    if node.process is not None:
-        node.resume()
-        node.process.kill()
-        node.process.wait()
-        node._close()
 
 
 def listed(node: ServiceProcess, query: str = "") -> tuple[list[str], list[Any]]:
@@ -93,7 +66,7 @@ def called(node: ServiceProcess, *words: str, **more: str) -> "subprocess.Comple
 
 
 def test_any_node_lists_all_and_names_what_it_cannot_ask(tmp_path: Path) -> None:
-    with three_nodes(tmp_path) as nodes:
+    with three_nodes(tmp_path, shards=SHARDS) as nodes:
         settled(nodes)
         for group_id in GROUPS:
             commit(nodes, group_id)
@@ -119,7 +92,7 @@ def test_any_node_lists_all_and_names_what_it_cannot_ask(tmp_path: Path) -> None
 
 
 def test_a_node_is_drained_from_the_command_line(tmp_path: Path) -> None:
-    with three_nodes(tmp_path) as nodes:
+    with three_nodes(tmp_path, shards=SHARDS) as nodes:
         settled(nodes)
         for group_id in GROUPS:
             commit(nodes, group_id)
@@ -144,7 +117,7 @@ def test_a_node_is_drained_from_the_command_line(tmp_path: Path) -> None:
 def test_nodes_with_tokens_present_one_to_each_other(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     options = ("--tokens", hash_token(TOKEN), "--cluster-token-file", str(tmp_path / "token"))
-    with three_nodes(tmp_path, *options) as nodes:
+    with three_nodes(tmp_path, *options, shards=SHARDS) as nodes:
         until = time.monotonic() + SETTLED_SECONDS
         shown: list[int] = []
         while shown != [4, 4, 4] and time.monotonic() < until:

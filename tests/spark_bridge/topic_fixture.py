@@ -1,6 +1,7 @@
 """What is read, and by which group: a topic of files, a group of the service, and the ledger of what was written."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -71,15 +72,23 @@ class TopicFixture:
         self.ledger.check(self.ends_by_partition)
 
 
-def describe(url: str, group: str) -> dict[str, Any]:
-    """The group as the service shows it."""
-    with urlopen(f"{url}/v1/groups/{group}", timeout=10) as answer:
-        value: dict[str, Any] = json.load(answer)
+def describe(urls: str, group: str) -> dict[str, Any]:
+    """The group as the service shows it. `urls`: of its nodes, with commas."""
+    value: dict[str, Any] = _ask(urls, f"/v1/groups/{group}")
     return value
 
 
-def committed(url: str, group: str) -> list[int]:
-    """The offsets of a group that reads one topic, in order of its partitions."""
-    with urlopen(f"{url}/v1/groups/{group}/offsets", timeout=10) as answer:
-        topics = json.load(answer)["offsets"]
+def committed(urls: str, group: str) -> list[int]:
+    """The offsets of a group that reads one topic, in order of its partitions. `urls`: of the nodes, with commas."""
+    topics = _ask(urls, f"/v1/groups/{group}/offsets")["offsets"]
     return [some[name]["offset"] for some in topics.values() for name in sorted(some, key=int)]
+
+
+def _ask(urls: str, path: str) -> Any:
+    """What the group's coordinator answers, among these nodes. Raises the error of the last one asked."""
+    *others, last = urls.split(",")
+    for url in others:
+        with suppress(OSError), urlopen(url + path, timeout=10) as answer:
+            return json.load(answer)
+    with urlopen(last + path, timeout=10) as answer:
+        return json.load(answer)
