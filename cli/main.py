@@ -4,10 +4,12 @@ Nothing is imported here but what every command needs: `rallypoint --help` answe
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from rallypoint.cli.calls.failures import INTERRUPTED, UNREAD
 from rallypoint.cli.commands import COMMANDS, listed
 
 EPILOG = (
@@ -60,8 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = make_parser(words).parse_args(words)
         status: int = given.run(given)
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The buffer still has data without a reader: otherwise the interpreter would print an error at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
     return status
 
 

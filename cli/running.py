@@ -1,7 +1,6 @@
 """How a command that calls a service runs and ends: its client, its output, and each failure as one sentence."""
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -114,7 +113,7 @@ def duration_flag(text: str) -> int:
 
 
 def run_calls(given: argparse.Namespace, body: Body) -> int:
-    """Run a command. Returns its exit status."""
+    """Run a command. Returns its exit status; Ctrl-C and a closed standard output are left to `main`."""
     client: Client | None = None
     try:
         client = client_of(given)
@@ -125,12 +124,6 @@ def run_calls(given: argparse.Namespace, body: Body) -> int:
     except failures.CallFailed as error:
         warn(str(error))
         return error.status
-    except KeyboardInterrupt:
-        return failures.INTERRUPTED
-    except BrokenPipeError:
-        # The buffer still has data without a reader: otherwise the interpreter would print an error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return failures.UNREAD
     finally:
         if client is not None:
             client.close()

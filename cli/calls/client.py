@@ -120,7 +120,10 @@ class Client:
         try:
             with self._transport.stream(url, target, headers, silence_s) as (reply, lines):
                 if reply.status != 200:
-                    raise refusal(url, reply)
+                    failure = refusal(url, reply)
+                    if failure.error_name in _OF_THIS_NODE:  # while it starts, or stops
+                        raise Unreachable(f"{url}: {failure}", failure.problem)
+                    raise failure
                 yield lines
         except (NotSent, NoReply) as error:
             raise Unreachable(f"{url}: {error}.") from error

@@ -3,7 +3,6 @@
 import argparse
 import os
 import shlex
-import sys
 from typing import TYPE_CHECKING, Any
 
 from rallypoint.cli.calls.failures import STATUSES, CallFailed, UsageError
@@ -71,9 +70,6 @@ def run_context(given: argparse.Namespace) -> int:
     except CallFailed as error:
         warn(str(error))
         return error.status
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     return 0
 
 

@@ -51,3 +51,13 @@ def test_names_are_printed_for_the_script(api: RealApi, capsys: pytest.CaptureFi
     api.call("PUT", "/v1/topics/clicks", {"partitions": 2})
     assert [main(["completion", what]) for what in ("groups", "topics", "nodes")] == [0, 0, 0]
     assert capsys.readouterr().out == "etl\nclicks\nnode-1\n"
+
+
+@pytest.mark.parametrize("words", [["completion", "bash"], ["context", "list"], ["groups", "--curl"]])
+def test_a_closed_standard_output_ends_with_141_and_without_a_word(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "rallypoint.cli.main", *words]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, b"")

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rallypoint import BlockingGroupMember, MemberOptions
 from rallypoint.cli.main import main
 from rallypoint.cli.until.deploy import missing_text
 from tests.cli.groups_of_a_service import stable
+from tests.end_to_end.service_process import running_service
 from tests.fakes.real_api import RealApi
 
 Captured = pytest.CaptureFixture[str]
@@ -114,3 +116,15 @@ def test_without_members_there_is_nothing_to_freeze(api: RealApi, capsys: Captur
 def test_whom_a_freeze_waits_for_is_named() -> None:
     assert missing_text({"freeze_missing": ["a\x1b", "b"], "freeze_missing_count": 4}) == "a\\x1b, b (4 members) are"
     assert missing_text({"freeze_missing": [], "freeze_missing_count": 0}) == "the last one is"
+
+
+@pytest.mark.slow
+def test_members_that_are_missing_when_the_time_is_over_end_it_with_5(tmp_path: Path, capsys: Captured) -> None:
+    with running_service(tmp_path, "--group-initial-rebalance-delay-ms", "0") as service:
+        assert service.send("PUT", "/v1/topics/clicks", {"partitions": 2})[0] == 200
+        options = MemberOptions(coordinator=service.url, group_id="web", topics=("clicks",), client_id="etl")
+        with BlockingGroupMember(options) as member:
+            member.wait_assigned()
+            words = ["deploy", "web", "--coordinator", service.url, "--timeout", "1500ms", "--", "true"]
+            assert main(words) == 5
+            assert "The time is over, and etl (1 member) is not back." in capsys.readouterr().err

@@ -57,6 +57,17 @@ def test_events_that_were_kept_are_printed_and_those_to_come(tmp_path: Path, cap
                 time.sleep(0.05)
             service.send("POST", "/v1/groups/new-1/offsets", COMMIT)
             assert "new-1  group_created" in follower.stdout.readline()
+            service.kill()
+            service.start()
+            line = follower.stdout.readline()
+            while " gap  " not in line:
+                assert line, "it ended"
+                line = follower.stdout.readline()
+            assert "reason=restarted" in line
+            service.send("POST", "/v1/groups/new-2/offsets", COMMIT)
+            while "new-2" not in line:
+                assert line, "it ended"
+                line = follower.stdout.readline()
             follower.send_signal(signal.SIGINT)
             assert follower.wait(10) == 130
         assert main([*words, "--curl"]) == 0

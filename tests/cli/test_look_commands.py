@@ -2,10 +2,15 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 
-from rallypoint.cli.look.groups import GROUP_COLUMNS, totals_line
+from rallypoint.cli.calls.failures import CallFailed
+from rallypoint.cli.look.groups import GROUP_COLUMNS, groups_view, totals_line
 from rallypoint.cli.look.members import MEMBER_COLUMNS
 from rallypoint.cli.main import main
 from rallypoint.cli.topics.command import TOPIC_COLUMNS
@@ -109,11 +114,56 @@ def test_topics_are_listed_set_and_deleted(api: RealApi, capsys: Captured) -> No
     assert out(capsys, "topics", "-o", "name") == ""
 
 
-def test_a_list_that_lacks_groups_ends_with_1(api: RealApi, capsys: Captured) -> None:
-    commit(api, "etl", {"t": {"0": 1}})
-    assert main(["groups", "--sort", "group_id"]) == 0
+class Pages:
+    """A client whose list has these pages."""
+
+    def __init__(self, *pages: dict[str, Any]) -> None:
+        self.found = pages
+
+    def pages(self, *_: Any, **__: Any) -> Any:
+        return iter(self.found)
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (
+            {"unavailable_shards": [{"shard": 7, "detail": "Shard 7 is\x1b loaded."}]},
+            r"The list lacks the groups of 1 shard (7): Shard 7 is\x1b loaded.",
+        ),
+        (
+            {"damaged_groups": [{"group_id": "x", "detail": "A record is cut."}]},
+            "The list lacks 1 damaged group (x): A record is cut.",
+        ),
+    ],
+)
+def test_a_list_that_lacks_groups_fails_behind_its_rows(page: dict[str, Any], said: str) -> None:
+    client: Any = Pages({"groups": [{"group_id": "a"}], **page}, {"groups": [{"group_id": "b"}]})
+    rows = iter(groups_view(client, {}, None).rows)
+    assert [next(rows)["group_id"], next(rows)["group_id"]] == ["a", "b"]
+    with pytest.raises(CallFailed) as failed:
+        next(rows)
+    assert str(failed.value) == said
+
+
+def test_nobody_who_answers_ends_with_3(api: RealApi, capsys: Captured) -> None:
     assert main(["groups", "--coordinator", "http://127.0.0.1:1"]) == 3
-    assert "no connection" in capsys.readouterr().err
+    assert "No node answers. http://127.0.0.1:1: no connection: Connection refused." in capsys.readouterr().err
+
+
+def test_a_list_is_watched_until_ctrl_c(api: RealApi) -> None:
+    commit(api, "etl", {"t": {"0": 1}})
+    command = [sys.executable, "-m", "rallypoint.cli.main", "groups", "-o", "name", "--watch", "50ms"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        assert watching.stdout.readline() == "etl\n"
+        commit(api, "web", {"t": {"0": 1}})
+        while watching.stdout.readline() != "web\n":
+            pass
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 130
+        assert watching.stderr.read() == ""
 
 
 def test_columns_show_what_the_service_has() -> None:
