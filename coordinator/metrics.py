@@ -221,6 +221,12 @@ class Metrics:
             "Events that streams did not get because they were read too slowly.",
             registry=registry,
         )
+        self._peer_streams = Gauge(
+            "rallypoint_event_peer_streams", "Event streams of other nodes that this node follows.", registry=registry
+        )
+        self._gaps = Counter(
+            "rallypoint_event_gaps", "Gaps that event streams were told, by reason.", ("reason",), registry=registry
+        )
         rebalances = Counter(
             "rallypoint_rebalances", "Rebalances begun, by what triggered them.", ("trigger",), registry=registry
         )
@@ -375,6 +381,14 @@ class Metrics:
     def events_lost(self, count: int) -> None:
         """A stream was so slow that it lost so many events."""
         self._events_lost.inc(count)
+
+    def peer_streams_open(self, delta: int) -> None:
+        """So many more event streams of other nodes are followed, or fewer."""
+        self._peer_streams.inc(delta)
+
+    def gap_told(self, reason: str) -> None:
+        """An event stream was told that events are missing."""
+        self._gaps.labels(reason).inc()
 
     def channels_open(self, delta: int) -> None:
         """So many more channels are open, or fewer."""

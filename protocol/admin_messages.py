@@ -895,13 +895,14 @@ class PreviewAnswer(AnswerModel):
 class EventsRequest(RequestModel):
     """Which events to tell. Of groups: all, or those that `group_ids` or `prefix` name. `kinds`: with commas between;
     without it, all but commits. `cursor`: the last one that was seen, to go on behind it, or "oldest" for all that is
-    kept; `Last-Event-ID` goes before.
+    kept; `Last-Event-ID` goes before. `node_only`: of a cluster, the events of the answering node alone.
     """
 
     group_ids: Annotated[tuple[Id, ...], Field(max_length=limits.EVENT_GROUPS_MAX, fail_fast=True)] = ()
     prefix: Id | None = None
     kinds: Annotated[str, Field(max_length=limits.EVENT_KINDS_LENGTH_MAX)] | None = None
-    cursor: Id | None = None
+    cursor: Annotated[str, Field(max_length=limits.EVENT_CURSOR_LENGTH_MAX)] | None = None
+    node_only: bool = False
 
 
 class GroupEvent(AnswerModel):

@@ -98,6 +98,9 @@ EVENT_GROUPS_MAX = 1_000
 EVENT_KINDS_LENGTH_MAX = 1_000
 """Characters of the list of kinds that an event stream asks for."""
 
+EVENT_CURSOR_LENGTH_MAX = 8_000
+"""Characters of an event stream's cursor. A header has 8 KiB; a hundred nodes with ids of 50 characters take less."""
+
 KEY_LENGTH_MAX = 4_096
 """Characters of a record's key in a look-up of its owner. The line of a request takes some 8,000."""
 

@@ -348,7 +348,7 @@ TABLE: tuple[LimitRow, ...] = (
     *(_text(admin.PreviewRequest, name) for name in ("join.*.group_instance_id", "join.*.rack_id", "assignor")),
     _text(admin.PreviewRequest, "partitions.*.[key]", "topic_length_max"),
     _count(admin.EventsRequest, "group_ids", "lookup_groups_max", "groups"),
-    *(_text(admin.EventsRequest, name) for name in ("group_ids.*", "prefix", "cursor")),
+    *(_text(admin.EventsRequest, name) for name in ("group_ids.*", "prefix")),
     *(
         _count(m.PutTopicRequest, x, "request_partitions_max", "partitions")
         for x in ("end_offsets", "replica_racks")
@@ -377,6 +377,7 @@ EXEMPT: Mapping[tuple[type[m.RequestModel], str], str] = {
     (admin.PreviewRequest, "join.*.user_data"): "not kept; the body's size and depth bound it",
     (admin.ResetOffsetsRequest, "to"): "one of a few words",
     (admin.EventsRequest, "kinds"): "several of a few words",
+    (admin.EventsRequest, "cursor"): "one that the service has given",
 }
 """Texts of requests that have no row above, and why."""
 

@@ -301,6 +301,7 @@ BY_THE_LOOP_S_CLOCK = {
     "channel/channel.py": {"time"},  # in which second a frame came that carries no call
     "channel/pings.py": {"call_at"},  # when a ping is due; what its answer may take is a deadline
     "channel/websocket.py": {"call_at", "time", "timeout"},  # the same, and a close that was said already
+    "cluster/peers.py": {"timeout"},  # none: a peer's event stream may take any time
     "answers/json_response.py": {"time"},  # the date that an answer bears
 }
 """Where the API looks at other time than the service's, which does not count a stall. Nothing may end by it: what a

@@ -102,13 +102,14 @@ class HttpApi:
         checks = RequestChecks(RequestLimits() if requests is None else requests)
         self._routes = Routes(checks.limits)
         self.bodies = LargeBodies(limits.bodies_max_bytes)
-        group_lists = GroupLists(service, cluster, PeerClient(self.clock) if peers is None else peers)
+        peers = PeerClient(self.clock) if peers is None else peers
+        group_lists = GroupLists(service, cluster, peers)
         handlers = Handlers(service, cluster, group_lists, limits, checks, self.bodies, self.clock, self.turns)
         for operation in OPERATIONS:
             handler = handlers.by_operation[operation.name]
             route = Route(operation.name, handler, is_large=operation in LARGE_OPERATIONS)
             self._routes.add(operation.method, operation.path, route)
-        streams = EventStreams(feed, metrics, stream_limits, lambda: service.phase, checks, self.clock)
+        streams = EventStreams(feed, cluster, peers, metrics, stream_limits, lambda: service.phase, checks, self.clock)
         self._routes.add(EVENTS.method, EVENTS.path, Route(EVENTS.name, streams.open))
         context = ChannelContext(
             service,

@@ -155,6 +155,12 @@ class HttpMetrics(Protocol):
     def events_lost(self, count: int) -> None:
         """A stream was so slow that it lost so many events."""
 
+    def peer_streams_open(self, delta: int) -> None:
+        """So many more event streams of other nodes are followed, or fewer."""
+
+    def gap_told(self, reason: str) -> None:
+        """An event stream was told that events are missing."""
+
     def channels_open(self, delta: int) -> None:
         """So many more channels are open, or fewer."""
 

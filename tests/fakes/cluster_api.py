@@ -5,8 +5,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from rallypoint.coordinator.http.cluster.peers import PeerClient
+from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
 from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
+from rallypoint.coordinator.runtime.events.feed import EventFeed
 from tests.fakes.api_server import Answer, ApiClient, open_api
 from tests.fakes.cluster_harness import Cluster
 from tests.real.parts import free_port
@@ -20,17 +22,40 @@ class Nodes:
         self.clients: dict[str, ApiClient] = {}
         self.peers: dict[str, PeerClient] = {}
         self.stacks: dict[str, AsyncExitStack] = {}
+        self.feeds: dict[str, EventFeed] = {}
+        self.lives = 0
 
-    async def start(self, token: str | None = None, accepted: str | None = None, timeout_ms: int = 5_000) -> str:
-        """A node more. `token`: what it presents. `accepted`: the token that it asks for."""
-        node_id = f"127.0.0.1:{free_port()}"
+    async def start(
+        self,
+        token: str | None = None,
+        accepted: str | None = None,
+        timeout_ms: int = 5_000,
+        node_id: str | None = None,
+        kept_max: int = 1_000,
+        stream_limits: StreamLimits | None = None,
+    ) -> str:
+        """A node more. `token`: what it presents. `accepted`: the token that it asks for. `node_id`: one that it had
+        before. `kept_max`: of its events.
+        """
+        node_id = node_id or f"127.0.0.1:{free_port()}"
+        self.lives += 1
+        clock = self.cluster.clock
+        feed = self.feeds[node_id] = EventFeed(f"life{self.lives}", kept_max, clock.now_ms)
         await self.cluster.start(node_id)
         stack = self.stacks[node_id] = AsyncExitStack()
         peers = await stack.enter_async_context(PeerClient(SystemClock(), token, timeout_ms=timeout_ms))
+        self.peers[node_id] = peers
         policy = SecurityPolicy(token_hashes=() if accepted is None else (hash_token(accepted),))
         node = self.cluster[node_id]
         api = open_api(
-            node.service, cluster=node.member, peers=peers, policy=policy, port=int(node_id.rpartition(":")[2])
+            node.service,
+            cluster=node.member,
+            peers=peers,
+            policy=policy,
+            port=int(node_id.rpartition(":")[2]),
+            feed=feed,
+            stream_limits=stream_limits,
+            clock=SystemClock(),
         )
         self.clients[node_id] = await stack.enter_async_context(api)
         return node_id

@@ -22,13 +22,16 @@ class Told:
 
 
 class EventReader:
-    """`cursor` is the last one that was seen, in an event or in a heartbeat; `heartbeats` counts these."""
+    """`cursor` is the last one that was seen, in an event or in a heartbeat; `heartbeats` counts these. `nodes`: those
+    that the stream of a cluster begins with.
+    """
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self.answer = answer
         self.cursor = ""
         self.retry_ms: int | None = None
         self.heartbeats = 0
+        self.nodes: list[str] = []
 
     async def next(self, seconds: float = EVENT_SECONDS) -> Told | None:
         """The next event; None at the end of the stream. TimeoutError where none comes."""
@@ -91,5 +94,6 @@ async def read_events(
         reader = EventReader(answer)
         opened = await reader.next()
         assert opened is not None
+        reader.nodes = opened.data.pop("nodes", [])
         assert (opened.kind, opened.data) == ("opened", {"kind": "opened", "cursor": opened.cursor})
         yield reader

@@ -183,6 +183,8 @@ class FakeMetrics:
     answered: list[tuple[str, str]] = field(default_factory=list)
     streams: int = 0
     lost: int = 0
+    peer_streams: int = 0
+    gaps: Counter[str] = field(default_factory=Counter)
     channels: int = 0
     channel_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     pushed: Counter[str] = field(default_factory=Counter)
@@ -203,6 +205,13 @@ class FakeMetrics:
     def events_lost(self, count: int) -> None:
         assert count > 0
         self.lost += count
+
+    def peer_streams_open(self, delta: int) -> None:
+        self.peer_streams += delta
+        assert self.peer_streams >= 0
+
+    def gap_told(self, reason: str) -> None:
+        self.gaps[reason] += 1
 
     def channels_open(self, delta: int) -> None:
         self.channels += delta

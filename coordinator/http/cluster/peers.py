@@ -5,6 +5,7 @@ The log says so once, and once more when the node answers again.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Self
@@ -18,7 +19,7 @@ from rallypoint.coordinator.runtime.contract import NodeAddress
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
-from rallypoint.protocol.operations import LIST_GROUPS
+from rallypoint.protocol.operations import EVENTS, LIST_GROUPS
 
 PEER_TIMEOUT_MS = 2_000
 """How long a peer may take to answer. Whoever lists groups waits for the slowest one."""
@@ -30,9 +31,32 @@ log = logging.getLogger("rallypoint.http")
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A peer gave no answer. why: a clause that follows a colon, without its full stop."""
+    """A peer gave no answer. why: a clause that follows a colon, without its full stop. field: what it refuses."""
 
     why: str
+    field: str | None = None
+
+
+class PeerEvents:
+    """An event stream of a peer, open until `close`."""
+
+    def __init__(self, response: aiohttp.ClientResponse, clock: Clock) -> None:
+        self._response = response
+        self._clock = clock
+
+    async def read(self, timeout_ms: int) -> bytes | Unanswered:
+        """What comes next; nothing at the end of a whole stream. Unanswered where it breaks off or stays silent."""
+        try:
+            async with time_limit(self._clock, timeout_ms):
+                return await self._response.content.readany()
+        except TimeoutError:
+            return Unanswered(f"it has said nothing for {timeout_ms} ms")
+        except (aiohttp.ClientError, OSError) as error:
+            return Unanswered(f"its stream broke off: {_words(error)}")
+
+    def close(self) -> None:
+        """Read no more."""
+        self._response.close()
 
 
 class PeerClient:
@@ -49,6 +73,7 @@ class PeerClient:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._timeout_ms = timeout_ms
         self._session: aiohttp.ClientSession | None = None
+        self._streaming: aiohttp.ClientSession | None = None
         self._unanswered: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
@@ -57,9 +82,10 @@ class PeerClient:
 
     async def __aexit__(self, *_: object) -> None:
         """Close all connections. What is under way ends without an answer."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        sessions, self._session, self._streaming = (self._session, self._streaming), None, None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
     async def list_groups(
         self, peer: NodeAddress, request: admin.ListGroupsRequest
@@ -68,6 +94,26 @@ class PeerClient:
         answer = await self._ask(peer, _query_of(request))
         self._tell(peer, answer)
         return answer
+
+    async def open_events(self, peer: NodeAddress, query: Sequence[tuple[str, str]]) -> PeerEvents | Unanswered:
+        """A stream of the peer's own events: `node_only` of the query is to be set. It is the caller's to close."""
+        url = URL(peer.url).join(URL(EVENTS.path)).with_query(query)
+        self._streaming = self._streaming or _session_of(connections_per_peer=0)
+        try:
+            async with time_limit(self._clock, self._timeout_ms):
+                timeout = aiohttp.ClientTimeout(total=None)
+                response = await self._streaming.get(url, headers=self._headers, allow_redirects=False, timeout=timeout)
+                if response.status == HTTPStatus.OK:
+                    self._tell(peer, None)
+                    return PeerEvents(response, self._clock)
+                async with response:
+                    refused = read_refusal(response.status, await response.read(), "event stream")
+        except TimeoutError:
+            refused = Unanswered(f"it gave no answer within {self._timeout_ms} ms")
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: the session is being closed
+            refused = Unanswered(_words(error))
+        self._tell(peer, refused)
+        return refused
 
     async def _ask(self, peer: NodeAddress, query: dict[str, str]) -> admin.ListGroupsAnswer | Unanswered:
         url = URL(peer.url).join(URL(LIST_GROUPS.path)).with_query(query)
@@ -80,18 +126,14 @@ class PeerClient:
         except TimeoutError:
             return Unanswered(f"it gave no answer within {self._timeout_ms} ms")
         except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: the session is being closed
-            return Unanswered(f"{type(error).__name__}: {error}")
+            return Unanswered(_words(error))
         return read_page(response.status, text)
 
     def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, limit_per_host=CONNECTIONS_PER_PEER_MAX),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
+        self._session = self._session or _session_of(connections_per_peer=CONNECTIONS_PER_PEER_MAX)
         return self._session
 
-    def _tell(self, peer: NodeAddress, answer: admin.ListGroupsAnswer | Unanswered) -> None:
+    def _tell(self, peer: NodeAddress, answer: admin.ListGroupsAnswer | Unanswered | None) -> None:
         before = self._unanswered.pop(peer.node_id, None)
         if isinstance(answer, Unanswered):
             self._unanswered[peer.node_id] = answer.why
@@ -103,17 +145,38 @@ class PeerClient:
 
 def read_page(status: int, text: bytes) -> admin.ListGroupsAnswer | Unanswered:
     """The page that a peer answered; Unanswered for a refusal, and for what is no page of a single node."""
-    if status == HTTPStatus.UNAUTHORIZED:
-        return Unanswered("it does not accept the token of this node; set cluster_token_file to one that it accepts")
+    if status != HTTPStatus.OK:
+        return read_refusal(status, text, "list of groups")
     try:
-        if status != HTTPStatus.OK:
-            return Unanswered(f"it refuses: {m.Problem.model_validate_json(text).detail.rstrip('.')}")
         page = admin.ListGroupsAnswer.model_validate_json(text)
     except ValidationError:
         return Unanswered(f"it answers HTTP {status} with something that is no list of groups")
     if page.listed_shards is None:
         return Unanswered("its list does not say which shards it is of")
     return page
+
+
+def read_refusal(status: int, text: bytes, wanted: str) -> Unanswered:
+    """Why a peer refused. wanted: what it was asked for, as a noun."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        return Unanswered("it does not accept the token of this node; set cluster_token_file to one that it accepts")
+    try:
+        problem = m.Problem.model_validate_json(text)
+    except ValidationError:
+        return Unanswered(f"it answers HTTP {status} with something that is no {wanted}")
+    return Unanswered(f"it refuses: {problem.detail.rstrip('.')}", problem.field)
+
+
+def _session_of(*, connections_per_peer: int) -> aiohttp.ClientSession:
+    """Connections to peers; 0: as many as there are requests."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, limit_per_host=connections_per_peer),
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _query_of(request: admin.ListGroupsRequest) -> dict[str, str]:

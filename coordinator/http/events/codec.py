@@ -13,11 +13,21 @@ from typing import Any, get_args
 from rallypoint.coordinator.core.effects import Event, GroupChanged
 from rallypoint.coordinator.core.moves import Move
 from rallypoint.coordinator.runtime.events.feed import COMMITS, Kept
+from rallypoint.protocol.messages import AnswerModel
 
 OPENED = "opened"
 """Kind of the first event of a stream."""
 GAP = "gap"
 """Kind of the event which says that earlier events are gone."""
+NODE_FOLLOWED = "node_followed"
+"""Kind of the event which says that the stream tells the events of one more node."""
+NODE_LOST = "node_lost"
+"""Kind of the event which says that the stream tells the events of a node no more, and why."""
+STREAM_KINDS = (OPENED, GAP, NODE_FOLLOWED, NODE_LOST)
+"""Kinds of events of the stream itself. Every stream gets them, whatever kinds it asks for."""
+CAUGHT_UP = b"caught up"
+"""The comment of one node's stream when it has told for the first time all that there is."""
+WHAT_TO_DO = "List the groups again (GET /v1/groups); what follows here is whole from this cursor on."
 
 
 def _kind(event_type: type) -> str:
@@ -96,24 +106,54 @@ def _partitions(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return by_topic
 
 
-def block_of(kept: Kept, life: str) -> bytes:
-    """The event's block; made once, however many streams show it."""
+class EventHead(AnswerModel):
+    """What a node needs to know of an event that another one has told."""
+
+    at_ms: int
+    group_id: str
+
+
+class GapData(AnswerModel):
+    """What a node needs to know of a gap that another one has told."""
+
+    reason: str
+    lost_count: int | None
+
+
+def text_of(kept: Kept) -> bytes:
+    """The event's block without its cursor; made once, however many streams show it."""
     if kept.text is None:
-        kept.text = block(kind_of(kept.event), data_of(kept.event, kept.at_ms), cursor_of(life, kept.number))
+        kept.text = text(kind_of(kept.event), data_of(kept.event, kept.at_ms))
     return kept.text
 
 
+def text(kind: str, data: Mapping[str, Any]) -> bytes:
+    """A block without its cursor. JSON on one line has no line break that could end it early."""
+    return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode("ascii")
+
+
+def with_cursor(cursor: str, text: bytes) -> bytes:
+    """The whole block."""
+    return b"id: %b\n%b" % (cursor.encode("ascii"), text)
+
+
 def block(kind: str, data: Mapping[str, Any], cursor: str) -> bytes:
-    """One event. JSON on one line has no line break that could end the block early."""
-    text = json.dumps(data, separators=(",", ":"))
-    return f"id: {cursor}\nevent: {kind}\ndata: {text}\n\n".encode("ascii")
+    """One event."""
+    return with_cursor(cursor, text(kind, data))
+
+
+def gap_block(reason: str, lost_count: int | None, cursor: str, node_id: str | None = None) -> bytes:
+    """Events before the cursor are missing: of the node with this id, if the stream tells those of several."""
+    named = {} if node_id is None else {"node_id": node_id}
+    data = {"kind": GAP, **named, "reason": reason, "lost_count": lost_count, "cursor": cursor, "action": WHAT_TO_DO}
+    return block(GAP, data, cursor)
+
+
+def caught_up(cursor: str) -> bytes:
+    """No event: see `CAUGHT_UP`."""
+    return b": %b\nid: %b\n\n" % (CAUGHT_UP, cursor.encode("ascii"))
 
 
 def heartbeat(cursor: str) -> bytes:
     """No event: it keeps the connection in use, and lets the reader's cursor grow while nothing happens for it."""
     return f": heartbeat\nid: {cursor}\n\n".encode("ascii")
-
-
-def cursor_of(life: str, number: int) -> str:
-    """The cursor of an event, or of a place in the stream."""
-    return f"{life}-{number}"

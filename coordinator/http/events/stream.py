@@ -1,4 +1,4 @@
-"""One event stream: from a reader's cursor in the feed to the bytes of a connection.
+"""One event stream of this node: from a reader's cursor in the feed to the bytes of a connection.
 
 It begins with `opened`, whose cursor says from where it is complete. If events that the client still wants are gone,
 one `gap` says so and the stream goes on from now. The same happens if the feed overtakes a slow reader. A client that
@@ -6,6 +6,7 @@ reads nothing at all is cut off. A reader costs no memory but its connection's b
 """
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +15,16 @@ from aiohttp.abc import AbstractStreamWriter
 
 from rallypoint.coordinator.core.effects import Event
 from rallypoint.coordinator.http.contract import HttpMetrics
-from rallypoint.coordinator.http.events.codec import GAP, OPENED, block, block_of, cursor_of, heartbeat
+from rallypoint.coordinator.http.events.codec import (
+    OPENED,
+    block,
+    caught_up,
+    gap_block,
+    heartbeat,
+    text_of,
+    with_cursor,
+)
+from rallypoint.coordinator.http.events.positions import CURSOR_TOO_OLD, SLOW_READER, encode_position
 from rallypoint.coordinator.http.limits.deadline import time_limit
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.events.feed import EventFeed, FeedReader
@@ -34,7 +44,6 @@ HEADERS = {
     "X-Accel-Buffering": "no",
     "Server": "rallypoint",
 }
-WHAT_TO_DO = "List the groups again (GET /v1/groups); what follows here is whole from this cursor on."
 
 Wanted = Callable[[Event], bool]
 
@@ -51,31 +60,18 @@ class StreamLimits:
     """A client that takes nothing for so long is cut, and can come back with its cursor."""
 
 
-class EventStream(web.StreamResponse):
+class EventResponse(web.StreamResponse):
     """The answer that does not end. aiohttp prepares it, and then asks it for its end: that is when it streams."""
 
     def __init__(
-        self,
-        feed: EventFeed,
-        reader: FeedReader,
-        is_wanted: Wanted,
-        gap: str | None,
-        *,
-        metrics: HttpMetrics,
-        limits: StreamLimits,
-        clock: Clock,
-        on_ended: Callable[[], None],
+        self, *, metrics: HttpMetrics, limits: StreamLimits, clock: Clock, on_ended: Callable[[], None]
     ) -> None:
-        """`gap`: why events before the reader's cursor are missing, if any are. `on_ended` is called once."""
+        """`on_ended` is called once."""
         super().__init__(headers=HEADERS)
-        self._feed = feed
         self._metrics = metrics
         self._limits = limits
         self._clock = clock
         self._on_ended = on_ended
-        self._reader = reader
-        self._is_wanted = is_wanted
-        self._gap = gap
         self._request: web.BaseRequest | None = None
         self._writer: AbstractStreamWriter | None = None
 
@@ -100,19 +96,80 @@ class EventStream(web.StreamResponse):
             self._on_ended()
         await super().write_eof(data)
 
+    @abstractmethod
     async def _run(self) -> bool:
         """Write until the feed ends; False where the client takes nothing."""
+
+    @abstractmethod
+    def _unread_count(self) -> int:
+        """So many events this client does not get, where it is cut off now."""
+
+    def _abort(self) -> None:
+        """Cut a connection whose client takes nothing: there is no way to tell it."""
+        unread_count = self._unread_count()
+        if unread_count:
+            self._metrics.events_lost(unread_count)
+        assert self._request is not None
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    async def _write(self, chunk: bytes) -> bool:
+        """Send it; False where the client did not take what was sent before in time."""
+        assert self._writer is not None
+        try:
+            async with time_limit(self._clock, self._limits.events_write_timeout_ms):
+                await self.write(chunk)
+                await self._writer.drain()
+        except TimeoutError:
+            return False
+        return True
+
+    def _gap(self, reason: str, lost_count: int | None, cursor: str, node_id: str | None = None) -> bytes:
+        self._metrics.gap_told(reason)
+        return gap_block(reason, lost_count, cursor, node_id)
+
+
+class EventStream(EventResponse):
+    """The events of this node alone."""
+
+    def __init__(
+        self,
+        feed: EventFeed,
+        reader: FeedReader,
+        is_wanted: Wanted,
+        gap: str | None,
+        *,
+        for_node: bool,
+        metrics: HttpMetrics,
+        limits: StreamLimits,
+        clock: Clock,
+        on_ended: Callable[[], None],
+    ) -> None:
+        """Stream what the reader reads.
+
+        gap: why events before the reader's cursor are missing, if any are.
+        for_node: `node_only` was asked for. A comment says when all that there is has been told.
+        on_ended: called once.
+        """
+        super().__init__(metrics=metrics, limits=limits, clock=clock, on_ended=on_ended)
+        self._feed = feed
+        self._reader = reader
+        self._is_wanted = is_wanted
+        self._first_gap = gap
+        self._says_caught_up = for_node
+
+    async def _run(self) -> bool:
         beginning = f"retry: {RETRY_MS}\n".encode() + block(
             OPENED, {"kind": OPENED, "cursor": self._cursor}, self._cursor
         )
         if not await self._write(beginning):
             return False
-        if self._gap is not None and not await self._write(self._gap_block(self._gap, None)):
+        if self._first_gap is not None and not await self._write(self._gap(self._first_gap, None, self._cursor)):
             return False
-        lost_reason = "cursor_too_old"
+        lost_reason = CURSOR_TOO_OLD
         while True:
             chunk = self._next_chunk(lost_reason)
-            lost_reason = "slow_reader"
+            lost_reason = SLOW_READER
             if chunk and not await self._write(chunk):
                 return False
             if self._reader.has_more:
@@ -121,6 +178,11 @@ class EventStream(web.StreamResponse):
                 continue
             if self._feed.is_closed:
                 return True
+            if self._says_caught_up:
+                self._says_caught_up = False
+                if not await self._write(caught_up(self._cursor)):
+                    return False
+                continue
             if not await self._wait() and not await self._write(heartbeat(self._cursor)):
                 return False
 
@@ -130,51 +192,32 @@ class EventStream(web.StreamResponse):
             # It goes on from now: so what is there still, and behind a hole, is not told either.
             lost_count = self._reader.unread_count
             self._reader.skip()
-            if lost_reason == "slow_reader":
+            if lost_reason == SLOW_READER:
                 self._metrics.events_lost(lost_count)
-            return self._gap_block(lost_reason, lost_count if lost_reason == "slow_reader" else None)
+            return self._gap(lost_reason, lost_count if lost_reason == SLOW_READER else None, self._cursor)
         chunk = bytearray()
         for _ in range(SCAN_MAX):
             kept = self._reader.take()
             if kept is None:
                 break
             if self._is_wanted(kept.event):
-                chunk += block_of(kept, self._feed.life)
+                chunk += with_cursor(encode_position(self._feed.life, kept.number), text_of(kept))
                 if len(chunk) >= CHUNK_BYTES:
                     break
         return bytes(chunk)
 
-    def _gap_block(self, reason: str, lost_count: int | None) -> bytes:
-        data = {"kind": GAP, "reason": reason, "lost_count": lost_count, "cursor": self._cursor, "action": WHAT_TO_DO}
-        return block(GAP, data, self._cursor)
-
     @property
     def _cursor(self) -> str:
-        return cursor_of(self._feed.life, self._reader.number)
+        return encode_position(self._feed.life, self._reader.number)
 
-    def _abort(self) -> None:
-        """Cut a connection whose client takes nothing: there is no way to tell it."""
-        self._metrics.events_lost(self._reader.unread_count)
-        assert self._request is not None
-        if self._request.transport is not None:
-            self._request.transport.abort()
+    def _unread_count(self) -> int:
+        return self._reader.unread_count
 
     async def _wait(self) -> bool:
         """Until something has happened; False where it is time for a heartbeat."""
         try:
             async with time_limit(self._clock, self._limits.events_heartbeat_interval_ms):
                 await self._reader.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def _write(self, chunk: bytes) -> bool:
-        """Send it; False where the client did not take what was sent before in time."""
-        assert self._writer is not None
-        try:
-            async with time_limit(self._clock, self._limits.events_write_timeout_ms):
-                await self.write(chunk)
-                await self._writer.drain()
         except TimeoutError:
             return False
         return True

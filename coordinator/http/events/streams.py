@@ -1,19 +1,27 @@
 """`GET /v1/events`: which events a client wants, from which cursor on, and whether it may open a stream at all.
 
-`stream` writes the stream itself.
+`stream` and `cluster_stream` write the streams themselves.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from rallypoint.coordinator.core.effects import Event, Failure
-from rallypoint.coordinator.http.contract import HttpMetrics
+from rallypoint.coordinator.http.cluster.peers import PeerClient
+from rallypoint.coordinator.http.contract import ClusterService, HttpMetrics
 from rallypoint.coordinator.http.errors import refuse
+from rallypoint.coordinator.http.events.cluster_stream import Cluster, ClusterEventStream
 from rallypoint.coordinator.http.events.codec import KINDS, KINDS_ASKED_FOR, group_id_of, kind_of
-from rallypoint.coordinator.http.events.stream import EventStream, StreamLimits, Wanted
+from rallypoint.coordinator.http.events.positions import (
+    OLDEST,
+    RESTARTED,
+    Cursor,
+    decode_cursor,
+    position_of_node,
+)
+from rallypoint.coordinator.http.events.stream import EventResponse, EventStream, StreamLimits, Wanted
 from rallypoint.coordinator.http.requests.inputs import parse_query, refuse_body
 from rallypoint.coordinator.http.requests.routes import Answer
 from rallypoint.coordinator.runtime.condition import why_not_serving
@@ -24,9 +32,6 @@ from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.request_limits import RequestChecks
 
 CURSOR_HEADER = "Last-Event-ID"
-OLDEST = "oldest"
-"""In place of a cursor: from the oldest event that is kept."""
-_CURSOR = re.compile(r"([0-9a-z]{1,32})-(0|[1-9][0-9]{0,17})")
 
 
 class EventStreams:
@@ -35,6 +40,8 @@ class EventStreams:
     def __init__(
         self,
         feed: EventFeed,
+        cluster: ClusterService,
+        peers: PeerClient,
         metrics: HttpMetrics,
         limits: StreamLimits,
         phase: Callable[[], str],
@@ -43,66 +50,116 @@ class EventStreams:
     ) -> None:
         """`phase` tells that of the service."""
         self._feed = feed
+        self._cluster = cluster
+        self._peers = peers
         self._metrics = metrics
         self._limits = limits
         self._phase = phase
         self._checks = checks
         self._clock = clock
         self._open_count = 0
+        self._open_for_nodes_count = 0
 
     async def open(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Answer with a stream, or refuse it: 400 for a wrong query or cursor, 429 beyond the limit."""
         refuse_body(request)
         asked = parse_query(admin.EventsRequest, query, self._checks)
         kinds = _kinds(asked)
-        commits = not kinds.isdisjoint(KINDS_ASKED_FOR)
-        after = self._after(request, asked, commits=commits)
+        cursor = self._cursor(request, asked)
         failure = why_not_serving(self._phase())
         if failure is not None:
             return failure
         if self._feed.is_closed:
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The service is stopping.")
-        if self._open_count >= self._limits.event_streams_max:
-            limit = self._limits.event_streams_max
-            detail = f"As many event streams are open as event_streams_max allows ({limit})."
-            return Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, limit=limit, limit_name="event_streams_max")
-        reader = self._feed.read(commits=commits, after=after.number)
-        self._open_count += 1
-        self._metrics.streams_open(+1)
+        for_node = asked.node_only and self._cluster.is_shared
+        full = self._full(for_node=for_node)
+        if full is not None:
+            return full
+        is_of_one = for_node or not self._cluster.is_shared
+        stream = (self._of_this_node if is_of_one else self._of_all_nodes)(asked, kinds, cursor)
+        self._count(+1, for_node=for_node)
+        return stream
+
+    def _of_this_node(self, asked: admin.EventsRequest, kinds: frozenset[str], cursor: Cursor) -> EventResponse:
+        commits = not kinds.isdisjoint(KINDS_ASKED_FOR)
+        after = self._after(cursor, commits=commits)
         return EventStream(
             self._feed,
-            reader,
+            self._feed.read(commits=commits, after=after.number),
             _filter(asked, kinds),
             after.gap,
+            for_node=asked.node_only,
+            metrics=self._metrics,
+            limits=self._limits,
+            clock=self._clock,
+            on_ended=self._ended_for_node if asked.node_only and self._cluster.is_shared else self._ended,
+        )
+
+    def _of_all_nodes(self, asked: admin.EventsRequest, kinds: frozenset[str], cursor: Cursor) -> EventResponse:
+        return ClusterEventStream(
+            self._feed,
+            Cluster(self._cluster, self._peers, _query_of_peers(asked)),
+            cursor,
+            _filter(asked, kinds),
+            commits=not kinds.isdisjoint(KINDS_ASKED_FOR),
             metrics=self._metrics,
             limits=self._limits,
             clock=self._clock,
             on_ended=self._ended,
         )
 
-    def _after(self, request: web.BaseRequest, asked: admin.EventsRequest, *, commits: bool) -> "_After":
-        """From where to go on. The header is the newer one: a browser repeats the query that it began with."""
+    def _full(self, *, for_node: bool) -> Failure | None:
+        """Why one stream more is refused. Each stream of another node needs one here, so those have as many places as
+        all other nodes have streams.
+        """
+        limit = self._limits.event_streams_max
+        if for_node:
+            limit *= max(1, len(self._cluster.live_peers()))
+        if (self._open_for_nodes_count if for_node else self._open_count) < limit:
+            return None
+        what = "event streams with node_only" if for_node else "event streams"
+        detail = f"As many {what} are open as event_streams_max allows ({limit})."
+        return Failure(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, limit=limit, limit_name="event_streams_max")
+
+    def _cursor(self, request: web.BaseRequest, asked: admin.EventsRequest) -> Cursor:
+        """Where to go on. The header is the newer one: a browser repeats the query that it began with."""
         given, field = asked.cursor, "cursor"
         header = request.headers.get(CURSOR_HEADER)
         if header:
             given, field = header, CURSOR_HEADER
         if given is None:
-            return _After(None, None)
-        if given == OLDEST:
-            return _After(self._feed.oldest(commits=commits), None)
-        found = _CURSOR.fullmatch(given)
-        if found is None:
+            return None
+        cursor = decode_cursor(given)
+        if cursor is None:
             raise refuse(ErrorCode.INVALID_REQUEST, "This is no cursor that the service has given.", field=field)
-        life, number = found[1], int(found[2])
-        if life != self._feed.life:
-            return _After(None, "restarted")
-        if number > self._feed.last_number:
+        own = position_of_node(cursor, self._cluster.node_id)
+        if own is not None and own.life == self._feed.life and own.number > self._feed.last_number:
             raise refuse(ErrorCode.INVALID_REQUEST, "The cursor is ahead of what has happened.", field=field)
-        return _After(number, None)
+        return cursor
+
+    def _after(self, cursor: Cursor, *, commits: bool) -> "_After":
+        """From where this node's own stream goes on."""
+        if cursor is None:
+            return _After(None, None)
+        if cursor is OLDEST:
+            return _After(self._feed.oldest(commits=commits), None)
+        own = position_of_node(cursor, self._cluster.node_id)
+        if own is None or own.life != self._feed.life:
+            return _After(None, RESTARTED)
+        return _After(own.number, None)
+
+    def _count(self, delta: int, *, for_node: bool) -> None:
+        if for_node:
+            self._open_for_nodes_count += delta
+        else:
+            self._open_count += delta
+        self._metrics.streams_open(delta)
 
     def _ended(self) -> None:
-        self._open_count -= 1
-        self._metrics.streams_open(-1)
+        self._count(-1, for_node=False)
+
+    def _ended_for_node(self) -> None:
+        self._count(-1, for_node=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +179,16 @@ def _kinds(asked: admin.EventsRequest) -> frozenset[str]:
         known = ", ".join(sorted(KINDS))
         raise refuse(ErrorCode.INVALID_REQUEST, f"kinds: there is no such kind; there are: {known}.", field="kinds")
     return kinds
+
+
+def _query_of_peers(asked: admin.EventsRequest) -> tuple[tuple[str, str], ...]:
+    """What the other nodes are asked for."""
+    named = (("prefix", asked.prefix), ("kinds", asked.kinds))
+    return (
+        ("node_only", "true"),
+        *(("group_id", group_id) for group_id in asked.group_ids),
+        *((name, value) for name, value in named if value is not None),
+    )
 
 
 def _filter(asked: admin.EventsRequest, kinds: frozenset[str]) -> Wanted:

@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from rallypoint.coordinator.http.errors import ERROR_PAGES, PROBLEM_TYPE
-from rallypoint.coordinator.http.events.codec import GAP, KINDS, OPENED
+from rallypoint.coordinator.http.events.codec import KINDS, STREAM_KINDS
 from rallypoint.coordinator.http.events.streams import CURSOR_HEADER
 from rallypoint.coordinator.http.requests.inputs import query_fields
 from rallypoint.coordinator.limits import FIXED
@@ -248,7 +248,7 @@ def _describe_stream(schemas: dict[str, Any]) -> dict[str, Any]:
     described = _describe_operation(operations.EVENTS, schemas)
     described["responses"]["200"] = {
         "description": f"A stream of events, each with `GroupEvent` as JSON in its data. Kinds: {', '.join(KINDS)}; "
-        f"and of the stream itself: {OPENED}, {GAP}.",
+        f"and of the stream itself: {', '.join(STREAM_KINDS)}.",
         "content": _json(admin.GroupEvent.__name__, "text/event-stream"),
     }
     described["parameters"].append(

@@ -472,5 +472,5 @@ def test_the_stream_is_described() -> None:
     for kind in KINDS:
         assert kind in described["responses"]["200"]["description"]
     names = {parameter["name"] for parameter in described["parameters"]}
-    assert names == {"group_id", "prefix", "kinds", "cursor", "Last-Event-ID"}
+    assert names == {"group_id", "prefix", "kinds", "cursor", "node_only", "Last-Event-ID"}
     assert "429" in described["responses"]

@@ -10,7 +10,7 @@ import pytest
 
 from rallypoint.coordinator.core.effects import Event, GroupChanged, GroupSummary
 from rallypoint.coordinator.core.moves import Move, OwnerNames
-from rallypoint.coordinator.http.events.codec import block_of
+from rallypoint.coordinator.http.events.codec import text_of
 from rallypoint.coordinator.runtime.events.event_size import size_of
 from rallypoint.coordinator.runtime.events.feed import WEIGHT_BYTES, EventFeed, Ring
 from rallypoint.protocol.limits import ID_LENGTH_MAX, REASON_LENGTH_MAX
@@ -68,7 +68,7 @@ def test_a_full_ring_takes_what_its_bound_says(kind: type) -> None:
                     feed.event(event_of(kind, letter, size))
                     ring = _ring_of(feed)
                     if ring.total > ring.gone:
-                        block_of(ring.at(ring.total - 1), "life")
+                        text_of(ring.at(ring.total - 1))
                 taken_bytes, _ = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
