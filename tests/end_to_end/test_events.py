@@ -65,7 +65,7 @@ async def see_a_death(service: ServiceProcess, http: aiohttp.ClientSession) -> s
     async with read_events(http, service.url, "?group_id=clicks") as reader, GroupMember(options) as survivor:
         told = await reader.until("group_changed", state="Stable")
         begun = [kind for kind in kinds(told) if kind != "group_changed"]
-        assert begun == ["group_created", "rebalance_began", "join_phase_ended", "sync_phase_ended"]
+        assert begun == ["group_created", "rebalance_began", "join_phase_ended", "sync_phase_ended", "partitions_moved"]
         alone = await survivor.wait_assigned(30_000)
         with victim_of(service) as victim:
             told = await reader.until("group_changed", state="Stable", member_count=2)
@@ -76,8 +76,11 @@ async def see_a_death(service: ServiceProcess, http: aiohttp.ClientSession) -> s
             victim.kill()
             told = await reader.until("group_changed", state="Stable", member_count=1)
         order = [kind for kind in kinds(told) if kind != "group_changed"]
-        assert order == ["session_expired", "rebalance_began", "join_phase_ended", "sync_phase_ended"]
-        expired, began = (next(one for one in told if one.kind == kind) for kind in order[:2])
+        phases = ["rebalance_began", "join_phase_ended", "sync_phase_ended"]
+        assert order == ["session_expired", "partitions_moved", *phases, "partitions_moved"]
+        expired, began = (
+            next(one for one in told if one.kind == kind) for kind in ("session_expired", "rebalance_began")
+        )
         assert expired.data["member_id"].startswith("victim-")
         assert (began.data["trigger"], began.data["member_id"]) == ("member_expired", expired.data["member_id"])
         times = [one.data["at_ms"] for one in told]
