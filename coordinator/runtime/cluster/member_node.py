@@ -97,6 +97,7 @@ class MemberNode:
         self._memory = Memory()
         self._busy: dict[str, bool] = {}
         self._is_registering = False
+        self._announcing = 0
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._look_again: Handle | None = None
         self._backoff = Backoff()
@@ -256,10 +257,21 @@ class MemberNode:
         return {} if self._service is None else self._service.open_keyspaces()
 
     async def _announce(self) -> None:
+        self._announcing += 1
         try:
             await self._store.announce(encode_announcement(self._announcement))
         except StorageError as error:
             logger.warning("the other nodes do not hear of this one yet: %s", error)
+        finally:
+            self._announcing -= 1
+
+    def _keep_announced(self, state: ClusterState) -> None:
+        """Announce this node again if the store has something else: an earlier write, whose outcome was not known, may
+        take effect after a later one.
+        """
+        is_known = state.nodes.get(self.node_id) == encode_announcement(self._announcement)
+        if not is_known and not self._announcing and not self._is_closed and self._store.lease.remaining_ms > 0:
+            self._begin(self._announce())
 
     def _begin(self, work: Coroutine[Any, Any, Any], on_fault: Callable[[], object] = lambda: None) -> None:
         task = begin(work, on_fault)
@@ -287,6 +299,7 @@ class MemberNode:
             self._view = view
             self._memory.observe(view, self._clock.now_ms())
             self._meet_formats(view)
+            self._keep_announced(state)
             self._notify()
             self._look()
 
@@ -310,7 +323,9 @@ class MemberNode:
         for node_id in sorted(view.nodes.keys() - self._view.nodes.keys() - {self._announcement.node_id}):
             logger.info("node %r runs, at %s", node_id, view.nodes[node_id].url)
         for node_id in sorted(self._view.nodes.keys() - view.nodes.keys()):
-            if node_id == self._announcement.node_id:
+            if node_id == self._announcement.node_id and self._store.lease.remaining_ms > 0:
+                logger.warning("the other nodes do not see this one any more: it announces itself again")
+            elif node_id == self._announcement.node_id:
                 logger.warning("the lease of this node has run out: it coordinates nothing until it has another one")
             elif self._view.nodes[node_id].is_draining:
                 logger.info("node %r has stopped", node_id)

@@ -45,6 +45,8 @@ FOR_MS = (300, 1_200, 2_500, 4_000, 8_000, 15_000)
 WALL_AHEAD_MS = (0, 0, HOUR_MS, -HOUR_MS, YEAR_MS, -YEAR_MS)
 CLOCK_RATES = (1.0, 1.0, 1.0, 0.99, 1.01)
 """How fast the clock of a node's lease runs beside etcd's. The margin of a lease allows for a twentieth."""
+SESSION_BEYOND_LEASES_MS = 10_000
+"""How much longer than two leases a session has to be, for a paused node to cost no rebalance."""
 MOVEMENTS = ("drain", "kill", "operator_drain", "move_shard", "pause")
 SMALL_LIMITS = BatchLimits(writes_max=12, bytes_max=60_000)
 
@@ -128,7 +130,7 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         at_ms += round(chance.expovariate(1 / gap_ms))
         kind = chance.choices(list(weights), list(weights.values()))[0]
         steps.append(Step(at_ms, kind, chance.random(), chance.choice(FOR_MS)))
-    return ClusterPlan(
+    plan = ClusterPlan(
         seed=seed,
         basis=_basis(seed, chance),
         shards=chance.choice([2, 3, 5]),
@@ -142,6 +144,16 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         shuffles=chance.random() < 0.5,
         members_max=chance.choice([2, 4, 6]),
     )
+    return _with_sessions_for_a_pause(plan) if plan.movement == "pause" else plan
+
+
+def _with_sessions_for_a_pause(plan: ClusterPlan) -> ClusterPlan:
+    """Only sessions that outlive the silence of a paused node: half of one for a heartbeat that had been about to be
+    answered, and the pause. docs/cluster.md says how long they have to be.
+    """
+    enough_ms = 2 * plan.lease_ttl_ms + SESSION_BEYOND_LEASES_MS
+    outlive = tuple(session_ms for session_ms in plan.basis.session_timeouts_ms if session_ms >= enough_ms)
+    return replace(plan, basis=replace(plan.basis, session_timeouts_ms=outlive or (30_000,)))
 
 
 def _basis(seed: int, chance: random.Random) -> Plan:

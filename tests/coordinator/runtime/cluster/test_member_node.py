@@ -55,6 +55,24 @@ async def test_nodes_share_the_shards_evenly(cluster: Cluster) -> None:
     assert sorted(len(node.shards) for node in cluster.nodes.values()) == [4, 4, 4]
 
 
+@pytest.mark.parametrize("late", [None, b"an earlier announcement"])
+async def test_a_node_announces_itself_again_if_an_earlier_write_takes_effect_late(
+    cluster: Cluster, late: bytes | None
+) -> None:
+    await cluster.start("n1", "n2")
+    announced = cluster.contents.nodes["n1"]
+    if late is None:
+        del cluster.contents.nodes["n1"]
+    else:
+        cluster.contents.nodes["n1"] = late
+    cluster.contents.change()
+    await cluster.clock.run(1_000)
+    assert cluster.contents.nodes["n1"] == announced
+    revision = cluster.contents.revision
+    await cluster.clock.run(10_000)
+    assert cluster.contents.revision == revision, "it announces itself once"
+
+
 async def test_a_group_goes_on_when_its_node_dies(cluster: Cluster) -> None:
     await cluster.start("n1", "n2", "n3")
     group_id = cluster.group_on("n2")
