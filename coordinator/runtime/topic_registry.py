@@ -140,6 +140,8 @@ class RegistryKeeper:
             self._found_invalid(invalid)
             raise
         except StorageError:
+            # Whoever keeps it without having loaded it lets nobody else load it, and is not asked to take it again.
+            await self._release()
             self._begin_following()
             raise
 
