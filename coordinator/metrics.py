@@ -49,6 +49,8 @@ REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 """Seconds: from a rebalance nobody notices to Kafka's default rebalance timeout."""
 APPEND_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+CUT_REASONS = ("head_timeout", "made_place", "open_files")
+"""Why a connection is cut."""
 STATUSES = ("OK", "WARN", "ERR")
 TOPICS_OF_A_GROUP_MAX = 50
 """Topics of a group that have series of their own."""
@@ -200,6 +202,8 @@ class Metrics:
         self._connections_cut = Counter(
             "rallypoint_connections_cut", "Connections that the service cut, by why.", ("reason",), registry=registry
         )
+        for reason in CUT_REASONS:  # from 0, or `increase()` would not see the first
+            self._connections_cut.labels(reason)
         self._channels = Gauge("rallypoint_channels", "Channels that are open now.", registry=registry)
         self._channel_calls = Counter(
             "rallypoint_channel_calls",

@@ -20,7 +20,7 @@ from rallypoint.coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
-from rallypoint.coordinator.metrics import GROUP_STATES, LAGS_AT_ONCE_MAX, Metrics
+from rallypoint.coordinator.metrics import CUT_REASONS, GROUP_STATES, LAGS_AT_ONCE_MAX, Metrics
 from rallypoint.coordinator.runtime.cluster.member_node import OwnershipCounts
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
 from rallypoint.coordinator.runtime.group_table import GroupMetrics
@@ -357,3 +357,10 @@ async def test_what_is_remembered_of_a_group_has_series_of_its_own() -> None:
     assert page.count(b"\nrallypoint_group_topic_lag{") == 50
     assert b'rallypoint_group_topic_lag{group_id="a",topic="t49"} 49.0' in page
     assert b'rallypoint_group_status{group_id="b"' not in page
+
+
+def test_every_reason_to_cut_a_connection_is_there_from_the_start() -> None:
+    """Else `increase()` would miss the first: a series that appears with 1 has not grown."""
+    text = Metrics("1", 1).expose("")[0].decode()
+    for reason in CUT_REASONS:
+        assert f'rallypoint_connections_cut_total{{reason="{reason}"}} 0.0' in text
