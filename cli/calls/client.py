@@ -5,7 +5,7 @@ A read is repeated at the next node. A change is sent once: it is repeated only 
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,7 +54,7 @@ class Client:
         timeout_s: how long a node may take to answer, and how long a call is repeated at nodes that cannot yet.
         prints: raise RequestPrinted in place of sending a request.
         """
-        self._urls = urls
+        self._given = self._urls = urls
         self._token = token
         self._tls = tls or Tls()
         self._transport = Transport(self._tls, timeout_s=timeout_s)
@@ -111,7 +111,8 @@ class Client:
     def stream(self, url: str, query: Query, *, silence_s: float | None = None) -> Iterator[Iterator[bytes]]:
         """The lines of the event stream of one node, as they come. Raises CallFailed, also while they are read.
 
-        `silence_s`: how long it may say nothing; by default as long as a stream that is whole does.
+        `silence_s`: the lines end when it says nothing for so long. By default a silence that is longer than that
+        of a whole stream is a loss.
         """
         _, target = target_of("events", query, {})
         headers = self._headers(None) | {"Accept": "text/event-stream"}
@@ -130,8 +131,12 @@ class Client:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Of the nodes, as they were given, but the one that answered last comes first."""
+        """Of the nodes, as they were given and announced, but the one that answered last comes first."""
         return (self._answers, *(url for url in self._urls if url != self._answers))
+
+    def know(self, announced: Iterable[str]) -> None:
+        """Ask these nodes as well, in place of those that were announced before, when no other one answers."""
+        self._urls = tuple(dict.fromkeys([*self._given, *announced]))
 
     def _headers(self, content_type: str | None) -> dict[str, str]:
         headers = {} if content_type is None else {"Content-Type": content_type}

@@ -4,6 +4,7 @@ It follows no redirect, so a token goes to the node that was asked, and to nobod
 """
 
 import http.client
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 CONNECT_TIMEOUT_S = 3.0
 STREAM_SILENCE_S = 45.0
 """A quiet stream has a comment every 15 seconds."""
+PIECE_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,12 @@ class Transport:
     ) -> Iterator[tuple[Reply, Iterator[bytes]]]:
         """An answer that does not end: its head (with the body of a refusal), and its lines as they come.
 
+        silence_s: once the answer has begun, the lines end with a silence of so long. By default a stream that is
+            silent for longer than a whole one is broken.
         Raises NotSent and NoReply, the latter also while lines are read.
         """
-        connection = self._connected(base, STREAM_SILENCE_S if silence_s is None else silence_s)
+        connection = self._connected(base, STREAM_SILENCE_S)
+        opened = connection.sock  # which the connection itself forgets if the answer ends with it
         try:
             try:
                 connection.request("GET", urlsplit(base).path + target, headers=dict(headers))
@@ -117,19 +122,30 @@ class Transport:
                 refused = response.read() if response.status != http.client.OK else b""
             except (http.client.HTTPException, OSError) as error:
                 raise NoReply(self._why(error)) from error
-            yield Reply(response.status, _headers_of(response), refused), self._lines(response)
+            yield Reply(response.status, _headers_of(response), refused), self._lines(response, opened, silence_s)
         finally:
             connection.close()
 
-    def _lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+    def _lines(
+        self, response: http.client.HTTPResponse, opened: socket.socket, silence_s: float | None
+    ) -> Iterator[bytes]:
+        rest = b""
+        has_begun = False
         while True:
             try:
-                line = response.readline()
+                # readline would take a stream that breaks off for one that has ended.
+                piece = response.read1(PIECE_BYTES)
             except (http.client.HTTPException, OSError) as error:
+                if isinstance(error, TimeoutError) and has_begun and silence_s is not None:
+                    return
                 raise NoReply(self._why(error)) from error
-            if not line:
+            if not piece:
                 return
-            yield line
+            if silence_s is not None and not has_begun:
+                opened.settimeout(silence_s)
+            has_begun = True
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
 
     def close(self) -> None:
         """Close all connections."""

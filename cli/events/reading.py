@@ -1,86 +1,94 @@
-"""Reads the event streams of all nodes at once, each in a thread, and goes on behind the last event after a loss."""
+"""Reads the event stream of one node, which tells the events of all, and goes on at another node after a loss."""
 
-import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from queue import Queue
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rallypoint.cli.calls.client import Client
-from rallypoint.cli.calls.event_stream import events_of
+from rallypoint.cli.calls.event_stream import Event, events_of
 from rallypoint.cli.calls.failures import CallFailed, Unreachable
 from rallypoint.member.core.route import may_go_on_at
 
+QUIET_S = 1.0
+"""How long a stream that is not followed may say nothing before it counts as read."""
 RETRY_S = 1.0
+OPENED = "opened"
+NODE_FOLLOWED = "node_followed"
+
+OnLost = Callable[[CallFailed, str], None]
+"""Told why a stream broke off, and at which URL it goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a node said: an event, or why its stream ended (None: it was read to its end)."""
-
-    url: str
-    event: dict[str, Any] | None = None
-    failure: CallFailed | None = None
-    is_end: bool = False
-
-
-def urls_of_nodes(client: Client) -> tuple[str, ...]:
-    """Where to read: the node that is asked if it is the only one, else all that run, at the URLs that they announce.
-
-    Raises CallFailed.
-    """
-    nodes = [node for node in client.call("describe_cluster")["nodes"] if node["state"] != "gone"]
-    asked = client.urls[0]
-    if len(nodes) <= 1:
-        return (asked,)
-    return tuple(node["url"].rstrip("/") for node in nodes if node["url"] and may_go_on_at(asked, node["url"]))
-
-
-class Reader(threading.Thread):
-    """Reads the stream of one node into a queue. A daemon: it waits for events, and nothing is lost with it."""
+class Reading:
+    """One stream, at one node after the other."""
 
     def __init__(
-        self, client: Client, url: str, query: Mapping[str, Any], queue: "Queue[Told]", *, follows: bool, quiet_s: float
+        self,
+        client: Client,
+        query: Mapping[str, Any],
+        *,
+        follows: bool,
+        lost: OnLost,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Start nothing yet.
+        """Ask nobody yet.
 
         query: the parameters, with the cursor to begin at.
         follows: whether to go on after the stream has ended or was quiet.
-        quiet_s: how long a stream that is not followed may say nothing before it counts as read.
+        lost: called for each loss, if another node is asked or the same one again.
         """
-        super().__init__(name=f"events of {url}", daemon=True)
         self._client = client
-        self._url = url
         self._query = dict(query)
-        self._queue = queue
         self._follows = follows
-        self._quiet_s = quiet_s
+        self._lost = lost
+        self._sleep = sleep
+        self._urls = list(client.urls)
 
-    def run(self) -> None:
-        """Read until the process ends, or the stream does if it is not followed."""
+    def events(self) -> Iterator[dict[str, Any]]:
+        """The events, in the order in which they are told. Raises CallFailed.
+
+        Unreachable comes only if it is not followed, and after every node that is known was asked.
+        """
+        failures = 0
         while True:
-            failure = self._read()
-            if not self._follows:
-                self._queue.put(Told(self._url, failure=failure, is_end=True))
+            url = self._urls[0]
+            failure: Unreachable | None = None
+            try:
+                with self._client.stream(url, self._query, silence_s=None if self._follows else QUIET_S) as lines:
+                    for event in events_of(lines):
+                        failures = 0
+                        yield from self._told(url, event)
+            except Unreachable as error:
+                failure = error
+            if failure is None and not self._follows:
                 return
+            failures += 1
+            if failure is not None and not self._follows and failures >= len(self._urls):
+                raise failure
+            self._urls.append(self._urls.pop(0))
             if failure is not None:
-                self._queue.put(Told(self._url, failure=failure))
-                if not isinstance(failure, Unreachable):
-                    return
-            time.sleep(RETRY_S)
+                self._lost(failure, self._urls[0])
+            if failures >= len(self._urls):
+                self._sleep(RETRY_S)
 
-    def _read(self) -> CallFailed | None:
-        was_opened = False
+    def _told(self, url: str, event: Event) -> Iterator[dict[str, Any]]:
+        if event.cursor is not None:
+            self._query["cursor"] = event.cursor
+        if event.data is None:
+            return
+        kind = event.data.get("kind")
+        if kind in {OPENED, NODE_FOLLOWED}:
+            self._learn(url)
+        if kind != OPENED:
+            yield event.data
+
+    def _learn(self, url: str) -> None:
+        """Know the nodes that run now at the URLs that they announce, besides those that were given."""
         try:
-            silence_s = None if self._follows else self._quiet_s
-            with self._client.stream(self._url, self._query, silence_s=silence_s) as lines:
-                for event in events_of(lines):
-                    was_opened = True
-                    if event.cursor is not None:
-                        self._query["cursor"] = event.cursor
-                    if event.data is not None and event.data.get("kind") != "opened":
-                        self._queue.put(Told(self._url, event.data))
-        except CallFailed as error:
-            return None if was_opened and not self._follows else error
-        return None
+            nodes = self._client.call("describe_cluster")["nodes"]
+        except CallFailed:
+            return  # what is known is enough for now, and the stream says by itself if it breaks off
+        announced = [node["url"].rstrip("/") for node in nodes if node["state"] != "gone" and node["url"]]
+        if len(announced) > 1:  # a node by itself may announce what only its host reaches
+            self._client.know(one for one in announced if may_go_on_at(url, one))
+            self._urls = list(dict.fromkeys([url, *self._client.urls]))
