@@ -414,11 +414,15 @@ class Dispatcher:
         self.cancel_timer(RETRY + slot.name)
 
     def _note_served(self, url: str) -> None:
-        """The node at `url` did what a coordinator does. It is told where it is another one, or was missed."""
+        """The node at `url` did what a coordinator does. It is told where it is another one, or was missed.
+
+        Whoever was warned that the coordinator is missed is told of its move by a warning, too.
+        """
         if url != self.route.url:
             return  # a late answer of the one before
         if self._served_by not in {None, url}:
-            self.actions.append(Note(f"coordinator moved from {self._served_by} to {url}"))
+            moved = f"coordinator moved from {self._served_by} to {url}"
+            self.actions.append(Warn(moved) if self._is_missed else Note(moved))
         elif self._is_missed:
             self.actions.append(Note(f"coordinator {url} answers"))
         self._served_by = url

@@ -101,6 +101,7 @@ async def test_a_member_goes_on_where_the_group_is_as_the_member_that_it_is(
     missed, moved = lines_about_nodes(caplog)
     assert cluster.urls[0] in missed
     assert moved == f"g: coordinator moved from {cluster.urls[0]} to {cluster.urls[1]}"
+    assert moved in [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
 
 
 @pytest.mark.parametrize("how", ["killed", "silent"])
