@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from rich.console import Console
 
@@ -136,6 +137,7 @@ class Run:
                 raise Failed(f"the service did not start; the end of its log:\n{service.log_tail()}")
             time.sleep(LOOK_SECONDS)
         self._say(f"The service listens on {url}, and keeps its data in SQLite.")
+        self._say(f"Its page shows the group live, while this runs: {url}/#/groups/{quote(self._plot.group, safe='')}")
         return url
 
     def _start_driver(self, name: str, url: str, children: Children) -> None:

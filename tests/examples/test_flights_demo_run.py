@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ def test_no_flight_is_lost(tmp_path: Path, java_home: Path) -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"live, while this runs: http://127\.0\.0\.1:\d+/#/groups/delays$", done.stdout, re.MULTILINE)
     report = json.loads((folder / "report.json").read_text())
     records = report["records"]
     assert report["ok"]
