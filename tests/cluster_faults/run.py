@@ -4,6 +4,7 @@ import asyncio
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
@@ -173,7 +174,7 @@ class Run:
         seed = self._plot.seed + number
         self.chance = random.Random(seed)
         what = FAULTS[fault]
-        node = self.nodes[what.on or list(self.nodes)[place % len(self.nodes)]]
+        node = self.nodes[what.on or self._by_groups()[place % len(self.nodes)]]
         now = self._round = Round(number, fault, seed, node.node_id)
         self._look()
         first_entry, first_problem = len(self.entries), len(self.history.problems)
@@ -198,6 +199,12 @@ class Run:
         self._measure(now, Episode(fault, began_ms, self._undoing_ms), self.entries[first_entry:])
         self.rounds.append(now)
         self._tell(now)
+
+    def _by_groups(self) -> list[str]:
+        """The nodes, first who coordinates most of the members' groups: a fault of a node without any shows little."""
+        owners = {change.shard: change.node_id for change in self.changes}
+        counts = Counter(owners.get(shard_of_group(group_id)) for group_id in self._groups)
+        return sorted(self.nodes, key=lambda node_id: -counts[node_id])
 
     def _has_recovered(self, since_ms: int) -> bool:
         self._look()

@@ -22,6 +22,8 @@ from tests.real.porcupine import find_porcupine
 pytestmark = [pytest.mark.etcd, pytest.mark.slow]
 
 GROUPS = 4
+ATTEMPTS_MAX = 4
+"""Runs without the fence, until both judges have objected."""
 
 
 def played(folder: Path, *options: str) -> tuple[int, str, dict[str, Any]]:
@@ -65,8 +67,21 @@ def test_nothing_is_lost_and_every_history_has_an_order(tmp_path: Path, faults: 
 
 
 def test_without_the_fence_both_judges_object(tmp_path: Path) -> None:
-    status, said, report = played(tmp_path / "out", "--faults", "pause", "--without-fence")
-    assert status == 1, said
-    (paused,) = report["rounds"]
-    assert any("written under the epoch" in sentence for sentence in paused["objections"]), said
-    assert [*paused["not_linearizable"], *report["porcupine"]["problems"]], said
+    """Whether a node that wakes does harm is a matter of chance, as is whether a client sees it."""
+    objected: set[str] = set()
+    told = ""
+    for attempt in range(ATTEMPTS_MAX):
+        _, said, report = played(tmp_path / str(attempt), "--faults", "pause", "--rounds", "2", "--without-fence")
+        told += said
+        objected |= judges_of(report)
+        if objected == {"audit", "porcupine"}:
+            return
+    pytest.fail(f"only {objected or 'nobody'} objects\n{told}")
+
+
+def judges_of(report: dict[str, Any]) -> set[str]:
+    """Who objected."""
+    rounds = report["rounds"]
+    written = [said for one in rounds for said in one["objections"] if "written under the epoch" in said]
+    unordered = [*report["porcupine"]["problems"], *(said for one in rounds for said in one["not_linearizable"])]
+    return {name for name, objections in (("audit", written), ("porcupine", unordered)) if objections}
