@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 
 LOG_TAIL_LINES = 15
+STOPPED_SECONDS = 30.0
+STOPPED_LOOK_SECONDS = 0.002
 LOOK_SECONDS = 0.05
 
 
@@ -52,6 +54,8 @@ class Child:
     def freeze(self) -> None:
         """SIGSTOP to all its processes: none of them does anything until `thaw`, or ever after `kill`."""
         self._send_to_all(signal.SIGSTOP)
+        for pid in self._session():
+            wait_until_stopped(pid)
 
     def thaw(self) -> None:
         """All its processes go on."""
@@ -62,7 +66,7 @@ class Child:
 
         They are stopped first: otherwise one sees another die and says goodbye to the group.
         """
-        self.freeze()
+        self._send_to_all(signal.SIGSTOP)
         self._send_to_all(signal.SIGKILL)
         self._process.wait()
 
@@ -102,6 +106,37 @@ def _lives(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Wait until a process that was sent SIGSTOP does nothing any more, or is gone.
+
+    The signal wakes one thread, which stops the others when it gets to run: on a busy machine they go on for a while.
+    Raises TimeoutError after half a minute.
+    """
+    deadline = time.monotonic() + STOPPED_SECONDS
+    while not _is_stopped(pid):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"process {pid} has not stopped within {STOPPED_SECONDS:.0f} s")
+        time.sleep(STOPPED_LOOK_SECONDS)
+
+
+def _is_stopped(pid: int) -> bool:
+    threads = Path(f"/proc/{pid}/task")
+    try:
+        if threads.parent.parent.joinpath("self").exists():
+            return all(_state_in(stat) in "TtZX" for stat in threads.glob("*/stat"))
+        return psutil.Process(pid).status() in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return True
+
+
+def _state_in(stat: Path) -> str:
+    """The letter of a thread's state; X: it is gone. The name before it may have spaces and parentheses in it."""
+    try:
+        return stat.read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from examples.handover.processes import wait_until_stopped
+
 T = TypeVar("T")
 
 WAIT_SECONDS = 30.0
@@ -101,6 +103,7 @@ class ProgramProcess:
     def pause(self) -> None:
         """SIGSTOP: it stands still, and its connections stay open."""
         self._signal(signal.SIGSTOP)
+        wait_until_stopped(self.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

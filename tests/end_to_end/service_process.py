@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from examples.handover.processes import wait_until_stopped
 from tests.end_to_end.network import SERVICE, Network, call_inside, way_in
 from tests.real.parts import free_port
 
@@ -94,6 +95,7 @@ class ServiceProcess:
         """SIGSTOP: it stands still, and its connections stay open."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(self.process.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

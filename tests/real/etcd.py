@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from examples.handover.processes import wait_until_stopped
 from tests.real.parts import ROOT, free_port, last_lines, require, stop_process
 
 START_SECONDS = 30.0
@@ -52,6 +53,8 @@ class Member:
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+        if number is signal.SIGSTOP:
+            wait_until_stopped(self.process.pid)
 
     def kill(self) -> None:
         assert self.process is not None
