@@ -27,7 +27,7 @@ from rallypoint import BlockingGroupMember, MemberOptions
 member = BlockingGroupMember(MemberOptions(coordinator=sys.argv[1], group_id="clicks", topics=("clicks",),
     client_id="victim", session_timeout_ms=2000, heartbeat_wait_ms=500))
 member.start()
-print(member.wait_assigned(30000).generation_id, flush=True)
+print(member.wait_assigned(30_000).generation_id, flush=True)
 time.sleep(600)
 """
 

@@ -149,7 +149,7 @@ import sys, time
 from rallypoint import BlockingGroupMember, MemberOptions
 member = BlockingGroupMember(MemberOptions(coordinator=sys.argv[1], group_id="g", topics=("clicks",)))
 member.start()
-print(member.wait_assigned(30000).generation_id, flush=True)
+print(member.wait_assigned(30_000).generation_id, flush=True)
 time.sleep(600)
 """
 

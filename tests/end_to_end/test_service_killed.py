@@ -98,7 +98,7 @@ from rallypoint import BlockingGroupMember, MemberOptions
 member = BlockingGroupMember(MemberOptions(coordinator=sys.argv[1], group_id="clicks", topics=("clicks",),
     client_id=sys.argv[2], session_timeout_ms=6000, heartbeat_wait_ms=2000))
 member.start()
-print(sorted(member.wait_assigned(30000).partitions), flush=True)
+print(sorted(member.wait_assigned(30_000).partitions), flush=True)
 time.sleep(600)
 """
 

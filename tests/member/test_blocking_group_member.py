@@ -67,7 +67,7 @@ def members_threads() -> list[str]:
 
 def test_each_join_asks_for_the_user_data_of_now(service: Service) -> None:
     with BlockingGroupMember(service.options(), user_data_at_join=lambda: {"weights": {"clicks": {"0": 7}}}) as member:
-        member.wait_assigned(2000)
+        member.wait_assigned(30_000)
     told = service.fake.bodies("join")[0].protocols[0].metadata.value["user_data"]
     assert told == {"weights": {"clicks": {"0": 7}}}
 
@@ -84,13 +84,13 @@ def test_a_whole_life_from_a_plain_program(service: Service) -> None:
         seen.append(("revoked", held.generation_id, threading.current_thread().name))
 
     with BlockingGroupMember(service.options(), on_assigned=on_assigned, on_revoked=on_revoked) as member:
-        held = member.wait_assigned(5000)
+        held = member.wait_assigned(30_000)
         assert member.assignment == held
         assert (member.state, member.revoking, member.rebalance_pending) == (State.STABLE, False, False)
         assert member.member_id == held.member_id
         member.commit({("clicks", 1): 5})
         service.rebalance()
-        assert member.wait_assigned(5000, newer_than=1).generation_id == 2
+        assert member.wait_assigned(30_000, newer_than=1).generation_id == 2
         committed = member.committed(["clicks"])
         assert {key: offset.offset for key, offset in committed.items()} == {("clicks", 0): 11, ("clicks", 1): 5}
     assert [(what, generation_id) for what, generation_id, _ in seen] == [
@@ -139,7 +139,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_a_cooperative_member_works_on_with_what_it_keeps(service: Service) -> None:
     one, two = Worker(service, "one"), Worker(service, "two")
     with one.member:
-        alone = one.member.wait_assigned(5000)
+        alone = one.member.wait_assigned(30_000)
         assert one.working == alone.partitions
         assert len(one.working) == 4
         with two.member:
@@ -165,9 +165,9 @@ def test_heartbeats_go_on_while_a_callback_blocks(service: Service) -> None:
         time.sleep(0.1)
 
     with BlockingGroupMember(service.options(), on_revoked=on_revoked) as member:
-        member.wait_assigned(5000)
+        member.wait_assigned(30_000)
         service.rebalance()
-        member.wait_assigned(5000, newer_than=1)
+        member.wait_assigned(30_000, newer_than=1)
         assert len([beat for beat in service.fake.bodies("heartbeat") if beat.wait_ms == 0]) >= 3
 
 
@@ -179,12 +179,12 @@ def test_partition_counts_may_block_and_the_subscription_may_change(service: Ser
         return {topic: counts[topic] for topic in topics}
 
     with BlockingGroupMember(service.options(), partition_counts=ask) as member:
-        assert member.wait_assigned(5000).partitions == {("clicks", 0)}
+        assert member.wait_assigned(30_000).partitions == {("clicks", 0)}
         counts["clicks"] = 2
         member.request_rejoin("clicks grew")
-        assert len(member.wait_assigned(5000, newer_than=1).partitions) == 2
+        assert len(member.wait_assigned(30_000, newer_than=1).partitions) == 2
         member.subscribe(["orders"])
-        assert member.wait_assigned(5000, newer_than=2).partitions == {("orders", 0), ("orders", 1)}
+        assert member.wait_assigned(30_000, newer_than=2).partitions == {("orders", 0), ("orders", 1)}
         with pytest.raises(ValueError, match="at least one"):
             member.subscribe([])
 
@@ -198,7 +198,7 @@ def test_racks_may_block(service: Service) -> None:
         return {topic: [["x"]] * 4 for topic in topics}
 
     with BlockingGroupMember(service.options(), replica_racks=ask) as member:
-        assert len(member.wait_assigned(5000).partitions) == 4
+        assert len(member.wait_assigned(30_000).partitions) == 4
     assert asked == [("rallypoint-counts", frozenset({"clicks"}))]
     with pytest.raises(ValueError, match="replica_racks: clicks"):
         BlockingGroupMember(service.options(), replica_racks={"clicks": "xy"})
@@ -242,7 +242,7 @@ def test_errors_reach_the_calling_thread_and_stay_after_the_end(service: Service
     member = BlockingGroupMember(service.options())
     member.start()
     with pytest.raises(Fenced):
-        member.wait_assigned(5000)
+        member.wait_assigned(30_000)
     member.leave()
     assert members_threads() == []
     with pytest.raises(Fenced):
@@ -257,7 +257,7 @@ def test_a_callback_that_raises_is_told_with_its_cause(service: Service) -> None
     member = BlockingGroupMember(service.options(), on_assigned=on_assigned)
     member.start()
     with pytest.raises(CallbackFailed, match="disk full"):
-        member.wait_assigned(5000)
+        member.wait_assigned(30_000)
     member.leave()
 
 
@@ -280,7 +280,7 @@ def test_a_callback_cannot_leave(service: Service) -> None:
             caught.append(error)
 
     with BlockingGroupMember(service.options(), on_assigned=on_assigned) as member:
-        member.wait_assigned(5000)
+        member.wait_assigned(30_000)
     assert "callback" in str(caught[0])
 
 
@@ -333,7 +333,7 @@ def test_a_member_is_started_once(service: Service) -> None:
 
 def test_many_threads_commit_at_once(service: Service) -> None:
     with BlockingGroupMember(service.options()) as member:
-        member.wait_assigned(5000)
+        member.wait_assigned(30_000)
         threads = [
             threading.Thread(target=member.commit, args=({("clicks", number % 4): number},)) for number in range(16)
         ]

@@ -32,7 +32,7 @@ def options(cluster: FakeCluster, **changes: Any) -> MemberOptions:
         "transport": cluster.nodes[0].transport,
         "session_timeout_ms": SESSION_MS,
         "heartbeat_wait_ms": 100,
-        "leave_timeout_ms": 200,
+        "leave_timeout_ms": 10_000,
     }
     return MemberOptions(**(plain | changes))
 
@@ -127,7 +127,7 @@ async def test_a_commit_waits_while_nobody_coordinates_and_a_hand_over_costs_no_
         await asyncio.sleep(0.4)
         assert not commit.done()
         cluster.owner = 2
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(20):
             await commit
         assert story.events == ["assigned"]
     assert cluster.group.offsets[("clicks", 1)].offset == 7
@@ -207,7 +207,7 @@ async def test_a_registration_waits_out_a_hand_over(cluster: FakeCluster) -> Non
     await asyncio.sleep(0.4)
     assert not put.done()
     cluster.owner = 1
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(20):
         await put
     assert cluster.nodes[1].topics["orders"] == 3
 

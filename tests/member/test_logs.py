@@ -41,7 +41,7 @@ async def test_the_lines_of_a_member_say_what_they_are_about() -> None:
         async with FakeCoordinator() as fake:
             options = MemberOptions(coordinator=fake.url, group_id="g", topics=("clicks", "none"), client_id="etl")
             async with GroupMember(options) as member:
-                await member.wait_assigned(5000)
+                await member.wait_assigned(30_000)
     moves = [line for line in log.lines if "state" in line]
     stable = next(line for line in moves if line["state"] == "Stable")
     assert stable.pop("time").endswith("Z")

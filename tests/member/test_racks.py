@@ -29,7 +29,7 @@ async def racks_seen(fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, **g
     monkeypatch.setattr(registry, "BUILT_IN", (*registry.BUILT_IN, offered))
     monkeypatch.setattr(Looking, "seen", [])
     async with GroupMember(options(fake, "looking"), **given) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
     (spec,) = Looking.seen
     return spec
 
@@ -74,5 +74,5 @@ async def test_racks_that_cannot_be_read_are_told_at_once_or_by_the_leader(fake:
     member = GroupMember(options(fake), replica_racks=ask)
     await member.start()
     with pytest.raises(AssignorFailed, match="replica_racks: clicks"):
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
     await member.leave()

@@ -33,7 +33,7 @@ async def fake() -> AsyncIterator[FakeCoordinator]:
     async with FakeCoordinator({"clicks": 2, "orders": 1, "old-clicks": 1}) as coordinator:
         before = asyncio.all_tasks()
         yield coordinator
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while left := {
                 task for task in asyncio.all_tasks() - before if "Watch" in repr(task) or "_watch" in repr(task)
             }:
@@ -157,14 +157,14 @@ async def test_an_answer_that_comes_when_another_assignment_is_held_says_nothing
 
 async def test_a_member_joins_with_what_its_pattern_means_and_follows_it(fake: FakeCoordinator) -> None:
     async with GroupMember(options(fake.url)) as member:
-        held = await member.wait_assigned(5000)
+        held = await member.wait_assigned(30_000)
         assert held.partitions == {("clicks", 0), ("clicks", 1)}
         assert fake.bodies("join")[0].protocols[0].metadata.value["topics"] == ["clicks"]
         fake.topics["clicks-2"] = 1
-        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        held = await member.wait_assigned(30_000, newer_than=held.generation_id)
         assert held.partitions == {("clicks", 0), ("clicks", 1), ("clicks-2", 0)}
         del fake.topics["clicks"]
-        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        held = await member.wait_assigned(30_000, newer_than=held.generation_id)
         assert held.partitions == {("clicks-2", 0)}
         with pytest.raises(RuntimeError, match="subscribes to a pattern"):
             member.subscribe(["clicks"])
@@ -172,11 +172,11 @@ async def test_a_member_joins_with_what_its_pattern_means_and_follows_it(fake: F
 
 async def test_a_pattern_that_means_nothing_yet_joins_with_nothing(fake: FakeCoordinator) -> None:
     async with GroupMember(options(fake.url, topics_pattern="later-.*")) as member:
-        held = await member.wait_assigned(5000)
+        held = await member.wait_assigned(30_000)
         assert held.partitions == frozenset()
         assert fake.bodies("join")[0].protocols[0].metadata.value["topics"] == []
         fake.topics["later-on"] = 1
-        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        held = await member.wait_assigned(30_000, newer_than=held.generation_id)
         assert held.partitions == {("later-on", 0)}
 
 
@@ -193,11 +193,11 @@ async def test_the_topics_are_asked_for_until_there_is_an_answer(
         return {topic: count for topic, count in known.items() if topics is None or topic in topics}
 
     async with GroupMember(options(fake.url), partition_counts=counts) as member:
-        held = await member.wait_assigned(5000)
+        held = await member.wait_assigned(30_000)
         assert held.partitions == {("clicks", 0)}
         assert "the topics cannot be had yet: TopicsUnavailable" in caplog.text
         known["clicks"] = 3
-        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        held = await member.wait_assigned(30_000, newer_than=held.generation_id)
         assert held.partitions == {("clicks", 0), ("clicks", 1), ("clicks", 2)}, "the leader saw that it grew"
     assert asked[:3] == [None] * 3
     assert frozenset({"clicks"}) in asked
@@ -211,9 +211,9 @@ async def test_growth_of_a_source_reaches_a_member_without_a_pattern(fake: FakeC
 
     plain = options(fake.url, topics_pattern=None, topics=("clicks",))
     async with GroupMember(plain, partition_counts=counts) as member:
-        held = await member.wait_assigned(5000)
+        held = await member.wait_assigned(30_000)
         known["clicks"] = 2
-        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        held = await member.wait_assigned(30_000, newer_than=held.generation_id)
         assert held.partitions == {("clicks", 0), ("clicks", 1)}
     reasons = [body.reason for body in fake.bodies("join")]
     assert "the number of partitions changed: clicks from 1 to 2" in reasons
@@ -224,7 +224,7 @@ async def test_a_refusal_of_the_topics_stops_the_member(fake: FakeCoordinator) -
     member = GroupMember(options(fake.url))
     await member.start()
     with pytest.raises(NotAuthenticated):
-        await member.wait_assigned(5000)
+        await member.wait_assigned(30_000)
     assert isinstance(member.error, NotAuthenticated)
     await member.leave()
     assert fake.bodies("join") == []
@@ -247,10 +247,10 @@ async def test_it_may_leave_before_the_topics_are_known(caplog: pytest.LogCaptur
 
 async def test_a_failing_look_is_told_and_repeated(fake: FakeCoordinator, caplog: pytest.LogCaptureFixture) -> None:
     async with GroupMember(options(fake.url)) as member:
-        held = await member.wait_assigned(5000)
+        held = await member.wait_assigned(30_000)
         fake.plant("list_topics", problem(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         fake.topics["clicks-2"] = 1
-        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        held = await member.wait_assigned(30_000, newer_than=held.generation_id)
         assert ("clicks-2", 0) in held.partitions
     assert "the topics could not be looked at: NotAuthorized" in caplog.text
 
@@ -258,7 +258,7 @@ async def test_a_failing_look_is_told_and_repeated(fake: FakeCoordinator, caplog
 async def test_a_topic_that_a_channel_tells_of_is_followed_at_once(fake: FakeCoordinator) -> None:
     """Told of a topic that the pattern does not mean, nobody looks."""
     async with GroupMember(options(fake.url, metadata_max_age_ms=3_600_000)) as member:
-        held = await member.wait_assigned(5000)
+        held = await member.wait_assigned(30_000)
         asked = len(fake.bodies("list_topics"))
         fake.topics["orders-2"] = 1
         await fake.channels.push({"event": "topics", "topics": ["orders-2", "old-clicks"]})
@@ -266,11 +266,11 @@ async def test_a_topic_that_a_channel_tells_of_is_followed_at_once(fake: FakeCoo
         assert len(fake.bodies("list_topics")) == asked
         fake.topics["clicks-2"] = 1
         await fake.channels.push({"event": "topics", "topics": ["clicks-2"]})
-        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        held = await member.wait_assigned(30_000, newer_than=held.generation_id)
         assert held.partitions == {("clicks", 0), ("clicks", 1), ("clicks-2", 0)}
         del fake.topics["clicks-2"]
         await fake.channels.push({"event": "topics", "topics": ["clicks-2"]})
-        held = await member.wait_assigned(5000, newer_than=held.generation_id)
+        held = await member.wait_assigned(30_000, newer_than=held.generation_id)
         assert held.partitions == {("clicks", 0), ("clicks", 1)}
         asked = len(fake.bodies("list_topics"))
         await asyncio.sleep(0.05)
@@ -285,7 +285,7 @@ async def test_who_counts_topics_elsewhere_does_not_mind_the_registry(fake: Fake
         return {"clicks": 1}
 
     async with GroupMember(options(fake.url, metadata_max_age_ms=3_600_000), partition_counts=counts) as member:
-        await member.wait_assigned(5000)
+        await member.wait_assigned(30_000)
         before = len(asked)
         await fake.channels.push({"event": "topics", "topics": ["clicks-2"]})
         await member.commit({("clicks", 0): 1})

@@ -95,12 +95,12 @@ class Calls:
 async def test_a_life_goes_over_one_channel(fake: FakeCoordinator) -> None:
     fake.heartbeat_interval_ms = 10
     async with GroupMember(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         await member.commit({("clicks", 0): 1})
         assert len(await member.committed()) == 1
         await until(lambda: len(fake.bodies("heartbeat")) >= 3)
         await fake.rebalance()
-        await member.wait_assigned(2000, newer_than=1)
+        await member.wait_assigned(30_000, newer_than=1)
     assert fake.channels.opened_count == 1
     assert {beat.wait_ms for beat in fake.bodies("heartbeat")} == {0}
     assert fake.channels.close_codes == [1000]
@@ -117,7 +117,7 @@ async def test_many_calls_are_on_their_way_at_once_and_answered_in_any_order(fak
         return wait
 
     async with GroupMember(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         fake.plant("commit", *map(slow, gates))
         commits = [asyncio.create_task(member.commit({("clicks", number): 1})) for number in range(3)]
         await until(lambda: len(fake.bodies("commit")) == 3)
@@ -135,7 +135,7 @@ async def test_a_late_answer_costs_its_own_call_alone(fake: FakeCoordinator) -> 
         await said_again.wait()
 
     async with GroupMember(options(fake, request_timeout_ms=100)) as member:
-        await member.wait_assigned(9000)
+        await member.wait_assigned(30_000)
         fake.plant("commit", late)
         await member.commit({("clicks", 0): 1})
         assert len(fake.bodies("commit")) >= 2
@@ -146,7 +146,7 @@ async def test_a_late_answer_costs_its_own_call_alone(fake: FakeCoordinator) -> 
 
 async def test_what_a_channel_says_that_is_not_known_is_left_alone(fake: FakeCoordinator) -> None:
     async with GroupMember(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         messages: tuple[dict[str, Any], ...] = (
             {"id": 4711, "status": 200, "body": {}},
             {"id": None, "status": 400, "body": {}},
@@ -167,7 +167,7 @@ async def test_what_a_channel_says_that_is_not_known_is_left_alone(fake: FakeCoo
 
 async def test_a_node_that_speaks_otherwise_is_hung_up_on(fake: FakeCoordinator) -> None:
     async with GroupMember(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         socket, _ = fake.channels.open[0]
         await socket.send_str("hello")
         await until(lambda: fake.channels.opened_count == 2)
@@ -181,9 +181,9 @@ async def test_a_node_that_speaks_otherwise_is_hung_up_on(fake: FakeCoordinator)
 async def test_a_rebalance_is_joined_when_it_is_pushed_not_at_the_next_heartbeat(fake: FakeCoordinator) -> None:
     calls = Calls()
     async with calls.member(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         await fake.rebalance()
-        await member.wait_assigned(2000, newer_than=1)
+        await member.wait_assigned(30_000, newer_than=1)
         await fake.channels.push_rebalance(1)  # of the past
         await member.commit({("clicks", 0): 1})
     assert calls.names == ["assigned", "revoked", "assigned", "revoked"]
@@ -194,9 +194,9 @@ async def test_a_push_that_is_missed_is_made_up_for_by_a_heartbeat(fake: FakeCoo
     fake.heartbeat_interval_ms = 10
     fake.channels.pushes_on = False
     async with GroupMember(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         await fake.rebalance()
-        await member.wait_assigned(2000, newer_than=1)
+        await member.wait_assigned(30_000, newer_than=1)
 
 
 async def test_a_group_that_is_unloaded_is_found_where_it_is_now(fake: FakeCoordinator) -> None:
@@ -204,7 +204,7 @@ async def test_a_group_that_is_unloaded_is_found_where_it_is_now(fake: FakeCoord
     async with FakeCoordinator() as owner:
         owner.heartbeat_interval_ms = LONG_MS
         async with calls.member(options(fake)) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             await fake.asked("heartbeat")
             await member.commit({("clicks", 0): 6})  # by then the heartbeat was answered
             owner.group, fake.named_url = fake.group, owner.url
@@ -222,7 +222,7 @@ async def test_a_look_up_elsewhere_ends_no_channel_with_the_node_that_it_names_a
         owner.heartbeat_interval_ms = LONG_MS
         fake.named_url = owner.url
         async with GroupMember(options(fake)) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             await owner.asked("heartbeat")
             await member.commit({("clicks", 0): 6})
             await owner.channels.push({"event": "unloaded", "group_id": "g"})
@@ -241,7 +241,7 @@ async def test_a_node_is_not_left_while_it_owes_an_answer(fake: FakeCoordinator)
     async with FakeCoordinator() as owner:
         owner.heartbeat_interval_ms = LONG_MS
         async with GroupMember(options(fake)) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             await fake.asked("heartbeat")
             await member.commit({("clicks", 0): 6})
             fake.plant("commit", later)
@@ -263,7 +263,7 @@ async def test_a_node_that_drains_is_left_without_a_word_of_failure(
 ) -> None:
     calls = Calls()
     async with calls.member(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         await fake.asked("heartbeat")
         await fake.channels.push({"event": "drain"})
         await fake.channels.close(1012, b"the node is stopping")
@@ -278,7 +278,7 @@ async def test_a_wrong_node_is_left_for_the_one_it_names(fake: FakeCoordinator) 
         owner.heartbeat_interval_ms = LONG_MS
         fake.plant("join", problem(ErrorCode.NOT_COORDINATOR, url=owner.url))
         async with GroupMember(options(fake)) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             await until(lambda: fake.channels.open == [])
             assert len(owner.channels.open) == 1
         assert owner.http_calls == ["list_topics"]
@@ -293,7 +293,7 @@ async def test_a_lost_channel_costs_nothing_and_is_made_up_for_at_once(
 ) -> None:
     calls = Calls()
     async with calls.member(options(fake)) as member:
-        held = await member.wait_assigned(2000)
+        held = await member.wait_assigned(30_000)
         await until(lambda: len(fake.bodies("heartbeat")) == 1)
         if how == "cut":
             fake.channels.cut()
@@ -302,7 +302,7 @@ async def test_a_lost_channel_costs_nothing_and_is_made_up_for_at_once(
         await until(lambda: len(fake.bodies("heartbeat")) == 2)
         assert (member.assignment, member.state) == (held, State.STABLE)
         await fake.rebalance()
-        await member.wait_assigned(2000, newer_than=1)
+        await member.wait_assigned(30_000, newer_than=1)
     assert calls.names == ["assigned", "revoked", "assigned", "revoked"]
     assert fake.channels.opened_count == 2
     (line,) = [record.getMessage() for record in caplog.records]
@@ -319,7 +319,7 @@ async def test_a_join_that_waits_when_its_channel_is_lost_is_asked_again_as_it_w
         first, again = fake.bodies("join")[1:]
         assert (first.request_id, first.member_id) == (again.request_id, again.member_id)
         await fake.give_up("somebody")
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
 
 
 async def test_every_open_call_hears_of_the_loss_at_once_and_is_said_again(fake: FakeCoordinator) -> None:
@@ -329,7 +329,7 @@ async def test_every_open_call_hears_of_the_loss_at_once_and_is_said_again(fake:
         await never.wait()
 
     async with GroupMember(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         fake.plant("commit", *[hold] * 5)
         commits = [asyncio.create_task(member.commit({("clicks", number % 4): 1})) for number in range(5)]
         await until(lambda: len(fake.bodies("commit")) == 5)
@@ -344,7 +344,7 @@ async def test_a_line_that_is_dead_is_found_out_by_pings(fake: FakeCoordinator) 
         fake.named_url = proxy.url
         opts = options(proxy, session_timeout_ms=3_000)
         async with GroupMember(opts) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             await until(lambda: len(fake.bodies("heartbeat")) == 1)
             proxy.freeze()
             await until(lambda: len(fake.bodies("heartbeat")) == 2)
@@ -361,7 +361,7 @@ async def test_a_silent_line_is_not_kept_by_a_member_that_closes_before_it_has_a
         member = GroupMember(options(proxy, session_timeout_ms=3_000))
         async with nothing_left():
             await member.start()
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             proxy.handshakes = HANG
             proxy.freeze()
             await until(lambda: proxy.upgrade_count == 2)
@@ -381,7 +381,7 @@ def test_a_dead_line_is_found_out_well_within_the_session_timeout() -> None:
 async def test_a_bare_close_closes_the_channel_and_says_nothing(fake: FakeCoordinator) -> None:
     member = GroupMember(options(fake))
     await member.start()
-    await member.wait_assigned(2000)
+    await member.wait_assigned(30_000)
     async with nothing_left():
         await member.close()
     assert (fake.bodies("leave"), fake.channels.close_codes) == ([], [1000])
@@ -463,7 +463,7 @@ async def test_a_channel_that_the_service_calls_full_is_left_to_the_others(
 
 async def test_a_lone_member_does_not_flee_from_a_channel_that_is_full_of_its_own_calls(fake: FakeCoordinator) -> None:
     async with GroupMember(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         fake.plant("commit", problem(ErrorCode.THROTTLING_QUOTA_EXCEEDED, limit_name="channel_calls_max"))
         await member.commit({("clicks", 0): 1})
     assert fake.channels.opened_count == 1
@@ -508,7 +508,7 @@ async def test_a_pool_keeps_to_one_event_loop(fake: FakeCoordinator) -> None:
             raised.append(error)
 
     async with GroupMember(options(fake), channels=pool) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         thread = threading.Thread(target=asyncio.run, args=(elsewhere(),))
         thread.start()
         await asyncio.to_thread(thread.join)
@@ -533,9 +533,9 @@ async def test_without_channels_a_member_goes_on_over_http_and_says_so_once(
     async with Proxy(fake.url, answer) as proxy:
         fake.named_url = proxy.url
         async with GroupMember(options(proxy), channels=ChannelPool(handshake_timeout_ms=100)) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             await fake.rebalance()
-            await member.wait_assigned(2000, newer_than=1)
+            await member.wait_assigned(30_000, newer_than=1)
         assert fake.channels.opened_count == 0
         assert proxy.upgrade_count <= 2  # aiohttp itself asks again where it is cut off
     assert {beat.wait_ms for beat in fake.bodies("heartbeat")} == {20_000}
@@ -552,7 +552,7 @@ async def test_a_channel_is_tried_again_from_time_to_time_and_used_once_there_is
     async with Proxy(fake.url, 404) as proxy:
         fake.named_url = proxy.url
         async with GroupMember(options(proxy, heartbeat_wait_ms=30), channels=pool) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             await until(lambda: proxy.upgrade_count >= 3)
             assert len(caplog.records) == 1
             proxy.handshakes = None
@@ -573,7 +573,7 @@ async def test_a_member_may_be_closed_while_a_channel_is_tried_again(fake: FakeC
         async with nothing_left():
             member = GroupMember(options(proxy), channels=pool)
             await member.start()
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             proxy.handshakes = HANG
             seen = proxy.upgrade_count
             await until(lambda: proxy.upgrade_count > seen)
@@ -595,7 +595,7 @@ async def test_a_channel_that_is_tried_again_and_cut_at_once_keeps_nobody_from_t
         fake.named_url = proxy.url
         opts = options(proxy, heartbeat_wait_ms=30)
         async with GroupMember(opts, channels=ChannelPool(try_again_ms=20, try_again_max_ms=20)) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             fake.plant("channel", *[accept_and_cut] * 5)
             proxy.handshakes = None
             await until(lambda: fake.channels.opened_count >= 1)
@@ -612,11 +612,11 @@ async def test_a_pool_forgets_nodes_that_nobody_uses(fake: FakeCoordinator) -> N
     async with FakeCoordinator() as owner:
         fake.named_url = owner.url
         async with GroupMember(options(fake), channels=pool) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             await until(lambda: fake.channels.open == [])
         assert len(pool._nodes) == 2
         async with FakeCoordinator() as third, GroupMember(options(third), channels=pool) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
             assert [endpoint.url for endpoint in pool._nodes] == [third.url]
 
 
@@ -625,7 +625,7 @@ async def test_channels_that_are_cut_before_they_are_of_use_are_none(
 ) -> None:
     fake.plant("channel", *[accept_and_cut] * 10)
     async with GroupMember(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         while "going on over plain HTTP" not in caplog.text:
             await member.commit({("clicks", 0): 1})
     assert fake.channels.opened_count == 0
@@ -633,7 +633,7 @@ async def test_channels_that_are_cut_before_they_are_of_use_are_none(
 
 async def test_channels_that_were_of_use_are_opened_again_however_often_they_are_cut(fake: FakeCoordinator) -> None:
     async with GroupMember(options(fake)) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
         for count in range(1, 5):
             await until(lambda: len(fake.channels.open) == 1)
             fake.channels.cut()
@@ -662,14 +662,14 @@ async def test_a_redirect_of_a_handshake_is_not_followed(fake: FakeCoordinator) 
         elsewhere_url = f"{elsewhere.url}/v1/channel"
         fake.plant("channel", web.Response(status=302, headers={"Location": elsewhere_url}))
         async with GroupMember(options(fake, token="secret")) as member:
-            await member.wait_assigned(2000)
+            await member.wait_assigned(30_000)
         assert elsewhere.channels.opened_count == 0
     assert fake.channels.opened_count == 0
 
 
 async def test_plain_http_opens_no_channel(fake: FakeCoordinator) -> None:
     async with GroupMember(options(fake, transport="http")) as member:
-        await member.wait_assigned(2000)
+        await member.wait_assigned(30_000)
     assert (fake.channels.opened_count, fake.http_calls[0]) == (0, "coordinator")
 
 
