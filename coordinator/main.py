@@ -21,7 +21,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import sleep
 from typing import cast
@@ -37,6 +37,7 @@ from rallypoint.coordinator.http.connections import HttpServer
 from rallypoint.coordinator.http.hosts import host_of_authority
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits, limits_within
 from rallypoint.coordinator.http.security import SecurityPolicy
+from rallypoint.coordinator.http.tls.certificates import Certificates, TlsFiles, TlsFilesInvalid
 from rallypoint.coordinator.limits import limits_of
 from rallypoint.coordinator.logs import EventLog, FaultCounter, write_log
 from rallypoint.coordinator.metrics import Metrics
@@ -145,8 +146,10 @@ async def serve(
         for listener in listeners:
             give_up_the_unreachable(listener, settings.connection_unreachable_timeout_ms)
         port = listeners[0].getsockname()[1]
-        local_url = f"http://{bracketed(settings.host)}:{port}"
-        url = settings.advertised_url or advertised_url(settings.host, port)
+        certificates = await open_parts.enter_async_context(certificates_of(settings, metrics))
+        scheme = "http" if certificates is None else "https"
+        local_url = f"{scheme}://{bracketed(settings.host)}:{port}"
+        url = settings.advertised_url or advertised_url(scheme, settings.host, port)
         address = NodeAddress(node_id_of(settings, url), url)
         try:
             store = await open_store(
@@ -184,10 +187,10 @@ async def serve(
             requests=limits.requests,
             connections=connections_within(limits.connections, files_max, settings.model_fields_set),
             channel_limits=limits.channels,
-            peers=await open_parts.enter_async_context(PeerClient(clock, cluster_token)),
+            peers=await open_parts.enter_async_context(PeerClient(clock, cluster_token, certificates)),
         )
         metrics.watch_connections(api.admission)
-        server = HttpServer(api, files_max)
+        server = HttpServer(api, files_max, certificates)
         runner = web.ServerRunner(server, shutdown_timeout=CLOSE_SECONDS)
         await runner.setup()
         open_parts.push_async_callback(runner.cleanup)
@@ -213,7 +216,8 @@ async def serve(
 def tell_what_is_served(settings: Settings, address: NodeAddress, *, needs_token: bool) -> None:
     """Say in the log what this node is, and warn if it cannot ask the others. `needs_token`: it has tokens set."""
     log.info("serving %s as node %s, advertised as %s", settings.storage, address.node_id, address.url)
-    if is_shared(settings.storage) and needs_token and settings.cluster_token_file is None:
+    has_no_name = settings.cluster_token_file is None and settings.tls_client_ca is None
+    if is_shared(settings.storage) and needs_token and has_no_name:
         log.warning("tokens are set, but cluster_token_file is not: nodes with the same settings refuse this one")
 
 
@@ -269,7 +273,30 @@ def policy_of(settings: Settings, url: str, token_hashes: tuple[str, ...]) -> Se
         hosts=frozenset(name for name in names if name) | frozenset(settings.allowed_hosts),
         origins=frozenset({url, *settings.allowed_origins}),
         token_hashes=token_hashes,
+        takes_certificates=settings.tls_client_ca is not None,
     )
+
+
+def certificates_of(settings: Settings, metrics: Metrics) -> AbstractAsyncContextManager[Certificates | None]:
+    """The certificate and the authorities that the settings name, which `metrics` shows; None without TLS.
+
+    Raises StartError.
+    """
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return nullcontext()
+    files = TlsFiles(
+        settings.tls_certificate,
+        settings.tls_key,
+        settings.tls_client_ca,
+        is_client_required=settings.tls_client_auth == "required",
+        cluster_ca=settings.tls_cluster_ca,
+    )
+    try:
+        certificates = Certificates(files)
+    except TlsFilesInvalid as error:
+        raise StartError(str(error)) from error
+    metrics.watch_certificates(certificates)
+    return certificates
 
 
 def node_of(
@@ -294,9 +321,9 @@ def node_id_of(settings: Settings, url: str) -> str:
     return settings.node_id
 
 
-def advertised_url(host: str, port: int) -> str:
+def advertised_url(scheme: str, host: str, port: int) -> str:
     """The URL to tell where none is set: that of the address listened on, or of the machine where it is all of them."""
-    return f"http://{bracketed(socket.gethostname().lower() if host in {'0.0.0.0', '::'} else host)}:{port}"
+    return f"{scheme}://{bracketed(socket.gethostname().lower() if host in {'0.0.0.0', '::'} else host)}:{port}"
 
 
 def bracketed(host: str) -> str:

@@ -49,7 +49,7 @@ REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 """Seconds: from a rebalance nobody notices to Kafka's default rebalance timeout."""
 APPEND_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-CUT_REASONS = ("head_timeout", "made_place", "open_files")
+CUT_REASONS = ("head_timeout", "made_place", "open_files", "tls_handshake")
 """Why a connection is cut."""
 STATUSES = ("OK", "WARN", "ERR")
 TOPICS_OF_A_GROUP_MAX = 50
@@ -125,6 +125,26 @@ class Node(Protocol):
 
     def owned_shards(self) -> int:
         """How many shards it has, loads or tries to load."""
+
+
+class Certificates(Protocol):
+    """The TLS files, as a scrape sees them; `coordinator.http.tls.certificates` has the real ones."""
+
+    @property
+    def not_after_s(self) -> int:
+        """When the certificate expires, in seconds since 1970."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """The files have changed and cannot be used."""
+
+    @property
+    def reload_count(self) -> int:
+        """Changes that were used."""
+
+    @property
+    def failure_count(self) -> int:
+        """Changes that could not be used."""
 
 
 class Connections(Protocol):
@@ -311,6 +331,10 @@ class Metrics:
         """Show this service's groups from now on. To be called once: the service is made after its observer."""
         self._groups = GroupCollector(service, self._groups_max)
         self._registry.register(self._groups)
+
+    def watch_certificates(self, certificates: Certificates) -> None:
+        """Show the TLS files."""
+        self._registry.register(CertificateCollector(certificates))
 
     def watch_node(self, node: Node) -> None:
         """Show how this node of a cluster stands, from now on. To be called once; a single node has none of it."""
@@ -693,3 +717,34 @@ class NodeCollector:
             "Shards, and the topic registry, that this node lost to another one, or with its lease.",
             value=counts.lost,
         )
+
+
+class CertificateCollector:
+    """Series of the TLS files, read at each scrape."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self._certificates = certificates
+
+    def describe(self) -> Iterable[Metric]:
+        """Called at registration, in place of `collect`."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Until when the certificate is good, and what became of changed files."""
+        found = self._certificates
+        yield GaugeMetricFamily(
+            "rallypoint_tls_certificate_not_after_timestamp_seconds",
+            "When the certificate of this node expires, in seconds since 1970.",
+            value=found.not_after_s,
+        )
+        yield GaugeMetricFamily(
+            "rallypoint_tls_files_outdated",
+            "1 while the TLS files have changed and cannot be used, so that those of before are, else 0.",
+            value=float(found.is_outdated),
+        )
+        reloads = CounterMetricFamily(
+            "rallypoint_tls_reloads", "Changes of the TLS files, by what became of them.", labels=("outcome",)
+        )
+        reloads.add_metric(("used",), found.reload_count)
+        reloads.add_metric(("failed",), found.failure_count)
+        yield reloads

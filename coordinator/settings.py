@@ -450,10 +450,48 @@ class Settings(BaseSettings):
         "Set it on every node of a cluster that has tokens: otherwise lists lack the groups of the other nodes, and "
         "say so.",
     )
+    tls_certificate: Path | None = _setting(
+        None,
+        "Security",
+        "File with the certificate of this node and the intermediate ones behind it, in PEM. With it the service "
+        "speaks HTTPS alone, TLS 1.2 or later. This file and the other TLS files are read again when they change: new "
+        "connections use them, existing ones go on. Files that do not fit are not used, and the log says so.",
+        "Set it if others are in the network and no proxy in front ends TLS.",
+    )
+    tls_key: Path | None = _setting(
+        None,
+        "Security",
+        "File with the key of `tls_certificate`, in PEM, not encrypted.",
+        "Set it together with `tls_certificate`.",
+    )
+    tls_client_ca: Path | None = _setting(
+        None,
+        "Security",
+        "File with the authorities whose certificates clients may show, in PEM. With it a caller needs such a "
+        "certificate, or a token if tokens are set. Needs `tls_certificate`.",
+        "Set it if programs get their certificates from an authority of yours; it is as good as tokens for listening "
+        "beyond this machine.",
+    )
+    tls_client_auth: Literal["required", "optional"] = _setting(
+        "required",
+        "Security",
+        "With `tls_client_ca`: whether a client without a certificate is refused in the handshake, or may connect, and "
+        "show a token or ask for what is public.",
+        "Set `optional` if probes or browsers without a certificate are to reach `/readyz` and the page, or if some "
+        "clients have tokens and others certificates.",
+    )
+    tls_cluster_ca: Path | None = _setting(
+        None,
+        "Security",
+        "File with the authorities of the other nodes' certificates, in PEM, for what this node asks them over "
+        "https; it shows them its own certificate. By default `tls_client_ca`, and the system's authorities without "
+        "one.",
+        "Set it if the nodes' certificates are of another authority than those of clients.",
+    )
     insecure: bool = _setting(
         False,
         "Security",
-        "Listen beyond this machine although no token is set.",
+        "Listen beyond this machine although no token is set and no client's certificate is asked for.",
         "Only for a network in which everyone may do everything.",
     )
     allowed_hosts: TextList = _setting(
@@ -577,12 +615,26 @@ class Settings(BaseSettings):
             low, high = getattr(self, lower), getattr(self, upper)
             if high is not None and low > high:
                 raise ValueError(f"{lower} ({low}) is above {upper} ({high})")
-        if not (is_loopback(self.host) or self.insecure or self.tokens or self.token_file):
+        self._check_tls()
+        has_credentials = self.tokens or self.token_file or self.tls_client_ca
+        if not (is_loopback(self.host) or self.insecure or has_credentials):
             raise ValueError(
                 f"host {self.host} is open to other machines and no token is set: draw one with `rallypoint token` "
-                "and put its hash into tokens, or, where everyone in the network may do everything, say --insecure"
+                "and put its hash into tokens, ask for clients' certificates with tls_client_ca, or, where everyone in "
+                "the network may do everything, say --insecure"
             )
         return self
+
+    def _check_tls(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together: set both or none")
+        for name in ("tls_client_ca", "tls_cluster_ca"):
+            if getattr(self, name) is not None and self.tls_certificate is None:
+                raise ValueError(f"{name} needs tls_certificate and tls_key: without them the service speaks no TLS")
+        if self.tls_client_ca is None and "tls_client_auth" in self.model_fields_set:
+            raise ValueError("tls_client_auth needs tls_client_ca, the authorities whose certificates clients may show")
+        if self.tls_certificate is not None and (self.advertised_url or "https").startswith("http:"):
+            raise ValueError(f"advertised_url {self.advertised_url} begins with http, and the service speaks TLS")
 
     def token_hashes(self) -> tuple[str, ...]:
         """The accepted hashes, of `tokens` and of `token_file`, each `sha256:HEX`. Reads the file.

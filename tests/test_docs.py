@@ -24,7 +24,7 @@ from rallypoint.coordinator.settings import Settings, flag_of, variable_of
 from rallypoint.member.core.states import State
 from rallypoint.member.metrics import MemberMetrics
 from rallypoint.protocol.operations import CHANNEL, EVENTS, OPERATIONS
-from tests.coordinator.test_metrics import Node, Watched
+from tests.coordinator.test_metrics import Certificates, Node, Watched
 from tests.fakes.silent_member import SILENT
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -79,6 +79,7 @@ def test_every_metric_has_its_row() -> None:
     service.view.lags = {"g": 1}
     metrics.watch(service)
     metrics.watch_node(Node())
+    metrics.watch_certificates(Certificates())
     rows = dict(re.findall(r"^\| `(rallypoint_\w+)(?:{[\w,]+})?` \| (\w+) \|", (DOCS / "metrics.md").read_text(), re.M))
     registry = CollectorRegistry()
     of_members = MemberMetrics(registry)

@@ -1,9 +1,9 @@
 """Connections: how long the head of a request may take and how large it may be, who makes place for whom, and an answer
 to bytes that are no request.
 
-How many there may be is `admission`'s. A connection is taken before anybody knows whose it is. One too many of those
-that have authenticated is told so in the answer to its first request, and closed: who is refused without a word only
-tries again.
+With TLS, the handshake comes before all that (`tls.entrance`). How many there may be is `admission`'s. A connection is
+taken before anybody knows whose it is. One too many of those that have authenticated is told so in the answer to its
+first request, and closed: who is refused without a word only tries again.
 """
 
 import asyncio
@@ -26,6 +26,9 @@ from rallypoint.coordinator.http.errors import problem_of, respond_problem
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits, last_file
 from rallypoint.coordinator.http.limits.deadline import Deadline
 from rallypoint.coordinator.http.limits.turn_share import TurnShare
+from rallypoint.coordinator.http.tls.certificates import Certificates
+from rallypoint.coordinator.http.tls.entrance import Entrance, HandshakeLog
+from rallypoint.coordinator.http.tls.peer_names import NOBODY, PeerNames, peer_names
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport, WriteCoalescer
 from rallypoint.protocol.errors import ErrorCode
 
@@ -75,6 +78,8 @@ class Connection(web.RequestHandler):
 
     `receiver`: what takes all that comes, once it is a channel's. `recent_work`: what was done lately for its requests.
 
+    `peer`: the names in the certificate that the client has shown; it never changes.
+
     The head of its first request has to come within `request_head_timeout_ms` of its beginning, that of a later one of
     its own first byte. What comes of a later one behind a request that is still answered is looked at with the next
     byte, or goes with the idle connection.
@@ -92,6 +97,7 @@ class Connection(web.RequestHandler):
         "_body",
         "_head_bytes",
         "_head_timer",
+        "_handshake",
         "_is_head_begun",
         "_is_refused",
         "_length_bytes",
@@ -99,6 +105,7 @@ class Connection(web.RequestHandler):
         "_unfed",
         "_waits",
         "coalescer",
+        "peer",
         "receiver",
         "recent_work",
         "turn_share",
@@ -121,6 +128,8 @@ class Connection(web.RequestHandler):
         self.recent_work = api.turns.new_connection()
         self.receiver: Receiver | None = None
         self._head_timer: Deadline | None = None
+        self._handshake: asyncio.Transport | None = None
+        self.peer: PeerNames = NOBODY
         self._is_head_begun = False
         self._head_bytes = 0
         self._is_refused = False
@@ -132,8 +141,23 @@ class Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop. What is written leaves at the end of the turn."""
+        self._handshake = None
+        self.peer = peer_names(transport.get_extra_info("peercert"))
         super().connection_made(GatheringTransport(cast(asyncio.Transport, transport), self.coalescer))
+        if self._head_timer is None:
+            self._await_head()
+
+    def handshake_began(self, transport: asyncio.Transport) -> None:
+        """Called where TLS comes first. The time of the first head has begun."""
+        self._handshake = transport
         self._await_head()
+        cast(HttpServer, self._manager).come(self, transport)
+
+    def handshake_failed(self) -> None:
+        """Called in place of `connection_made`."""
+        self._handshake = None
+        self._stop_awaiting_head()
+        cast(HttpServer, self._manager).go(self)
 
     async def start(self) -> None:
         """Called by aiohttp, in a task that is cancelled as the connection ends."""
@@ -164,6 +188,9 @@ class Connection(web.RequestHandler):
         """Who has begun to ask is told so; who has said nothing is not answered."""
         self._head_timer = None
         self._api.metrics.connection_cut("head_timeout")
+        if self._handshake is not None:
+            self._handshake.abort()
+            return
         waiter = self._waiter
         if not self._is_head_begun or waiter is None or waiter.done():
             self.force_close()
@@ -238,8 +265,9 @@ class Connection(web.RequestHandler):
 
     def abort(self) -> None:
         """Cut the connection."""
-        if self.transport is not None:
-            self.transport.abort()
+        transport = self.transport if self._handshake is None else self._handshake
+        if transport is not None:
+            transport.abort()
 
     def _take_share(self, data: bytes, units: int) -> int:
         """Let so much of what came be parsed, and say how much that was. What is left waits for its turn."""
@@ -438,8 +466,13 @@ class HttpServer(web.Server):
     `ended_count` connections have ended.
     """
 
-    def __init__(self, api: HttpApi, files_max: int | None = None) -> None:
-        """`files_max`: open files that the process may have; None where nobody limits them."""
+    def __init__(self, api: HttpApi, files_max: int | None = None, certificates: Certificates | None = None) -> None:
+        """
+        Args:
+            api: answers the requests.
+            files_max: open files that the process may have; None where nobody limits them.
+            certificates: for TLS; None where the API is plain HTTP.
+        """
         super().__init__(self._handle, handler_cancellation=True)
         self._last_file = None if files_max is None else last_file(files_max)
         self._cut_for_files = 0
@@ -449,6 +482,9 @@ class HttpServer(web.Server):
         self.ended_count = 0
         self._coalescer = WriteCoalescer()
         self._turn_share = TurnShare()
+        self._certificates = certificates
+        self._handshakes: dict[Connection, None] = {}
+        self._handshake_log = HandshakeLog(api.clock)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request. One that others wait behind gives way before: to whoever else has sent something.
@@ -461,8 +497,18 @@ class HttpServer(web.Server):
             await asyncio.sleep(0)
         return await self._api.turns.count(connection.recent_work, self._api.handle(request))
 
-    def __call__(self) -> Connection:
+    def __call__(self) -> Connection | Entrance:  # type: ignore[override]
         """A new connection's protocol."""
+        certificates = self._certificates
+        if certificates is None:
+            return self._connection()
+        return Entrance(self._connection(), lambda: certificates.server, self._handshake_failed)
+
+    def _handshake_failed(self, address: str, why: str) -> None:
+        self._api.metrics.connection_cut("tls_handshake")
+        self._handshake_log.failed(address, why)
+
+    def _connection(self) -> Connection:
         return Connection(
             self,
             self._api,
@@ -481,15 +527,31 @@ class HttpServer(web.Server):
         )
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Called by each connection as it begins."""
+        """Called by each connection as it begins, behind its handshake if it has one."""
         super().connection_made(handler, transport)
+        assert isinstance(handler, Connection)
+        if handler in self._handshakes:
+            del self._handshakes[handler]
+        else:
+            self._take_place(handler, transport)
+
+    def come(self, connection: Connection, transport: asyncio.Transport) -> None:
+        """Called by each connection as its handshake begins."""
+        self._handshakes[connection] = None
+        self._take_place(connection, transport)
+
+    def go(self, connection: Connection) -> None:
+        """Called by each connection whose handshake failed."""
+        self._handshakes.pop(connection, None)
+        self._api.admission.go(connection)
+
+    def _take_place(self, connection: Connection, transport: asyncio.Transport) -> None:
         peer = transport.get_extra_info("peername")
-        first = self._api.admission.come(handler, peer[0] if peer else "")
+        first = self._api.admission.come(connection, peer[0] if peer else "")
         if first is not None:
             self._api.metrics.connection_cut("made_place")
             assert isinstance(first, Connection)
-            if first.transport is not None:
-                first.transport.abort()
+            first.abort()
         if self._last_file is not None and transport.get_extra_info("socket").fileno() >= self._last_file:
             # At the limit itself libuv ends what comes without telling anybody.
             self._cut_for_files += 1
@@ -511,7 +573,9 @@ class HttpServer(web.Server):
         """Called by aiohttp as the service stops. Nothing is done here: it would be done to all in one turn."""
 
     async def shutdown(self, timeout: float | None = None) -> None:
-        """Called by aiohttp as the service stops. What is being answered has so many seconds."""
+        """Called by aiohttp as the service stops. What is being answered has so many seconds, a handshake none."""
+        for connection in tuple(self._handshakes):
+            connection.abort()
         await shut_down(self.connections, timeout)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Access control: the `Host` and `Origin` of a request, and its bearer token.
+"""Access control: the `Host` and `Origin` of a request, and its bearer token or its client's certificate.
 
 Without tokens a service on loopback is open to the programs of its machine, but not to the pages of its browsers. A
 page of another site can reach a port of this machine in two ways. It can send a cross-origin request: the browser then
@@ -19,6 +19,7 @@ from aiohttp import web
 
 from rallypoint.coordinator.http.errors import Refused, refuse, refuse_http
 from rallypoint.coordinator.http.hosts import ANY_HOST, host_of_authority, is_loopback
+from rallypoint.coordinator.http.tls.peer_names import peer_of
 from rallypoint.protocol.errors import ErrorCode
 
 TOKEN_HASH_PREFIX = "sha256:"
@@ -43,12 +44,14 @@ def hash_token(token: str) -> str:
 class SecurityPolicy:
     """Which callers to accept. `origins` and `hosts` come from the advertised URL and the settings, in lower case.
 
-    `token_hashes` are those of `hash_token`; without any no token is asked for. `hosts` may hold `*`.
+    `token_hashes` are those of `hash_token`. `takes_certificates`: a client's certificate that was verified is as good
+    as a token. Without either no token is asked for. `hosts` may hold `*`.
     """
 
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     token_hashes: tuple[str, ...] = ()
+    takes_certificates: bool = False
 
 
 class Guard:
@@ -97,8 +100,12 @@ class Guard:
         return ""
 
     def check_token(self, request: web.BaseRequest) -> None:
-        """Refuse (401) a request without a token that is known. Every hash is compared, in constant time."""
-        if not self._hashes:
+        """Refuse (401) a request without a token that is known, or a certificate. Every hash is compared, in constant
+        time. A token that is sent counts, also beside a certificate.
+        """
+        if not self.needs_token:
+            return
+        if self.has_certificate(request) and not (self._hashes and "Authorization" in request.headers):
             return
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         token = token.strip()
@@ -109,12 +116,16 @@ class Guard:
 
     @property
     def needs_token(self) -> bool:
-        """Whether a token is asked for at all."""
-        return bool(self._hashes)
+        """Whether a token is asked for at all, where no certificate is shown."""
+        return bool(self._hashes) or self._policy.takes_certificates
+
+    def has_certificate(self, request: web.BaseRequest) -> bool:
+        """Whether the client has shown a certificate that says who it is."""
+        return self._policy.takes_certificates and bool(peer_of(request).names)
 
     def is_known_token(self, token: str) -> bool:
         """Whether the token is one that is accepted; any is where none is asked for."""
-        if not self._hashes:
+        if not self.needs_token:
             return True
         given = hash_token(token).encode()
         matches = [hmac.compare_digest(given, known) for known in self._hashes]

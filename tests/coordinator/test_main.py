@@ -68,7 +68,8 @@ def test_what_a_refusal_may_say_is_a_setting_is_one() -> None:
     ],
 )
 def test_the_url_to_tell_is_made_from_the_address(host: str, url: str) -> None:
-    assert advertised_url(host, 8000) == url
+    assert advertised_url("http", host, 8000) == url
+    assert advertised_url("https", host, 8000) == url.replace("http", "https")
 
 
 def test_own_names_and_origins_are_let_in() -> None:

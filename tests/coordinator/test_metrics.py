@@ -78,6 +78,14 @@ class Node:
         return self.shards
 
 
+@dataclass
+class Certificates:
+    not_after_s: int = 2_000_000_000
+    is_outdated: bool = False
+    reload_count: int = 0
+    failure_count: int = 0
+
+
 def samples(metrics: Metrics) -> dict[str, float]:
     """Each series by its name with its labels' values, in the order of the labels."""
     page, _ = metrics.expose("")
@@ -364,3 +372,14 @@ def test_every_reason_to_cut_a_connection_is_there_from_the_start() -> None:
     text = Metrics("1", 1).expose("")[0].decode()
     for reason in CUT_REASONS:
         assert f'rallypoint_connections_cut_total{{reason="{reason}"}} 0.0' in text
+
+
+def test_the_tls_files_are_shown() -> None:
+    metrics, certificates = Metrics("1", 1), Certificates()
+    metrics.watch_certificates(certificates)
+    assert samples(metrics)["rallypoint_tls_certificate_not_after_timestamp_seconds"] == 2_000_000_000
+    assert samples(metrics)["rallypoint_tls_files_outdated"] == 0
+    certificates.is_outdated, certificates.reload_count, certificates.failure_count = True, 2, 3
+    shown = samples(metrics)
+    assert shown["rallypoint_tls_files_outdated"] == 1
+    assert [value for name, value in shown.items() if name.startswith("rallypoint_tls_reloads_total")] == [2, 3]

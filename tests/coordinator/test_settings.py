@@ -76,6 +76,9 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings({"allowed_origins": ""}).allowed_origins == ()
 
 
+TLS = {"tls_certificate": "node.pem", "tls_key": "node.key"}
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -110,6 +113,13 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"host": "0.0.0.0"}, ["0.0.0.0", "rallypoint token", "--insecure"]),
         ({"host": "rally.example.org"}, ["rally.example.org", "rallypoint token", "--insecure"]),
         ({"host": "::"}, ["--insecure"]),
+        ({"tls_certificate": "a.pem"}, ["tls_certificate and tls_key belong together"]),
+        ({"tls_client_ca": "ca.pem"}, ["tls_client_ca needs tls_certificate"]),
+        ({"tls_cluster_ca": "ca.pem"}, ["tls_cluster_ca needs tls_certificate"]),
+        (TLS | {"tls_client_auth": "optional"}, ["tls_client_auth needs tls_client_ca"]),
+        (TLS | {"tls_client_ca": "ca.pem", "tls_client_auth": "perhaps"}, ["'required' or 'optional'"]),
+        (TLS | {"host": "0.0.0.0"}, ["tls_client_ca", "--insecure"]),
+        (TLS | {"advertised_url": "http://a:1"}, ["advertised_url http://a:1", "speaks TLS"]),
         ({"host": ""}, ["--host"]),
     ],
 )
@@ -276,3 +286,8 @@ def test_every_setting_says_what_it_is() -> None:
         if name.endswith("_ms"):
             assert "milliseconds" in field.description, name
         assert flag_of(name) == "--" + name.replace("_", "-")
+
+
+def test_asking_for_certificates_is_as_good_as_tokens() -> None:
+    assert load_settings(TLS | {"host": "0.0.0.0", "tls_client_ca": "ca.pem"}).tls_client_auth == "required"
+    assert load_settings(TLS | {"host": "0.0.0.0", "tls_client_ca": "ca.pem", "tls_client_auth": "optional"})

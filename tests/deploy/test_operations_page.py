@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rallypoint.coordinator.metrics import Metrics
 from rallypoint.member.core.states import State
 from rallypoint.member.metrics import MemberMetrics
-from tests.coordinator.test_metrics import Node, Watched
+from tests.coordinator.test_metrics import Certificates, Node, Watched
 from tests.deploy.test_prometheus_rules import ROOT, rules
 from tests.fakes.silent_member import SILENT
 
@@ -30,6 +30,7 @@ def samples_of_all() -> set[str]:
     service.view.lags = {"g": 1}
     metrics.watch(service)
     metrics.watch_node(Node())
+    metrics.watch_certificates(Certificates())
     metrics.request_answered("commit", "NONE", 0.0)
     metrics.connection_cut("open_files")
     of_members = MemberMetrics(registry)

@@ -86,6 +86,21 @@ CASES = {
         "Rallypoint at a:8000 cut connections: it may open no more files.",
         at_first="5m",
     ),
+    "RallypointCertificateRunsOut": Case(
+        # promtool's time begins at 0.
+        *pair("rallypoint_tls_certificate_not_after_timestamp_seconds", "1209690x40", "2000000x40"),
+        "2m",
+        ILL,
+        "The certificate of a:8000 runs out in 13d 23h 59m 30s.",
+        at_first="1m",
+    ),
+    "RallypointTlsFilesOutdated": Case(
+        *pair("rallypoint_tls_files_outdated", "0x4 1x40", "0x44"),
+        "8m",
+        ILL,
+        "a:8000 cannot use its new TLS files, and goes on with the former ones.",
+        at_first="4m",
+    ),
     "RallypointNothingCanBeStored": Case(
         *pair("rallypoint_storage_writable", "1x3 0x20", "1x24"),
         "2m",

@@ -20,6 +20,7 @@ from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits
 from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.security import SecurityPolicy
+from rallypoint.coordinator.http.tls.certificates import Certificates
 from rallypoint.coordinator.runtime.cluster.sole_node import SoleNode
 from rallypoint.coordinator.runtime.contract import NodeAddress
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
@@ -55,6 +56,7 @@ class ApiClient:
     metrics: FakeMetrics
     http_api: HttpApi
     service: Any
+    server: HttpServer
 
     def events(self) -> list[Any]:
         """What the service's observer was told."""
@@ -125,6 +127,7 @@ async def open_api(
     files_max: int | None = None,
     clock: Clock | None = None,
     peers: PeerClient | None = None,
+    certificates: Certificates | None = None,
     port: int = 0,
 ) -> AsyncIterator[ApiClient]:
     """Serve until the block ends."""
@@ -146,12 +149,13 @@ async def open_api(
         clock=clock,
         peers=peers,
     )
-    runner = web.ServerRunner(HttpServer(api, files_max), shutdown_timeout=1.0)
+    server = HttpServer(api, files_max, certificates)
+    runner = web.ServerRunner(server, shutdown_timeout=1.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     try:
         async with aiohttp.ClientSession(auto_decompress=False, timeout=TIMEOUT) as http:
-            yield ApiClient(http, runner.addresses[0][1], metrics, api, service)
+            yield ApiClient(http, runner.addresses[0][1], metrics, api, service, server)
             await api.channels.close()
     finally:
         await runner.cleanup()

@@ -51,9 +51,10 @@ class Channels:
         A client that sends no `Authorization` is let in to send its token as the first message.
         """
         context = self._context
-        has_token = not self._guard.needs_token or "Authorization" in request.headers
+        guard = self._guard
+        has_token = not guard.needs_token or "Authorization" in request.headers or guard.has_certificate(request)
         if has_token:
-            self._guard.check_token(request)
+            guard.check_token(request)
             self._admit(request.protocol)
         refuse_query(query)
         refuse_body(request)

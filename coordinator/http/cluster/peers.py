@@ -5,10 +5,11 @@ The log says so once, and once more when the node answers again.
 """
 
 import logging
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Self
+from typing import Protocol, Self
 
 import aiohttp
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.operations import EVENTS, LIST_GROUPS
+from rallypoint.protocol.tls_words import tls_words
 
 PEER_TIMEOUT_MS = 2_000
 """How long a peer may take to answer. Whoever lists groups waits for the slowest one."""
@@ -35,6 +37,14 @@ class Unanswered:
 
     why: str
     field: str | None = None
+
+
+class ClientContext(Protocol):
+    """The TLS of connections to peers; `coordinator.http.tls` has the real one."""
+
+    @property
+    def client(self) -> ssl.SSLContext:
+        """Whom to trust, and the certificate that this node shows: those of the moment."""
 
 
 class PeerEvents:
@@ -62,15 +72,24 @@ class PeerEvents:
 class PeerClient:
     """Asks other nodes. Belongs to one event loop; connections are opened when they are needed, and kept."""
 
-    def __init__(self, clock: Clock, token: str | None = None, *, timeout_ms: int = PEER_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        token: str | None = None,
+        tls: ClientContext | None = None,
+        *,
+        timeout_ms: int = PEER_TIMEOUT_MS,
+    ) -> None:
         """Open nothing yet.
 
         clock: measures the time for an answer.
         token: the bearer token that this node presents; None where the nodes require none.
+        tls: of connections over https; None for the system's authorities, and no certificate.
         timeout_ms: how long a peer may take for an answer, from the first try to connect on.
         """
         self._clock = clock
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._tls = tls
         self._timeout_ms = timeout_ms
         self._session: aiohttp.ClientSession | None = None
         self._streaming: aiohttp.ClientSession | None = None
@@ -102,7 +121,9 @@ class PeerClient:
         try:
             async with time_limit(self._clock, self._timeout_ms):
                 timeout = aiohttp.ClientTimeout(total=None)
-                response = await self._streaming.get(url, headers=self._headers, allow_redirects=False, timeout=timeout)
+                response = await self._streaming.get(
+                    url, headers=self._headers, allow_redirects=False, timeout=timeout, ssl=self._ssl()
+                )
                 if response.status == HTTPStatus.OK:
                     self._tell(peer, None)
                     return PeerEvents(response, self._clock)
@@ -120,7 +141,7 @@ class PeerClient:
         try:
             async with (
                 time_limit(self._clock, self._timeout_ms),
-                self._open().get(url, headers=self._headers, allow_redirects=False) as response,
+                self._open().get(url, headers=self._headers, allow_redirects=False, ssl=self._ssl()) as response,
             ):
                 text = await response.read()
         except TimeoutError:
@@ -128,6 +149,10 @@ class PeerClient:
         except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: the session is being closed
             return Unanswered(_words(error))
         return read_page(response.status, text)
+
+    def _ssl(self) -> ssl.SSLContext | bool:
+        """For each request anew: the files may have changed, and a connection is kept under its own context alone."""
+        return True if self._tls is None else self._tls.client
 
     def _open(self) -> aiohttp.ClientSession:
         self._session = self._session or _session_of(connections_per_peer=CONNECTIONS_PER_PEER_MAX)
@@ -159,7 +184,9 @@ def read_page(status: int, text: bytes) -> admin.ListGroupsAnswer | Unanswered:
 def read_refusal(status: int, text: bytes, wanted: str) -> Unanswered:
     """Why a peer refused. wanted: what it was asked for, as a noun."""
     if status == HTTPStatus.UNAUTHORIZED:
-        return Unanswered("it does not accept the token of this node; set cluster_token_file to one that it accepts")
+        return Unanswered(
+            "it accepts neither a token nor a certificate of this node; set cluster_token_file to a token that it accepts"
+        )
     try:
         problem = m.Problem.model_validate_json(text)
     except ValidationError:
@@ -176,7 +203,7 @@ def _session_of(*, connections_per_peer: int) -> aiohttp.ClientSession:
 
 
 def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return tls_words(error, ca_option="tls_cluster_ca") or f"{type(error).__name__}: {error}"
 
 
 def _query_of(request: admin.ListGroupsRequest) -> dict[str, str]:
