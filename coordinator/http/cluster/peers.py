@@ -185,7 +185,7 @@ def read_refusal(status: int, text: bytes, wanted: str) -> Unanswered:
     """Why a peer refused. wanted: what it was asked for, as a noun."""
     if status == HTTPStatus.UNAUTHORIZED:
         return Unanswered(
-            "it accepts neither a token nor a certificate of this node; set cluster_token_file to a token that it accepts"
+            "it accepts neither token nor certificate of this node; set cluster_token_file to a token that it accepts"
         )
     try:
         problem = m.Problem.model_validate_json(text)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from rallypoint.coordinator.http.tls.validity import not_after_s
+from rallypoint.coordinator.runtime.event_loop.faults import begin
 
 LOOK_SECONDS = 2.0
 """How often the files are looked at. Their contents are compared, and not their times alone: what swaps a folder under
@@ -100,7 +101,7 @@ class Certificates:
 
     async def __aenter__(self) -> Self:
         """Look at the files from now on."""
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = begin(self._watch(), lambda: None)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -14,6 +14,8 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.event_loop.faults import begin
 from rallypoint.protocol.tls_words import tls_words
 
 SHUTDOWN_SECONDS = 1.0
@@ -22,7 +24,7 @@ READ_BUFFER_BYTES = 65_536
 """Bytes that are read ahead of a connection that reads no more."""
 HANDSHAKE_SECONDS = 3_600.0
 """Far above what the deadline of a head allows, which is by the service's own clock: this one may not come first."""
-TOLD_SECONDS = 10.0
+TOLD_MS = 10_000
 """How often the log says that handshakes fail."""
 
 log = logging.getLogger("rallypoint.tls")
@@ -47,18 +49,19 @@ class Entered(Protocol):
 class HandshakeLog:
     """Says at the most every ten seconds that handshakes failed, and why the last one did."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._untold = 0
-        self._tell_at = 0.0
+        self._tell_at_ms: int | None = None
 
     def failed(self, address: str, why: str) -> None:
         """One more."""
         self._untold += 1
-        now = asyncio.get_running_loop().time()
-        if now >= self._tell_at:
+        now_ms = self._clock.now_ms()
+        if self._tell_at_ms is None or now_ms >= self._tell_at_ms:
             log.warning("%d TLS handshakes failed; the last one, of %s: %s", self._untold, address, why)
             self._untold = 0
-            self._tell_at = now + TOLD_SECONDS
+            self._tell_at_ms = now_ms + TOLD_MS
 
 
 class Entrance(asyncio.Protocol):
@@ -86,7 +89,7 @@ class Entrance(asyncio.Protocol):
         peer = plain.get_extra_info("peername")
         self._address = str(peer[0]) if peer else ""
         self._connection.handshake_began(plain)
-        self._task = asyncio.get_running_loop().create_task(self._shake_hands(plain))
+        self._task = begin(self._shake_hands(plain), plain.abort)
 
     async def _shake_hands(self, plain: asyncio.Transport) -> None:
         early = _Early()

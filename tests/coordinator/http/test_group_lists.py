@@ -272,7 +272,9 @@ async def test_a_node_presents_its_token_to_the_others(caplog: pytest.LogCapture
         assert listed(await nodes.ask(first, token="rp_peer")) == group_ids
         answer = await nodes.ask(second, token="rp_peer")
         details = {one["detail"].partition(": ")[2] for one in answer["unavailable_shards"]}
-        assert details == {"it accepts neither a token nor a certificate of this node; set cluster_token_file to a token that it accepts."}
+        assert details == {
+            "it accepts neither token nor certificate of this node; set cluster_token_file to a token that it accepts."
+        }
         assert {one["shard"] for one in answer["unavailable_shards"]} == nodes.shards_of(first)
         assert "cluster_token_file" in caplog.text
         assert "rp_peer" not in caplog.text
