@@ -501,14 +501,15 @@ class HttpServer(web.Server):
         """A new connection's protocol."""
         certificates = self._certificates
         if certificates is None:
-            return self._connection()
-        return Entrance(self._connection(), lambda: certificates.server, self._handshake_failed)
+            return self.new_connection()
+        return Entrance(self.new_connection(), lambda: certificates.server, self._handshake_failed)
 
     def _handshake_failed(self, address: str, why: str) -> None:
         self._api.metrics.connection_cut("tls_handshake")
         self._handshake_log.failed(address, why)
 
-    def _connection(self) -> Connection:
+    def new_connection(self) -> Connection:
+        """One that speaks HTTP, and has no transport yet."""
         return Connection(
             self,
             self._api,

@@ -70,7 +70,7 @@ class Incoming:
         self._server = HttpServer(cast(Any, api))
 
     def connect(self) -> tuple[Connection, Carried]:
-        connection, carried = self._server(), Carried()
+        connection, carried = self._server.new_connection(), Carried()
         connection.transport = cast(Any, GatheringTransport(cast(Any, carried), connection.coalescer))
         return connection, carried
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rallypoint.coordinator.http.connections import Connection
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits
 from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
 from rallypoint.coordinator.http.tls.certificates import Certificates, TlsFiles, TlsFilesInvalid
@@ -162,6 +163,7 @@ async def test_the_names_are_found_at_the_connection(node: PemFiles, authority: 
         line = await connect(api, authority.client(member))
         assert (await ask_on(line)).status == 200
         (connection,) = api.server.connections
+        assert isinstance(connection, Connection)
         assert connection.peer.names == ("cert:spiffe://example.org/etl", "cert:etl.example.org", "cert:etl")
         assert connection.peer.not_after_s == int(datetime(2037, 1, 1, tzinfo=UTC).timestamp())
         line[1].transport.abort()

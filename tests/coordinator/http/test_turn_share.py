@@ -141,7 +141,7 @@ async def test_a_request_gives_way_where_others_wait_behind_it() -> None:
         return web.Response()
 
     server = HttpServer(cast(Any, SimpleNamespace(handle=handle, connections=ConnectionLimits(), turns=WorkTurns())))
-    connection = server()
+    connection = server.new_connection()
     for waiting, turns in ((0, 0), (2, 1)):
         connection._messages.extend([cast(Any, None)] * waiting)
         step = server.request_handler(cast(Any, SimpleNamespace(protocol=connection, path=str(waiting))))
