@@ -484,7 +484,7 @@ class HttpServer(web.Server):
         self._turn_share = TurnShare()
         self._certificates = certificates
         self._handshakes: dict[Connection, None] = {}
-        self._handshake_log = HandshakeLog(api.clock)
+        self._handshake_log = HandshakeLog()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request. One that others wait behind gives way before: to whoever else has sent something.
@@ -506,7 +506,7 @@ class HttpServer(web.Server):
 
     def _handshake_failed(self, address: str, why: str) -> None:
         self._api.metrics.connection_cut("tls_handshake")
-        self._handshake_log.failed(address, why)
+        self._handshake_log.failed(address, why, self._api.clock.now_ms())
 
     def new_connection(self) -> Connection:
         """One that speaks HTTP, and has no transport yet."""

@@ -14,7 +14,6 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.event_loop.faults import begin
 from rallypoint.protocol.tls_words import tls_words
 
@@ -49,15 +48,13 @@ class Entered(Protocol):
 class HandshakeLog:
     """Says at the most every ten seconds that handshakes failed, and why the last one did."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._untold = 0
         self._tell_at_ms: int | None = None
 
-    def failed(self, address: str, why: str) -> None:
+    def failed(self, address: str, why: str, now_ms: int) -> None:
         """One more."""
         self._untold += 1
-        now_ms = self._clock.now_ms()
         if self._tell_at_ms is None or now_ms >= self._tell_at_ms:
             log.warning("%d TLS handshakes failed; the last one, of %s: %s", self._untold, address, why)
             self._untold = 0
