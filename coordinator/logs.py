@@ -1,16 +1,16 @@
 """The service's log: its two forms, and the events of groups in it.
 
 Lines go to standard error. They can contain what clients send (ids, reasons), so control characters are escaped: one
-event is one line.
+event is one line. What a program looks for stands in fields, besides the sentence (`LOG_FIELDS`).
 """
 
 import json
 import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from rallypoint.coordinator.core.effects import (
     Event,
@@ -28,15 +28,32 @@ from rallypoint.coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
+from rallypoint.coordinator.runtime.origin import ORIGIN
 from rallypoint.coordinator.storage.contract import AppendMetrics
 
 log = logging.getLogger("rallypoint.groups")
 
+LOG_FIELDS: Mapping[str, str] = {
+    "group_id": "the group that the line is about",
+    "member_id": "the member that the line is about, or that began the rebalance",
+    "generation_id": "the group's generation; of the beginning of a rebalance the one that ends",
+    "rebalance_id": "the rebalance, as in `GET /v1/groups/{group_id}/rebalances`",
+    "request_id": "the request for which it was done",
+    "node_id": "the node that writes the line; absent until its name is settled",
+}
+"""What a line may have beside its sentence, in this order. A field of which the line has nothing to say is absent."""
+
+_BARE = re.compile(r"[!#-<>-Z^-~]+")
+"""A value that stands in a text line without quotation marks."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def _escape(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _fields_of(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
+    return ((name, value) for name in LOG_FIELDS if (value := getattr(record, name, None)) is not None)
 
 
 def _time_of(record: logging.LogRecord) -> str:
@@ -71,17 +88,47 @@ class FaultCounter(logging.Handler):
         logging.getLogger().removeHandler(self)
 
 
+class WhoAndWhere(logging.Filter):
+    """Gives each record the id of this node, once that is known, and that of the request that is being worked on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node_id: str | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """One record. It is always kept; a field that it has already stays."""
+        values = record.__dict__
+        values.setdefault("node_id", self.node_id)
+        origin = ORIGIN.get()
+        if origin is not None:
+            values.setdefault("request_id", origin.request_id)
+        return True
+
+
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO rallypoint.groups: …`; a traceback follows on lines of its own."""
+    """`2026-01-31T12:00:00.000Z INFO rallypoint.groups: … [group_id=clicks node_id=node-1]`; a traceback follows on
+    lines of its own.
+
+    A value with a space, a quotation mark or the like stands in quotation marks, as JSON writes it, so the fields can
+    be told from what a client has put into the sentence or into an id.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One record."""
         line = f"{_time_of(record)} {record.levelname} {record.name}: {_escape(record.getMessage())}"
+        fields = " ".join(f"{name}={_word(value)}" for name, value in _fields_of(record))
+        if fields:
+            line = f"{line} [{fields}]"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+def _word(value: object) -> str:
+    text = str(value)
+    return text if _BARE.fullmatch(text) else _escape(json.dumps(text, ensure_ascii=False))
+
+
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `time`, `level`, `logger`, `message`, and `exception` where there is one."""
+    """One JSON object a line: `time`, `level`, `logger`, `message`, the fields, and `exception` where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One record."""
@@ -90,6 +137,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **dict(_fields_of(record)),
         }
         if record.exc_info:
             values["exception"] = self.formatException(record.exc_info)
@@ -100,9 +148,18 @@ def write_log(level: str, form: Literal["text", "json"]) -> None:
     """Send everything from `level` up to standard error; libraries from WARNING up. Replaces what was set up before."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.addFilter(WhoAndWhere())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for library in ("aiohttp", "asyncio", "websockets"):  # the last would log what clients send, tokens too
         logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+def name_node(node_id: str) -> None:
+    """Have each line that is written from now on name the node."""
+    for handler in logging.getLogger().handlers:
+        for one in handler.filters:
+            if isinstance(one, WhoAndWhere):
+                one.node_id = node_id
 
 
 class EventLog:
@@ -113,58 +170,77 @@ class EventLog:
         if isinstance(event, OffsetsCommitted):
             return
         if isinstance(event, RebalanceBegan):
-            log.info(
-                "group %s: rebalance %d, of generation %d, begins: %s",
-                event.group_id,
-                event.rebalance_id,
-                event.generation_id,
-                event.reason,
+            _tell(
+                event,
+                "rebalance %d, of generation %d, begins: %s",
+                *(event.rebalance_id, event.generation_id, event.reason),
             )
         elif isinstance(event, RebalanceHeld):
-            log.info("group %s: a rebalance is held back: %s", event.group_id, event.reason)
+            _tell(event, "a rebalance is held back: %s", event.reason)
         elif isinstance(event, GroupFrozen):
-            log.info("group %s: frozen until %s: %s", event.group_id, _instant(event.until_ms), event.reason)
+            _tell(event, "frozen until %s: %s", _instant(event.until_ms), event.reason)
         elif isinstance(event, GroupThawed):
-            log.info("group %s: the freeze %s", event.group_id, "was lifted" if event.lifted else "is over")
+            _tell(event, "the freeze %s", "was lifted" if event.lifted else "is over")
         elif isinstance(event, JoinPhaseEnded):
-            log.info(
-                "group %s: generation %d has %d members, after a join phase of %d ms",
-                event.group_id,
-                event.generation_id,
-                event.member_count,
-                event.duration_ms,
+            _tell(
+                event,
+                "generation %d has %d members, after a join phase of %d ms",
+                *(event.generation_id, event.member_count, event.duration_ms),
             )
         elif isinstance(event, SyncPhaseEnded):
-            log.info(
-                "group %s: generation %d is assigned, after a sync phase of %d ms",
-                event.group_id,
-                event.generation_id,
-                event.duration_ms,
+            _tell(
+                event, "generation %d is assigned, after a sync phase of %d ms", event.generation_id, event.duration_ms
             )
         elif isinstance(event, SessionExpired):
-            log.info("group %s: %s is dropped: %s", event.group_id, event.member_id, _why_dropped(event))
+            _tell(event, "%s is dropped: %s", event.member_id, _why_dropped(event))
         elif isinstance(event, MembersRemoved):
             who = ", ".join(event.member_ids)
             more = event.member_count - len(event.member_ids)
-            log.info(
-                "group %s: removed %s%s: %s", event.group_id, who, f" and {more} more" if more else "", event.reason
-            )
+            _tell(event, "removed %s%s: %s", who, f" and {more} more" if more else "", event.reason)
         elif isinstance(event, GroupRemoved):
-            log.info("group %s: %s, with its offsets", event.group_id, _REMOVED[event.cause])
+            _tell(event, "%s, with its offsets", _REMOVED[event.cause])
         elif isinstance(event, OffsetsReset):
             topics = ", ".join(sorted({topic for topic, _, _ in event.offsets}))
-            log.info("group %s: %d offsets reset to %s, of %s", event.group_id, len(event.offsets), event.to, topics)
+            _tell(event, "%d offsets reset to %s, of %s", len(event.offsets), event.to, topics)
         elif isinstance(event, OffsetsRemoved):
             topics = ", ".join(sorted({topic for topic, _ in event.partitions}))
             count = len(event.partitions)
             offsets = "1 offset was" if count == 1 else f"{count} offsets were"
-            log.info("group %s: %s %s, of %s", event.group_id, offsets, _REMOVED[event.cause], topics)
+            _tell(event, "%s %s, of %s", offsets, _REMOVED[event.cause], topics)
 
     def appended(self, append_metrics: AppendMetrics) -> None:
         """Not logged: metrics have it."""
 
     def parked(self, delta: int) -> None:
         """Not logged: metrics have it."""
+
+
+Told = (
+    RebalanceBegan
+    | RebalanceHeld
+    | GroupFrozen
+    | GroupThawed
+    | JoinPhaseEnded
+    | SyncPhaseEnded
+    | SessionExpired
+    | MembersRemoved
+    | GroupRemoved
+    | OffsetsReset
+    | OffsetsRemoved
+)
+"""Events that have a line."""
+
+
+def _tell(event: Told, sentence: str, *values: object) -> None:
+    """The line of an event, with what it says of the fields."""
+    extra: dict[str, Any] = {
+        name: getattr(event, name)
+        for name in ("group_id", "member_id", "generation_id", "rebalance_id")
+        if hasattr(event, name)
+    }
+    if isinstance(event, MembersRemoved) and event.member_count == 1:
+        extra["member_id"] = event.member_ids[0]
+    log.info(f"group %s: {sentence}", event.group_id, *values, extra=extra)
 
 
 _REMOVED = {

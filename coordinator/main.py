@@ -39,7 +39,7 @@ from rallypoint.coordinator.http.limits.admission import ConnectionLimits, limit
 from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.http.tls.certificates import Certificates, TlsFiles, TlsFilesInvalid
 from rallypoint.coordinator.limits import limits_of
-from rallypoint.coordinator.logs import EventLog, FaultCounter, write_log
+from rallypoint.coordinator.logs import EventLog, FaultCounter, name_node, write_log
 from rallypoint.coordinator.metrics import Metrics
 from rallypoint.coordinator.runtime.cluster.member_node import MemberNode
 from rallypoint.coordinator.runtime.cluster.sole_node import SoleNode
@@ -143,7 +143,6 @@ async def serve(
         listeners = bind(settings.host, settings.port)
         for listener in listeners:
             open_parts.callback(listener.close)
-        for listener in listeners:
             give_up_the_unreachable(listener, settings.connection_unreachable_timeout_ms)
         port = listeners[0].getsockname()[1]
         certificates = await open_parts.enter_async_context(certificates_of(settings, metrics))
@@ -151,6 +150,7 @@ async def serve(
         local_url = f"{scheme}://{bracketed(settings.host)}:{port}"
         url = settings.advertised_url or advertised_url(scheme, settings.host, port)
         address = NodeAddress(node_id_of(settings, url), url)
+        name_node(address.node_id)
         try:
             store = await open_store(
                 settings.storage, limits.batch, observers.appended, node_id=address.node_id, identity=url.encode()
@@ -204,11 +204,7 @@ async def serve(
         await hand_over_everything(node, settings.drain_timeout_ms // 2)
         await api.channels.warn_of_drain()
         await drain(service, settings.drain_timeout_ms)
-        try:
-            async with asyncio.timeout(REST_SECONDS - CLOSE_SECONDS):
-                await api.channels.close()
-        except TimeoutError:
-            log.info("some clients do not answer the goodbye of their channel; their connections are cut")
+        await say_goodbye(api)
         feed.close()
     log.info("stopped")
 
@@ -261,6 +257,15 @@ async def drain(service: Service, timeout_ms: int) -> None:
             await service.drain()
     except TimeoutError:
         log.error("the service did not drain within %d ms; what was not acknowledged may be lost", timeout_ms)
+
+
+async def say_goodbye(api: HttpApi) -> None:
+    """Close the channels; whoever does not answer in time is cut off with the connection."""
+    try:
+        async with asyncio.timeout(REST_SECONDS - CLOSE_SECONDS):
+            await api.channels.close()
+    except TimeoutError:
+        log.info("some clients do not answer the goodbye of their channel; their connections are cut")
 
 
 # --- what the parts need

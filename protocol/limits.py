@@ -32,6 +32,12 @@ def setting_of(limit_name: str | None) -> str | None:
 ID_LENGTH_MAX = 255
 """Characters of a group, instance, client or request id, a topic or a protocol name. Kafka has no limit; paths do."""
 
+REQUEST_ID_LENGTH_MAX = 128
+"""Characters of the header `X-Request-Id`, printable ASCII without a space; of any other the service makes its own."""
+
+TRACEPARENT_PATTERN = r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
+"""The form of a `traceparent` (W3C Trace Context). What else is sent in its place counts as none."""
+
 MEMBER_ID_LENGTH_MAX = ID_LENGTH_MAX + 64
 """Characters of a member id: it is a client id or an instance id with a dash and a random part behind it."""
 

@@ -15,6 +15,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
+from rallypoint.coordinator.http.answers.json_response import JsonResponse
 from rallypoint.coordinator.http.answers.large_answers import StreamedResponse, chunks_of
 from rallypoint.coordinator.http.channel.channel import ChannelContext, ChannelLimits
 from rallypoint.coordinator.http.channel.channels import Channels
@@ -32,10 +33,12 @@ from rallypoint.coordinator.http.limits.work_turns import LARGE, WorkTurns, rece
 from rallypoint.coordinator.http.pages import Pages
 from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
+from rallypoint.coordinator.http.requests.request_ids import REQUEST_ID, RequestIds
 from rallypoint.coordinator.http.requests.routes import Answer, Route, Routes
 from rallypoint.coordinator.http.security import PREFLIGHT_HEADERS, Guard, SecurityPolicy, is_preflight, show_to_origin
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.events.feed import EventFeed
+from rallypoint.coordinator.runtime.origin import ORIGIN, Origin
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.operations import CHANNEL, COMMIT, EVENTS, JOIN, OPERATIONS, SYNC
 from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
@@ -48,6 +51,8 @@ MALFORMED = "malformed"
 """The operation, in metrics, of bytes that are no HTTP request."""
 
 log = logging.getLogger("rallypoint.http")
+access = logging.getLogger("rallypoint.access")
+"""A line for each request that was answered, at the level `debug`: of heartbeats alone there are thousands a second."""
 
 
 class HttpApi:
@@ -70,6 +75,7 @@ class HttpApi:
         channel_limits: ChannelLimits | None = None,
         clock: Clock | None = None,
         peers: PeerClient | None = None,
+        request_ids: RequestIds | None = None,
     ) -> None:
         """Build the routes.
 
@@ -87,6 +93,7 @@ class HttpApi:
         channel_limits: how many channels there may be, and how much of each.
         clock: measures the time of requests, in place of the service's clock. Channels always use the service's.
         peers: asks the other nodes, and is closed by whoever made it; where nodes are never asked, none is needed.
+        request_ids: names requests that bring no id of their own.
         """
         self.clock = service.clock if clock is None else clock
         self.connections = ConnectionLimits() if connections is None else connections
@@ -98,6 +105,7 @@ class HttpApi:
         self._ends = service.ends
         self._waiting = service.waiting
         self.turns = WorkTurns()
+        self.request_ids = RequestIds() if request_ids is None else request_ids
         self._guard = Guard(policy)
         checks = RequestChecks(RequestLimits() if requests is None else requests)
         self._routes = Routes(checks.limits)
@@ -133,17 +141,26 @@ class HttpApi:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request. Raises only what ends a connection: cancellation, and ConnectionError."""
+        origin = self.request_ids.origin_of(request)
+        of_request = ORIGIN.set(origin)
+        try:
+            return await self._handle(request, origin)
+        finally:
+            ORIGIN.reset(of_request)
+
+    async def _handle(self, request: web.BaseRequest, origin: Origin) -> web.StreamResponse:
         started = perf_counter()
         operation = UNROUTED
-        origin = ""
+        allowed = ""
+        ids: Mapping[str, str] = {}
         turns, work = self.turns, recent_work_of(request)
         turns.begin(work)
         try:
             if len(request.raw_path) > self._max_url_bytes:
                 raise self._refuse_url()
-            origin = self._guard.check_origin(request)
+            allowed = self._guard.check_origin(request)
             authority, path, query = _split_target(request.raw_path)
-            if origin and is_preflight(request):
+            if allowed and is_preflight(request):
                 self._guard.check_host(request, authority)
                 route, ids = PREFLIGHT, dict[str, str]()
             else:
@@ -160,22 +177,29 @@ class HttpApi:
             outcome = outcome_of(answer)
             if not work.is_small(0):
                 await turns.enter(work)
-            response: web.StreamResponse = self._respond(answer)
+            response: web.StreamResponse = self._respond(answer, origin)
         except Refused as refused:
             outcome = refused.problem.error_name
-            response = respond_problem(refused.problem, refused.headers, close=refused.close)
+            response = respond_problem(refused.problem, origin.request_id, refused.headers, close=refused.close)
         except ConnectionError:
             raise
         except Exception:
             log.exception("a fault of the service, in %s", operation)
             outcome = ErrorCode.UNKNOWN_SERVER_ERROR.name
-            response = respond_problem(problem_of(FAULT))
-        if origin:
-            show_to_origin(response, origin)
+            response = respond_problem(problem_of(FAULT), origin.request_id)
+        if isinstance(response, JsonResponse):
+            response.request_id = origin.request_id
+        elif not response.prepared:
+            response.headers[REQUEST_ID] = origin.request_id
+        if allowed:
+            show_to_origin(response, allowed)
         if response.status != 101 and asks_for_upgrade(request):
             # What comes after it is no HTTP. A request before it on the connection has nothing to do with that.
             response.force_close()
-        self.metrics.request_answered(operation, outcome, perf_counter() - started)
+        seconds = perf_counter() - started
+        self.metrics.request_answered(operation, outcome, seconds)
+        if access.isEnabledFor(logging.DEBUG):
+            _log_access(request, response.status, outcome, seconds, ids)
         return response
 
     def _refuse_url(self) -> Refused:
@@ -192,7 +216,7 @@ class HttpApi:
             raise refuse(code, detail, limit=limit, limit_name=limit_name, close=True)
 
     def _waiting_sender(
-        self, work: RecentWork, operation: str, request: web.BaseRequest, ids: dict[str, str]
+        self, work: RecentWork, operation: str, request: web.BaseRequest, ids: Mapping[str, str]
     ) -> AbstractContextManager[None]:
         """Nobody has read yet who sends it. A large one is nearly always of the member whose large one came before on
         the connection, which counts once: until a body has been read again.
@@ -203,7 +227,7 @@ class HttpApi:
         known = group_id and ids.get("group_id") == group_id
         return self._waiting(group_id, member_id) if known else nullcontext()
 
-    def _find(self, request: web.BaseRequest, authority: str, path: str) -> tuple[Route, dict[str, str]]:
+    def _find(self, request: web.BaseRequest, authority: str, path: str) -> tuple[Route, Mapping[str, str]]:
         """The route of a request that may take it. Raises Refused; nobody without a token learns which paths exist."""
         guard = self._guard
         try:
@@ -219,19 +243,30 @@ class HttpApi:
             self._admit(request.protocol)
         return route, ids
 
-    def _respond(self, answer: Answer) -> web.StreamResponse:
+    def _respond(self, answer: Answer, origin: Origin) -> web.StreamResponse:
         if isinstance(answer, LARGE_ANSWERS):
             return StreamedResponse(chunks_of(answer, self._ends), self.clock, self.turns)
         if isinstance(answer, BaseModel):
             return respond(answer)
         if isinstance(answer, Failure):
-            return respond_problem(problem_of(answer))
+            return respond_problem(problem_of(answer), origin.request_id)
         return answer
 
     def refuse_malformed(self, failure: Failure) -> web.Response:
         """The answer to bytes that are no HTTP request. The connection ends with it."""
         self.metrics.request_answered(MALFORMED, failure.code.name, 0.0)
-        return respond_problem(problem_of(failure), close=True)
+        request_id = self.request_ids.new()
+        response = respond_problem(problem_of(failure), request_id, close=True)
+        response.headers[REQUEST_ID] = request_id
+        return response
+
+
+def _log_access(request: web.BaseRequest, status: int, outcome: str, seconds: float, ids: Mapping[str, str]) -> None:
+    access.debug(
+        "%s %s: %d %s after %.1f ms, to %s",
+        *(request.method, request.raw_path, status, outcome, seconds * 1000, request.remote),
+        extra={"group_id": ids["group_id"]} if "group_id" in ids else None,
+    )
 
 
 async def _allow_request(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:

@@ -26,6 +26,7 @@ from rallypoint.coordinator.http.errors import problem_of, respond_problem
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits, last_file
 from rallypoint.coordinator.http.limits.deadline import Deadline
 from rallypoint.coordinator.http.limits.turn_share import TurnShare
+from rallypoint.coordinator.http.requests.request_ids import REQUEST_ID
 from rallypoint.coordinator.http.tls.certificates import Certificates
 from rallypoint.coordinator.http.tls.entrance import Entrance, HandshakeLog
 from rallypoint.coordinator.http.tls.peer_names import NOBODY, PeerNames, peer_names
@@ -408,7 +409,9 @@ class Connection(web.RequestHandler):
         log.error("a fault of the service, outside any operation", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("part of an answer is sent already")
-        response = respond_problem(problem_of(FAULT))
+        request_id = self._api.request_ids.new()
+        response = respond_problem(problem_of(FAULT), request_id)
+        response.headers[REQUEST_ID] = request_id
         response.force_close()
         return response
 

@@ -165,9 +165,10 @@ def refuse_http(
 
 
 def respond_problem(
-    problem: m.Problem, headers: Mapping[str, str] | None = None, *, close: bool = False
+    problem: m.Problem, request_id: str, headers: Mapping[str, str] | None = None, *, close: bool = False
 ) -> web.Response:
-    """The HTTP response of a problem, with the headers that its code asks for."""
+    """The HTTP response of a problem, with the headers that its code asks for. `request_id`: of what is refused."""
+    problem = problem.model_copy(update={"request_id": request_id})
     all_headers = {
         "Content-Type": PROBLEM_TYPE,
         "Cache-Control": "no-store",

@@ -29,7 +29,7 @@ _NAME = re.compile(r"[a-z0-9_.-]{1,253}")
 
 PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID, traceparent, X-Request-Id",
     "Access-Control-Max-Age": "600",
 }
 """The answer to a preflight, with which a browser asks before it sends a page's request."""
@@ -156,7 +156,7 @@ def is_preflight(request: web.BaseRequest) -> bool:
 def show_to_origin(response: web.StreamResponse, origin: str) -> None:
     """Let the pages of an allowed origin read the response."""
     response.headers["Access-Control-Allow-Origin"] = origin
-    response.headers["Access-Control-Expose-Headers"] = "Allow, Location, Retry-After, WWW-Authenticate"
+    response.headers["Access-Control-Expose-Headers"] = "Allow, Location, Retry-After, WWW-Authenticate, X-Request-Id"
     response.headers["Vary"] = "Origin"
 
 

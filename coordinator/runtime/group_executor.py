@@ -59,6 +59,7 @@ from rallypoint.coordinator.core.records import GroupFact, GroupRecord
 from rallypoint.coordinator.runtime.appends.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
 from rallypoint.coordinator.runtime.event_loop.faults import survives
 from rallypoint.coordinator.runtime.event_loop.timers import Timer, Timers
+from rallypoint.coordinator.runtime.origin import DETACHED, ORIGIN, Origin
 from rallypoint.coordinator.storage.codec import encode
 from rallypoint.coordinator.storage.contract import BatchLimits, BatchTooLarge, StorageError, size_of
 from rallypoint.protocol import messages as m
@@ -143,6 +144,7 @@ class Waiting:
     call has to do with it.
 
     `is_in_parts`: it is too much for one step, and its parts are stepped and stored one after another.
+    `origin`: the request that it is.
     """
 
     __slots__ = (
@@ -153,6 +155,7 @@ class Waiting:
         "is_in_parts",
         "is_parked",
         "on_answer",
+        "origin",
         "since_ms",
     )
 
@@ -163,6 +166,7 @@ class Waiting:
         self.is_parked = False
         self.is_in_parts = False
         self.since_ms = since_ms
+        self.origin: Origin | None = ORIGIN.get()
         self._executor = executor
         self._call_id = call_id
 
@@ -365,12 +369,12 @@ class GroupExecutor:
 
     def faulted(self) -> None:
         """A fault of ours is being handled: the group is not what it should be."""
-        logger.exception("group %r failed", self.group_id)
+        logger.exception("group %r failed", self.group_id, extra={"group_id": self.group_id})
         self.give_up()
 
     def give_up(self) -> None:
         """A fault of ours, which is logged, has made the group what it should not be."""
-        logger.error("group %r is reloaded", self.group_id)
+        logger.error("group %r is reloaded", self.group_id, extra={"group_id": self.group_id})
         self._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service failed; see its log."))
 
     def _run(self) -> None:
@@ -386,7 +390,7 @@ class GroupExecutor:
             if not self._release(batch):
                 return
             if self._mailbox and (batch.weight >= STEPS_MAX or batch.steps[-1].command is _PART):
-                asyncio.get_running_loop().call_soon(self._resume)
+                asyncio.get_running_loop().call_soon(self._resume, context=DETACHED)
                 return
         self._rest()
 
@@ -502,7 +506,11 @@ class GroupExecutor:
             self._durable_deletions = batch.deletions_seen
             self._turn(batch)
             return
-        logger.warning("group %r: %s (%s); it is reloaded", self.group_id, error, type(error).__name__)
+        logger.warning(
+            "group %r: %s (%s); it is reloaded",
+            *(self.group_id, error, type(error).__name__),
+            extra={"group_id": self.group_id},
+        )
         instead = _too_large(batch) if isinstance(error, BatchTooLarge) else {}
         self._fail(Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The change could not be stored; try again."), instead)
 
@@ -543,7 +551,11 @@ class GroupExecutor:
         self._look_for_late_at(min((at_ms for at_ms in due.values() if at_ms > now_ms), default=now_ms + timeout_ms))
         late = deque(call_id for call_id, at_ms in due.items() if at_ms <= now_ms)
         if late:
-            logger.warning("group %r: an append hangs, and %d calls that wait are refused", self.group_id, len(late))
+            logger.warning(
+                "group %r: an append hangs, and %d calls that wait are refused",
+                *(self.group_id, len(late)),
+                extra={"group_id": self.group_id},
+            )
             self._refuse_late(late)
 
     def _waits_by_right(self, call_id: int, waiting: Waiting) -> bool:
@@ -561,7 +573,7 @@ class GroupExecutor:
             if waiting is not None and not self._waits_by_right(call_id, waiting):
                 self._give_early(call_id, waiting, append_is_late(timeout_ms))
         if late:
-            asyncio.get_running_loop().call_soon(self._refuse_late, late)
+            asyncio.get_running_loop().call_soon(self._refuse_late, late, context=DETACHED)
 
     # --- release -----------------------------------------------------------------------------------------------------
 
@@ -576,11 +588,21 @@ class GroupExecutor:
                 self._outbox.extend(stepped.effects)
                 self._outbox.append(stepped.command)
             return self._release_slice()
-        for stepped in batch.steps:
-            for effect in singly(stepped.effects):
-                self._release_effect(effect)
-            self._release_command(stepped.command)
+        releasing = ORIGIN.get()
+        try:
+            for stepped in batch.steps:
+                ORIGIN.set(self._origin_of(stepped.command))
+                for effect in singly(stepped.effects):
+                    self._release_effect(effect)
+                self._release_command(stepped.command)
+        finally:
+            ORIGIN.set(releasing)
         return True
+
+    def _origin_of(self, command: Command) -> Origin | None:
+        """The request that has asked for it, while its call is known. Whoever releases may be another one."""
+        waiting = self._waiting.get(command.call_id) if isinstance(command, Call) else None
+        return None if waiting is None else waiting.origin
 
     def _release_slice(self) -> bool:
         for _ in range(RELEASED_AT_ONCE_MAX):
@@ -588,7 +610,7 @@ class GroupExecutor:
                 break
             self._release_one(self._next_due())
         if self._outbox:
-            asyncio.get_running_loop().call_soon(self._go_on_releasing)
+            asyncio.get_running_loop().call_soon(self._go_on_releasing, context=DETACHED)
         return not self._outbox
 
     def _next_due(self) -> OneEffect | Command:

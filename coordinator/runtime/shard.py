@@ -351,13 +351,15 @@ class Shard:
             try:
                 group = await found.restore()
             except Exception as fault:
-                logger.exception("group %r cannot be made of what is stored", found.group_id)
+                logger.exception(
+                    "group %r cannot be made of what is stored", found.group_id, extra={"group_id": found.group_id}
+                )
                 found = DamagedGroup(found.group_id, f"no group can be made of its records: {fault!r}")
             else:
                 executor = self.executors[found.group_id] = GroupExecutor(group, self, first=GroupLoaded())
                 return executor
         if isinstance(found, DamagedGroup):
-            logger.error("group %r is shut off: %s", found.group_id, found.reason)
+            logger.error("group %r is shut off: %s", found.group_id, found.reason, extra={"group_id": found.group_id})
             self.damaged[found.group_id] = found
         elif isinstance(found, StrayRecord):
             logger.error("shard %d: %s; it is left as it is", self.number, found.reason)
@@ -546,7 +548,7 @@ class Shard:
                 self._lose(error)
                 return
             except StorageError as error:
-                logger.error("group %r cannot be reloaded: %s", group_id, error)
+                logger.error("group %r cannot be reloaded: %s", group_id, error, extra={"group_id": group_id})
                 wait_ms = self._reload_backoff.wait_ms(self._deps.clock.now_ms())
         self._deps.view.forget(group_id)
         self.observe(GroupUnloaded(group_id))
@@ -580,7 +582,7 @@ class Shard:
         task = self._deleting.get(group_id)
         if task is None:
             # By a fault of ours it stays shut off, and whoever waits is told so.
-            task = self._deleting[group_id] = begin(self._delete_damaged(group_id), lambda: None)
+            task = self._deleting[group_id] = begin(self._delete_damaged(group_id), lambda: None, is_of_request=True)
             task.add_done_callback(lambda _: self._deleting.pop(group_id, None))
         await asyncio.wait([task])
         if not task.cancelled():
@@ -597,9 +599,15 @@ class Shard:
         except StorageError as failed:
             error = failed
         if error is not None:
-            logger.error("group %r, which is shut off, cannot be deleted: %s", group_id, error)
+            logger.error(
+                "group %r, which is shut off, cannot be deleted: %s", group_id, error, extra={"group_id": group_id}
+            )
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group could not be deleted; try again.")
         del self.damaged[group_id]
         self.passed_over.difference_update(stored)
-        logger.warning("group %r, which was shut off, is deleted with %d records", group_id, len(stored))
+        logger.warning(
+            "group %r, which was shut off, is deleted with %d records",
+            *(group_id, len(stored)),
+            extra={"group_id": group_id},
+        )
         return admin.DeletedGroup(group_id=group_id)

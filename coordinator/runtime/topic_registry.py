@@ -167,7 +167,7 @@ class RegistryKeeper:
         """Make the change durable, then answer. To stop waiting for it does not undo it; it is waited for as long as
         for any append.
         """
-        task = begin(self._change(change), self._lose)
+        task = begin(self._change(change), self._lose, is_of_request=True)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         is_over = asyncio.Event()

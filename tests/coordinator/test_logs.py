@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from rallypoint.coordinator.core.effects import (
     GroupRemoved,
     GroupThawed,
     JoinPhaseEnded,
+    MembersRemoved,
     OffsetsCommitted,
     OffsetsRemoved,
     OffsetsReset,
@@ -20,7 +23,16 @@ from rallypoint.coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
-from rallypoint.coordinator.logs import EventLog, FaultCounter, JsonFormatter, TextFormatter
+from rallypoint.coordinator.logs import (
+    LOG_FIELDS,
+    EventLog,
+    FaultCounter,
+    JsonFormatter,
+    TextFormatter,
+    name_node,
+    write_log,
+)
+from rallypoint.coordinator.runtime.origin import ORIGIN, Origin
 
 
 def record(message: str, *, fault: bool = False) -> logging.LogRecord:
@@ -38,6 +50,75 @@ def test_a_line_cannot_be_forged() -> None:
     line = TextFormatter().format(record("reason: a\nERROR b\x1b[31m\u2028é"))
     assert line == "1970-01-01T00:00:00.500Z INFO rallypoint.groups: reason: a\\u000aERROR b\\u001b[31m\\u2028é"
     assert "ValueError: deep" in TextFormatter().format(record("x", fault=True))
+
+
+def test_fields_stand_behind_the_sentence_and_cannot_be_forged() -> None:
+    made = record("left: [group_id=x]")
+    made.__dict__.update(group_id='a b] [member_id=c"\n\u2028', generation_id=4, node_id="node-1", request_id=None)
+    line = TextFormatter().format(made)
+    assert line.endswith(
+        'left: [group_id=x] [group_id="a b] [member_id=c\\"\\n\\u2028" generation_id=4 node_id=node-1]'
+    )
+    assert len(line.splitlines()) == 1
+    values = json.loads(JsonFormatter().format(made))
+    assert {name: values[name] for name in LOG_FIELDS if name in values} == {
+        "group_id": 'a b] [member_id=c"\n\u2028',
+        "generation_id": 4,
+        "node_id": "node-1",
+    }
+
+
+@pytest.mark.parametrize("value", ["", "a b", "a=b", "[a", "a]", 'a"b', "a\\b", "a\u2028b", "é", "\x1b[0m"])
+def test_a_value_that_could_be_taken_for_something_else_is_quoted(value: str) -> None:
+    made = record("x")
+    made.__dict__["group_id"] = value
+    (quoted,) = re.findall(r" \[group_id=(.*)\]$", TextFormatter().format(made))
+    assert json.loads(quoted) == value
+    assert quoted.isprintable()
+
+
+def test_every_line_names_the_node_and_the_request(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        write_log("info", "json")
+        logging.getLogger("rallypoint").info("early")
+        name_node("node-1")
+        of_request = ORIGIN.set(Origin("asks-1"))
+        logging.getLogger("rallypoint").info("late")
+        ORIGIN.reset(of_request)
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    early, late = map(json.loads, capsys.readouterr().err.splitlines())
+    assert "node_id" not in early
+    assert (late["node_id"], late["request_id"]) == ("node-1", "asks-1")
+
+
+def test_each_event_has_its_ids_as_fields(caplog: pytest.LogCaptureFixture) -> None:
+    told = EventLog()
+    with caplog.at_level(logging.INFO, "rallypoint.groups"):
+        told.event(RebalanceBegan("g", Trigger.MEMBER_LEFT, "a-1", 4, "member a-1 left", 7))
+        told.event(SyncPhaseEnded("g", 5, 7, 8, None))
+        told.event(SessionExpired("g", "b-1"))
+        told.event(MembersRemoved("g", Trigger.MEMBER_REMOVED, ("c-1",), 1, "slow"))
+        told.event(MembersRemoved("g", Trigger.MEMBER_REMOVED, ("c-1", "d-1"), 2, "slow"))
+    told_fields = [{name: getattr(line, name) for name in LOG_FIELDS if hasattr(line, name)} for line in caplog.records]
+    assert told_fields == [
+        {"group_id": "g", "member_id": "a-1", "generation_id": 4, "rebalance_id": 7},
+        {"group_id": "g", "generation_id": 5, "rebalance_id": 8},
+        {"group_id": "g", "member_id": "b-1"},
+        {"group_id": "g", "member_id": "c-1"},
+        {"group_id": "g"},
+    ]
+
+
+def test_the_documents_list_the_fields() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page.partition("\n## The log\n")[2], re.MULTILINE))
+    assert {name: rows.pop(name, None) for name in LOG_FIELDS} == dict(LOG_FIELDS)
+    made = record("x", fault=True)
+    assert rows.keys() == json.loads(JsonFormatter().format(made)).keys()
 
 
 def test_json_lines_are_objects() -> None:

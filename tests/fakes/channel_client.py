@@ -22,10 +22,10 @@ class ChannelClient:
         self._answers: dict[int | str, dict[str, Any]] = {}
         self._ids = count(1)
 
-    async def send(self, op: str, group_id: str | None = None, body: Any = None, **more: Any) -> int:
-        """Send a call; its id."""
-        call_id = next(self._ids)
-        message = {"id": call_id, "op": op, "group_id": group_id, "body": body, **more}
+    async def send(self, op: str, group_id: str | None = None, body: Any = None, **more: Any) -> int | str:
+        """Send a call; its id, which `more` may choose."""
+        message = {"id": next(self._ids), "op": op, "group_id": group_id, "body": body, **more}
+        call_id: int | str = message["id"]
         await self.socket.send_str(json.dumps({name: value for name, value in message.items() if value is not None}))
         return call_id
 

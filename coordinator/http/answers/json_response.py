@@ -12,6 +12,8 @@ from time import time
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
+from rallypoint.coordinator.http.requests.request_ids import REQUEST_ID
+
 JSON_HEADERS = {
     "Content-Type": "application/json",
     "Cache-Control": "no-store",
@@ -27,11 +29,12 @@ _HEAD_STARTS = {
 
 
 class JsonResponse(web.Response):
-    """An answer of status 200 or 202 whose body is JSON already."""
+    """An answer of status 200 or 202 whose body is JSON already. `request_id` is set before it is sent."""
 
     def __init__(self, body: bytes, status: int = 200) -> None:
         super().__init__(body=body, status=status)
         self._json = body
+        self.request_id = ""
         self._writer: AbstractStreamWriter | None = None
 
     @property
@@ -44,6 +47,7 @@ class JsonResponse(web.Response):
         is_ordinary = request.method != "HEAD" and request.version == HttpVersion11 and request.keep_alive
         if not is_ordinary or self.headers or super().keep_alive is False:
             self.headers.update(JSON_HEADERS)
+            self.headers[REQUEST_ID] = self.request_id
             return await super().prepare(request)
         self._writer = request.writer
         return self._writer
@@ -54,7 +58,12 @@ class JsonResponse(web.Response):
         if writer is None:
             await super().write_eof(data)
             return
-        head = b"%bContent-Length: %d\r\n%b" % (_HEAD_STARTS[self.status], len(self._json), _head_end(int(time())))
+        head = b"%bX-Request-Id: %b\r\nContent-Length: %d\r\n%b" % (
+            _HEAD_STARTS[self.status],
+            self.request_id.encode("ascii"),
+            len(self._json),
+            _head_end(int(time())),
+        )
         await writer.write(head + self._json)
         await writer.drain()
 

@@ -49,6 +49,7 @@ from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, Large
 from rallypoint.coordinator.http.requests.speaker import group_of, member_of_message
 from rallypoint.coordinator.runtime.event_loop.faults import begin, each, survives
 from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent
+from rallypoint.coordinator.runtime.origin import ORIGIN, Origin
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -62,6 +63,7 @@ SCRAP_BYTES = 1_024
 _CONTROL = frozenset((Opcode.CLOSE, Opcode.PING, Opcode.PONG))
 
 log = logging.getLogger("rallypoint.http")
+access = logging.getLogger("rallypoint.access")
 
 _NUMBERS = count(1)
 """Orders the channels of a process by their beginning."""
@@ -143,6 +145,7 @@ class Channel:
         "_is_members",
         "_is_over",
         "_making",
+        "_request_id",
         "_socket",
         "_takes_at_once",
         "is_authenticated",
@@ -150,10 +153,12 @@ class Channel:
         "on_token",
     )
 
-    def __init__(self, context: ChannelContext, host: str, *, is_authenticated: bool) -> None:
+    def __init__(self, context: ChannelContext, host: str, *, is_authenticated: bool, request_id: str = "") -> None:
+        """`request_id`: of the handshake."""
         self.number = next(_NUMBERS)
         self._context = context
         self._host = host
+        self._request_id = request_id
         self.is_authenticated = is_authenticated
         self.on_token: Callable[[], None] | None = None
         self._socket: Wire | None = None
@@ -446,6 +451,7 @@ class Channel:
             self.end(Ending.NOT_AUTHENTICATED, "the first message was no token that is known")
 
     def _serve_call(self, call: s.ChannelCall) -> None:
+        of_call = ORIGIN.set(Origin(self._request_id, None, call.id))
         try:
             self._answer_call(call)
         except Refused as refused:
@@ -453,6 +459,8 @@ class Channel:
         except Exception:
             log.exception("a fault of the service, in %s on a channel", call.op)
             self._answer(call.id, call.op, FAULT)
+        finally:
+            ORIGIN.reset(of_call)
 
     def _answer_call(self, call: s.ChannelCall) -> None:
         if isinstance(call, s.AuthenticateCall):
@@ -515,21 +523,28 @@ class Channel:
 
     def _answer(self, call_id: Id, op: str, answer: BaseModel | Failure) -> None:
         if isinstance(answer, LARGE_ANSWERS):
-            self._context.metrics.channel_call(op, "NONE")
+            self._count(call_id, op, "NONE")
             before = self._making
             self._making = begin(self._answer_large(before, call_id, answer), self.end_by_fault)
         elif isinstance(answer, Failure):
-            self._context.metrics.channel_call(op, answer.code.name)
+            self._count(call_id, op, answer.code.name)
             self._send(problem_text(call_id, problem_of(answer)))
         else:
             status = status_of(answer)
             self._is_members = self._is_members or op in _MEMBERS_OPS
-            self._context.metrics.channel_call(op, "NONE" if status == 200 else "WAITING")
+            self._count(call_id, op, "NONE" if status == 200 else "WAITING")
             self._send(answer_text(call_id, status, text_of(answer)))
 
     def _refuse(self, call_id: Id, refused: Refused, op: str = "malformed") -> None:
-        self._context.metrics.channel_call(op, refused.problem.error_name)
+        self._count(call_id, op, refused.problem.error_name)
         self._send(problem_text(call_id, refused.problem))
+
+    def _count(self, call_id: Id, op: str, outcome: str) -> None:
+        self._context.metrics.channel_call(op, outcome)
+        if access.isEnabledFor(logging.DEBUG):
+            # The answer may leave in the middle of what another request does.
+            request_id = Origin(self._request_id, None, call_id).request_id
+            access.debug("%s on a channel: %s, to %s", op, outcome, self._host, extra={"request_id": request_id})
 
     def on_event(self, event: ConnectionEvent) -> None:
         """Push what has happened to a group, or to the registry."""

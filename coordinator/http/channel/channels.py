@@ -16,10 +16,12 @@ from rallypoint.coordinator.http.channel.websocket import ChannelResponse
 from rallypoint.coordinator.http.errors import refuse
 from rallypoint.coordinator.http.limits.admission import Unauthenticated
 from rallypoint.coordinator.http.requests.inputs import refuse_body, refuse_query
+from rallypoint.coordinator.http.requests.request_ids import REQUEST_ID
 from rallypoint.coordinator.http.requests.routes import Answer
 from rallypoint.coordinator.http.security import Guard
 from rallypoint.coordinator.runtime.condition import why_not_serving
 from rallypoint.coordinator.runtime.event_loop.faults import each_in_turns
+from rallypoint.coordinator.runtime.origin import ORIGIN
 from rallypoint.protocol.errors import ErrorCode
 
 UNAUTHENTICATED_MAX = 256
@@ -65,10 +67,12 @@ class Channels:
         accepted = accept_handshake(request)
         self._check_room()
         host, connection = request.remote or "", request.protocol
-        channel = Channel(context, host, is_authenticated=has_token)
+        origin = ORIGIN.get()
+        request_id = "" if origin is None else origin.request_id
+        channel = Channel(context, host, is_authenticated=has_token, request_id=request_id)
         response = ChannelResponse(
             channel,
-            accepted,
+            {**accepted, REQUEST_ID: request_id},
             lambda: self._ended(channel),
             self._pings,
             context.limits.channel_ping_interval_ms,

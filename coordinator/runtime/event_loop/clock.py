@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from rallypoint.coordinator.runtime.origin import DETACHED
+
 TICK_MS = 250
 """So often the loop proves that it turns."""
 LATE_MS = 250
@@ -182,7 +184,7 @@ class SystemClock:
 
 
 def _call_later(wait_s: float, callback: Callable[[], None]) -> Handle:
-    return asyncio.get_running_loop().call_later(wait_s, callback)
+    return asyncio.get_running_loop().call_later(wait_s, callback, context=DETACHED)
 
 
 async def sleep(clock: Clock, wait_ms: int) -> None:

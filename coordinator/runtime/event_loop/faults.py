@@ -9,6 +9,7 @@ The coordinator calls `asyncio.create_task` here, and otherwise only where the c
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -51,13 +52,17 @@ async def each_in_turns(
         each(members[start : start + at_once_max], do, treat)
 
 
-def begin(work: Coroutine[Any, Any, Result], on_fault: Callable[[], object]) -> "asyncio.Task[Result]":
+def begin(
+    work: Coroutine[Any, Any, Result], on_fault: Callable[[], object], *, is_of_request: bool = False
+) -> "asyncio.Task[Result]":
     """Begin a task that somebody relies on. Where it ends by a fault, that is logged, and `on_fault` makes good.
+
+    `is_of_request`: it works for the request that begins it alone, and what it logs names that.
 
     That reloads what the task served, or begins it again, but never without a wait: a fault that stays would keep
     the event loop busy. A task that is cancelled has no fault.
     """
-    task = asyncio.get_running_loop().create_task(work)
+    task = asyncio.get_running_loop().create_task(work, context=None if is_of_request else Context())
     task.add_done_callback(partial(_look_at_end, on_fault, _name_of(work)))
     return task
 
