@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.real.parts import CACHE, ROOT, alone_in
 
 OTHERS = ("3.12", "3.13")
-TOOLS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
+TOOLS = ("hypothesis", "psutil", "pytest", "pytest-asyncio", "pytest-timeout")
 PACKAGES = ("protocol", "assignors", "coordinator", "member", "spark_bridge", "cli")
 INSTALL_SECONDS = 600.0
 

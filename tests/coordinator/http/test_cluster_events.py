@@ -273,7 +273,7 @@ async def test_the_events_of_a_node_that_could_not_be_asked_at_first_begin_with_
         async with reading(nodes, first, cursor=cursor) as reader:
             gap = await next_of(reader)
             assert (gap.kind, gap.data["node_id"], gap.data["reason"]) == ("gap", first, "node_unreachable")
-    assert caplog.text.count("cannot be asked: it does not accept the token") == 1
+    assert caplog.text.count("cannot be asked: it accepts neither token nor certificate") == 1
 
 
 async def test_what_another_node_has_dropped_is_a_gap_of_that_node() -> None:
