@@ -19,13 +19,15 @@ EARLY_SHARE = 4
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    return command_line.make_parser(
+    parser = command_line.make_parser(
         "python -m examples.flights.demo",
         "Share 336,776 real flights out between two Spark drivers, kill one of them in mid-work, and prove that no"
         " flight is lost. `make demo` runs this.",
         output="demo-output",
         partitions=12,
     )
+    command_line.add_stay(parser)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +75,7 @@ def play(given: argparse.Namespace) -> int:
         partitions=given.partitions,
         records=len(flights),
         kill_when=given.kill_when,
+        stay=given.stay,
         driver=lambda name, url: [
             "-m", "examples.flights.driver", "--name", name, "--coordinator", url, "--topics", str(layout.topics),
             "--output", str(layout.output / name), "--checkpoint", str(layout.checkpoint(name)),
@@ -86,7 +89,10 @@ def play(given: argparse.Namespace) -> int:
         return fail(f"The demo failed: {error}", 1)
     outcome = report.judge(layout, seen, flights, sizes, seconds=time.monotonic() - began)
     written = save(layout.root, outcome.to_json(), picture_of(seen, scenario, outcome.summary()))
-    return tell(console, outcome, scenario, dataset.read_airlines(), written)
+    status = tell(console, outcome, scenario, dataset.read_airlines(), written)
+    if not given.stay:
+        console.print("To see two drivers on the group's page: make demo ARGS=--stay")
+    return status
 
 
 if __name__ == "__main__":

@@ -49,6 +49,15 @@ def add_sink(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_stay(parser: argparse.ArgumentParser) -> None:
+    """The option of examples that end while somebody looks at them."""
+    parser.add_argument(
+        "--stay", action="store_true",
+        help="when every record is committed, go on with two drivers and print the address of the group's page; Ctrl-C"
+        " then ends the run and prints the verdict",
+    )  # fmt: skip
+
+
 def partition_count(text: str) -> int:
     """The value of --partitions."""
     if not (text.isdecimal() and PARTITIONS_MIN <= int(text) <= PARTITIONS_MAX):

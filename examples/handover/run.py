@@ -5,9 +5,12 @@ It ends when everything is committed and every process has ended. What is read a
 """
 
 import os
+import signal
 import sys
 import sysconfig
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +30,8 @@ from examples.handover.terminal import View
 from rallypoint.protocol.admin_messages import DescribeAnswer
 
 DRIVERS = ("A", "B")
+VISITOR = "C"
+"""The driver that joins A where the run stays for somebody to look at it."""
 LOOK_SECONDS = 0.02
 POLL_MS = 250
 SERVICE_START_SECONDS = 30.0
@@ -54,6 +59,7 @@ class Scenario:
     `write_rest`: writes the rest of the topic once driver B owns partitions, so that both drivers have work, even if B
     started slowly.
     `environment`: additional environment variables of the drivers.
+    `stay`: when all is committed, have two drivers work on until Ctrl-C, so that the page shows them.
     """
 
     group: str
@@ -65,6 +71,7 @@ class Scenario:
     look: Callable[[str], BatchProgress]
     write_rest: Callable[[], None]
     environment: Mapping[str, str] = field(default_factory=dict)
+    stay: bool = False
 
 
 @dataclass(slots=True)
@@ -109,7 +116,7 @@ class Run:
         self._rest = True
         self._seen = RunRecord(began_at_ms=int(time.time() * 1000) - clock())
         self._living: dict[str, Child] = {}
-        self._starts = dict.fromkeys(DRIVERS, 0)
+        self._starts: Counter[str] = Counter()
 
     def play(self) -> RunRecord:
         """All of it. Raises Failed, and `story.Stuck`; every process has ended in any case."""
@@ -137,7 +144,7 @@ class Run:
                 raise Failed(f"the service did not start; the end of its log:\n{service.log_tail()}")
             time.sleep(LOOK_SECONDS)
         self._say(f"The service listens on {url}, and keeps its data in SQLite.")
-        self._say(f"Its page shows the group live, while this runs: {url}/#/groups/{quote(self._plot.group, safe='')}")
+        self._say(f"Its page shows the group live, while this runs: {self._page(url)}")
         return url
 
     def _start_driver(self, name: str, url: str, children: Children) -> None:
@@ -179,9 +186,45 @@ class Run:
         )
         return True
 
-    def _stop_a(self) -> None:
+    def _end(self, url: str, children: Children) -> None:
         self._seen.end_ms = self._clock()
-        self._say("Everything is committed. Driver A is asked to stop.")
+        if self._plot.stay:
+            self._say("Everything is committed.")
+            self._stay(url, children)
+            self._stop_a("Driver A is asked to stop.")
+        else:
+            self._stop_a("Everything is committed. Driver A is asked to stop.")
+
+    def _stay(self, url: str, children: Children) -> None:
+        """Have two drivers in the group for as long as somebody looks at it: until SIGINT or SIGTERM.
+
+        The second is a new one: B's checkpoint has a batch planned that A has read in its place.
+        """
+        self._start_driver(VISITOR, url, children)
+        ended = threading.Event()
+        before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            told = False
+            while not ended.wait(POLL_MS / 1000):
+                self._check_living(url, children)
+                if not told and VISITOR in self._owners(url):
+                    told = True
+                    self._say(f"Two drivers share the group. Its page: {self._page(url)} Ctrl-C ends this.")
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        driver = self._living.pop(VISITOR)
+        if not driver.end(STOP_SECONDS):
+            raise Failed(f"driver {VISITOR} did not end in good order; the end of its log:\n{driver.log_tail()}")
+
+    def _owners(self, url: str) -> set[str]:
+        return set(ownership.snapshot_of(self._describe_group(url), self._plot.topic, self._clock()).owners.values())
+
+    def _page(self, url: str) -> str:
+        return f"{url}/#/groups/{quote(self._plot.group, safe='')}"
+
+    def _stop_a(self, text: str) -> None:
+        self._say(text)
         driver = self._living.pop("A")
         if not driver.end(STOP_SECONDS):
             raise Failed(f"driver A did not end in good order; the end of its log:\n{driver.log_tail()}")
@@ -194,7 +237,7 @@ class Run:
             Step.START_B: lambda: self._start_driver("B", url, children),
             Step.WRITE_REST: self._write_rest,
             Step.KILL_B: lambda: self._kill_b(url),
-            Step.STOP_A: self._stop_a,
+            Step.STOP_A: lambda: self._end(url, children),
         }
         done: frozenset[Step] = frozenset()
         polled_at_ms = -POLL_MS
@@ -215,7 +258,7 @@ class Run:
             if child.exit_status is None:
                 continue
             owned = any(name in one.owners.values() for one in self._seen.snapshots)
-            if name in DRIVERS and not owned and self._starts[name] < STARTS_MAX:
+            if name != "service" and not owned and self._starts[name] < STARTS_MAX:
                 self._say(f"Driver {name} has failed to start; {child.log.name} says why. Once more:")
                 child.kill()
                 self._start_driver(name, url, children)

@@ -3,13 +3,17 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from xml.etree import ElementTree
 
 import psutil
 import pytest
+
+from examples.handover.service import describe_group
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,14 +24,24 @@ ROOT = Path(__file__).parents[2]
 def test_no_flight_is_lost(tmp_path: Path, java_home: Path) -> None:
     # A kill after the batch is written is played by the examples with a database, which are over sooner.
     folder = tmp_path / "out"
-    command = [sys.executable, "-m", "examples.flights.demo", "--output", str(folder)]
+    command = [sys.executable, "-u", "-m", "examples.flights.demo", "--stay", "--output", str(folder)]
+    environment = {**os.environ, "JAVA_HOME": str(java_home)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=STDOUT, text=True) as demo:
+        assert demo.stdout is not None
+        said = ""
+        for line in demo.stdout:
+            said += line
+            if found := re.search(
+                r"Two drivers share the group\. Its page: (http://127\.0\.0\.1:\d+)/#/groups/delays ", line
+            ):
+                group = describe_group(found[1], "delays")
+                assert group is not None
+                sharing = {member.client_id for member in group.members}
+                demo.send_signal(signal.SIGINT)
 
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "JAVA_HOME": str(java_home)}, capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"live, while this runs: http://127\.0\.0\.1:\d+/#/groups/delays$", done.stdout, re.MULTILINE)
+    assert demo.returncode == 0, said
+    assert re.search(r"live, while this runs: http://127\.0\.0\.1:\d+/#/groups/delays$", said, re.MULTILINE)
+    assert sharing == {"A", "C"}
     report = json.loads((folder / "report.json").read_text())
     records = report["records"]
     assert report["ok"]
