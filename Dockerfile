@@ -1,4 +1,4 @@
-# The service alone: no Spark, no Kafka client, no test tools.
+# The service alone: no Spark bridge, no Kafka client, no tests, no pip.
 #
 #   docker build -t rallypoint .
 #   docker run --rm rallypoint rallypoint token
@@ -13,32 +13,53 @@
 #
 # For several nodes on an etcd, say -e RALLYPOINT_STORAGE=etcd://HOST:2379 and an advertised URL on each.
 #
-# All data is in /data. A backup while it runs:
+# All data is in /data, and nothing else is written: --read-only --tmpfs /tmp --cap-drop ALL is enough for it. A backup
+# while it runs:
 #
 #   docker exec rallypoint rallypoint backup /data/backup.db
+#
+# docs/deploy.md has more: this in compose and in Kubernetes, and how to build the same image twice.
 
-FROM python:3.11-slim AS build
+# What the image stands on. A tag moves; --build-arg BASE_DIGEST=sha256:... holds one version of it.
+ARG BASE=docker.io/library/python:3.11-slim
+ARG BASE_DIGEST=
+
+FROM ${BASE}${BASE_DIGEST:+@${BASE_DIGEST}} AS build
 WORKDIR /src
-RUN python -m venv /opt/rallypoint
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+# Filled by the base's pip, and without one of its own.
+RUN python3 -m venv --without-pip /opt/rallypoint
+COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY src src
 COPY protocol protocol
 COPY assignors assignors
 COPY coordinator coordinator
 COPY member member
-COPY spark_bridge spark_bridge
 COPY cli cli
-RUN /opt/rallypoint/bin/pip install --no-cache-dir -c constraints.txt ".[etcd]"
+RUN python3 -m pip --python /opt/rallypoint/bin/python install --no-cache-dir -c constraints.txt ".[etcd]"
 
-FROM python:3.11-slim
-RUN useradd --system --uid 10001 --create-home rallypoint && install -d -o rallypoint /data
+FROM ${BASE}${BASE_DIGEST:+@${BASE_DIGEST}}
+ARG BASE
+ARG BASE_DIGEST
+ARG VERSION=
+ARG REVISION=
+LABEL org.opencontainers.image.title="rallypoint" \
+      org.opencontainers.image.description="Consumer groups over HTTP: the group coordinator service" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}" \
+      org.opencontainers.image.base.digest="${BASE_DIGEST}"
+RUN useradd --uid 10001 --user-group --home-dir /data --shell /bin/false rallypoint \
+    && install -d -o rallypoint -g rallypoint -m 750 /data
 COPY --from=build /opt/rallypoint /opt/rallypoint
 ENV PATH=/opt/rallypoint/bin:$PATH \
     PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
     RALLYPOINT_HOST=0.0.0.0 \
     RALLYPOINT_PORT=8000 \
     RALLYPOINT_STORAGE=sqlite:////data/rallypoint.db
-USER rallypoint
+# By number, so that an orchestrator sees that it is not root.
+USER 10001:10001
 WORKDIR /data
 VOLUME /data
 EXPOSE 8000

