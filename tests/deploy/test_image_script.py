@@ -1,4 +1,4 @@
-"""scripts/image/build.sh where a base cannot be pulled, or the call is wrong. Other programs stand in for the real ones."""
+"""scripts/image/build.sh where a base cannot be pulled, or the call is wrong. Fakes stand in for other programs."""
 
 import os
 import subprocess
