@@ -22,7 +22,8 @@ def test_where() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("markers", "workers"), [(("spark", "spark"), 1), (("kafka", "kafka"), 1), (("spark", "kafka"), 2)]
+    ("markers", "workers"),
+    [(("spark", "spark"), 1), (("drivers", "drivers"), 1), (("spark", "drivers"), 2), (("spark", "kafka"), 2)],
 )
 def test_modules_that_share_something_run_in_one_process(
     tmp_path: Path, markers: tuple[str, str], workers: int

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 
 
 @pytest.mark.spark
+@pytest.mark.drivers
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(900)

@@ -30,6 +30,8 @@ WITH_SPARK = [
     pytest.mark.filterwarnings("default"),
 ]
 """The marks of tests that run Spark."""
+WITH_DRIVERS = [*WITH_SPARK, pytest.mark.drivers]
+"""Of those that start several drivers: another process runs them, of several that run tests."""
 
 PATIENCE_SECONDS = 90.0
 """Ten times what an idle machine takes."""

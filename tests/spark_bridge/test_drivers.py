@@ -17,10 +17,10 @@ from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.spark_bridge.driver_cluster import DriverCluster
 from tests.spark_bridge.driver_process import DriverProcess
 from tests.spark_bridge.ledger import Place
-from tests.spark_bridge.spark_run import WITH_SPARK, wait_until
+from tests.spark_bridge.spark_run import WITH_DRIVERS, wait_until
 from tests.spark_bridge.topic_fixture import describe
 
-pytestmark = WITH_SPARK
+pytestmark = WITH_DRIVERS
 
 SESSION_TIMEOUT_MS = 15_000
 """Long enough for a batch or two without a coordinator on a busy machine, short enough to be outlasted."""

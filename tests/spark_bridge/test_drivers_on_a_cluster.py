@@ -9,10 +9,10 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 from tests.end_to_end.service_process import ServiceProcess
 from tests.end_to_end.three_nodes import three_nodes
 from tests.spark_bridge.driver_cluster import DriverCluster
-from tests.spark_bridge.spark_run import WITH_SPARK, wait_until
+from tests.spark_bridge.spark_run import WITH_DRIVERS, wait_until
 from tests.spark_bridge.topic_fixture import describe
 
-pytestmark = [*WITH_SPARK, pytest.mark.etcd]
+pytestmark = [*WITH_DRIVERS, pytest.mark.etcd]
 
 QUICK = ("--group-initial-rebalance-delay-ms", "0")
 KEPT = ("generation_id", "rebalance_id", "state", "leader")

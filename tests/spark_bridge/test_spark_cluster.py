@@ -22,9 +22,9 @@ from tests.end_to_end.network import SERVICE, call_inside, running_network, way_
 from tests.end_to_end.service_process import ServiceProcess
 from tests.real.kafka import Place, create_topic, require_jars, running_broker
 from tests.spark_bridge.spark_cluster import Cluster
-from tests.spark_bridge.spark_run import WITH_SPARK
+from tests.spark_bridge.spark_run import WITH_DRIVERS
 
-pytestmark = [*WITH_SPARK, pytest.mark.kafka]
+pytestmark = [*WITH_DRIVERS, pytest.mark.kafka]
 
 TOPIC = "clicks"
 PARTITIONS = 4

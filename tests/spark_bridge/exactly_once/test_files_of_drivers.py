@@ -12,10 +12,10 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.spark_bridge.driver_cluster import DriverCluster
 from tests.spark_bridge.ledger import Place, value_of
-from tests.spark_bridge.spark_run import WITH_SPARK, wait_until
+from tests.spark_bridge.spark_run import WITH_DRIVERS, wait_until
 from tests.spark_bridge.topic_fixture import TOPIC
 
-pytestmark = WITH_SPARK
+pytestmark = WITH_DRIVERS
 
 QUICK = ("--group-initial-rebalance-delay-ms", "0")
 
