@@ -116,5 +116,5 @@ async def test_it_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "LOOK_INTERVAL_S", 0.001)
     looked = asyncio.Event()
     monkeypatch.setattr(Collector, "look", lambda _: looked.set())
-    async with ServiceHarness().collector, asyncio.timeout(5):
+    async with ServiceHarness().collector, asyncio.timeout(30):
         await looked.wait()

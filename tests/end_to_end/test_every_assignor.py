@@ -27,10 +27,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 async def test_two_members_share_everything_and_pass_it_on(service: ServiceProcess, name: str) -> None:
     options = MemberOptions(coordinator=service.url, group_id=name, topics=("clicks",), assignors=(name,))
     async with GroupMember(options) as one:
-        assert (await one.wait_assigned(10_000)).partitions == EVERYTHING
-        async with GroupMember(options) as two, asyncio.timeout(20):
+        assert (await one.wait_assigned(30_000)).partitions == EVERYTHING
+        async with GroupMember(options) as two, asyncio.timeout(30):
             while True:
-                mine, yours = await one.wait_assigned(10_000), await two.wait_assigned(10_000)
+                mine, yours = await one.wait_assigned(30_000), await two.wait_assigned(30_000)
                 if mine.generation_id == yours.generation_id and mine.partitions | yours.partitions == EVERYTHING:
                     break
                 await asyncio.sleep(0.01)
@@ -39,6 +39,6 @@ async def test_two_members_share_everything_and_pass_it_on(service: ServiceProce
             # A hash ring may weigh two members as it likes, but leaves neither without a part of twelve.
             assert min(len(mine.partitions), len(yours.partitions)) > 0
         newest = mine.generation_id
-        async with asyncio.timeout(20):
-            while (mine := await one.wait_assigned(10_000, newer_than=newest)).partitions != EVERYTHING:
+        async with asyncio.timeout(30):
+            while (mine := await one.wait_assigned(30_000, newer_than=newest)).partitions != EVERYTHING:
                 newest = mine.generation_id

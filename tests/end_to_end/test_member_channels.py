@@ -64,7 +64,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def share(one: GroupMember, two: GroupMember) -> None:
     """Wait until both have partitions of one generation."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while True:
             mine, its = await one.wait_assigned(), await two.wait_assigned()
             if mine.generation_id == its.generation_id and len(mine.partitions) == len(its.partitions) == 2:
@@ -79,11 +79,11 @@ async def test_a_proxy_that_strips_the_handshake_costs_a_warning_and_nothing_els
         await asyncio.to_thread(service.send, "PUT", "/v1/topics/clicks", {"partitions": 4})
         pool = ChannelPool(try_again_ms=200)
         async with GroupMember(options(proxy.url, heartbeat_wait_ms=500), channels=pool) as one:
-            alone = await one.wait_assigned(20_000)
+            alone = await one.wait_assigned(30_000)
             async with GroupMember(options(proxy.url), channels=pool) as two:
                 await share(one, two)
                 began = time.monotonic()
-            again = await one.wait_assigned(20_000, newer_than=alone.generation_id + 1)
+            again = await one.wait_assigned(30_000, newer_than=alone.generation_id + 1)
             assert len(again.partitions) == 4
             assert time.monotonic() - began < 10, "the long poll told of it"
             assert figure(service, "rallypoint_channels") == 0
@@ -107,10 +107,10 @@ async def test_a_token_that_is_not_known_is_refused_with_channels_as_without(
             member = GroupMember(options(proxy.url, token=token))
             await member.start()
             with pytest.raises(NotAuthenticated):
-                await member.wait_assigned(20_000)
+                await member.wait_assigned(30_000)
             await member.leave()
         async with GroupMember(options(proxy.url, token=TOKEN), partition_counts={"clicks": 1}) as member:
-            await member.wait_assigned(20_000)
+            await member.wait_assigned(30_000)
 
 
 async def test_a_hundred_members_of_fifty_groups_live_on_one_connection(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ async def test_a_service_with_small_limits_gets_more_connections(
             pool = ChannelPool()
             members = [GroupMember(options(service.url, group_id=f"g{number}"), channels=pool) for number in range(8)]
             await asyncio.gather(*(member.start() for member in members))
-            await asyncio.gather(*(member.wait_assigned(20_000) for member in members))
+            await asyncio.gather(*(member.wait_assigned(30_000) for member in members))
             assert pool.channel_count == figure(service, "rallypoint_channels")
             assert pool.channel_count >= 3
             await asyncio.gather(*(member.leave() for member in members))
@@ -171,14 +171,14 @@ async def test_what_a_killed_process_had_is_anothers_after_its_grace(tmp_path: P
     with running_service(tmp_path, *QUICK) as service:
         await asyncio.to_thread(service.send, "PUT", "/v1/topics/clicks", {"partitions": 4})
         async with GroupMember(options(service.url)) as survivor:
-            await survivor.wait_assigned(20_000)
+            await survivor.wait_assigned(30_000)
             with process(service.url) as victim:
                 assert victim.stdout is not None
                 generation_id = int(await asyncio.to_thread(victim.stdout.readline))
-                shared = await survivor.wait_assigned(20_000, newer_than=generation_id - 1)
+                shared = await survivor.wait_assigned(30_000, newer_than=generation_id - 1)
                 assert len(shared.partitions) == 2
             # A session timeout is 45 seconds; the grace is 2.
-            again = await survivor.wait_assigned(20_000, newer_than=shared.generation_id)
+            again = await survivor.wait_assigned(30_000, newer_than=shared.generation_id)
             assert len(again.partitions) == 4
 
 
@@ -188,7 +188,7 @@ async def test_a_commit_of_more_partitions_than_one_call_takes(tmp_path: Path, t
     with running_service(tmp_path, *QUICK) as service:
         member = GroupMember(options(service.url, transport=transport), partition_counts={"clicks": count})
         async with member:
-            held = await member.wait_assigned(20_000)
+            held = await member.wait_assigned(30_000)
             assert len(held.partitions) == count
             await member.commit({tp: OffsetCommit(offset=1, leader_epoch=1, metadata="m") for tp in held.partitions})
             assert len(await member.committed()) == count

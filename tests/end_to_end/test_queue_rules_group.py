@@ -28,10 +28,10 @@ async def shares_of_a_group(service: ServiceProcess, rule: str) -> dict[str, tup
     """What each of two members holds once both are in one generation, by instance id."""
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(member(service, rule, "node-1"))
-        first = await one.wait_assigned(10_000)
+        first = await one.wait_assigned(30_000)
         two = await stack.enter_async_context(member(service, rule, "node-2"))
-        second = await two.wait_assigned(10_000)
-        shared = await one.wait_assigned(10_000, newer_than=first.generation_id)
+        second = await two.wait_assigned(30_000)
+        shared = await one.wait_assigned(30_000, newer_than=first.generation_id)
         assert shared.generation_id == second.generation_id
         return {"node-1": tuple(sorted(shared.partitions)), "node-2": tuple(sorted(second.partitions))}
 

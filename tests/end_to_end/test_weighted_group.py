@@ -37,12 +37,12 @@ async def test_the_heavy_partition_alone_weighs_as_much_as_all_others(tmp_path: 
         assert service.send("PUT", "/v1/topics/clicks", {"partitions": 6})[0] == 200
         one, two = Worker(service, "one"), Worker(service, "two")
         async with one.member:
-            alone = await one.member.wait_assigned(10_000)
+            alone = await one.member.wait_assigned(30_000)
             assert numbers(alone) == [0, 1, 2, 3, 4, 5]
             async with two.member:
-                its = await two.member.wait_assigned(10_000)
-                mine = await one.member.wait_assigned(10_000, newer_than=alone.generation_id)
+                its = await two.member.wait_assigned(30_000)
+                mine = await one.member.wait_assigned(30_000, newer_than=alone.generation_id)
                 assert (numbers(mine), numbers(its)) == ([1, 2, 3, 4, 5], [0])
-            again = await one.member.wait_assigned(10_000, newer_than=mine.generation_id)
+            again = await one.member.wait_assigned(30_000, newer_than=mine.generation_id)
             assert numbers(again) == [0, 1, 2, 3, 4, 5]
         assert service.stop() == 0

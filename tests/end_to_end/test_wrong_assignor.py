@@ -166,7 +166,7 @@ def test_a_leader_with_a_wrong_version_goes_and_the_next_one_shares_out(
         good = [crew.add(Right), crew.add(Right)]
         eventually(lambda: bad.error is not None, "the leader finds out")
         with pytest.raises(AssignorFailed, match=f"no assignment with 'mine': InvalidAssignment: .*{words}"):
-            bad.wait_assigned(1_000)
+            bad.wait_assigned(30_000)
         eventually(crew.is_assigned, "the others have everything")
         assert [member.error for member in good] == [None, None]
         assert crew.ledger.doubles == []
@@ -187,7 +187,7 @@ def test_where_all_are_wrong_each_leader_goes_in_turn_and_nobody_owns_what_anoth
         assert last is crew.members[-1]
         for member in crew.members[:-1]:
             with pytest.raises(AssignorFailed, match=r"gets clicks-\d, which m\d-\S+ still owns: a cooperative"):
-                member.wait_assigned(1_000)
+                member.wait_assigned(30_000)
         assert crew.ledger.doubles == []
         assert {who for holders in crew.ledger.holders.values() for who in holders} == {"m3"}
         assert max(crew.revoked_after) < 20, "a commit between two generations is refused, not waited for"
@@ -217,7 +217,7 @@ def test_what_an_assignor_of_the_program_tells_reaches_the_member(service: Servi
     try:
         members = [crew.add(Standby("a")), crew.add(Standby("a"))]
         eventually(lambda: all(one.assignment is not None for one in members) and crew.is_assigned(), "assigned")
-        told = [member.wait_assigned(1_000).user_data for member in members]
+        told = [member.wait_assigned(30_000).user_data for member in members]
         assert told == [{"zone": "a", "has": 3}] * 2
     finally:
         crew.end()

@@ -29,7 +29,7 @@ from rallypoint.protocol.request_limits import RequestLimits
 from tests.fakes.fake_service import FakeMetrics
 
 JSON = {"Content-Type": "application/json"}
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
 TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-SECONDS = 10.0
+SECONDS = 30.0
 
 
 class ChannelClient:

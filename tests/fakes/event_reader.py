@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import aiohttp
 
-EVENT_SECONDS = 10.0
+EVENT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from rallypoint.protocol.operations import CHANNEL
 
-SECONDS = 10.0
+SECONDS = 30.0
 MASK = b"\x37\xfa\x21\x3d"
 
 

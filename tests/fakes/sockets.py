@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-SECONDS = 2.0
-TURNS = 400
+SECONDS = 30.0
+PAUSE_SECONDS = 0.005
 
 
 def _watched() -> set[int]:
@@ -22,9 +22,9 @@ async def nothing_left() -> AsyncIterator[None]:
     """No task and no socket of the block outlives it for long. AssertionError names what does."""
     tasks, sockets = _tasks() | {asyncio.current_task()}, _watched()
     yield
-    for _ in range(TURNS):
+    for _ in range(int(SECONDS / PAUSE_SECONDS)):
         if _tasks() <= tasks and _watched() <= sockets:
             return
-        await asyncio.sleep(SECONDS / TURNS)
+        await asyncio.sleep(PAUSE_SECONDS)
     assert _tasks() - tasks == set()
     assert _watched() - sockets == set()

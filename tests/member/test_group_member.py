@@ -61,7 +61,7 @@ async def _nothing_is_left_behind() -> AsyncIterator[None]:
     """Every task that a test's members started is gone with them."""
     before = asyncio.all_tasks()
     yield
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while left := {task for task in asyncio.all_tasks() - before if _is_ours(task)}:
             await asyncio.wait(left)
     gc.collect()  # an unclosed session warns when it is collected, and warnings are errors
@@ -120,7 +120,7 @@ async def test_a_lone_member_leads_and_gets_everything(fake: FakeCoordinator) ->
 async def test_what_utf8_cannot_write_is_refused_before_anything_is_sent(fake: FakeCoordinator) -> None:
     story = Story()
     async with story.member(options(fake)) as member:
-        await member.wait_assigned(20_000)
+        await member.wait_assigned(30_000)
         name = os.fsdecode(b"caf\xe9.csv")
         with pytest.raises(ValueError, match=r"the metadata of clicks-1: '.*udce9' has no form in UTF-8"):
             await member.commit({("clicks", 0): 1, ("clicks", 1): OffsetCommit(offset=1, metadata=name)})
@@ -130,7 +130,7 @@ async def test_what_utf8_cannot_write_is_refused_before_anything_is_sent(fake: F
             member.subscribe(["clicks"], {"file": name})
         assert fake.bodies("commit") == []
         member.request_rejoin(name)
-        again = await member.wait_assigned(20_000, newer_than=1)
+        again = await member.wait_assigned(30_000, newer_than=1)
         assert fake.bodies("join")[-1].reason == "caf?.csv", "a reason is for people"
         await member.commit({("clicks", 0): 2}, generation_id=again.generation_id)
         await member.leave(name)
@@ -147,7 +147,7 @@ async def test_a_topic_that_cannot_be_named_is_left_out_of_a_pattern(
         return {topic: 4 for topic in names if topics is None or topic in topics}
 
     async with GroupMember(options(fake, topics=(), topics_pattern=".*"), partition_counts=counts) as member:
-        assert (await member.wait_assigned(20_000)).partitions == ALL
+        assert (await member.wait_assigned(30_000)).partitions == ALL
     said = "\n".join(caplog.messages)  # not its text, which PySpark makes JSON of
     assert "a topic that the pattern means is left out: topics: 'caf\\udce9' has no form in UTF-8" in said
 
@@ -202,7 +202,7 @@ async def test_a_fault_of_this_library_is_told_everywhere(
 
     await member.start()
     with pytest.raises(ZeroDivisionError, match="planted"):
-        await asyncio.wait_for(work(), 20)
+        await asyncio.wait_for(work(), 30)
     with pytest.raises(ZeroDivisionError, match="planted"):
         await member.wait_ended()
     assert (member.state, member.assignment) == (State.FAILED, None)
@@ -337,7 +337,7 @@ async def test_a_broken_join_is_repeated_under_the_same_request_id(fake: FakeCoo
 async def test_a_parked_join_answered_202_goes_on_waiting(fake: FakeCoordinator) -> None:
     fake.group.pending["somebody"] = "else"  # the join phase waits for it
     async with GroupMember(options(fake, park_wait_ms=20)) as member:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while len(repeated := [join for join in fake.bodies("join") if join.member_id]) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError, match="the member is Joining"):
@@ -709,7 +709,7 @@ async def test_a_callback_that_raises_what_is_no_exception_counts_as_failed(
     member = GroupMember(options(fake), on_assigned=on_assigned)
     await member.start()
     with pytest.raises(CallbackFailed, match=text):
-        await member.wait_assigned(20_000)
+        await member.wait_assigned(30_000)
     await member.leave()
     assert fake.group.members == {}, "the group was told"
 
@@ -743,7 +743,7 @@ async def test_close_says_nothing_and_waits_for_nobody(fake: FakeCoordinator) ->
     await member.start()
     waiting = asyncio.create_task(member.wait_assigned(30_000))
     await began.wait()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await member.close()
     with pytest.raises(MemberClosed):
         await waiting

@@ -78,9 +78,9 @@ async def test_a_member_whose_program_does_not_come_back_leaves_and_says_so(capl
         member = GroupMember(options(fake), on_revoked=on_revoked, max_poll_interval_ms=50)
         with caplog.at_level(logging.WARNING, "rallypoint.member"):
             async with member:
-                await member.wait_assigned(10_000)
+                await member.wait_assigned(30_000)
                 with pytest.raises(MaxPollExceeded, match="called nothing of this member for 50 ms"):
-                    await asyncio.wait_for(member.wait_ended(), 20)
+                    await asyncio.wait_for(member.wait_ended(), 30)
                 for call in (member.commit({("clicks", 0): 1}), member.wait_assigned()):
                     with pytest.raises(MaxPollExceeded):
                         await call
@@ -97,7 +97,7 @@ async def test_the_rebalances_of_others_do_not_keep_it(assignor: str) -> None:
     async with FakeCoordinator() as fake:
         member = GroupMember(options(fake, assignors=(assignor,)), max_poll_interval_ms=400)
         async with member:
-            await member.wait_assigned(20_000)
+            await member.wait_assigned(30_000)
             async with asyncio.timeout(60):
                 while member.error is None:
                     await fake.rebalance()
@@ -112,21 +112,21 @@ async def test_a_stuck_on_revoked_does_not_keep_it() -> None:
     async with FakeCoordinator({"clicks": 1}) as fake:
         member = GroupMember(options(fake, leave_timeout_ms=100), on_revoked=on_revoked, max_poll_interval_ms=50)
         async with member:
-            await member.wait_assigned(10_000)
+            await member.wait_assigned(30_000)
             with pytest.raises(MaxPollExceeded):
-                await asyncio.wait_for(member.wait_ended(), 20)
+                await asyncio.wait_for(member.wait_ended(), 30)
         assert fake.group.members == {}
 
 
 async def test_who_waits_in_a_call_or_has_nothing_is_not_away() -> None:
     async with FakeCoordinator({"clicks": 1}) as fake:
         async with GroupMember(options(fake), max_poll_interval_ms=50) as member:
-            held = await member.wait_assigned(10_000)
+            held = await member.wait_assigned(30_000)
             with pytest.raises(TimeoutError):
                 await member.wait_assigned(400, newer_than=held.generation_id)
             assert member.error is None
         async with FakeCoordinator({}) as empty, GroupMember(options(empty), max_poll_interval_ms=50) as idle:
-            assert (await idle.wait_assigned(10_000)).partitions == frozenset()
+            assert (await idle.wait_assigned(30_000)).partitions == frozenset()
             await asyncio.sleep(0.4)
             assert idle.error is None
     before = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
@@ -136,7 +136,7 @@ async def test_who_waits_in_a_call_or_has_nothing_is_not_away() -> None:
 def test_plain_programs_have_it_too() -> None:
     fake = FakeCoordinator({"clicks": 1})
     with running_in_thread(fake), BlockingGroupMember(options(fake), max_poll_interval_ms=100) as member:
-        member.wait_assigned(10_000)
+        member.wait_assigned(30_000)
         member.still_working()
         deadline = time.monotonic() + 20
         while member.error is None:

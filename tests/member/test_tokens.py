@@ -22,14 +22,14 @@ async def test_a_function_is_asked_for_each_connection(transport: str) -> None:
     async with FakeCoordinator({"clicks": 2}, token="first") as fake:
         present = "first"
         async with GroupMember(options(fake, token=lambda: present, transport=transport)) as member:
-            held = await member.wait_assigned(10_000)
+            held = await member.wait_assigned(30_000)
             fake.token = present = "second"
             fake.channels.cut()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while transport == "channel" and fake.channels.opened_count < 2:  # noqa: ASYNC110 - it tells nobody
                     await asyncio.sleep(0.001)
             await fake.rebalance()
-            held = await member.wait_assigned(10_000, newer_than=held.generation_id)
+            held = await member.wait_assigned(30_000, newer_than=held.generation_id)
             await member.commit({("clicks", 0): 3})
             await member.put_topic("clicks", 2, {})
         assert fake.group.members == {}, "the leave was taken, too"
@@ -48,7 +48,7 @@ async def test_one_that_raises_is_as_a_service_that_does_not_answer(caplog: pyte
 
         with caplog.at_level(logging.WARNING, "rallypoint.member"):
             async with GroupMember(options(fake, token=token)) as member:
-                await member.wait_assigned(10_000)
+                await member.wait_assigned(30_000)
     assert "the function of the token raised FileNotFoundError: no such file; trying again" in caplog.text
 
 
@@ -57,7 +57,7 @@ async def test_one_that_the_service_does_not_know_stops_the_member() -> None:
         member = GroupMember(options(fake, token=lambda: "other"))
         await member.start()
         with pytest.raises(NotAuthenticated):
-            await member.wait_assigned(10_000)
+            await member.wait_assigned(30_000)
         await member.close()
 
 
@@ -66,7 +66,7 @@ def test_plain_programs_have_it_too(tmp_path: Path) -> None:
     file.write_text("secret\n")
     fake = FakeCoordinator({"clicks": 1}, token="secret")
     with running_in_thread(fake), BlockingGroupMember(options(fake, token=TokenFile(file))) as member:
-        assert member.wait_assigned(10_000).partitions == {("clicks", 0)}
+        assert member.wait_assigned(30_000).partitions == {("clicks", 0)}
 
 
 async def test_members_with_one_file_share_a_channel_and_those_with_two_do_not(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_members_with_one_file_share_a_channel_and_those_with_two_do_not(t
             pool = ChannelPool()
             first, second = (GroupMember(options(fake, token=TokenFile(file)), channels=pool) for file in files)
             await first.start()
-            await first.wait_assigned(10_000)
+            await first.wait_assigned(30_000)
             await second.start()
             await second.committed()
             assert pool.channel_count == count

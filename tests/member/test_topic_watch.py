@@ -237,12 +237,12 @@ async def test_it_may_leave_before_the_topics_are_known(caplog: pytest.LogCaptur
     with pytest.raises(RuntimeError, match="started once"):
         await member.start()
     await asyncio.sleep(0.02)
-    await asyncio.wait_for(member.leave(), 5)
+    await asyncio.wait_for(member.leave(), 30)
     with pytest.raises(MemberClosed):
         await member.wait_assigned(100)
     other = GroupMember(options("http://127.0.0.1:1"))
     await other.start()
-    await asyncio.wait_for(other.close(), 5)
+    await asyncio.wait_for(other.close(), 30)
 
 
 async def test_a_failing_look_is_told_and_repeated(fake: FakeCoordinator, caplog: pytest.LogCaptureFixture) -> None:

@@ -524,10 +524,10 @@ async def test_failures_carry_what_the_client_needs(api: ApiClient, service: Fak
 
 async def test_a_client_that_hangs_up_cancels_its_wait(api: ApiClient, service: FakeService) -> None:
     call = asyncio.create_task(api.request("POST", "/v1/groups/g/sync", HEARTBEAT))
-    await asyncio.wait_for(service.parked.wait(), 5)
+    await asyncio.wait_for(service.parked.wait(), 30)
     assert not service.hung_up.is_set()
     call.cancel()
-    await asyncio.wait_for(service.hung_up.wait(), 5)
+    await asyncio.wait_for(service.hung_up.wait(), 30)
 
 
 async def test_a_fault_of_ours_is_a_coded_500_and_is_logged(

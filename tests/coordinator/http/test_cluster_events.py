@@ -50,7 +50,7 @@ async def nothing_more(reader: EventReader) -> None:
 
 
 async def until_connected(nodes: Nodes, node_id: str, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while nodes.clients[node_id].metrics.streams != count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -134,7 +134,7 @@ async def test_the_cursor_of_a_reader_without_events_grows() -> None:
             for node_id in ids:
                 tell(nodes, node_id, "a", "b")
             wanted = {ids[0]: Position("life1", 2), ids[1]: Position("life2", 2)}
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while decode_cursor(reader.cursor) != wanted:
                     with pytest.raises(TimeoutError):
                         await reader.next(0.1)

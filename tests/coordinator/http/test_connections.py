@@ -29,7 +29,7 @@ HANDSHAKE = (
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 )
 PLACES = 20
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
 """Far more than an answer takes, and far less than any of what is bounded here is set to."""
 
 Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]

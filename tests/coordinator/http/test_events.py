@@ -199,7 +199,7 @@ async def test_events_come_in_order_with_their_cursor() -> None:
 
 
 async def gone(api: ApiClient) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while api.metrics.streams:  # noqa: ASYNC110 - a figure is no event
             await asyncio.sleep(0.01)
 

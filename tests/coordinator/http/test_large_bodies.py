@@ -52,7 +52,7 @@ def refusal_of(body: bytes, *, on_channel: bool) -> m.Problem:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not is_so():  # noqa: ASYNC110 - what is waited for is in another connection's task
             await asyncio.sleep(0.01)
 

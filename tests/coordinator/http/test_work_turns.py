@@ -226,7 +226,7 @@ async def test_what_has_begun_is_finished_before_what_came_later_is_begun() -> N
     first = asyncio.ensure_future(handle("a"))
     await turns.pass_by(1)
     others = [asyncio.ensure_future(handle(name)) for name in "bc"]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await asyncio.gather(first, *others)
     assert order == ["a1", "a2", "b1", "b2", "c1", "c2"]
 

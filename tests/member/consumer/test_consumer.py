@@ -84,7 +84,7 @@ class RecordingHandler:
         return self.batches[count - 1]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10), self.changed:
+        async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(condition)
 
 
@@ -108,7 +108,7 @@ async def world(*, cooperative: bool = False, hooks: Any = None, **changes: Any)
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - of things that tell nobody
             await asyncio.sleep(0.001)
 
@@ -583,7 +583,7 @@ async def test_a_consumer_waits_no_longer_than_the_group_says_and_says_it(caplog
         w.source.append("clicks", 0, "a")
         await w.group.assign({A})
         await w.handler.began(1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await w.group.assign(set())
         assert "no more work is handed out; the group waits 40 ms for 1 batches in hand" in caplog.text
         assert "1 handlers ran for longer than the group waits" in caplog.text
@@ -694,7 +694,7 @@ async def test_run_ends_when_asked_to_and_finishes_what_is_in_hand() -> None:
     consumer = Consumer(options(), source, handler, make_member=group.make_member)
     running = asyncio.create_task(consumer.run())
     await group.assign({A})
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 30)
     assert group.offsets[A].offset == 1
     assert group.left == [None]
     with pytest.raises(RuntimeError, match="started once"):

@@ -45,7 +45,7 @@ class Service:
             raise self.refusals.pop(0)
 
     async def told(self, count: int) -> None:
-        async with asyncio.timeout(10), self.changed:
+        async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(lambda: len(self.put) >= count)
 
     def __getattr__(self, name: str) -> Any:
@@ -87,7 +87,7 @@ async def test_a_consumer_registers_its_topics_before_it_joins_and_tells_their_e
 
 
 async def _until(group: FakeGroup, ends: dict[TopicPartition, int]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while group.end_offsets != ends:  # noqa: ASYNC110 - the group tells of changes to itself alone
             await asyncio.sleep(0.001)
 
@@ -129,7 +129,7 @@ async def test_a_stop_does_not_wait_for_the_topics_to_be_registered(timeout_ms: 
     consumer = Consumer(options(), source(), handle, partition_counts=never, make_member=group.make_member)
     await consumer.start()
     await asked.wait()
-    await asyncio.wait_for(consumer.stop(timeout_ms), 3)
+    await asyncio.wait_for(consumer.stop(timeout_ms), 30)
     assert consumer.error is None
     assert group.lives == 0, "no member was started"
 

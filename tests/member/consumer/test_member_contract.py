@@ -108,7 +108,7 @@ class Story:
             self.changed.notify_all()
 
     async def heard(self, *names: str) -> Seen:
-        async with asyncio.timeout(10), self.changed:
+        async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(lambda: len(self.seen) >= len(names))
         assert [name for name, *_ in self.seen] == list(names)
         return self.seen
@@ -244,7 +244,7 @@ async def test_an_assignment_that_is_not_taken_ends_the_member(eager: World) -> 
     await story.member.start()
     await eager.rebalance()
     with pytest.raises(CallbackFailed, match="no room"):
-        await asyncio.wait_for(story.member.wait_ended(), 10)
+        await asyncio.wait_for(story.member.wait_ended(), 30)
     with pytest.raises(CallbackFailed):
         await story.member.commit({A: 1})
 

@@ -69,7 +69,7 @@ async def test_it_stops_with_whatever_is_raised(where: str, error: type[BaseExce
     consumer = made(source, group)
     await consumer.start()
     await group.assign({A})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         with pytest.raises(RuntimeError, match=r"the (handler|source) (raised|was cancelled from within)") as raised:
             await consumer.wait_ended()
     assert isinstance(raised.value.__cause__, error)
@@ -97,7 +97,7 @@ async def test_what_only_tells_the_lag_is_told_and_stops_nothing(
     group, source = FakeGroup(), Odd(where, error, times=4)
     async with made(source, group) as consumer:
         await group.assign({A})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while group.end_offsets != {A: 1}:  # noqa: ASYNC110 - the group tells of changes to itself alone
                 await asyncio.sleep(0.001)
     assert consumer.error is None
@@ -125,6 +125,6 @@ async def test_what_nobody_foresaw_ends_no_partition_in_silence() -> None:
     consumer = made(source, group, observer=Watching())
     await consumer.start()
     await group.assign({A})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         with pytest.raises(RuntimeError, match=r"the work on clicks-0 has ended with Boom\('odd'\)"):
             await consumer.wait_ended()

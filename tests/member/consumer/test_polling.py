@@ -153,7 +153,7 @@ class Offered(World):
         await self.group.assign({A})
         polling = self.consumer._polling
         assert polling is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while polling._offer is None:  # noqa: ASYNC110 - of nobody
                 await asyncio.sleep(0.001)
         return self
@@ -500,7 +500,7 @@ async def test_reads_that_hang_hold_up_no_partition_counts() -> None:
     assert isinstance(asked, ThreadedCountedSource)
     reading = asyncio.create_task(asked.read("clicks", 0, 0, 1))
     assert await asyncio.to_thread(source.begun.wait, 30)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert await asked.partition_counts(None) == {"clicks": 2}
     source.may_return.set()
     await reading

@@ -53,7 +53,7 @@ class World:
     async def rest(self) -> None:
         """Wait until it has come to the end of the partition and has no commit on its way."""
         reads = 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while reads < 4:
                 await asyncio.sleep(0.001)
                 reads = reads + 1 if self.consumer.positions.get(A) == self.end else 0

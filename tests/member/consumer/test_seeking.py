@@ -58,7 +58,7 @@ class World:
             raise LookupError("bad")
 
     async def until(self, *records: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while self.seen != list(records):  # noqa: ASYNC110 - a list tells nobody
                 await asyncio.sleep(0.001)
 

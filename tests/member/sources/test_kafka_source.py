@@ -169,7 +169,7 @@ class Cluster:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - of things that tell nobody
             await asyncio.sleep(0.001)
 
@@ -489,7 +489,7 @@ async def test_consumers_of_both_kinds_share_a_topic_that_grows(
 async def shows_no_lag(service: ServiceProcess, group_id: str, topic: str, ends: dict[int, int]) -> None:
     """Wait until the service shows all ends, and all of it committed."""
     want = {str(partition): (end, end, 0) for partition, end in ends.items()}
-    async with aiohttp.ClientSession() as http, asyncio.timeout(20):
+    async with aiohttp.ClientSession() as http, asyncio.timeout(30):
         shown: dict[str, tuple[int, int, int]] = {}
         while shown != want:
             async with http.get(f"{service.url}/v1/groups/{group_id}") as answer:

@@ -85,11 +85,11 @@ async def test_a_member_shares_out_what_a_real_cluster_has(kafka_bootstrap_serve
             coordinator=service.url, group_id="g", topics_pattern=f"{prefix}-.*", metadata_max_age_ms=200
         )
         async with GroupMember(options, partition_counts=topics.ask) as member:
-            held = await member.wait_assigned(20_000)
+            held = await member.wait_assigned(30_000)
             assert held.partitions == {(f"{prefix}-a", partition) for partition in range(3)}
             await asyncio.to_thread(create_topic, kafka_bootstrap_servers, f"{prefix}-b", partitions=1)
             while (f"{prefix}-b", 0) not in held.partitions:
-                held = await member.wait_assigned(20_000, newer_than=held.generation_id)
+                held = await member.wait_assigned(30_000, newer_than=held.generation_id)
             assert len(held.partitions) == 4
             found: Mapping[str, int] = await topics.ask(frozenset({f"{prefix}-none"}))
             assert found == {}, "and asking did not make it"

@@ -19,7 +19,7 @@ async def members(api: ApiClient, group_id: str = "g") -> set[str]:
 
 
 async def wait_until_gone(api: ApiClient, member_id: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while member_id in await members(api):  # noqa: ASYNC110 - the service's clock decides
             await asyncio.sleep(0.02)
 
@@ -148,7 +148,7 @@ async def test_where_the_service_ended_it_the_session_timeout_alone_decides() ->
     async with service(channel_ping_interval_ms=100) as api:
         async with open_channel(api.http, api.port, autoping=False) as client:
             joined = await client.form("g")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while not api.metrics.closed["unanswered_ping"]:  # noqa: ASYNC110 - the service's clock decides
                     await asyncio.sleep(0.02)
         await stays(api, joined["member_id"])

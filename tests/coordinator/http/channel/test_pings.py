@@ -25,7 +25,7 @@ async def test_looks_of_one_round_come_together_and_never_early() -> None:
     cancelled = pings.call_at(base_s + 0.02, partial(note, "cancelled"))
     cancelled.cancel()
     assert len(pings) == 2
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(seen) < 3:  # noqa: ASYNC110 - the loop's clock decides
             await asyncio.sleep(0.005)
     assert list(seen) == ["a", "b", "c"]
@@ -44,7 +44,7 @@ async def test_one_that_fails_keeps_none_of_the_others(caplog: pytest.LogCapture
     now_s = asyncio.get_running_loop().time()
     pings.call_at(now_s, fail)
     pings.call_at(now_s, done.set)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await done.wait()
     assert "no writer" in caplog.text
 
@@ -57,7 +57,7 @@ async def test_many_channels_are_looked_at_by_few_timers_and_their_ends_leave_no
                 joined = await client.form("g")
                 assert (await client.call("heartbeat", "g", beat_body(joined)))[0] == 200
                 await client.call("leave", "g", {"members": [{"member_id": joined["member_id"]}]})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while pings:
                 assert len(pings) <= 300 / 1000 / BUCKET_S + 1
                 await asyncio.sleep(0.02)

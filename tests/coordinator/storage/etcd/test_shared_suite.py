@@ -223,7 +223,7 @@ async def test_a_fact_is_put_by_the_first_alone(open_node: Open) -> None:
 
 
 async def followed(items: Any, count: int) -> list[FollowedWrites]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return [await anext(items) for _ in range(count)]
 
 
