@@ -17,7 +17,7 @@ from tests.fakes.event_reader import EventReader, Told, read_events
 pytestmark = pytest.mark.slow
 
 FLAGS = (
-    *("--group-initial-rebalance-delay-ms", "300", "--group-min-session-timeout-ms", "1000"),
+    *("--group-initial-rebalance-delay-ms", "300"),
     *("--events-kept-max", "5000"),
 )
 OFTEN = {"events_heartbeat_interval_ms": 200}
@@ -25,7 +25,7 @@ VICTIM = """
 import sys, time
 from rallypoint import BlockingGroupMember, MemberOptions
 member = BlockingGroupMember(MemberOptions(coordinator=sys.argv[1], group_id="clicks", topics=("clicks",),
-    client_id="victim", session_timeout_ms=2000, heartbeat_wait_ms=500))
+    client_id="victim", session_timeout_ms=6000, heartbeat_wait_ms=500))
 member.start()
 print(member.wait_assigned(30_000).generation_id, flush=True)
 time.sleep(600)
@@ -60,7 +60,7 @@ async def test_a_death_and_a_restart_are_told_in_order_and_a_reader_that_was_awa
 async def see_a_death(service: ServiceProcess, http: aiohttp.ClientSession) -> str:
     """Two members, one of which is killed. The answer is the cursor at which the reader went away."""
     options = MemberOptions(
-        coordinator=service.url, group_id="clicks", topics=("clicks",), client_id="survivor", session_timeout_ms=10_000
+        coordinator=service.url, group_id="clicks", topics=("clicks",), client_id="survivor", session_timeout_ms=30_000
     )
     async with read_events(http, service.url, "?group_id=clicks") as reader, GroupMember(options) as survivor:
         told = await reader.until("group_changed", state="Stable")
@@ -123,9 +123,9 @@ async def see_a_restart(service: ServiceProcess, http: aiohttp.ClientSession, cu
         assert kinds(await reader.until("group_created", group_id="new")) == ["group_created"]
         heartbeats = reader.heartbeats
         assert (await reader.until("group_changed", group_id="new"))[-1].data["state"] == "Empty"
-        with pytest.raises(TimeoutError):
-            await reader.next(1.0)
-        assert reader.heartbeats > heartbeats
+        while reader.heartbeats == heartbeats:
+            with pytest.raises(TimeoutError):
+                await reader.next(1.0)
 
 
 async def rest_of(reader: EventReader) -> AsyncIterator[Told]:

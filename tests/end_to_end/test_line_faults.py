@@ -83,15 +83,15 @@ def test_a_line_that_is_down_for_a_second_and_slow_afterwards_moves_nothing(tmp_
 
 def test_connections_of_which_neither_side_hears_any_more_are_found_by_both(tmp_path: Path) -> None:
     """As when a box in between forgets them: nothing comes, not even an end, and nobody is told."""
-    patience = {"session_timeout_ms": 9_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_500}
+    patience = {"session_timeout_ms": 15_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_500}
     with running_line() as line, group_behind(line, tmp_path, *PINGS, **patience) as (service, members):
         marks = [len(member.lines) for member in members]
         before = line.connection_count
         assert line.lose() >= 2
         wait_until(lambda: line.connection_count >= before + 2, "new connections of both", members[0].show)
-        wait_until(lambda: unanswered_pings(service) == 2, "the service to give up the old ones", members[0].show)
+        wait_until(lambda: unanswered_pings(service) >= 2, "the service to give up the old ones", members[0].show)
         check_nothing_moved(members, marks)
-        assert service.metrics()["rallypoint_channels"] == 2
+        wait_until(lambda: service.metrics()["rallypoint_channels"] == 2, "two channels", members[0].show)
         for member in members:
             check_nothing_left(member.leave())
         line.reset_lost()  # the leader asked for topics over HTTP: an idle connection, which nobody pings

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.member_process import PARTITIONS, check_nothing_left, running_group, settle
+from tests.end_to_end.program_process import wait_until
+from tests.end_to_end.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow
 
@@ -19,9 +21,8 @@ QUICK = ("--group-initial-rebalance-delay-ms", "300")
 """It is for the first members of an empty group; nothing that is tested here waits for it."""
 PATIENT = ("--group-initial-rebalance-delay-ms", "2000")
 """Two processes that start together join the same generation."""
-SHORT: dict[str, Any] = {"session_timeout_ms": 2_500, "heartbeat_interval_ms": 500}
-"""Sessions that a test can wait for, where the service allows them."""
-ALLOWS_SHORT = ("--group-min-session-timeout-ms", "1000")
+SHORT: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
+"""Sessions that a test can wait for, and in which a busy machine lets every process run."""
 
 
 def test_a_killed_process_is_replaced_after_its_grace_by_default_settings(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_a_killed_process_is_replaced_after_its_grace_by_default_settings(tmp_pa
         assert other.changes(mark) == ["revoked", "assigned"]
         assert other.owned == ALL
         assert revoked.at_s - killed_at_s > 1.9, "the grace is 2 s: a process that restarts is to find its place"
-        assert assigned.at_s - killed_at_s < 20, "the session of 45 s was waited for"
+        assert assigned.at_s - killed_at_s < 40, "the session of 45 s was waited for"
         assert service.metrics()['rallypoint_sessions_expired_total{kind="disconnected"}'] == 1
         assert other.ask("commit").what == "committed"
         check_nothing_left(other.leave())
@@ -56,7 +57,7 @@ def test_a_process_that_stands_still_for_less_than_its_session_loses_nothing(tmp
 
 
 def test_a_process_that_stands_still_for_longer_learns_that_it_has_lost_and_comes_again(tmp_path: Path) -> None:
-    with running_group(tmp_path, ("paused", "other"), *QUICK, *ALLOWS_SHORT, **SHORT) as (_, (paused, other)):
+    with running_group(tmp_path, ("paused", "other"), *QUICK, **SHORT) as (_, (paused, other)):
         mark, mark_of_other = len(paused.lines), len(other.lines)
         before = paused.generation_id
         paused.pause()
@@ -82,14 +83,18 @@ def test_a_connection_that_the_service_cut_for_silence_is_made_again_and_nothing
         paused = members[0]
         marks = [len(member.lines) for member in members]
         paused.pause()
-        time.sleep(4)  # until the ping is given up, and longer than a grace from then on
-        assert service.metrics()['rallypoint_channels_closed_total{reason="unanswered_ping"}'] == 1
+        wait_until(lambda: unanswered_pings(service) > 0, "the ping to be given up", paused.show)
+        time.sleep(2.5)  # longer than a grace
         paused.resume()
         assert paused.ask("commit").what == "committed"
         assert [member.changes(mark) for member, mark in zip(members, marks, strict=True)] == [[], []]
-        assert service.metrics()["rallypoint_channels"] == 2
+        wait_until(lambda: service.metrics()["rallypoint_channels"] == 2, "two channels", paused.show)
         for member in members:
             check_nothing_left(member.leave())
+
+
+def unanswered_pings(service: ServiceProcess) -> float:
+    return service.metrics().get('rallypoint_channels_closed_total{reason="unanswered_ping"}', 0)
 
 
 def test_a_static_member_that_is_killed_and_started_again_finds_its_partitions(tmp_path: Path) -> None:

@@ -18,14 +18,13 @@ pytestmark = pytest.mark.slow
 
 ALL = frozenset(range(PARTITIONS))
 QUICK = ("--group-initial-rebalance-delay-ms", "300")
-ALLOWS_SHORT = ("--group-min-session-timeout-ms", "1000")
 PINGS = ("--channel-ping-interval-ms", "600", "--connection-unreachable-timeout-ms", "2000")
 """The second for connections that nobody pings: a leader asks for topics over HTTP."""
 SHORT: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_500}
 MUCH_LONGER_THAN_GRACE_S = 4.0
 """The grace of 2 s, begun when a ping is given up, would be over by then; the session is not."""
-LATE_S = 1.5
-"""How late a process of a busy machine may be."""
+LATE_S = 10.0
+"""How late a process of a busy machine may be. One that waits for an answer would be later: its line is cut still."""
 
 
 def test_a_line_that_loses_and_delays_packets_moves_nothing(tmp_path: Path) -> None:
@@ -126,16 +125,16 @@ def test_a_host_that_vanishes_is_waited_for_as_long_as_its_session_and_leaves_no
         assert other.owned == ALL
         assert assigned.at_s - killed_at_s > MUCH_LONGER_THAN_GRACE_S, "the session timeout decides, not the grace"
         counted = service.metrics()
-        assert counted['rallypoint_channels_closed_total{reason="unanswered_ping"}'] == 1
-        assert counted["rallypoint_channels"] == 1
+        assert counted['rallypoint_channels_closed_total{reason="unanswered_ping"}'] >= 1
+        wait_until(lambda: service.metrics()["rallypoint_channels"] == 1, "one channel", other.show)
         check_nothing_left(other.leave())
 
 
 @pytest.mark.parametrize("waits_ms", [0, 20_000])
 def test_plain_connections_of_a_host_that_vanishes_are_given_up_too(tmp_path: Path, waits_ms: int) -> None:
     """Nobody pings these. One is idle when its host goes; the other waits for a word, which is sent and never taken."""
-    options = (*QUICK, *ALLOWS_SHORT, "--connection-unreachable-timeout-ms", "2000")
-    plain = {**SHORT, "session_timeout_ms": 3_000, "transport": "http", "heartbeat_wait_ms": waits_ms}
+    options = (*QUICK, "--connection-unreachable-timeout-ms", "2000")
+    plain = {**SHORT, "transport": "http", "heartbeat_wait_ms": waits_ms}
     with (
         running_network(tmp_path, "a", "b") as network,
         running_group(tmp_path, ("a", "b"), *options, network=network, **plain) as (service, (vanished, other)),

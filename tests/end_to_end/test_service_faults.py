@@ -60,7 +60,7 @@ def test_a_service_that_is_away_for_longer_than_the_grace_finds_them_too(tmp_pat
 
 
 def test_a_service_that_stands_still_for_less_than_a_session_moves_nothing(tmp_path: Path) -> None:
-    with running_group(tmp_path, NAMES, *QUICK, session_timeout_ms=10_000, heartbeat_interval_ms=1_000) as (
+    with running_group(tmp_path, NAMES, *QUICK, session_timeout_ms=20_000, heartbeat_interval_ms=1_000) as (
         service,
         members,
     ):
@@ -79,9 +79,8 @@ def test_a_service_that_stands_still_for_less_than_a_session_moves_nothing(tmp_p
 
 def test_a_service_that_stands_still_for_longer_has_nobody_work_on_and_all_come_again(tmp_path: Path) -> None:
     """Its members cannot know whether it has given their partitions away, so each lets go by its own clock."""
-    short: dict[str, Any] = {"session_timeout_ms": 2_500, "heartbeat_interval_ms": 500, "request_timeout_ms": 1_000}
-    options = (*QUICK, "--group-min-session-timeout-ms", "1000")
-    with running_group(tmp_path, NAMES, *options, **short) as (service, members):
+    short: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500, "request_timeout_ms": 2_000}
+    with running_group(tmp_path, NAMES, *QUICK, **short) as (service, members):
         marks = [len(member.lines) for member in members]
         before = members[0].generation_id
         service.pause()

@@ -17,8 +17,8 @@ from tests.real.parts import require, require_program
 SOURCE = Path(__file__).with_name("slow_sync.c")
 DRAIN_SECONDS = 1.0
 HANGS_MS = 60_000
-SLACK_SECONDS = 2.0
-"""For a busy machine, to send a signal and to see a process end."""
+SLACK_SECONDS = 15.0
+"""For a busy machine, to send a signal and to see a process end; it is far from what a sync hangs for."""
 
 
 class SlowDisk:

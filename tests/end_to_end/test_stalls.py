@@ -15,13 +15,13 @@ from tests.fakes.channel_client import ChannelClient, beat_body, join_body, sync
 pytestmark = pytest.mark.slow
 
 MEMBERS = 40
-SESSION_MS = 4_000
-STALL_S = 6.0
+SESSION_MS = 8_000
+STALL_S = 10.0
 BEAT_S = 0.5
 OPTIONS = (
     *("--group-initial-rebalance-delay-ms", "500"),
     *("--group-min-session-timeout-ms", "1000"),
-    *("--channel-ping-interval-ms", "2000"),
+    *("--channel-ping-interval-ms", "4000"),
 )
 
 Call = Callable[[str, str, Any], Awaitable[tuple[int, Any]]]

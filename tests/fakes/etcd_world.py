@@ -9,13 +9,16 @@ from tests.fakes.engines import SMALL_LIMITS
 from tests.fakes.fake_etcd import FakeEtcd, FakeEtcdClient, TaskDriver
 from tests.real.etcd import RealEtcd
 
-LEASE_TTL_MS = 2_000
+LASTING_MS = 60_000
+"""A lease that no machine is too busy to renew."""
+SHORT_MS = 2_000
+"""For a node that is to lose it: the shortest that etcd grants."""
 
 
 class EtcdWorld(Protocol):
     """One etcd, whose nodes share a prefix."""
 
-    async def open(self, node_id: str, identity: bytes = b"") -> EtcdStore:
+    async def open(self, node_id: str, identity: bytes = b"", lease_ttl_ms: int = LASTING_MS) -> EtcdStore:
         """Open the store of a node."""
 
     def compact(self, revision: int) -> None:
@@ -38,7 +41,7 @@ class FakeWorld:
         self.etcd = FakeEtcd()
         self.clients: dict[str, FakeEtcdClient] = {}
 
-    async def open(self, node_id: str, identity: bytes = b"") -> EtcdStore:
+    async def open(self, node_id: str, identity: bytes = b"", lease_ttl_ms: int = LASTING_MS) -> EtcdStore:
         client = self.clients[node_id] = FakeEtcdClient(self.etcd)
         return await EtcdStore.open(
             client,
@@ -46,7 +49,7 @@ class FakeWorld:
             prefix="world",
             node_id=node_id,
             identity=identity,
-            lease_ttl_ms=LEASE_TTL_MS,
+            lease_ttl_ms=lease_ttl_ms,
             clock_ms=self.etcd.clock_ms,
             limits=SMALL_LIMITS,
         )
@@ -58,10 +61,11 @@ class FakeWorld:
 class RealWorld:
     def __init__(self, etcd: RealEtcd) -> None:
         self._etcd = etcd
-        self._url = f"{etcd.url}/{uuid.uuid4()}?lease_ttl_ms={LEASE_TTL_MS}"
+        self._url = f"{etcd.url}/{uuid.uuid4()}"
 
-    async def open(self, node_id: str, identity: bytes = b"") -> EtcdStore:
-        store = await open_store(self._url, SMALL_LIMITS, node_id=node_id, identity=identity)
+    async def open(self, node_id: str, identity: bytes = b"", lease_ttl_ms: int = LASTING_MS) -> EtcdStore:
+        url = f"{self._url}?lease_ttl_ms={lease_ttl_ms}"
+        store = await open_store(url, SMALL_LIMITS, node_id=node_id, identity=identity)
         assert isinstance(store, EtcdStore)
         return store
 

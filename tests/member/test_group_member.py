@@ -76,7 +76,7 @@ def options(fake: FakeCoordinator, **changes: object) -> MemberOptions:
         "retry_backoff_ms": 5,
         "retry_backoff_max_ms": 20,
         "call_timeout_ms": 20_000,
-        "leave_timeout_ms": 10_000,
+        "leave_timeout_ms": 30_000,
     }
     return MemberOptions(**(plain | changes))  # type: ignore[arg-type]
 
@@ -547,9 +547,9 @@ async def test_commits_are_repeated_through_load_and_loss(fake: FakeCoordinator)
 
 
 async def test_a_commit_that_never_gets_through_is_given_up(fake: FakeCoordinator) -> None:
-    async with GroupMember(options(fake, call_timeout_ms=300)) as member:
+    async with GroupMember(options(fake, call_timeout_ms=1_500)) as member:
         await member.wait_assigned(30_000)
-        fake.plant("commit", *[problem(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 200)
+        fake.plant("commit", *[problem(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 500)
         with pytest.raises(CoordinatorUnavailable, match="COORDINATOR_LOAD_IN_PROGRESS") as caught:
             await member.commit({("clicks", 0): 2})
         assert caught.value.retriable

@@ -19,6 +19,7 @@ from rallypoint.protocol.operations import LIST_TOPICS
 from tests.fakes.api_server import ApiClient, open_api, parse_answer
 from tests.fakes.channel_client import open_channel
 from tests.fakes.fake_service import FakeService
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.set_service import open_service
 
 TOKEN = "honest"
@@ -337,11 +338,28 @@ async def test_who_says_nothing_is_closed_without_an_answer() -> None:
 
 
 async def test_a_head_that_comes_byte_by_byte_ends_at_its_time() -> None:
-    async with open_service(request_head_timeout_ms=200) as api, strangers(api, 1) as [line]:
+    clock = ManualClock()
+    async with open_service(clock=clock, request_head_timeout_ms=200) as api, strangers(api, 1) as [line]:
         drip = asyncio.create_task(say_for_ever(line))
-        answer = parse_answer(await ended(line))
+        await arrived()
+        answer = parse_answer(await ended_in_time(line, clock))
         drip.cancel()
         assert (answer.status, answer.json["limit_name"]) == (400, "request_head_timeout_ms")
+
+
+async def arrived() -> None:
+    """What was written has come to the service, for which a few turns of the event loop are enough."""
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+
+
+async def ended_in_time(line: Line, clock: ManualClock) -> bytes:
+    """What the service says until it ends the connection, while its time goes on."""
+    ending = asyncio.create_task(ended(line))
+    while not ending.done():
+        clock.move(50)
+        await asyncio.sleep(0.005)
+    return ending.result()
 
 
 async def say_for_ever(line: Line) -> None:
@@ -352,16 +370,22 @@ async def say_for_ever(line: Line) -> None:
 
 
 async def test_the_head_of_a_later_request_has_its_own_time() -> None:
-    async with open_service(request_head_timeout_ms=150) as api, strangers(api, 1) as [(reader, writer)]:
+    clock = ManualClock()
+    async with (
+        open_service(clock=clock, request_head_timeout_ms=150) as api,
+        strangers(api, 1) as [(reader, writer)],
+    ):
         writer.write(ASKED + b"\r\n")
         assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
-        await asyncio.sleep(0.3)
+        clock.move(300)
         writer.write(ASKED)  # an idle connection lives on, and so does one whose next head comes in parts
-        await asyncio.sleep(0.02)
+        await arrived()
+        clock.move(149)
         writer.write(b"\r\n")
         assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
         writer.write(ASKED)
-        answer = parse_answer(await ended((reader, writer)))
+        await arrived()
+        answer = parse_answer(await ended_in_time((reader, writer), clock))
         assert (answer.status, answer.json["limit_name"]) == (400, "request_head_timeout_ms")
 
 
@@ -380,11 +404,17 @@ async def test_half_a_head_that_comes_in_the_turn_of_its_connection_is_told_why_
 
 
 async def test_line_ends_between_requests_begin_none() -> None:
-    async with open_service(request_head_timeout_ms=50) as api, strangers(api, 1) as [(reader, writer)]:
+    clock = ManualClock()
+    async with (
+        open_service(clock=clock, request_head_timeout_ms=50) as api,
+        strangers(api, 1) as [(reader, writer)],
+    ):
         writer.write(ASKED + b"\r\n")
         assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
         writer.write(b"\r\n")
-        await asyncio.sleep(0.2)
+        await arrived()
+        clock.move(200)
+        await arrived()
         writer.write(ASKED + b"\r\n")
         assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
         assert not api.metrics.cut

@@ -205,7 +205,7 @@ async def test_a_node_lists_its_own_groups_if_asked_to() -> None:
 
 async def test_shards_of_a_node_that_is_silent_are_named(caplog: pytest.LogCaptureFixture) -> None:
     async with opened() as nodes:
-        first = await nodes.start(timeout_ms=200)
+        first = await nodes.start()
         second = await nodes.start()
         group_ids = await nodes.form(20)
         await nodes.stacks.pop(second).aclose()

@@ -514,12 +514,17 @@ async def test_what_came_with_the_handshake_is_taken_first() -> None:
 
 
 async def test_who_speaks_is_not_pinged_and_whatever_comes_answers_a_ping() -> None:
-    async with open_service(channel_ping_interval_ms=200) as api:
+    async with open_service(channel_ping_interval_ms=1_000) as api:
         async with open_channel(api.http, api.port, autoping=False) as client:
             joined = await client.form("g")
+            loop = asyncio.get_running_loop()
+            spoke_at, longest_s = loop.time(), 0.0
             for _ in range(20):
+                if longest_s > 0.5:
+                    break  # the machine is too busy for one who speaks often
                 assert (await client.call("heartbeat", "g", beat_body(joined)))[0] == 200
-                await asyncio.sleep(0.04)
+                await asyncio.sleep(0.1)
+                spoke_at, longest_s = loop.time(), max(longest_s, loop.time() - spoke_at)
             for _ in range(3):
                 # Read past the client's own handling: the ping is a message here, and stays unanswered.
                 message = await client.socket.receive(timeout=30)

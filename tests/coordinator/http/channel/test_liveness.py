@@ -8,6 +8,7 @@ import pytest
 from rallypoint.coordinator.core.effects import SessionExpired
 from tests.fakes.api_server import ApiClient
 from tests.fakes.channel_client import ChannelClient, beat_body, join_body, open_channel
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.set_service import open_service
 
 GRACE_MS = 150
@@ -18,20 +19,30 @@ async def members(api: ApiClient, group_id: str = "g") -> set[str]:
     return {member["member_id"] for member in answer.json["members"]}
 
 
+async def pass_time(api: ApiClient, by_ms: int) -> None:
+    """The service's time, which goes on in steps. In each the service hears what came before."""
+    clock = api.service.clock
+    assert isinstance(clock, ManualClock)
+    for _ in range(10):
+        await asyncio.sleep(0.005)
+        clock.move(by_ms // 10)
+
+
 async def wait_until_gone(api: ApiClient, member_id: str) -> None:
     async with asyncio.timeout(30):
-        while member_id in await members(api):  # noqa: ASYNC110 - the service's clock decides
-            await asyncio.sleep(0.02)
+        while member_id in await members(api):
+            await pass_time(api, GRACE_MS // 5)
 
 
 async def stays(api: ApiClient, member_id: str) -> None:
     """It is there long after its grace."""
-    await asyncio.sleep(GRACE_MS * 3 / 1000)
+    await pass_time(api, GRACE_MS * 3)
     assert member_id in await members(api)
 
 
 def service(**given: Any) -> Any:
-    return open_service(disconnect_grace_ms=GRACE_MS, parked_call_max_wait_ms=60_000, **given)
+    """Its clock goes on when a test says so, and no machine is too slow for a grace."""
+    return open_service(clock=ManualClock(), disconnect_grace_ms=GRACE_MS, parked_call_max_wait_ms=60_000, **given)
 
 
 async def test_a_goodbye_without_a_leave_costs_the_grace_and_not_the_session() -> None:
@@ -108,6 +119,7 @@ async def test_the_answer_to_a_call_that_waited_does_not_take_its_member_back() 
             commit = {"generation_id": 1, "member_id": joined["member_id"], "offsets": {"t": {"0": {"offset": 1}}}}
             assert (await new.call("commit", "g", commit))[0] == 200
             connection = api.service.connections.connection_of("g", joined["member_id"])
+            await pass_time(api, 200)
             assert (await old.answer(waiting))[0] == 200
             assert api.service.connections.connection_of("g", joined["member_id"]) is connection
 
@@ -149,8 +161,8 @@ async def test_where_the_service_ended_it_the_session_timeout_alone_decides() ->
         async with open_channel(api.http, api.port, autoping=False) as client:
             joined = await client.form("g")
             async with asyncio.timeout(30):
-                while not api.metrics.closed["unanswered_ping"]:  # noqa: ASYNC110 - the service's clock decides
-                    await asyncio.sleep(0.02)
+                while not api.metrics.closed["unanswered_ping"]:
+                    await pass_time(api, 20)
         await stays(api, joined["member_id"])
         async with open_channel(api.http, api.port) as client:
             assert (await client.call("heartbeat", "g", beat_body(joined)))[0] == 200
@@ -165,7 +177,7 @@ async def test_who_has_left_is_not_waited_for() -> None:
         async with open_channel(api.http, api.port) as client:
             joined = await client.form("g")
             await client.call("leave", "g", {"members": [{"member_id": joined["member_id"]}]})
-        await asyncio.sleep(GRACE_MS * 2 / 1000)
+        await pass_time(api, GRACE_MS * 2)
         assert not [event for event in api.events() if isinstance(event, SessionExpired)]
 
 

@@ -12,7 +12,7 @@ from rallypoint.coordinator.storage.etcd import fence
 from rallypoint.coordinator.storage.etcd.client import LeaseEquals, Put, Txn
 from rallypoint.coordinator.storage.etcd.lease import LeaseRule
 from rallypoint.coordinator.storage.etcd.store import EtcdStore
-from tests.fakes.etcd_world import FakeWorld, stop_renewing
+from tests.fakes.etcd_world import SHORT_MS, FakeWorld, stop_renewing
 from tests.fakes.fake_etcd import Fault
 
 DATA = b"world/data/s/k"
@@ -121,7 +121,7 @@ async def nothing_is_handed_to_a_lease_that_ended(world: FakeWorld) -> None:
 async def a_deadline_ends_before_the_lease_does(world: FakeWorld) -> None:
     now_ms = [0]
     world.etcd.clock_ms = lambda: now_ms[0]
-    store = await world.open("a")
+    store = await world.open("a", lease_ttl_ms=SHORT_MS)
     keyspace = await store.acquire("s")
     await stop_renewing(store)
     current = []
@@ -229,9 +229,10 @@ async def test_a_close_does_not_wait_for_an_etcd_that_is_away(world: FakeWorld) 
     keyspace = await store.acquire("s")
     world.clients["a"].is_cut = True
     appending = asyncio.create_task(keyspace.append([Write(b"k", b"1")]))
-    await asyncio.sleep(0.1)
-    assert store.status.trouble == "etcd cannot be reached"
-    async with asyncio.timeout(6):
+    async with asyncio.timeout(30):
+        while store.status.trouble != "etcd cannot be reached":  # noqa: ASYNC110 - the store tells nobody
+            await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):  # and the lease has a minute
         await store.close()
     with pytest.raises(AppendDoubtful):
         await appending
