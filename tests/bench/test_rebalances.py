@@ -79,5 +79,5 @@ async def test_a_bystander_says_how_long_it_waited(kind: type[Line], tmp_path: P
         Crowd(server.host, server.port, "g", kind) as crowd,
     ):
         await crowd.grow(3)
-        assert 0 <= await watch.stall_s() < 10
+        assert 0 <= await watch.stall_s() < 60
         await crowd.disband()

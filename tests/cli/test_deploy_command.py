@@ -74,7 +74,7 @@ def test_a_signal_ends_the_command_and_the_freeze(api: RealApi, tmp_path: Path, 
     with subprocess.Popen(
         words, env=dict(os.environ), stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (tmp_path / "x").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         assert is_frozen(api)
@@ -82,7 +82,7 @@ def test_a_signal_ends_the_command_and_the_freeze(api: RealApi, tmp_path: Path, 
             os.killpg(process.pid, number)  # as a terminal does
         else:
             process.send_signal(number)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == status
     assert "ended the freeze" in said
     assert not is_frozen(api)
@@ -94,13 +94,13 @@ def test_ctrl_c_while_members_are_waited_for_ends_the_freeze(api: RealApi) -> No
     with subprocess.Popen(
         words, env=dict(os.environ), stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not is_frozen(api) and time.monotonic() < deadline:
             time.sleep(0.02)
         time.sleep(0.5)
         assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "ended the freeze" in said
     assert not is_frozen(api)

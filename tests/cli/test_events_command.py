@@ -52,7 +52,7 @@ def test_events_that_were_kept_are_printed_and_those_to_come(tmp_path: Path, cap
         command = [sys.executable, "-m", "rallypoint.cli.main", *words, "-f", "--new", "--prefix", "new"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follower:
             assert follower.stdout is not None
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not service.metrics()["rallypoint_event_streams"] and time.monotonic() < deadline:
                 time.sleep(0.05)
             service.send("POST", "/v1/groups/new-1/offsets", COMMIT)
@@ -152,7 +152,7 @@ def test_the_screen_on_a_terminal(api: RealApi) -> None:
     ) as process:
         os.close(theirs)
         text = b""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while b"etl-42" not in text and time.monotonic() < deadline:
             text += os.read(ours, 65_536)
         assert b"etl-42" in text

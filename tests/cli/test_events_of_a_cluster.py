@@ -95,7 +95,7 @@ class Follower:
         """Those of the next events of groups, so many."""
         found: list[str] = []
         while len(found) < count:
-            event = await asyncio.to_thread(self.told.get, timeout=20)
+            event = await asyncio.to_thread(self.told.get, timeout=60)
             found += [event["group_id"]] if "group_id" in event else []
         return sorted(found)
 

@@ -53,8 +53,8 @@ def test_no_flight_is_lost(tmp_path: Path, java_home: Path) -> None:
     assert owners == {("A", True), ("B", True), ("B", False)}
     killed = report["killed"]
     assert killed["driver"] == "B"
-    # The grace of a lost connection is 2 s.
-    assert 1_500 < killed["taken_for_dead_at_ms"] - killed["at_ms"] < 20_000
+    # The grace of a lost connection is 2 s; the session would be 45 s.
+    assert 1_500 < killed["taken_for_dead_at_ms"] - killed["at_ms"] < 40_000
     # Nothing but the killed batch, of at most so many records, is read twice.
     assert records["twice"] <= 9_000
     if not killed["batch_written"]:

@@ -30,7 +30,7 @@ def start(tmp_path: Path, program: str, name: str = "a program") -> Child:
 
 
 def wait_for_output(child: Child) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not child.log.read_text() and time.monotonic() < deadline:
         time.sleep(0.01)
 
@@ -98,14 +98,14 @@ def test_what_is_frozen_does_nothing_until_it_is_thawed(tmp_path: Path, request:
     child = start(tmp_path, COUNTS)
     request.addfinalizer(child.kill)
     child.freeze()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < deadline:
         time.sleep(0.01)
     written = child.log.read_text()
     time.sleep(0.1)
     assert child.log.read_text() == written
     child.thaw()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while child.log.read_text() == written and time.monotonic() < deadline:
         time.sleep(0.01)
     assert child.log.read_text() != written

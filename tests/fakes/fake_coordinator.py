@@ -157,7 +157,7 @@ class FakeCoordinator:
 
     async def asked(self, operation: str) -> None:
         """Wait until the operation was asked for at least once."""
-        async with asyncio.timeout(30), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: self.bodies(operation))
 
     async def rebalance(self) -> None:

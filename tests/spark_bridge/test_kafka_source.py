@@ -160,7 +160,7 @@ def test_a_range_that_ends_in_a_gap_ends(kafka_bootstrap_servers: str, topic: st
     began = time.monotonic()
     assert offsets(found, topic, 0, end) == [0, 2]
     assert offsets(found, topic, 3, 4) == []
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     uncommitted = source(kafka_bootstrap_servers, own={"kafka.isolation.level": "read_uncommitted"})
     assert offsets(uncommitted, topic, 0, end) == [0, 2, 4]
 

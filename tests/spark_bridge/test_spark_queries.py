@@ -197,7 +197,7 @@ def test_a_bare_stop_frees_the_partitions_long_before_the_session_ends(fixture: 
     query.stop()
     stopped_at = time.monotonic()
     wait_until(lambda: fixture.members() == 0, "the member leaves")
-    assert time.monotonic() - stopped_at < 20
+    assert time.monotonic() - stopped_at < 40
     fixture.run("a")
     fixture.check_exactly()
 

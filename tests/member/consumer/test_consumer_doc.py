@@ -58,7 +58,7 @@ def test_five_lines_print_what_is_appended_until_they_are_told_to_end(tmp_path: 
         assert process.stdout is not None
         assert "1 [Record(value=b'hello'" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (0, "", "")
     assert fake.group.members == {}
 
@@ -77,7 +77,7 @@ def test_a_source_of_three_methods_and_the_writer(tmp_path: Path) -> None:
 def test_the_example_of_a_test_passes_and_can_fail() -> None:
     for code, status in ((TESTING, 0), (TESTING.replace("SEEN.extend(batch.records)", "pass"), 1)):
         process = start(code)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
         assert process.returncode == status, err
 
 
@@ -102,11 +102,11 @@ def test_loops_of_the_users_own_and_a_seek_in_on_assigned(tmp_path: Path) -> Non
                 line = process.stdout.readline()
             assert line.startswith(first)
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=20)
+            _, err = process.communicate(timeout=120)
             assert "KeyboardInterrupt" in err, "nobody asked it to be quiet"
             assert fake.group.members == {}, "it has left all the same"
         seeking = begin(SEEKING)
-        assert seeking.communicate(timeout=20) == ("1 {('clicks', 0): 2}\n", "")
+        assert seeking.communicate(timeout=120) == ("1 {('clicks', 0): 2}\n", "")
         assert seeking.returncode == 0
 
 
@@ -129,7 +129,7 @@ def test_kafka_is_read_by_six_lines_and_by_the_example(kafka_bootstrap_servers: 
             assert process.stdout is not None
             assert process.stdout.readline().strip() == shown
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=120)
             assert (process.returncode, out, err) == (0, "", "")
         assert {tp: one.offset for tp, one in fake.group.offsets.items()} == {(topic, 0): 2}
 

@@ -86,7 +86,7 @@ def test_a_signal_lets_the_batch_in_hand_end_and_its_end_be_committed(
     with running_in_thread(fake):
         process = start(fake, tmp_path, kind, "short")
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (0, "told\nin order\n", "")
     assert fake.group.offsets[A].offset == 2
     assert fake.group.members == {}
@@ -100,7 +100,7 @@ def test_a_signal_that_the_system_gives_to_another_thread_is_heard(kind: str, tm
     with running_in_thread(fake):
         process = start(fake, tmp_path, kind, "elsewhere")
         try:
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=120)
         finally:
             process.kill()
     assert (process.returncode, out, err) == (0, "in order\n", "")
@@ -113,7 +113,7 @@ def test_a_static_member_stays(tmp_path: Path) -> None:
     with running_in_thread(fake):
         process = start(fake, tmp_path, "blocking", "short", "pod-0")
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
     assert process.returncode == 0
     assert fake.group.offsets[A].offset == 1
     assert list(fake.group.members) == ["pod-0-1"]
@@ -130,7 +130,7 @@ def test_a_second_signal_ends_at_once(kind: str, tmp_path: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.3)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
     assert process.returncode == -signal.SIGINT
     assert fake.group.offsets == {}
 
@@ -141,7 +141,7 @@ def test_a_stuck_thread_does_not_keep_the_process(tmp_path: Path) -> None:
     with running_in_thread(fake):
         process = start(fake, tmp_path, "blocking", "stuck")
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, "in order\n")
     assert "1 handlers still run, and are not waited for" in err
     assert fake.group.offsets == {}
