@@ -7,10 +7,20 @@ nothing more. What a figure is worth beside another one, `docs/performance.md` s
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from bench.cluster.metrics import MoveResult, StretchResult
 from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult
 from bench.spark.metrics import MovesResult, SpeedResult
 
-Result = LoadResult | RebalanceResult | AssignorResult | CallbackResult | SpeedResult | MovesResult
+Result = (
+    LoadResult
+    | RebalanceResult
+    | AssignorResult
+    | CallbackResult
+    | SpeedResult
+    | MovesResult
+    | StretchResult
+    | MoveResult
+)
 
 MIB = 1024 * 1024
 PUBLISHED_BY = "Kafka 4.2.0, one node, Java 17, a heap of 1 GiB, measured earlier on another machine of 2 shared cores"

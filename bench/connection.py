@@ -38,6 +38,10 @@ class Frames:
             method.encode(), path.encode(), self._host, len(text), text,
         )  # fmt: skip
 
+    def post_nothing(self, path: str) -> bytes:
+        """A POST without a body."""
+        return b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Length: 0\r\n\r\n" % (path.encode(), self._host)
+
     def get(self, path: str) -> bytes:
         """A GET."""
         return b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path.encode(), self._host)

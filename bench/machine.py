@@ -24,6 +24,7 @@ MEASURED = (
     "cli",
     "spark_bridge",
     "bench/*.py",
+    "bench/cluster",
     "bench/spark",
     "pyproject.toml",
 )

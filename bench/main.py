@@ -19,6 +19,9 @@ import uvloop
 
 from bench import beside, kafka, report, scenarios
 from bench.beside import Result
+from bench.cluster import parts as cluster_parts
+from bench.cluster import scenarios as cluster
+from bench.cluster.metrics import MoveResult, StretchResult, is_sound
 from bench.crowd import WrongAnswerError
 from bench.line import ConnectionBrokenError
 from bench.machine import Surroundings, look_around
@@ -28,12 +31,18 @@ from bench.process import ProcessError
 from bench.spark import scenarios as spark
 from bench.spark.metrics import MovesResult, SpeedResult, is_whole
 
-BENCHMARKS: Mapping[str, Benchmark] = {**scenarios.BENCHMARKS, **kafka.BENCHMARKS, **spark.BENCHMARKS}
+BENCHMARKS: Mapping[str, Benchmark] = {
+    **scenarios.BENCHMARKS,
+    **kafka.BENCHMARKS,
+    **spark.BENCHMARKS,
+    **cluster.BENCHMARKS,
+}
 
 SECTIONS: Mapping[report.Section, frozenset[str]] = {
     report.ASSIGNORS: frozenset({"assignors"}),
     report.KAFKA: frozenset(kafka.BENCHMARKS),
     report.SPARK: frozenset(spark.BENCHMARKS),
+    report.CLUSTER: frozenset(cluster.BENCHMARKS),
 }
 """The tables of a document, and the benchmarks that write them."""
 
@@ -66,6 +75,19 @@ def make_parser() -> argparse.ArgumentParser:
         "left out, with a sentence, where they are missing",
     )  # fmt: skip
     parser.add_argument(
+        "--cluster", action="store_true",
+        help="run what is measured of three nodes on three members of etcd; left out, with a sentence, where there is "
+        "no etcd",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shards", type=_positive_int, metavar="N",
+        help="shards of a cluster; what a shard costs is measured with a fifth of them and four times as many, too "
+        "(default: 50)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--groups", type=_positive_int, metavar="N", help="groups of a cluster (default: 1,000)"
+    )  # fmt: skip
+    parser.add_argument(
         "--rounds", type=_positive_int, metavar="N",
         help="how often a rebalance is measured, and how often Spark's drivers hand over and are killed (default: 5, "
         "and 20 with Spark)",
@@ -77,7 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--members", type=_positive_int, metavar="N",
         help="size of the groups of the rebalances and of at-rest (default: rebalances with 100 and 1,000, at-rest "
-        "with 1,000)",
+        "with 1,000), and all members of channels-held and of a cluster (default: 10,000)",
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=_positive_float, metavar="S",
@@ -89,8 +111,8 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--document", type=Path, metavar="PATH",
-        help="a Markdown file that gets the tables of the assignors, beside Kafka and of Spark between its marks, as "
-        "docs/performance.md",
+        help="a Markdown file that gets the tables of the assignors, beside Kafka, of Spark and of a cluster between "
+        "its marks, as docs/performance.md",
     )  # fmt: skip
     parser.add_argument(
         "--data", type=Path, default=Path(tempfile.gettempdir()), metavar="DIRECTORY",
@@ -131,6 +153,8 @@ def plan_of(given: argparse.Namespace) -> Plan:
         held=given.members or (1_000 if given.quick else 10_000),
         moves=given.rounds or (2 if given.quick else 20),
         etcd=given.etcd,
+        shards=given.shards or 50,
+        groups=given.groups or (100 if given.quick else 1_000),
     )
 
 
@@ -140,6 +164,8 @@ def names_of(given: argparse.Namespace) -> tuple[str, ...]:
         return beside.NAMES
     if given.spark:
         return tuple(spark.BENCHMARKS)
+    if given.cluster:
+        return tuple(cluster.BENCHMARKS)
     if given.only:
         return tuple(name for name in BENCHMARKS if name in given.only)
     return tuple(scenarios.BENCHMARKS)
@@ -170,7 +196,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if not given.data.is_dir():
         parser.error(f"--data: {given.data} is no directory")
-    if (chosen := [flag for flag in ("--beside-kafka", "--spark", "--only") if _is_given(given, flag)])[1:]:
+    if (chosen := [flag for flag in ("--beside-kafka", "--spark", "--cluster", "--only") if _is_given(given, flag)])[
+        1:
+    ]:
         parser.error(f"{chosen[0]}: it says itself which benchmarks run; leave {' and '.join(chosen[1:])} out")
     plan, names = plan_of(given), names_of(given)
     sections = [section for section in SECTIONS if SECTIONS[section] & set(names)]
@@ -183,6 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     surroundings = look_around(plan.directory)
     if (kafka.BENCHMARKS.keys() | spark.BENCHMARKS.keys()) & set(names):
         surroundings = replace(surroundings, versions={**surroundings.versions, "kafka": kafka.VERSION})
+    if cluster.BENCHMARKS.keys() & set(names):
+        surroundings = replace(surroundings, versions={**surroundings.versions, **cluster_parts.versions()})
     if spark.BENCHMARKS.keys() & set(names):
         surroundings = replace(surroundings, versions={**surroundings.versions, **spark.VERSIONS})
     output = given.output or RESULTS / f"{surroundings.at[:10]}-{surroundings.commit}.json"
@@ -198,6 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "sizes": plan.sizes,
         "held": plan.held,
         "moves": plan.moves,
+        "shards": plan.shards,
+        "groups": plan.groups,
     }
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(report.document(surroundings, options, results, failures, left_out), "utf-8")
@@ -215,6 +247,8 @@ def _is_right(result: Result) -> bool:
     """Whether something was measured, and every answer was right and every record where it must be."""
     if isinstance(result, MovesResult):
         return is_whole(result)
+    if isinstance(result, StretchResult | MoveResult):
+        return is_sound(result)
     return isinstance(result, SpeedResult | CallbackResult) or is_right(result)
 
 
@@ -228,12 +262,15 @@ def _write_tables(path: Path, found: Surroundings, results: Sequence[Result]) ->
     assignors = [result for result in results if isinstance(result, AssignorResult)]
     moved = [result for result in results if isinstance(result, SpeedResult | MovesResult)]
     compared = [result for result in results if result.name in beside.NAMES]
+    clustered = [result for result in results if isinstance(result, StretchResult | MoveResult)]
     if assignors:
         document = report.put_into(document, report.ASSIGNORS, report.assignor_markdown(found, assignors))
     if beside.was_compared(compared):
         document = report.put_into(document, report.KAFKA, report.beside_markdown(found, compared))
     if moved:
         document = report.put_into(document, report.SPARK, report.spark_markdown(found, moved))
+    if clustered:
+        document = report.put_into(document, report.CLUSTER, report.cluster_markdown(found, clustered))
     path.write_text(document, "utf-8")
 
 

@@ -18,6 +18,7 @@ class Plan:
     """How much is measured. `seconds`: of a load; one at rest takes half as long again. `directory`: for the stores.
     `held`: the members of `channels-held`. `moves`: how often Spark's drivers hand over, and are killed. `etcd`: the
     addresses of one that takes the place of the SQLite files where a service is started once; None: SQLite everywhere.
+    `shards`, `groups`: of a cluster; its members are those of `held`.
     """
 
     seconds: float
@@ -28,6 +29,8 @@ class Plan:
     held: int = 10_000
     moves: int = 20
     etcd: str | None = None
+    shards: int = 50
+    groups: int = 1_000
 
     @property
     def warm_up_s(self) -> float:

@@ -24,6 +24,11 @@ class Program:
         self._name = name
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     async def line(self, *what: str, timeout_s: float = 60.0) -> dict[str, Any]:
         """The next line of that kind; those before it are passed over. ProcessError where it does not come."""
         assert self._process.stdout is not None

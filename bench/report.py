@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from bench import beside
 from bench.assignors import PUBLISHED_BY
 from bench.beside import Result
+from bench.cluster import tables as cluster_tables
+from bench.cluster.metrics import MoveResult, StretchResult
 from bench.machine import Surroundings
 from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ratio
 from bench.spark import tables
@@ -31,6 +33,7 @@ ASSIGNORS = Section(
 )
 KAFKA = Section("<!-- kafka: written by `python -m bench --beside-kafka --document` -->", "<!-- kafka: end -->")
 SPARK = Section("<!-- spark: written by `python -m bench --spark --document` -->", "<!-- spark: end -->")
+CLUSTER = Section("<!-- cluster: written by `python -m bench --cluster --document` -->", "<!-- cluster: end -->")
 FLOORS = {
     "floor-at-rest": "floor-at-rest",
     "at-rest": "floor-at-rest",
@@ -178,6 +181,18 @@ def spark_markdown(found: Surroundings, results: Sequence[SpeedResult | MovesRes
     return "\n\n".join(parts) + "\n"
 
 
+def cluster_markdown(found: Surroundings, results: Sequence[StretchResult | MoveResult]) -> str:
+    """The results of a cluster, for a document, with machine and versions."""
+    busy = [result.others_cores for result in results]
+    versions = ", ".join(f"{name} {found.versions[name]}" for name in ("python", "etcd", "grpcio", "sqlite"))
+    parts = [
+        f"{_place(found)}; {versions}; a flush of 4 KiB takes {found.flush_p50_ms:.2f} ms; other programs kept "
+        f"{min(busy):.1f} to {max(busy):.1f} cores busy."
+    ]
+    parts += [_markdown(header, rows) for header, rows in cluster_tables.tables(results)]
+    return "\n\n".join(parts) + "\n"
+
+
 def spark_versions(found: Surroundings) -> list[str]:
     """The names of what Spark brings along, in the versions of a run."""
     return [name for name in found.versions if name in tables.VERSIONS]
@@ -244,6 +259,9 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
     moves = [result for result in results if isinstance(result, MovesResult)]
     if moves:
         parts.append(table(tables.MOVES_HEADER, tables.moves_rows(moves)))
+    clustered = [result for result in results if isinstance(result, StretchResult | MoveResult)]
+    parts += [table(header, rows) for header, rows in cluster_tables.tables(clustered)]
+    parts += [f"{result.name}, {result.what}: {error}" for result in clustered for error in result.first_errors]
     parts += [f"{result.name}: {error}" for result in loads for error in result.first_errors]
     parts += [*left_out, *failures]
     return "\n\n".join(parts)
@@ -251,7 +269,7 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
 
 KINDS = {
     LoadResult: "load", RebalanceResult: "rebalance", AssignorResult: "assignor", SpeedResult: "speed",
-    MovesResult: "moves", CallbackResult: "callback",
+    MovesResult: "moves", CallbackResult: "callback", StretchResult: "stretch", MoveResult: "move",
 }  # fmt: skip
 
 

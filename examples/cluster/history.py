@@ -58,14 +58,13 @@ async def read_part(client: EtcdClient, prefix: str, first: int, last: int) -> A
                 return
 
 
-async def follow_owners(addresses: Sequence[str], prefix: str, changes: list[OwnerChange]) -> None:
-    """Add each change of a shard's owner as etcd tells of it, until this is cancelled.
+async def follow_owners(addresses: Sequence[str], prefix: str, changes: list[OwnerChange], revision: int = 0) -> None:
+    """Add each change of a shard's owner after the revision, as etcd tells of it, until this is cancelled.
 
     Where etcd has compacted the changes that come next, it goes on with those from now on.
     """
     client = GrpcEtcdClient(addresses)
     keys = Keys(prefix)
-    revision = 0
     try:
         while True:
             try:
