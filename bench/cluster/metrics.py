@@ -160,6 +160,7 @@ class MoveResult:
     cpu_s: float
     resting_cpu_s: float
     etcd_cpu_s: float
+    load_cpu_s: float
     others_cores: float
     errors: int
     first_errors: tuple[str, ...] = ()
@@ -187,7 +188,8 @@ def move_result(
     seconds = after.at_s - before.at_s
     cpu_s = sum(after.node_cpu_s[node] - before.node_cpu_s[node] for node in survivors)
     etcd_cpu_s = sum(after.etcd_cpu_s[each] - before.etcd_cpu_s[each] for each in before.etcd_cpu_s)
-    known_s = cpu_s + etcd_cpu_s + after.load_cpu_s - before.load_cpu_s
+    load_cpu_s = after.load_cpu_s - before.load_cpu_s
+    known_s = cpu_s + etcd_cpu_s + load_cpu_s
     owned_s = [at_s - began_s for at_s in moved.owned_at_s.values()] or [math.nan]
     loaded_s = [
         at_s - moved.owned_at_s[shard] for shard, at_s in moved.loaded_at_s.items() if shard in moved.owned_at_s
@@ -204,7 +206,7 @@ def move_result(
         pause_p50_ms=percentile(pauses_s, 50) * 1000, pause_p90_ms=percentile(pauses_s, 90) * 1000,
         pause_max_ms=max(pauses_s) * 1000,
         seconds=seconds, cpu_s=cpu_s, resting_cpu_s=resting_cores * seconds, etcd_cpu_s=etcd_cpu_s,
-        others_cores=max(0.0, after.busy_s - before.busy_s - known_s) / seconds,
+        load_cpu_s=load_cpu_s, others_cores=max(0.0, after.busy_s - before.busy_s - known_s) / seconds,
         errors=moved.errors, first_errors=moved.first_errors,
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ import json
 import random
 import resource
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic, process_time
 from typing import Any
@@ -112,13 +113,51 @@ class PlacedCrowd(Crowd):
         self._address = at
 
 
+class LookUps:
+    """Look-ups of one member or program: on a connection of HTTP with each node, which stays until `close`."""
+
+    def __init__(self, nodes: Sequence[Address]) -> None:
+        self._nodes = list(nodes)
+        self._connections: dict[Address, Connection] = {}
+
+    async def find(self, group_id: str) -> Address | None:
+        """Where the group is coordinated, as the first node says that knows; None where none does. Who does not answer
+        is asked last the next time.
+        """
+        for node in tuple(self._nodes):
+            try:
+                answer = await self._ask(node, group_id)
+            except (ConnectionBrokenError, TimeoutError, OSError):
+                self._connections.pop(node, None)
+                self._nodes.remove(node)
+                self._nodes.append(node)
+                continue
+            found = json.loads(answer.body)["coordinators"][0] if answer.status == 200 else None
+            if found is not None and found["url"] is not None:
+                return _address_of(found["url"].removeprefix("http://"))
+        return None
+
+    async def _ask(self, node: Address, group_id: str) -> Answer:
+        connection = self._connections.get(node)
+        if connection is None or not connection.is_open:
+            connection = self._connections[node] = await Connection.open(*node)
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            return await connection.exchange(Frames(*node).get(f"{path_of(COORDINATOR)}?group_id={group_id}"))
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+
 @dataclass(slots=True)
 class _Life:
     """Of a member. lost_at_s: since when it has had no coordinator; None while it has."""
 
     crowd: PlacedCrowd
     member: Member
-    nodes: list[Address]
+    look_ups: LookUps
     lost_at_s: float | None = None
     failures: int = 0
 
@@ -156,14 +195,16 @@ class Residents:
 
     async def _form_one(self, group_id: str) -> None:
         async with self._gate:
-            at = await look_up(self._nodes, group_id)
+            look_ups = LookUps(self._nodes)
+            at = await look_ups.find(group_id)
+            look_ups.close()
             assert at is not None, "groups are formed while every shard has an owner"
             crowd = PlacedCrowd(at, group_id, shard_of_group(group_id, self._shards))
             self._crowds.append(crowd)
             await crowd.grow(self._size)
             await crowd.rest()
             for member in crowd.members:
-                self._tasks.append(asyncio.create_task(self._live(_Life(crowd, member, list(self._nodes)))))
+                self._tasks.append(asyncio.create_task(self._live(_Life(crowd, member, LookUps(self._nodes)))))
 
     async def run(self) -> None:
         """Until one of them meets something that it cannot go on from: never, it is to be cancelled."""
@@ -217,7 +258,7 @@ class Residents:
         while True:
             if at is None:
                 self.tally.looked_up += 1
-                at = await look_up(life.nodes, life.crowd.group_id)
+                at = await life.look_ups.find(life.crowd.group_id)
             if at is None:
                 await life.pause()
                 continue
@@ -236,6 +277,7 @@ class Residents:
             if answer.json()["error_code"] not in LATER:
                 at = None
             await life.pause()
+        life.look_ups.close()
         life.failures = 0
         if life.lost_at_s is not None:
             self.tally.came_back(life.crowd.shard, life.lost_at_s)
@@ -282,28 +324,6 @@ def _sample(values: list[float]) -> list[float]:
     """The largest hundredth, and of the others as many as fit a line, at random."""
     ordered = sorted(values)
     return ordered if len(ordered) <= LATENCIES_MAX else [*random.sample(ordered, LATENCIES_MAX - 1), ordered[-1]]
-
-
-async def look_up(nodes: list[Address], group_id: str) -> Address | None:
-    """Where the group is coordinated, as the first node says that knows; None where none does. Who does not answer is
-    asked last the next time.
-    """
-    for node in tuple(nodes):
-        try:
-            connection = await Connection.open(*node)
-            try:
-                async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                    answer = await connection.exchange(Frames(*node).get(f"{path_of(COORDINATOR)}?group_id={group_id}"))
-            finally:
-                connection.close()
-        except (ConnectionBrokenError, TimeoutError, OSError):
-            nodes.remove(node)
-            nodes.append(node)
-            continue
-        found = json.loads(answer.body)["coordinators"][0] if answer.status == 200 else None
-        if found is not None and found["url"] is not None:
-            return _address_of(found["url"].removeprefix("http://"))
-    return None
 
 
 async def _heartbeat(life: _Life) -> Answer:

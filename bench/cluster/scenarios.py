@@ -1,14 +1,15 @@
 """What is measured of a cluster: members that stay, nodes that go and come, commits, and what a shard costs."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
 from bench.channel import ChannelConnection
 from bench.cluster.metrics import Asked, Counts, Moved, MoveResult, StretchResult, move_result, stretch_result
 from bench.cluster.parts import Cluster, cluster, members, one_node
-from bench.cluster.residents import look_up
+from bench.cluster.residents import LookUps
 from bench.crowd import TOPIC, Crowd, WrongAnswerError
 from bench.line import Answer, ConnectionBrokenError
 from bench.metrics import Tally
@@ -22,7 +23,7 @@ from rallypoint.protocol.operations import COMMIT, DRAIN_NODE, FETCH, path_of
 MEMBERS_PER_PROCESS = 2_500
 FORMING_TIMEOUT_S = 240.0
 FORMED_AT_ONCE = 16
-REST_SECONDS = 6
+REST_SECONDS = 4
 """Times the length of a load, of members at rest."""
 IDLE_SECONDS = 2
 SETTLING_S = 4.0
@@ -39,24 +40,31 @@ SHARDS_GROUPS_MAX = 200
 
 async def measure_members(plan: Plan) -> Sequence[StretchResult | MoveResult]:
     """Members in groups on channels: they form, they rest; then a node is killed, comes again, and is drained."""
+    async with cluster(plan, plan.shards) as found, _living(found, plan) as (loads, formed, at_rest):
+        size = formed.members // plan.groups
+        mover = _Mover(found, loads, _group_ids(loads, plan.groups), size, at_rest.nodes_cpu_s / at_rest.seconds)
+        node_id = await found.registry_owner()
+        moves = [await mover.kill(node_id), await mover.join(node_id), await mover.drain(node_id)]
+    return [formed, at_rest, *moves]
+
+
+async def measure_one_node(plan: Plan) -> Sequence[StretchResult]:
+    """The same members on one node with SQLite: they form, they rest."""
+    async with one_node(plan, plan.shards) as found, _living(found, plan) as (_, formed, at_rest):
+        return [formed, at_rest]
+
+
+@asynccontextmanager
+async def _living(found: Cluster, plan: Plan) -> AsyncIterator[tuple[Sequence[Program], StretchResult, StretchResult]]:
+    """The members, and what they cost as they formed and as they rest."""
     size = max(1, plan.held // plan.groups)
     count = size * plan.groups
-    async with cluster(plan, plan.shards) as found:
-        before = await found.counts()
-        async with members(
-            found, count, size, min(-(-count // MEMBERS_PER_PROCESS), plan.groups), forming_timeout_s=FORMING_TIMEOUT_S
-        ) as loads:
-            formed = _stretch(found, "forms", before, await found.counts(is_end=True), count)
-            results: list[StretchResult | MoveResult] = [await formed]
-            await asyncio.sleep(min(SETTLING_S, plan.seconds))
-            at_rest = await _rest(found, loads, count, plan.seconds * REST_SECONDS)
-            results.append(at_rest)
-            mover = _Mover(found, loads, _group_ids(loads, plan.groups), size, at_rest.nodes_cpu_s / at_rest.seconds)
-            node_id = await found.registry_owner()
-            results.append(await mover.kill(node_id))
-            results.append(await mover.join(node_id))
-            results.append(await mover.drain(node_id))
-    return results
+    processes = min(-(-count // MEMBERS_PER_PROCESS), plan.groups)
+    before = await found.counts()
+    async with members(found, count, size, processes, forming_timeout_s=FORMING_TIMEOUT_S) as loads:
+        formed = await _stretch(found, "forms", before, await found.counts(is_end=True), count)
+        await asyncio.sleep(min(SETTLING_S, plan.seconds))
+        yield loads, formed, await _rest(found, loads, count, plan.seconds * REST_SECONDS)
 
 
 def _group_ids(loads: Sequence[Program], groups: int) -> list[str]:
@@ -316,7 +324,9 @@ async def _formed(found: Cluster, groups: int) -> _Committers:
 
     async def form(group_id: str) -> Crowd:
         async with gate:
-            at = await look_up(list(nodes), group_id)
+            look_ups = LookUps(nodes)
+            at = await look_ups.find(group_id)
+            look_ups.close()
             if at is None:
                 raise WrongAnswerError(f"no node coordinates {group_id}")
             crowd = Crowd(*at, group_id, ChannelConnection)
@@ -353,6 +363,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         "10,000 members on three nodes: they form and rest, a node is killed, comes again, is drained", measure_members,
         timeout_s=600.0,
     ),
+    "cluster-one-node": Benchmark("the same members on one node with SQLite: they form and rest", measure_one_node),
     "cluster-commits": Benchmark("commits of 1,000 groups on three nodes, and on one with SQLite", measure_commits),
     "cluster-shards": Benchmark("three nodes with 10, 50 and 200 shards, idle and with commits", measure_shards),
 }  # fmt: skip

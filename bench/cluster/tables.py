@@ -11,7 +11,7 @@ MIB = 1024 * 1024
 SERVICE = {"etcd": "3 nodes, etcd", "sqlite": "1 node, SQLite"}
 
 REST_HEADER = (
-    "what", "shards", "members", "seconds", "heartbeats", "errors", "p50 ms", "p99 ms", "CPU-s a minute, each node",
+    "service", "what", "shards", "members", "seconds", "heartbeats", "errors", "p50 ms", "p99 ms", "CPU-s/min, each node",
     "all nodes", "etcd", "load", "etcd puts/s", "leases", "watches", "RSS MiB, each node", "etcd's",
 )  # fmt: skip
 COMMITS_HEADER = (
@@ -22,7 +22,7 @@ COMMITS_HEADER = (
 MOVES_HEADER = (
     "what", "shards", "members", "owned again, ms: p50", "max", "then loaded, ms: p50", "max", "members back, ms: p50",
     "p90", "max", "pause of a member, ms: p50", "p90", "max", "CPU-s of the others", "at rest they take",
-    "etcd's CPU-s", "errors",
+    "etcd's CPU-s", "the members'", "errors",
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def _rest_row(result: StretchResult) -> Sequence[str]:
         return f"{cpu_s:,.2f} in all" if forms else f"{result.per_minute(cpu_s):,.2f}"
 
     return (
-        result.what, f"{result.shards}", f"{result.members:,}", f"{result.seconds:,.1f}",
+        SERVICE[result.engine], result.what, f"{result.shards}", f"{result.members:,}", f"{result.seconds:,.1f}",
         "-" if forms else f"{result.requests:,}", f"{result.errors}", _number(result.p50_ms, 1),
         _number(result.p99_ms, 1), " · ".join(map(cost, result.node_cpu_s)), cost(result.nodes_cpu_s),
         cost(result.etcd_cpu_s), cost(result.load_cpu_s), f"{result.puts / result.seconds:,.1f}", f"{result.leases}",
@@ -74,7 +74,7 @@ def _move_row(result: MoveResult) -> Sequence[str]:
     return (
         result.what, f"{result.moved_shards} of {result.shards}", f"{result.moved_members:,} of {result.members:,}",
         *(_number(each, 0) for each in times), _number(result.cpu_s, 2), _number(result.resting_cpu_s, 2),
-        _number(result.etcd_cpu_s, 2), f"{result.errors}",
+        _number(result.etcd_cpu_s, 2), _number(result.load_cpu_s, 2), f"{result.errors}",
     )  # fmt: skip
 
 
