@@ -153,9 +153,9 @@ async def _announced(process: asyncio.subprocess.Process, log_path: Path) -> str
         async with asyncio.timeout(START_TIMEOUT_S):
             line = (await process.stdout.readline()).decode().strip()
     except TimeoutError as error:
-        raise ProcessError(f"it did not start within {START_TIMEOUT_S:.0f} s{_last_lines(log_path)}") from error
+        raise ProcessError(f"it did not start within {START_TIMEOUT_S:.0f} s{last_lines(log_path)}") from error
     if not line.startswith(ANNOUNCEMENT):
-        raise ProcessError(f"it did not start{f' but said {line!r}' if line else ''}{_last_lines(log_path)}")
+        raise ProcessError(f"it did not start{f' but said {line!r}' if line else ''}{last_lines(log_path)}")
     return line.removeprefix(ANNOUNCEMENT)
 
 
@@ -167,9 +167,9 @@ async def _stop(process: asyncio.subprocess.Process, log_path: Path) -> None:
             status = await process.wait()
     except TimeoutError as error:
         await _kill(process)
-        raise ProcessError(f"it did not stop within {STOP_TIMEOUT_S:.0f} s{_last_lines(log_path)}") from error
+        raise ProcessError(f"it did not stop within {STOP_TIMEOUT_S:.0f} s{last_lines(log_path)}") from error
     if status != 0:
-        raise ProcessError(f"it ended with status {status}{_last_lines(log_path)}")
+        raise ProcessError(f"it ended with status {status}{last_lines(log_path)}")
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
@@ -178,6 +178,7 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _last_lines(log_path: Path) -> str:
+def last_lines(log_path: Path) -> str:
+    """The end of a log, as the end of a sentence that says what went wrong."""
     lines = log_path.read_text("utf-8", errors="replace").splitlines()[-10:]
     return "; its log ends:\n  " + "\n  ".join(lines) if lines else ""

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.process import ProcessError, environment, python
+from bench.process import ProcessError, environment, last_lines, python
 
 LINE_BYTES_MAX = 1024 * 1024
 END_TIMEOUT_S = 30.0
@@ -20,8 +20,9 @@ END_TIMEOUT_S = 30.0
 class Program:
     """The process, while it runs."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log_path: Path) -> None:
         self._name = name
+        self._log_path = log_path
         self._process = process
 
     @property
@@ -40,7 +41,7 @@ class Program:
                         return line
         except TimeoutError:
             raise ProcessError(f"{self._name} did not say {' or '.join(what)} within {timeout_s:.0f} s") from None
-        raise ProcessError(f"{self._name} ended before it said {' or '.join(what)}")
+        raise ProcessError(f"{self._name} ended before it said {' or '.join(what)}{last_lines(self._log_path)}")
 
     def tell(self, command: str) -> None:
         """Send it a command."""
@@ -68,12 +69,13 @@ class Program:
 @asynccontextmanager
 async def program(directory: Path, name: str, module: str, *arguments: str) -> AsyncIterator[Program]:
     """Run the module, with its log in the directory; it is gone at the end."""
-    with (directory / f"{name}.log").open("ab") as log:
+    log_path = directory / f"{name}.log"
+    with log_path.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *python(module, *arguments), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
             env=environment(os.environ), limit=LINE_BYTES_MAX,
         )  # fmt: skip
-    running = Program(name, process)
+    running = Program(name, process, log_path)
     try:
         yield running
     finally:
