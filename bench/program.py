@@ -18,9 +18,9 @@ END_TIMEOUT_S = 30.0
 
 
 class Program:
-    """The process, while it runs."""
+    """The process, while it runs. `log_path`: its log, whose end is told where it ends too early; None: it has none."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, log_path: Path) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log_path: Path | None = None) -> None:
         self._name = name
         self._log_path = log_path
         self._process = process
@@ -41,7 +41,8 @@ class Program:
                         return line
         except TimeoutError:
             raise ProcessError(f"{self._name} did not say {' or '.join(what)} within {timeout_s:.0f} s") from None
-        raise ProcessError(f"{self._name} ended before it said {' or '.join(what)}{last_lines(self._log_path)}")
+        log = "" if self._log_path is None else last_lines(self._log_path)
+        raise ProcessError(f"{self._name} ended before it said {' or '.join(what)}{log}")
 
     def tell(self, command: str) -> None:
         """Send it a command."""

@@ -12,7 +12,8 @@ SERVICE = {"etcd": "3 nodes, etcd", "sqlite": "1 node, SQLite"}
 
 REST_HEADER = (
     "service", "what", "shards", "members", "seconds", "heartbeats", "errors", "p50 ms", "p99 ms",
-    "CPU-s/min, each node", "all nodes", "etcd", "load", "etcd puts/s", "leases", "watches", "RSS MiB, each node", "etcd's",
+    "CPU-s/min, each node", "all nodes", "etcd", "load", "etcd puts/s", "leases", "watches",
+    "RSS MiB, each node", "etcd's",
 )  # fmt: skip
 COMMITS_HEADER = (
     "service", "shards", "groups", "in flight", "commits/s", "errors", "p50 ms", "p99 ms", "CPU-s/1,000, each node",

@@ -15,9 +15,11 @@ def plan(*arguments: str) -> Plan:
 
 def test_plans() -> None:
     assert plan() == Plan(10.0, (100, 1000), 1000, 5, Path("/"))
-    assert plan("--quick") == Plan(2.0, (100,), 100, 1, Path("/"), held=1_000, moves=2)
+    assert plan("--quick") == Plan(2.0, (100,), 100, 1, Path("/"), held=1_000, moves=2, groups=100)
     assert plan("--beside-kafka").sizes == (1000,)
-    assert plan("--quick", "--members", "7", "--seconds", "0.5") == Plan(0.5, (7,), 7, 1, Path("/"), held=7, moves=2)
+    assert plan("--quick", "--members", "7", "--seconds", "0.5") == Plan(
+        0.5, (7,), 7, 1, Path("/"), held=7, moves=2, groups=100
+    )
 
 
 @pytest.mark.parametrize(
