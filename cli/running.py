@@ -16,6 +16,7 @@ from rallypoint.cli.output.view import Form, View
 from rallypoint.cli.output.writing import FORMS, compact, lines_of
 
 WATCH_INTERVAL_MS = 2_000
+INTERVAL_MIN_MS, INTERVAL_MAX_MS = 50, 86_400_000
 
 
 def now_ms() -> int:
@@ -93,11 +94,12 @@ def add_calling(
             "-w",
             "--watch",
             nargs="?",
-            type=duration_flag,
+            type=_watch_flag,
             const=WATCH_INTERVAL_MS,
             default=argparse.SUPPRESS,
             metavar="TIME",
-            help="show it again and again, by default every 2s, until Ctrl-C",
+            help="show it again and again, by default every 2s, until Ctrl-C; stands behind a GROUP, or is written as"
+            " --watch=TIME",
         )
     if curl:
         add_curl(group)  # type: ignore[arg-type]  # an argument group takes arguments as a parser does
@@ -110,6 +112,22 @@ def duration_flag(text: str) -> int:
         return duration_ms(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def interval_flag(text: str) -> int:
+    """The value of a flag that is how often something is done, in milliseconds."""
+    interval_ms = duration_flag(text)
+    if not INTERVAL_MIN_MS <= interval_ms <= INTERVAL_MAX_MS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 50ms and 1d")
+    return interval_ms
+
+
+def _watch_flag(text: str) -> int:
+    try:
+        duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; if it is a name, put it before the flag") from error
+    return interval_flag(text)
 
 
 def run_calls(given: argparse.Namespace, body: Body) -> int:
@@ -130,7 +148,10 @@ def run_calls(given: argparse.Namespace, body: Body) -> int:
 
 
 def run_view(given: argparse.Namespace, view_of: Callable[[Client], View]) -> int:
-    """Run a command that shows a view, once or, with --watch, again and again."""
+    """Run a command that shows a view, once or, with --watch, again and again.
+
+    What fails at first ends the command. Who watches sees the failures that come later, and what follows them.
+    """
 
     def body(client: Client, output: Output) -> None:
         interval_ms = getattr(given, "watch", None)
@@ -138,14 +159,26 @@ def run_view(given: argparse.Namespace, view_of: Callable[[Client], View]) -> in
             output.show(view_of(client))
             return
         is_screen = sys.stdout.isatty() and output.form.is_for_people
+        has_shown = False
         while True:
-            view = view_of(client)
-            if is_screen:
-                output.screen_lines = terminal.lines_of(sys.stdout) - 1
-                sys.stdout.write("\x1b[H\x1b[2J")
-            output.show(view)
+            try:
+                view = view_of(client)
+                if is_screen:
+                    output.screen_lines = terminal.lines_of(sys.stdout) - 1
+                    sys.stdout.write("\x1b[H\x1b[2J")
+                output.show(view)
+                has_shown = True
+            except failures.CallFailed as error:
+                if not has_shown or not _may_pass(error):
+                    raise
+                warn(str(error))
             if not is_screen and output.form.is_for_people:
                 print(flush=True)
             time.sleep(interval_ms / 1_000)
 
     return run_calls(given, body)
+
+
+def _may_pass(failure: failures.CallFailed) -> bool:
+    """Whether it may be over the next time: no node answers, or a list lacks groups. What is refused stays so."""
+    return isinstance(failure, failures.Unreachable) or (failure.status == failures.FAILED and failure.problem is None)

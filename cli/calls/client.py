@@ -108,8 +108,11 @@ class Client:
                 return
 
     @contextmanager
-    def stream(self, url: str, query: Query, *, silence_s: float | None = None) -> Iterator[Iterator[bytes]]:
-        """The lines of the event stream of one node, as they come. Raises CallFailed, also while they are read.
+    def stream(
+        self, url: str, query: Query, *, silence_s: float | None = None
+    ) -> Iterator[tuple[Mapping[str, str], Iterator[bytes]]]:
+        """The event stream of one node: its headers, and the lines as they come. Raises CallFailed, also while they are
+        read.
 
         `silence_s`: the lines end when it says nothing for so long. By default a silence that is longer than that
         of a whole stream is a loss.
@@ -125,7 +128,10 @@ class Client:
                     if failure.error_name in _OF_THIS_NODE:  # while it starts, or stops
                         raise Unreachable(f"{url}: {failure}", failure.problem)
                     raise failure
-                yield lines
+                kind = reply.headers.get("content-type", "")
+                if not kind.startswith("text/event-stream"):
+                    raise CallFailed(f"{url} answers without events: it is no Rallypoint service; check the URL.")
+                yield reply.headers, lines
         except (NotSent, NoReply) as error:
             raise Unreachable(f"{url}: {error}.") from error
 

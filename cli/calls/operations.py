@@ -6,6 +6,7 @@ from urllib.parse import quote, urlencode
 OPERATIONS: Mapping[str, tuple[str, str]] = {
     "coordinator": ("GET", "/v1/coordinator"),
     "fetch": ("GET", "/v1/groups/{group_id}/offsets"),
+    "commit": ("POST", "/v1/groups/{group_id}/offsets"),
     "reset_offsets": ("POST", "/v1/groups/{group_id}/offsets/reset"),
     "delete_offsets": ("DELETE", "/v1/groups/{group_id}/offsets"),
     "list_groups": ("GET", "/v1/groups"),

@@ -75,7 +75,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         )
     group.add_argument(
         "--request-timeout-ms",
-        type=milliseconds,
+        type=_request_timeout,
         default=argparse.SUPPRESS,
         metavar="MS",
         help=f"how long a node may take to answer, in milliseconds. Default: {REQUEST_TIMEOUT_MS}.",
@@ -96,6 +96,12 @@ def milliseconds(text: str) -> int:
     """The value of a flag: a whole number of milliseconds."""
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of milliseconds")
+    return int(text)
+
+
+def _request_timeout(text: str) -> int:
+    if not milliseconds(text):
+        raise argparse.ArgumentTypeError("no node answers within 0 milliseconds")
     return int(text)
 
 
@@ -122,8 +128,11 @@ def connection_of(
     environment: variables by name.
     contexts: reads the file; called only where it may count.
     """
-    urls = flags.get("coordinator", environment.get(URLS_VARIABLE))
+    urls = flags.get("coordinator", environment.get(URLS_VARIABLE) or None)
     name = flags.get("context", environment.get(CONTEXT_VARIABLE) or None)
+    if urls is not None and not urls.strip():
+        # As where a script's variable is not set: another service must not be asked in its place.
+        raise UsageError("--coordinator is empty: name the URL of a node.")
     if "coordinator" in flags and "context" in flags:
         raise UsageError("--coordinator and --context both say which service to ask: leave one out.")
     # A context that is named by a flag goes before nodes that the environment names.

@@ -39,7 +39,7 @@ GROUP_COLUMNS: tuple[Column, ...] = (
     text("group_id", "GROUP"),
     word("state", "STATE"),
     word("status", "STATUS", colours=COLOURS),
-    number("member_count", "MEMBERS"),
+    number("member_count", "MEMBERS", rank=1),
     number("lag", "LAG"),
     since("last_commit_at_ms", "LAST COMMIT", rank=2),
     since("last_rebalance_at_ms", "LAST REBALANCE", rank=3),

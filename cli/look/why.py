@@ -42,8 +42,14 @@ def add_why(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = STATUSES
     parser.add_argument("group", metavar="GROUP", help="the id of the group")
-    parser.add_argument("-n", "--last", type=int, default=LAST, metavar="N", help=f"how many. Default: {LAST}.")
+    parser.add_argument("-n", "--last", type=_last, default=LAST, metavar="N", help=f"how many. Default: {LAST}.")
     add_calling(parser, watches=True)
+
+
+def _last(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rebalances, from 1")
+    return int(text)
 
 
 def run_why(given: argparse.Namespace) -> int:
@@ -58,7 +64,7 @@ def said_of(row: Row) -> str:
 
 def rebalances_view(client: Client, group_id: str, last: int = LAST) -> View:
     """The last rebalances of a group."""
-    rows = client.call("list_rebalances", group_id=group_id)["rebalances"][: max(0, last)]
+    rows = client.call("list_rebalances", group_id=group_id)["rebalances"][:last]
 
     def people(form: Form) -> Iterator[str]:
         if not rows:

@@ -16,7 +16,7 @@ from rallypoint.cli.output.columns import Column, Row, number, since, text, word
 from rallypoint.cli.output.terminal import Progress
 from rallypoint.cli.output.text import counted, shown
 from rallypoint.cli.output.view import View
-from rallypoint.cli.running import Output
+from rallypoint.cli.running import Output, warn
 
 PARTITIONS_PER_REQUEST = 10_000
 """The service takes no more in one request."""
@@ -94,7 +94,35 @@ def _kept(offsets: files.Offsets, topics: dict[str, list[int] | None]) -> files.
 def _set(given: argparse.Namespace, client: Client, output: Output, offsets: files.Offsets) -> None:
     if not offsets:
         raise CallFailed("There are no offsets to take over.")
-    _change(given, client, output, [{"to": "offsets", "offsets": part} for part in portions(offsets)])
+    try:
+        _change(given, client, output, [{"to": "offsets", "offsets": part} for part in portions(offsets)])
+    except CallFailed as error:
+        if error.error_name != "GROUP_ID_NOT_FOUND":
+            raise
+        _make(given, client, output, offsets)
+
+
+def _make(given: argparse.Namespace, client: Client, output: Output, offsets: files.Offsets) -> None:
+    """Commit for a group that does not exist, which makes it: it has expired, was deleted, or is a new one."""
+    warn(f"There is no group {shown(given.group)!r}: it {'is' if given.execute else 'would be'} made.")
+    results: dict[tuple[str, int], Json] = {}
+    if given.execute:
+        for part in portions(offsets):
+            committed = {
+                topic: {partition: {"offset": max(0, offset)} for partition, offset in partitions.items()}
+                for topic, partitions in part.items()
+            }
+            body = {"generation_id": -1, "member_id": "", "offsets": committed}
+            answer = client.call("commit", body=body, group_id=given.group)
+            results |= {(row["topic"], row["partition"]): row for row in _rows([answer])}
+    none: Json = {"error_code": 0, "error_name": "NONE"}
+    rows = [
+        {"topic": topic, "partition": partition, "before": None, "after": max(0, offset), "clamped": offset < 0}
+        | results.get((topic, partition), none)
+        for topic, partitions in offsets.items()
+        for partition, offset in sorted(partitions.items())
+    ]
+    _show(output, RESET_COLUMNS, rows, [row for row in rows if row["error_code"]], is_dry=not given.execute)
 
 
 def portions(offsets: files.Offsets) -> Iterator[files.Offsets]:
@@ -189,7 +217,7 @@ def _write_whole(path: Path, written: str) -> None:
 
 def _read(path: str, flag: str) -> files.Offsets:
     try:
-        return files.parse(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
+        return files.parse(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{flag} {shown(path)}: it cannot be read: {error.strerror}.") from error
     except ValueError as error:

@@ -89,7 +89,8 @@ def add_offsets(parser: argparse.ArgumentParser) -> None:
         actions,
         "import",
         "read committed offsets from a file",
-        "Set the committed offsets to those of a file of `offsets export`, or of Kafka's own tool.",
+        "Set the committed offsets to those of a file of `offsets export`, or of Kafka's own tool. A group that does"
+        " not exist is made.",
     )
     imports.add_argument("file", metavar="FILE", help="the file, CSV or JSON; - for standard input")
     add_execute(imports)

@@ -39,10 +39,16 @@ def json_text(group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> str:
 
 def parse(text: str) -> Offsets:
     """What either form holds. Raises OffsetsFileError."""
-    found = _of_json(text) if text.lstrip().startswith("{") else _of_csv(text)
+    found = _of_json(text) if text.lstrip().startswith("{") and not _is_csv(text) else _of_csv(text)
     if not found:
         raise OffsetsFileError("it has no offsets")
     return found
+
+
+def _is_csv(text: str) -> bool:
+    """Whether the first line is one of CSV: the name of a topic may begin with a brace."""
+    words = next(csv.reader([text.lstrip().partition("\n")[0]]), [])
+    return len(words) == len(HEAD) and all(word.strip().lstrip("-").isdigit() for word in words[1:])
 
 
 def _of_csv(text: str) -> Offsets:
@@ -58,7 +64,7 @@ def _of_csv(text: str) -> Offsets:
             partition = _number(words[1], f"line {reader.line_num}: partition")
             if partition in partitions:
                 raise OffsetsFileError(f"line {reader.line_num} has a partition that was there before")
-            partitions[partition] = _number(words[2], f"line {reader.line_num}: offset")
+            partitions[partition] = _offset(words[2], f"line {reader.line_num}: offset")
     except OffsetsFileError:
         raise
     except (csv.Error, ValueError) as error:
@@ -76,12 +82,18 @@ def _of_json(text: str) -> Offsets:
         raise OffsetsFileError("it needs `offsets`, by topic and partition")
     return {
         topic: {
-            _number(partition, f"partition {partition!r}"): _number(str(offset), f"{topic!r} {partition}: offset")
+            _number(partition, f"partition {partition!r}"): _offset(str(offset), f"{topic!r} {partition}: offset")
             for partition, offset in partitions.items()
         }
         for topic, partitions in offsets.items()
         if partitions
     }
+
+
+def _offset(text: str, what: str) -> int:
+    """An offset below 0 may have been committed; the service takes 0 in its place, and says so."""
+    word = text.strip()
+    return -_number(word[1:], what) if word.startswith("-") else _number(word, what)
 
 
 def _number(text: str, what: str) -> int:

@@ -15,7 +15,7 @@ from rallypoint.cli.look.why import rebalances_view
 from rallypoint.cli.output.columns import Row
 from rallypoint.cli.output.view import Form
 from rallypoint.cli.output.writing import lines_of
-from rallypoint.cli.running import Output, add_calling, duration_flag, now_ms, run_calls
+from rallypoint.cli.running import Output, add_calling, interval_flag, now_ms, run_calls
 from rallypoint.cli.top.screen import HELP, Line, State, frame, pressed
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add_top(parser: argparse.ArgumentParser) -> None:
     parser.description = f"Show the groups with the most lag, live, on one screen. Keys: {HELP}."
     parser.epilog = STATUSES
     parser.add_argument(
-        "--every", type=duration_flag, default=INTERVAL_MS, metavar="TIME", help="how often to look. Default: 2s."
+        "--every", type=interval_flag, default=INTERVAL_MS, metavar="TIME", help="how often to look. Default: 2s."
     )
     add_calling(parser, forms=("table",), curl=False)
 

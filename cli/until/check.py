@@ -98,8 +98,9 @@ def nagios_line(row: Json, given: argparse.Namespace, level: int, reasons: list[
 
 def prometheus_lines(row: Json, *, is_bad: bool) -> list[str]:
     """Metrics in the text form."""
-    group_id = str(row["group_id"]).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-    label = f'{{group_id="{shown(group_id)}"}}'
+    # A backslash before anything but n, another one and a quote would make the whole file unreadable.
+    lines = (shown(line).replace("\\", "\\\\").replace('"', '\\"') for line in str(row["group_id"]).split("\n"))
+    label = '{group_id="' + "\\n".join(lines) + '"}'
     found = [("rallypoint_check_bad", int(is_bad)), ("rallypoint_check_members", row["member_count"])]
     if row.get("lag") is not None:
         found.append(("rallypoint_check_lag", row["lag"]))

@@ -24,6 +24,8 @@ TIMEOUT_MS = 900_000
 POLL_S = 0.25
 SETTLE_MS = 120_000
 """How long the rebalance after the freeze is waited for."""
+OVERDUE_S = 30.0
+"""How long a service that does not answer is waited for when the freeze is over by the time."""
 
 FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C goes to the command by itself: the terminal sends it to both."""
@@ -88,7 +90,7 @@ class Deploy:
         with self._signals():
             try:
                 self._freeze(count)
-                return self._frozen(count, group["rebalance_id"])
+                return self._frozen(group)
             except KeyboardInterrupt:
                 self._thaw()
                 return INTERRUPTED
@@ -96,7 +98,7 @@ class Deploy:
                 self._thaw()
                 raise
 
-    def _frozen(self, count: int, rebalance_id: int) -> int:
+    def _frozen(self, group: Json) -> int:
         status = self._command() or self._interrupted()
         if status:
             self._thaw()
@@ -111,7 +113,7 @@ class Deploy:
             if missing:
                 warn(f"The time is over, and {missing} not back. The group goes on without.")
                 return CONDITION
-        return self._settled(count, rebalance_id)
+        return self._settled(group)
 
     def _interrupted(self) -> int:
         """The status after a signal; 0 while none came."""
@@ -161,6 +163,8 @@ class Deploy:
                 try:
                     found = self._client.call("describe", group_id=self._given.group)
                 except Unreachable as error:
+                    if time.monotonic() >= self._ends_at_s + OVERDUE_S:
+                        raise
                     progress.say(str(error))
                 else:
                     if found["frozen_until_ms"] is None:
@@ -171,16 +175,21 @@ class Deploy:
         # The service ended it: before its time if all are there, and then only.
         return said if time.monotonic() >= self._ends_at_s - POLL_S else ""
 
-    def _settled(self, count: int, rebalance_id: int) -> int:
+    def _settled(self, group: Json) -> int:
         """Wait for the rebalance that follows, and say how it went."""
         deadline_s = time.monotonic() + SETTLE_MS / 1_000
         with Progress() as progress:
             while not self._interrupted():
-                found = self._client.call("describe", group_id=self._given.group)
+                try:
+                    found = self._client.call("describe", group_id=self._given.group)
+                except Unreachable as error:
+                    if time.monotonic() >= deadline_s:
+                        raise
+                    progress.say(str(error))
+                    time.sleep(POLL_S)
+                    continue
                 if found["state"] == "Stable" and not found["held_count"]:
-                    made = counted(found["rebalance_id"] - rebalance_id, "rebalance")
-                    _say(f"deployed: {len(found['members']):,} of {counted(count, 'member')} are there, after {made}")
-                    return DONE
+                    return self._ended(group, found)
                 if time.monotonic() >= deadline_s:
                     name = shown(self._given.group)
                     warn(f"Group {name!r} is {found['state']} yet: `rallypoint awaited` says whom it waits for.")
@@ -188,6 +197,21 @@ class Deploy:
                 progress.say(f"the group is {found['state']}")
                 time.sleep(POLL_S)
         return self._interrupted()
+
+    def _ended(self, group: Json, found: Json) -> int:
+        """Say how many are there. Somebody else may have ended the freeze before all were."""
+        former = {member["member_id"] for member in group["members"]}
+        made = counted(found["rebalance_id"] - group["rebalance_id"], "rebalance")
+        there = f"{len(found['members']):,} of {counted(len(former), 'member')} are there, after {made}"
+        rest = former & {member["member_id"] for member in found["members"]}
+        if self._given.until == "replaced" and rest:
+            warn(f"The freeze was ended before {counted(len(rest), 'member')} had gone and come back; {there}.")
+            return CONDITION
+        if self._given.until != "command" and len(found["members"]) < len(former):
+            warn(f"Members are missing: {there}.")
+            return CONDITION
+        _say(f"deployed: {there}")
+        return DONE
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -186,7 +186,7 @@ def test_lines_for_other_programs_hold_no_stranger_s_marks() -> None:
     line = nagios_line(hostile, given(), 0, [])
     assert line.isprintable()
     assert line.count("|") == 1
-    assert prometheus_lines(hostile, is_bad=True)[1] == 'rallypoint_check_bad{group_id="a|b\\"\\\\\\n\\x1b"} 1'
+    assert prometheus_lines(hostile, is_bad=True)[1] == 'rallypoint_check_bad{group_id="a|b\\"\\\\\\n\\\\x1b"} 1'
 
 
 def test_who_waits_is_awaited(api: RealApi, capsys: Captured) -> None:

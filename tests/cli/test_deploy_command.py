@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from rallypoint import BlockingGroupMember, MemberOptions
-from rallypoint.cli.main import main
-from rallypoint.cli.until.deploy import missing_text
+from rallypoint.cli.calls.failures import Unreachable
+from rallypoint.cli.contexts.connection import client_of
+from rallypoint.cli.main import main, make_parser
+from rallypoint.cli.until.deploy import Deploy, missing_text
 from tests.cli.groups_of_a_service import stable
 from tests.end_to_end.service_process import running_service
 from tests.fakes.real_api import RealApi
@@ -128,3 +130,33 @@ def test_members_that_are_missing_when_the_time_is_over_end_it_with_5(tmp_path: 
             words = ["deploy", "web", "--coordinator", service.url, "--timeout", "1500ms", "--", "true"]
             assert main(words) == 5
             assert "The time is over, and etl (1 member) is not back." in capsys.readouterr().err
+
+
+def deploy_of(api: RealApi, *flags: str) -> Deploy:
+    words = ["deploy", "web", "--coordinator", api.url, *flags, "--", "true"]
+    given = make_parser(words).parse_args(words)
+    return Deploy(client_of(given, {}), given)
+
+
+def members(*names: str, rebalance_id: int = 1) -> dict[str, object]:
+    return {"members": [{"member_id": name} for name in names], "rebalance_id": rebalance_id}
+
+
+def test_a_freeze_that_somebody_else_ends_early_is_no_deployment(api: RealApi, capsys: Captured) -> None:
+    before = members("a-1", "b-1")
+    assert deploy_of(api)._ended(before, members("a-2", "b-1", rebalance_id=2)) == 5
+    assert "ended before 1 member had gone and come back; 2 of 2 members are there" in capsys.readouterr().err
+    assert deploy_of(api)._ended(before, members("a-2")) == 5
+    assert "Members are missing: 1 of 2 members" in capsys.readouterr().err
+    assert deploy_of(api, "--until", "command")._ended(before, members("a-1")) == 0
+    assert deploy_of(api, "--until", "present")._ended(before, members("a-2", "b-1")) == 0
+    assert deploy_of(api)._ended(before, members("a-2", "b-2", rebalance_id=2)) == 0
+    assert "deployed: 2 of 2 members are there, after 1 rebalance" in capsys.readouterr().err
+
+
+def test_a_service_that_never_answers_again_is_not_waited_for_for_ever(api: RealApi) -> None:
+    """The time of the freeze was over for longer than anybody waits."""
+    deploying_to_nobody = deploy_of(api, "--coordinator", "http://127.0.0.1:1")
+    deploying_to_nobody._ends_at_s = time.monotonic() - 3_600
+    with pytest.raises(Unreachable):
+        deploying_to_nobody._back()

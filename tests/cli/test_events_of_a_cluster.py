@@ -1,6 +1,7 @@
 """`rallypoint events` on a cluster, against real nodes behind their real API: each event once, whoever tells it."""
 
 import asyncio
+import itertools
 import json
 import threading
 import time
@@ -215,3 +216,59 @@ def test_a_node_may_take_a_while_until_it_tells_the_first_event() -> None:
         events = Reading(client, {"cursor": "oldest"}, follows=False, lost=lambda *_: None).events()
         assert next(events)["n"] == 1
         client.close()
+
+
+class Endless:
+    """A service on which something happens each quarter of a second, for ever: the stream is never quiet."""
+
+    urls = ("http://127.0.0.1:1",)
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def clock(self) -> float:
+        return self.now_s
+
+    @contextmanager
+    def stream(self, *_: object, silence_s: float | None) -> Iterator[tuple[dict[str, str], Iterator[bytes]]]:
+        assert silence_s == QUIET_S
+        yield {"date": "Thu, 01 Jan 1970 00:01:40 GMT"}, self._lines()
+
+    def _lines(self) -> Iterator[bytes]:
+        for number in itertools.count():
+            at_ms = number * 10_000 if number < 10 else 100_000 + round(self.now_s * 1_000)
+            self.now_s += 0.25
+            event = json.dumps({"kind": "x", "group_id": "g", "at_ms": at_ms, "n": number})
+            yield from (f"id: a-{number}".encode(), f"data: {event}".encode(), b"")
+
+
+def test_what_is_not_followed_ends_although_it_is_never_quiet() -> None:
+    busy: Any = Endless()
+    reading = Reading(busy, {"cursor": "oldest"}, follows=False, lost=lambda *_: None, clock=busy.clock)
+    told = [event["n"] for event in reading.events()]
+    assert told[:10] == list(range(10)), "all that were kept"
+    assert len(told) < 20
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi", "it is no Rallypoint service"),
+        (HEAD + b"c\r\ndata: {bad\n\n\r\n0\r\n\r\n", "tells events that are not JSON"),
+    ],
+)
+def test_what_is_no_stream_of_events_is_an_error(answer: bytes, said: str, capsys: Captured) -> None:
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(answer)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            assert main(["events", "--coordinator", f"http://127.0.0.1:{server.server_address[1]}"]) == 1
+        finally:
+            server.shutdown()
+            thread.join()
+    assert said in capsys.readouterr().err

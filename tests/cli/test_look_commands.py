@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,13 @@ from rallypoint.cli.calls.failures import CallFailed
 from rallypoint.cli.look.groups import GROUP_COLUMNS, groups_view, totals_line
 from rallypoint.cli.look.members import MEMBER_COLUMNS
 from rallypoint.cli.main import main
+from rallypoint.cli.output.view import Form
+from rallypoint.cli.output.writing import table_lines
 from rallypoint.cli.topics.command import TOPIC_COLUMNS
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from tests.cli.groups_of_a_service import commit, join, stable
+from tests.end_to_end.service_process import running_service
 from tests.fakes.real_api import RealApi
 
 Captured = pytest.CaptureFixture[str]
@@ -177,3 +181,55 @@ def test_totals_are_a_sentence() -> None:
     totals = {"group_count": 9, "matching_count": 2, "by_state": {"Stable": 2, "Empty": 0}, "by_status": {"OK": 1},
               "lag": 5, "member_count": 3}  # fmt: skip
     assert totals_line(totals) == "2 of 9 groups with 3 members; lag 5; 2 Stable; 1 OK"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["why g -n 0", "why g -n -5", "groups -w 0s", "groups -w 99999999999d", "groups --request-timeout-ms 0"],
+)
+def test_a_number_that_makes_no_sense_is_a_usage_error(line: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
+
+
+def test_a_group_behind_the_flag_for_watching_is_told_from_a_time(capsys: Captured) -> None:
+    with pytest.raises(SystemExit):
+        main(["describe", "-w", "billing"])
+    assert "'billing' is no duration" in (said := capsys.readouterr().err)
+    assert "if it is a name, put it before the flag" in said
+
+
+def test_no_other_service_is_asked_where_a_script_names_none(capsys: Captured) -> None:
+    assert main(["groups", "--coordinator", ""]) == 2
+    assert "--coordinator is empty" in capsys.readouterr().err
+
+
+def test_who_watches_sees_the_service_go_and_come_back(tmp_path: Path) -> None:
+    with running_service(tmp_path) as service:
+        commit_one = {"generation_id": -1, "member_id": "", "offsets": {"t": {"0": {"offset": 1}}}}
+        assert service.send("POST", "/v1/groups/etl/offsets", commit_one)[0] == 200
+        words = ["groups", "-o", "name", "--watch", "50ms", "--coordinator", service.url]
+        command = [sys.executable, "-m", "rallypoint.cli.main", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout is not None
+            assert watching.stderr is not None
+            assert watching.stdout.readline() == "etl\n"
+            service.kill()
+            assert "No node answers." in watching.stderr.readline()
+            service.start()
+            assert service.send("POST", "/v1/groups/web/offsets", commit_one)[0] == 200
+            while (line := watching.stdout.readline()) != "web\n":
+                assert line, "it ended"
+            watching.send_signal(signal.SIGINT)
+            watching.stdout.read()
+            watching.stderr.read()
+            assert watching.wait(20) == 130
+
+
+def test_the_groups_fit_a_narrow_terminal() -> None:
+    row = {"group_id": "a-group-with-a-long-name", "state": "PreparingRebalance", "status": "WARN", "member_count": 20,
+           "lag": 1200, "last_commit_at_ms": 0, "last_rebalance_at_ms": 0, "topics": ["clicks"]}  # fmt: skip
+    for columns in (50, 60, 80):
+        lines = list(table_lines(GROUP_COLUMNS, [row], Form("table", columns, colour=False, now_ms=9_000)))
+        assert max(map(len, lines)) <= columns

@@ -135,6 +135,39 @@ def test_offsets_are_found_again_in_either_form(offsets: files.Offsets) -> None:
     assert files.parse(files.json_text("g", offsets)) == offsets
 
 
+def test_the_first_topic_may_begin_with_a_brace_and_an_offset_be_negative() -> None:
+    for offsets in ({"{a}": {0: 5}}, {" {a,b}": {0: 5}, "z": {1: 2}}, {"t": {0: -1}}):
+        assert files.parse(files.csv_text(offsets)) == offsets
+        assert files.parse(files.json_text("g", offsets)) == offsets
+
+
+def test_a_spreadsheets_mark_of_its_encoding_is_no_part_of_a_topic(
+    api: RealApi, capsys: Captured, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_bytes(b"\xef\xbb\xbftopic,partition,offset\r\nclicks,0,5\r\n")
+    commit(api, "etl", {"clicks": {"0": 1}})
+    assert main(["offsets", "import", "etl", str(tmp_path / "x.csv"), "--execute"]) == 0
+    assert main(["offsets", "export", "etl"]) == 0
+    assert capsys.readouterr().out.endswith("clicks,0,5\n")
+
+
+def test_a_group_that_is_gone_is_made_of_what_was_exported(api: RealApi, capsys: Captured, tmp_path: Path) -> None:
+    commit(api, "etl", {"clicks": {"0": 3, "1": -2}, "orders": {"0": 7}})
+    kept = str(tmp_path / "kept.csv")
+    assert main(["offsets", "export", "etl", kept]) == 0
+    assert main(["delete", "etl", "--execute"]) == 0
+    capsys.readouterr()
+    assert main(["offsets", "import", "etl", kept]) == 0
+    assert "would be made" in capsys.readouterr().err
+    assert main(["describe", "etl"]) == 1, "a dry run makes nothing"
+    assert main(["offsets", "import", "etl", kept, "--execute", "-o", "jsonl"]) == 0
+    assert '"after":0,"clamped":true' in capsys.readouterr().out
+    assert main(["offsets", "export", "etl"]) == 0
+    assert capsys.readouterr().out == "clicks,0,3\nclicks,1,0\norders,0,7\n"
+    assert main(["offsets", "reset", "copy", "--from-group", "etl", "--execute"]) == 0
+    assert main(["offsets", "reset", "none", "--to-earliest", "--topic", "clicks"]) == 1, "only an import makes one"
+
+
 def test_what_kafka_s_own_tool_writes_is_read() -> None:
     assert files.parse('"clicks",0,42\nviews,1,7\n') == {"clicks": {0: 42}, "views": {1: 7}}
     assert files.parse("topic,partition,offset\nclicks,0,42\n") == {"clicks": {0: 42}}
