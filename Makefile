@@ -50,8 +50,8 @@ cluster-faults: setup ## a cluster whose processes, lines, disks and clocks fail
 test: setup ## a sample of every rule: no network, and no other program
 	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
 
-parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons, an image's base
-	@$(JAVA) for part in etcd porcupine kafka spark_kafka hdfs languages chromium pythons java_classes image; do $(BIN)/python -m tests.real.$$part; done
+parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons, more
+	@$(JAVA) for part in etcd porcupine kafka spark_kafka hdfs languages chromium pythons java_classes image manifests; do $(BIN)/python -m tests.real.$$part; done
 
 test-all: parts ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)

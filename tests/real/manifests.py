@@ -1,0 +1,105 @@
+"""What stands for a cluster of Kubernetes: a program that renders manifests, and the schemas of the API.
+
+The program is found or built by scripts/manifests/build.sh. The schemas are those of a package of PyPI, in .cache/.
+`python -m tests.real.manifests` gets both and nothing else, so that a slow build is not a test's time.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from zipfile import ZipFile
+
+import jsonschema_rs
+import yaml
+
+from tests.real.languages import MakeError, run_tool
+from tests.real.parts import CACHE, ROOT, alone_in, require
+
+BUILD = ROOT / "scripts" / "manifests" / "build.sh"
+REMEDY = "python -m tests.real.manifests, which needs Go and a package index"
+PACKAGE = "kubernetes-validate==1.37.0"
+RELEASES = ("1.29", "1.37")
+"""The oldest one that the chart is for, and the newest of the package."""
+SCHEMAS = CACHE / "kubernetes" / PACKAGE
+
+# A ServiceMonitor is no part of Kubernetes; nobody has its schema in a package.
+FOREIGN = frozenset({"monitoring.coreos.com/v1"})
+
+
+class RenderError(Exception):
+    """The chart or the kustomization is refused; the message is the program's."""
+
+
+def find_program(*arguments: str) -> Path | None:
+    """Where the program is, or None."""
+    answer = subprocess.run([BUILD, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    return Path(answer.stdout.decode().strip()) if answer.returncode == 0 else None
+
+
+def fetch_schemas() -> None:
+    """Errors: MakeError."""
+    with alone_in(SCHEMAS.parent), TemporaryDirectory() as folder:
+        if SCHEMAS.exists():
+            return
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+        run_tool([*pip, "--dest", folder, PACKAGE], Path(folder), {})
+        (wheel,) = Path(folder).glob("*.whl")
+        part = SCHEMAS.with_name("part")
+        part.mkdir(exist_ok=True)
+        with ZipFile(wheel) as files:
+            for release in RELEASES:
+                name = f"kubernetes_validate/kubernetes-json-schema/v{release}.0-local-strict/_definitions.json"
+                (part / f"{release}.json").write_bytes(files.read(name))
+        part.rename(SCHEMAS)
+
+
+def manifests(*arguments: str | Path) -> str:
+    """What the program prints; skips the calling test where it is not built. Errors: RenderError."""
+    program = find_program()
+    require(program, "manifests", REMEDY)
+    assert program is not None
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode != 0:
+        raise RenderError(done.stdout + done.stderr)
+    return done.stdout
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """Those in a text of YAML, none of them empty."""
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+@cache
+def _definitions(release: str) -> dict[str, Any]:
+    found = SCHEMAS / f"{release}.json"
+    require(found.exists(), "schemas of Kubernetes", REMEDY)
+    definitions: dict[str, Any] = json.loads(found.read_text())["$defs"]
+    return definitions
+
+
+def faults(document: dict[str, Any], release: str) -> list[str]:
+    """What the API of that release would refuse by its schema: unknown fields, wrong types, what is required."""
+    definitions = _definitions(release)
+    if document["apiVersion"] in FOREIGN:
+        return []
+    group, _, version = document["apiVersion"].rpartition("/")
+    kind = re.compile(rf"io\.k8s\.api\.{group.partition('.')[0] or 'core'}\.{version}\.{document['kind']}")
+    names = [name for name in definitions if kind.fullmatch(name)]
+    if len(names) != 1:
+        return [f"no kind {document['kind']} in {document['apiVersion']}"]
+    validator = jsonschema_rs.Draft202012Validator({"$ref": f"#/$defs/{names[0]}", "$defs": definitions})
+    return [f"{'.'.join(map(str, error.instance_path))}: {error.message}" for error in validator.iter_errors(document)]
+
+
+if __name__ == "__main__":
+    try:
+        fetch_schemas()
+    except MakeError as error:
+        sys.exit(f"The schemas of Kubernetes cannot be had: {error}")
+    if find_program("--build") is None:
+        sys.exit(f"What renders manifests could not be built; {BUILD.relative_to(ROOT)} --build says why.")
