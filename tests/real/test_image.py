@@ -117,7 +117,7 @@ def test_a_container_serves_without_rights_on_a_read_only_root_and_ends_in_good_
         "PORT": str(port),
         "INSECURE": "true",
         "ADVERTISED_URL": f"http://localhost:{port}",
-        "ALLOWED_HOSTS": SERVICE_NAME,
+        "ALLOWED_HOSTS": f"10.1.2.3,{SERVICE_NAME}",
     }
     prefixed = {f"RALLYPOINT_{name}": value for name, value in environment.items()}
     with container_of(image, tmp_path, **prefixed) as container:
@@ -126,6 +126,7 @@ def test_a_container_serves_without_rights_on_a_read_only_root_and_ends_in_good_
         assert answer_of(f"{url}/readyz", f"127.0.0.1:{port}") == 200
         assert answer_of(f"{url}/v1/groups", f"{SERVICE_NAME}:{port}") == 200
         assert answer_of(f"{url}/v1/groups", "elsewhere.example.org") == 403
+        assert [answer_of(f"{url}/healthz", f"{host}:8000") for host in ("10.1.2.3", "10.1.2.4")] == [200, 403]
         assert coordinator_named_at(url) == environment["ADVERTISED_URL"]
         with BlockingGroupMember(
             MemberOptions(coordinator=url, group_id="g", topics=("clicks",)), partition_counts={"clicks": 2}
