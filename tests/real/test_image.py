@@ -126,7 +126,8 @@ def test_a_container_serves_without_rights_on_a_read_only_root_and_ends_in_good_
         assert answer_of(f"{url}/readyz", f"127.0.0.1:{port}") == 200
         assert answer_of(f"{url}/v1/groups", f"{SERVICE_NAME}:{port}") == 200
         assert answer_of(f"{url}/v1/groups", "elsewhere.example.org") == 403
-        assert [answer_of(f"{url}/healthz", f"{host}:8000") for host in ("10.1.2.3", "10.1.2.4")] == [200, 403]
+        assert [answer_of(f"{url}/metrics", f"{host}:8000") for host in ("10.1.2.3", "10.1.2.4")] == [200, 403]
+        assert [answer_of(f"{url}{path}", "10.1.2.4:8000") for path in ("/healthz", "/readyz")] == [200, 200]
         assert coordinator_named_at(url) == environment["ADVERTISED_URL"]
         with BlockingGroupMember(
             MemberOptions(coordinator=url, group_id="g", topics=("clicks",)), partition_counts={"clicks": 2}

@@ -219,8 +219,6 @@ def test_the_probes_ask_what_they_are_for(rendered: list[dict[str, Any]], monkey
     assert [probe["httpGet"]["path"] for probe in probes] == ["/healthz", "/healthz", "/readyz"]
     schemes = {probe["httpGet"].get("scheme", "HTTP") for probe in probes}
     assert schemes == {"HTTP" if settings.tls_certificate is None else "HTTPS"}
-    # By its address the service would not know itself.
-    assert all(probe["httpGet"]["httpHeaders"] == [{"name": "Host", "value": "localhost"}] for probe in probes)
 
 
 def test_the_service_takes_the_variables(rendered: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,9 +71,6 @@ httpGet:
   path: {{ .path }}
   port: api
   scheme: {{ include "rallypoint.scheme" .context | upper }}
-  httpHeaders:
-    - name: Host
-      value: localhost
 {{- end -}}
 {{- end -}}
 
