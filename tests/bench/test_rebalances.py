@@ -17,6 +17,9 @@ from bench.plan import Plan, service
 from bench.rebalances import BENCHMARKS
 from rallypoint.protocol.operations import START_REBALANCE
 
+# They start services, and restart them.
+pytestmark = pytest.mark.slow
+
 TWO_ROUNDS = Plan(seconds=1.0, sizes=(5,), at_rest=5, rounds=2, directory=Path())
 
 

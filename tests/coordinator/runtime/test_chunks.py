@@ -135,6 +135,7 @@ def test_whatever_happens_a_load_between_two_chunks_finds_the_old_group_or_the_n
 # --- large changes ---------------------------------------------------------------------------------------------------
 
 MEMBERS = 30
+TOPICS = by_size(4, 9)
 BIG = Rules(group_min_session_timeout_ms=1, group_join_linger_ms=0, group_initial_rebalance_delay_ms=0)
 
 
@@ -238,9 +239,9 @@ def test_a_slot_passes_on_and_others_go() -> None:
 
 def test_a_group_with_many_offsets_is_made_and_deleted_in_chunks() -> None:
     group_harness = CutGroupHarness(rules=BIG)
-    many = {f"t{number}": {partition: m.OffsetCommit(offset=1) for partition in range(7)} for number in range(9)}
+    many = {f"t{number}": {partition: m.OffsetCommit(offset=1) for partition in range(7)} for number in range(TOPICS)}
     group_harness.call(m.CommitRequest(generation_id=-1, offsets=many))
-    assert group_harness.chunk_counts[0] == (1 + 63 + NARROW - 1) // NARROW
+    assert group_harness.chunk_counts[0] == (1 + 7 * TOPICS + NARROW - 1) // NARROW
     group_harness.call(m.CommitRequest(generation_id=-1, offsets=many))
     group_harness.delete_offsets("t1", "t2", "t3")
     group_harness.reset("offset", offset=5)

@@ -35,8 +35,10 @@ from tests.member.core.membership_harness import (
     synced,
     waiting,
 )
+from tests.sizes import by_size
 
 STEPS = 120
+SEEDS = by_size(100, 400)
 REFUSALS = [code for code in ErrorCode if code is not ErrorCode.NONE]
 MILD = [
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -294,7 +296,7 @@ def test_whatever_happens_the_member_stays_sound_and_settles(block: int, coopera
 @pytest.mark.parametrize("cooperative", [False, True])
 def test_a_fault_of_this_library_ends_everything_that_was_announced_wherever_it_comes(cooperative: bool) -> None:
     lost = 0
-    for seed in range(400):
+    for seed in range(SEEDS):
         life = Life(seed, cooperative=cooperative)
         harness = life.harness
         for _ in range(life.chance.randrange(STEPS)):
@@ -320,7 +322,7 @@ def test_a_fault_of_this_library_ends_everything_that_was_announced_wherever_it_
 @pytest.mark.parametrize("cooperative", [False, True])
 def test_a_leave_that_is_hurried_ends_in_time_whatever_went_before_and_nobody_answers(cooperative: bool) -> None:
     ends = set()
-    for seed in range(400):
+    for seed in range(SEEDS):
         life = Life(seed, cooperative=cooperative)
         life.harness.feed(ev.Started())
         for _ in range(life.chance.randrange(STEPS)):
