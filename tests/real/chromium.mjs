@@ -48,8 +48,8 @@ const commands = {
     }
   },
   texts: ({ selector }) => page.locator(selector).allTextContents(),
-  click: ({ selector }) => page.locator(selector).first().click({ timeout: 5000 }),
-  fill: ({ selector, text }) => page.locator(selector).first().fill(text, { timeout: 5000 }),
+  click: ({ selector }) => page.locator(selector).first().click({ timeout: 60_000 }),
+  fill: ({ selector, text }) => page.locator(selector).first().fill(text, { timeout: 60_000 }),
   async press({ keys }) {
     for (const key of keys) await page.keyboard.press(key);
   },

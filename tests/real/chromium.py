@@ -62,7 +62,7 @@ class Browser:
         """Another place of the same page."""
         self.ask("go", hash=hash_)
 
-    def wait(self, selector: str, *, text: str = "", gone: bool = False, seconds: float = 10) -> str:
+    def wait(self, selector: str, *, text: str = "", gone: bool = False, seconds: float = 60) -> str:
         """Until an element is there, with the text in it; its whole text."""
         found: str = self.ask("wait", selector=selector, text=text, gone=gone, ms=seconds * 1000)
         return found
