@@ -12,9 +12,9 @@ from rallypoint.cli.output.view import Form, View
 from rallypoint.cli.running import add_calling, run_view
 
 WHAT_FOR = {
-    "join": "to join again",
+    "join": "to join",
     "sync": "to ask for its assignment",
-    "assignment": "to bring the assignment (it is the leader)",
+    "assignment": "to bring the assignment",
 }
 
 AWAITED_COLUMNS: tuple[Column, ...] = (

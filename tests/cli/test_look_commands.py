@@ -87,7 +87,7 @@ def test_who_is_awaited(api: RealApi, capsys: Captured) -> None:
     join(api, "web", "late")
     text = out(capsys, "awaited", "web")
     assert first in text.splitlines()[1]
-    assert "to join again" in text
+    assert "to join " in text
     assert "Rebalance 2 began " in text
     assert first in out(capsys, "awaited", "web", "-o", "name")
 

@@ -32,6 +32,8 @@ HOSTILE = (
     "\U0001f98a \u0639\u0631\u0628\u064a",
     "javascript:document.title='owned'",
 )
+MEMBERS = ("anna", "bert", "carl\u200b")
+"""The last one's name ends in a mark that nobody sees."""
 MANY = 10_000
 ROWS_MAX = 150
 """Rows in the document, however long the list."""
@@ -58,6 +60,20 @@ def place_of(*parts: str) -> str:
     return "#/" + "/".join(urllib.parse.quote(part, safe="") for part in parts)
 
 
+def seen(text: str) -> str:
+    """As the page shows it: what turns a text, or is not seen, by its number."""
+    return text.replace("\u202e", "U+202E").replace("\u200b", "U+200B")
+
+
+def choose(page: Browser, selector: str, value: str) -> None:
+    """Choose in a list."""
+    page.evaluate(f"""{{
+      const field = document.querySelector("{selector}");
+      field.value = "{value}";
+      field.dispatchEvent(new Event("change", {{ bubbles: true }}));
+    }}""")
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     with running_service(tmp_path_factory.mktemp("service"), *OPTIONS) as running:
@@ -70,7 +86,7 @@ def members(service: ServiceProcess) -> Iterator[list[MemberProcess]]:
     folder = service.folder / "members"
     folder.mkdir()
     options: dict[str, Any] = {"session_timeout_ms": 30_000}
-    with running_members(folder, service, ["anna", "bert", "carl"], **options) as running:
+    with running_members(folder, service, MEMBERS, **options) as running:
         yield running
 
 
@@ -155,14 +171,18 @@ def test_a_rebalance_that_hangs_names_who_it_waits_for(
     try:
         page.go(place_of("groups", "clicks", "rebalances"))
         page.wait(".waterfall")
-        service.send("POST", "/v1/groups/clicks/rebalance", {"reason": "to see it hang"})
+        service.send("POST", "/v1/groups/clicks/rebalance", {"reason": "to see \u202e it hang"})
         page.wait("h1 + .badges .badge", text="Joining")
         assert "carl" in page.wait("tr.awaited", text="has not joined")
         said = service.send("GET", "/v1/groups/clicks")[1]["explanation"]
         assert "carl" in said
         shown = page.wait(".explanation", text="carl")
-        without_times = [re.sub(r"[\d.]+ (ms|s)\b", "", text) for text in (shown, said)]
+        without_times = [re.sub(r"[\d.]+ (ms|s)\b", "", text) for text in (shown, seen(said))]
         assert without_times[0] == without_times[1], "the page has the API's own words"
+        for place in (".card", ".waterfall .lead", "td.sentence"):
+            page.go(place_of("groups", "clicks", *(() if place == ".card" else ("rebalances",))))
+            page.wait(place, text="to see U+202E it hang")
+            assert not page.evaluate("document.querySelector('main').textContent.includes('\\u202e')")
         page.click("button:has-text('Go on without 1')")
         page.click("dialog button[type=submit]")
         page.wait("dialog .preview", text="1 member would be left out")
@@ -180,14 +200,14 @@ def test_a_killed_members_partitions_are_seen_to_move(
     before = service.send("GET", "/v1/groups/clicks/owner?topic=clicks&partition=3")[1]["owner"]["client_id"]
     killed = next(member for member in members if member.name == before)
     page.go(place_of("groups", "clicks", "partitions") + "?partition=3")
-    assert before in page.wait("tr.row")
+    assert seen(before) in page.wait("tr.row")
     killed.kill()
     page.wait("h1 + .badges .badge", text="Stable")
     row = "tr.row td:nth-child(4)"
-    page.wait(row, text=before)
+    page.wait(row, text=seen(before))
     after = service.send("GET", "/v1/groups/clicks/owner?topic=clicks&partition=3")[1]["owner"]["client_id"]
     assert after != before
-    page.wait("tr.row td:nth-child(2)", text=after)
+    page.wait("tr.row td:nth-child(2)", text=seen(after))
     page.go(place_of("groups", "clicks", "ownership") + "?topic=clicks&partition=3")
     page.wait(f".history tbody tr .segment[title^='{before}']")
     page.wait(f".history tbody tr .segment:last-child[title^='{after}']")
@@ -196,7 +216,7 @@ def test_a_killed_members_partitions_are_seen_to_move(
     again.start()
     members.append(again)
     page.go(place_of("groups", "clicks", "members"))
-    page.wait("tr.row", text=killed.name)
+    page.wait("tr.row", text=seen(killed.name))
 
 
 def test_the_lag_says_when_it_will_be_gone(
@@ -243,11 +263,7 @@ def test_a_reset_shows_each_partition_before_and_after(page: Browser, service: S
     assert service.send("PUT", f"/v1/topics/{topic}", ends)[0] == 200
     page.go(place_of("groups", f"to-{to}", "actions"))
     page.click("button:has-text('Reset offsets')")
-    page.evaluate(f"""{{
-      const field = document.querySelector("dialog select");
-      field.value = "{to}";
-      field.dispatchEvent(new Event("change", {{ bubbles: true }}));
-    }}""")
+    choose(page, "dialog select", to)
     if to == "time":
         page.fill("dialog input[type=datetime-local]", "2099-01-01T00:00:00")
     page.click("dialog button[type=submit]")
@@ -259,6 +275,29 @@ def test_a_reset_shows_each_partition_before_and_after(page: Browser, service: S
     assert offsets[topic]["0"]["offset"] == 1234
 
 
+def test_mistyped_partitions_are_not_taken_for_all(page: Browser, service: ServiceProcess) -> None:
+    ends = {"0": {"offset": 7}, "1": {"offset": 8}}
+    commit = {"generation_id": -1, "member_id": "", "offsets": {"some": ends}}
+    assert service.send("POST", "/v1/groups/of-some/offsets", commit)[0] == 200
+    page.go(place_of("groups", "of-some", "actions"))
+    page.click("button:has-text('Delete offsets')")
+    choose(page, "dialog select", "some")
+    for mistyped in ("0 1", "1-0", ",", "-"):
+        page.fill("dialog input[placeholder]", mistyped)
+        page.click("dialog button[type=submit]")
+        page.wait("dialog .notice.err", text=f'"{mistyped}" names no partitions')
+    page.fill("dialog input[placeholder]", " 1-1 ")
+    page.click("dialog button[type=submit]")
+    page.wait("dialog .preview", text="The offsets of 1 partition would be deleted")
+    page.press("Escape")
+    page.click("button:has-text('Reset offsets')")
+    choose(page, "dialog label:nth-of-type(2) select", "some")
+    page.fill("dialog input[placeholder]", "0 1")
+    page.click("dialog button[type=submit]")
+    page.wait("dialog .notice.err", text="names no partitions")
+    page.press("Escape")
+
+
 def test_the_service_goes_away_and_comes_back(page: Browser, service: ServiceProcess) -> None:
     page.go(place_of("groups"))
     page.wait(".row-link", text="clicks")
@@ -266,12 +305,29 @@ def test_the_service_goes_away_and_comes_back(page: Browser, service: ServicePro
     page.wait("header .badge", text="Not live for")
     page.wait(".notice.err", text="cannot be reached")
     assert page.texts(".row-link"), "what was known stays in sight"
+    for unread in ("#/groups?search=another", "#/topics"):
+        page.go(unread)
+        page.wait("h1", text="Topics" if "topics" in unread else "Groups")
+        page.wait(".notice.err", text="cannot be reached")
+        page.wait(".empty", gone=True)
+    assert page.texts(".elsewhere") == [], "there is no other node"
     service.start()
     page.wait("header .badge.ok", text="Live")
     page.wait(".notice.err", gone=True)
     asyncio.run(commit_to_groups(service.url, ["afterwards"]))
     page.go(place_of())
     page.wait(".feed li", text="afterwards was created")
+
+
+def test_a_service_that_stands_still_is_not_waited_for_for_ever(page: Browser, service: ServiceProcess) -> None:
+    """Its connections stay open, so nothing fails."""
+    service.pause()
+    try:
+        page.go(place_of("topics"))
+        page.wait(".notice.err", text="has not answered for 20 s", seconds=60)
+    finally:
+        service.resume()
+    page.wait(".notice.err", gone=True, seconds=30)
 
 
 def test_hostile_ids_are_texts_everywhere(page: Browser, service: ServiceProcess) -> None:

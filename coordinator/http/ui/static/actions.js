@@ -7,6 +7,7 @@ import { Preview, Previewed, askPreview } from "./preview.js";
 import { go } from "./route.js";
 
 const ROWS_MAX = 200;
+const PARTITIONS_MAX = 10_000; // the service takes no more in one request
 const post = (groupId, parts, body) => call("POST", pathOf("groups", groupId, ...parts), { body });
 
 /** Those that are wanted in a hurry, beside the group's name. */
@@ -180,10 +181,12 @@ function ResetOffsets({ group, reload }) {
   const body = { to };
   if (to === "offset" || to === "shift") body[to] = Number(value);
   if (to === "time") body.at_ms = value ? new Date(value).getTime() : null;
-  const chosen = numbersOf(partitions);
-  if (topic) body.topics = { [topic]: chosen.length ? chosen : null };
-  const ask = (dryRun) => post(group.group_id, ["offsets", "reset"], { ...body, dry_run: dryRun });
-  return html`<${Action} title="Reset offsets" inputs=${[body]} label="Reset" danger reload=${reload}
+  const ask = (dryRun) => {
+    const chosen = numbersOf(partitions);
+    const topics = topic ? { topics: { [topic]: chosen.length ? chosen : null } } : {};
+    return post(group.group_id, ["offsets", "reset"], { ...body, ...topics, dry_run: dryRun });
+  };
+  return html`<${Action} title="Reset offsets" inputs=${[body, topic, partitions]} label="Reset" danger reload=${reload}
     about=${`The group goes on from there. Its members have to be stopped first; it has ${count(group.members.length, "member")} now.`}
     preview=${async () => html`<${Resets} answer=${await ask(true)} />`}
     execute=${async () => {
@@ -206,14 +209,15 @@ function TopicField({ group, value, onChange, none, required }) {
   return html`<label>Topic<select value=${value} required=${required} onChange=${(event) => onChange(event.target.value)}><option value="">${none}</option>${topics.map((topic) => html`<option value=${topic}>${topic}</option>`)}</select></label>`;
 }
 
-/** "0-3, 7" as numbers. */
+/** "0-3, 7" as numbers; none if nothing is written. Throws Error: what is mistyped must not mean all. */
 export function numbersOf(text) {
   const numbers = [];
+  if (text.trim() === "") return numbers;
   for (const part of text.split(",")) {
     const match = /^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$/.exec(part);
-    if (!match) continue;
-    const last = Math.min(Number(match[2] ?? match[1]), Number(match[1]) + 10_000);
-    for (let i = Number(match[1]); i <= last; i++) numbers.push(i);
+    const [first, last] = [Number(match?.[1]), Number(match?.[2] ?? match?.[1])];
+    if (!(last >= first && last - first < PARTITIONS_MAX)) throw new Error(`"${text}" names no partitions: write them as 0-3, 7.`);
+    for (let i = first; i <= last; i++) numbers.push(i);
   }
   return numbers;
 }
@@ -234,10 +238,12 @@ function Resets({ answer }) {
 function DeleteOffsets({ group, reload }) {
   const [topic, setTopic] = useState("");
   const [partitions, setPartitions] = useState("");
-  const chosen = numbersOf(partitions);
-  const query = chosen.length ? { partition: chosen.map((partition) => `${topic}:${partition}`) } : { topic };
-  const ask = (dryRun) => call("DELETE", pathOf("groups", group.group_id, "offsets"), { query: { ...query, dry_run: dryRun } });
-  return html`<${Action} title="Delete offsets" inputs=${[query]} label="Delete" danger reload=${reload}
+  const ask = (dryRun) => {
+    const chosen = numbersOf(partitions);
+    const query = chosen.length ? { partition: chosen.map((partition) => `${topic}:${partition}`) } : { topic };
+    return call("DELETE", pathOf("groups", group.group_id, "offsets"), { query: { ...query, dry_run: dryRun } });
+  };
+  return html`<${Action} title="Delete offsets" inputs=${[topic, partitions]} label="Delete" danger reload=${reload}
     about="The group forgets how far it has come. If it reads the topic again, it begins where its members say."
     preview=${async () => {
       const rows = rowsOf((await ask(true)).offsets);

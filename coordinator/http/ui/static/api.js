@@ -2,6 +2,8 @@
 import { signal } from "./html.js";
 
 const TOKEN_KEY = "rallypoint-token";
+const READ_TIMEOUT_MS = 20_000;
+const ACT_TIMEOUT_MS = 60_000;
 
 /** The token that is sent, or "". It is kept for this tab alone, and goes when the tab is closed. */
 export const token = signal(sessionStorage.getItem(TOKEN_KEY) ?? "");
@@ -38,6 +40,12 @@ export class Problem extends Error {
 
 export const unreachable = () => new Problem(0, { detail: "The service cannot be reached.", error_name: "UNREACHABLE" });
 
+function silent(isRead) {
+  const seconds = (isRead ? READ_TIMEOUT_MS : ACT_TIMEOUT_MS) / 1000;
+  const more = isRead ? "" : " Whether it has done what was asked is not known: look before you ask again.";
+  return new Problem(0, { detail: `The service has not answered for ${seconds} s.${more}`, error_name: "UNREACHABLE" });
+}
+
 /** A path relative to the page, so that it holds behind a proxy's prefix. Each part is encoded once. */
 export const pathOf = (...parts) => ["v1", ...parts.map(encodeURIComponent)].join("/");
 
@@ -54,17 +62,22 @@ function queryOf(query) {
   return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
 }
 
-/** The answer's JSON. Throws Problem; a call that `signal` aborts throws the browser's AbortError. */
+/** The answer's JSON. Throws Problem; a call that `signal` aborts throws the browser's AbortError.
+ *  A service that stands still keeps its connections, so each call has an end of its own. */
 export async function call(method, path, { query = {}, body, signal: aborted } = {}) {
   const sent = { method, headers: headersOf(body === undefined ? {} : { "Content-Type": "application/json" }) };
   if (body !== undefined) sent.body = JSON.stringify(body);
+  const isRead = method === "GET";
+  const late = AbortSignal.timeout(isRead ? READ_TIMEOUT_MS : ACT_TIMEOUT_MS);
+  const ended = aborted ? AbortSignal.any([aborted, late]) : late;
   let response;
   let answer;
   try {
-    response = await fetch(path + queryOf(query), { ...sent, signal: aborted, cache: "no-store", redirect: "error" });
+    response = await fetch(path + queryOf(query), { ...sent, signal: ended, cache: "no-store", redirect: "error" });
     answer = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    if (error.name === "TimeoutError") throw silent(isRead);
     if (response === undefined) throw unreachable();
     const detail = `The answer is no JSON (status ${response.status}); is something else in front of the service?`;
     throw new Problem(response.status, { detail });

@@ -6,15 +6,19 @@ import { ClusterView } from "./cluster.js";
 import { DialogHost } from "./dialog.js";
 import { GroupView } from "./group.js";
 import { GroupsView } from "./groups.js";
+import { now } from "./format.js";
 import { listen } from "./keyboard.js";
-import { follow, reconnect } from "./live.js";
-import { said } from "./notices.js";
+import { connection, follow, reconnect } from "./live.js";
+import { NodeLinks, said } from "./notices.js";
+import { keepNodes, others } from "./nodes.js";
 import { Overview } from "./overview.js";
 import { hrefOf, route } from "./route.js";
 import { THEMES, chooseTheme, theme } from "./theme.js";
 import { TopicView, TopicsView } from "./topics.js";
 
 const version = document.querySelector('meta[name="rallypoint-version"]').content;
+/** A connection that is back within so long needs no other node. */
+const LOST_MS = 3000;
 const PLACES = [
   ["Overview", []],
   ["Groups", ["groups"]],
@@ -39,7 +43,7 @@ function Page() {
       </div>
     </header>
     <p class="unseen-text" role="status" aria-live="polite">${said.value}</p>
-    <main id="main" tabindex="-1">${tokenWanted.value === null ? html`<${View} parts=${parts} />` : html`<${AskToken} />`}</main>
+    <main id="main" tabindex="-1"><${Elsewhere} />${tokenWanted.value === null ? html`<${View} parts=${parts} />` : html`<${AskToken} />`}</main>
     <footer>Rallypoint ${version} · <a href="./docs">Reference</a> · <a href="./errors">Errors</a> · <a href="./openapi.json">OpenAPI</a> · <a href="./metrics">Metrics</a> · <a href="./readyz">Readiness</a> · keys: <kbd>?</kbd></footer>
     <${DialogHost} />`;
 }
@@ -53,6 +57,14 @@ function View({ parts }) {
   if (place === "topics") return html`<${TopicView} key=${name} topic=${name} />`;
   if (place === "cluster") return html`<${ClusterView} />`;
   return html`<div class="notice"><p>There is no such view. <a href=${hrefOf([])}>To the overview</a></p></div>`;
+}
+
+/** Where else to look while this node does not answer. */
+function Elsewhere() {
+  const { state, sinceMs } = connection.value;
+  now.value; // a tick
+  if (state !== "lost" || Date.now() - sinceMs < LOST_MS || !others.value.length) return null;
+  return html`<div class="notice elsewhere"><p>This node does not answer. Others of the cluster show this view, too:</p><${NodeLinks} nodes=${others.value} /></div>`;
 }
 
 function AskToken() {
@@ -89,4 +101,5 @@ const place = document.getElementById("page");
 place.replaceChildren();
 render(html`<${Page} />`, place);
 listen();
+keepNodes();
 follow();

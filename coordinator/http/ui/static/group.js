@@ -9,7 +9,7 @@ import { hrefOf } from "./route.js";
 import { Actions, QuickActions } from "./actions.js";
 import { Members } from "./members.js";
 import { Partitions } from "./partitions.js";
-import { Rebalances } from "./rebalances.js";
+import { Rebalances, useRebalances } from "./rebalances.js";
 import { Ownership } from "./ownership.js";
 import { Lag, LagChart, etaClock } from "./lag.js";
 
@@ -43,7 +43,7 @@ export function GroupView({ groupId, tab, rest }) {
         ${data.frozen_until_ms && html`<${Frozen} until=${data.frozen_until_ms} />`}</p>`}
       ${data && html`<${QuickActions} group=${data} reload=${group.reload} />`}
     </div>
-    ${data && html`<p class="explanation">${data.explanation}</p>`}
+    ${data && html`<p class="explanation"><${Text} as="span">${data.explanation}<//></p>`}
     <${Failed} problem=${error} retry=${group.reload} stale=${data !== undefined} />
     ${data && html`<${Figures} group=${data} />`}
     <nav ref=${tabs} class="tabs" aria-label="Of the group">
@@ -73,7 +73,7 @@ function TopicNames({ topics }) {
 
 function Summary({ group, groupId }) {
   const options = { everyMs: 10_000, wants: isOf(groupId) };
-  const rebalances = useResource((aborted) => get(pathOf("groups", groupId, "rebalances"), {}, aborted), [groupId], options);
+  const rebalances = useRebalances(groupId, isOf(groupId));
   const lag = useResource((aborted) => get(pathOf("groups", groupId, "lag"), {}, aborted), [groupId], options);
   const [last] = rebalances.data?.rebalances ?? [];
   return html`<div class="cards">
@@ -83,7 +83,7 @@ function Summary({ group, groupId }) {
       <h2 id="last">The last rebalance</h2>
       <${Failed} problem=${rebalances.error} />
       ${last
-        ? html`<p>${last.sentence}</p><p class="faint"><${Ago} at=${last.began_at_ms} />, at ${clock(last.began_at_ms)}.
+        ? html`<p><${Text} as="span">${last.sentence}<//></p><p class="faint"><${Ago} at=${last.began_at_ms} />, at ${clock(last.began_at_ms)}.
             ${" "}<a href=${hrefOf(["groups", groupId, "rebalances", String(last.rebalance_id)])}>Who joined when</a> · <a href=${hrefOf(["groups", groupId, "rebalances"])}>all</a></p>`
         : rebalances.data && html`<p>None is known.</p>`}
     </article>
@@ -132,6 +132,6 @@ function Flapping({ group }) {
   if (!group.flapping.length) return null;
   return html`<article class="card warn" aria-labelledby="flapping">
     <h2 id="flapping">Members that come and go</h2>
-    <ul>${group.flapping.map((member) => html`<li>${member.sentence}</li>`)}</ul>
+    <ul>${group.flapping.map((member) => html`<li><${Text} as="span">${member.sentence}<//></li>`)}</ul>
   </article>`;
 }

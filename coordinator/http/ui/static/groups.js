@@ -189,6 +189,7 @@ export function GroupsView() {
       keyOf=${(row) => row.group_id}
       onRange=${pages.see}
       busy=${pages.isBusy}
+      failed=${pages.error !== null}
       sort=${query.sort ?? "group_id"}
       descending=${query.descending === "true"}
       onSort=${(sort, descending) => refine({ sort, descending: descending ? "true" : "" })}

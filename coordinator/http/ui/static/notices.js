@@ -1,6 +1,6 @@
 // What went wrong, and what has been done: said where it is seen, and once for those who listen.
 import { html, signal } from "./html.js";
-import { NONE, number } from "./format.js";
+import { NONE, Text, number } from "./format.js";
 
 /** The one live region of the page: a sentence that a screen reader says. */
 export const said = signal("");
@@ -19,13 +19,14 @@ export function Failed({ problem, retry, stale }) {
   if (problem.status === 421 && problem.url) {
     const there = whereTo(problem.url);
     return html`<div class="notice">
-      <p>Another node coordinates this group now: <b>${problem.nodeId || problem.url}</b>.</p>
+      <p>Another node coordinates this group now: <b><${Text}>${problem.nodeId || problem.url}<//></b>.</p>
       ${there && html`<p><a class="button" href=${there}>Open it there</a></p>`}
+      ${stale && html`<p class="faint">What is shown below is what was known before.</p>`}
     </div>`;
   }
   const name = problem.errorName && problem.errorName !== "UNREACHABLE" ? problem.errorName : "";
   return html`<div class="notice err">
-    <p><span class="mark" aria-hidden="true">✖</span> ${problem.message}${" "}
+    <p><span class="mark" aria-hidden="true">✖</span> <${Text} as="span">${problem.message}<//>${" "}
       ${name && html`<a href=${`.${problem.type}`}><code>${name}</code></a>`}</p>
     ${stale && html`<p class="faint">What is shown below is what was known before.</p>`}
     ${retry && html`<p><button type="button" onClick=${retry}>Try again</button></p>`}
@@ -40,6 +41,14 @@ function whereTo(url) {
   } catch {
     return "";
   }
+}
+
+/** This view at each of the nodes. */
+export function NodeLinks({ nodes }) {
+  return html`<p class="buttons">${nodes.map((node) => {
+    const there = whereTo(node.url);
+    return there && html`<a class="button" href=${there}><${Text}>${node.node_id}<//></a> `;
+  })}</p>`;
 }
 
 export function Loading({ what }) {

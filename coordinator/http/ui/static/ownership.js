@@ -10,6 +10,7 @@ const PARTITIONS = 500;
 const CHANGES = 1000;
 const COLOURS = 10;
 const HOUR_MS = 3_600_000;
+const SECONDS_BELOW_MS = 300_000;
 const SPANS = [[600_000, "10 minutes"], [HOUR_MS, "1 hour"], [6 * HOUR_MS, "6 hours"], [24 * HOUR_MS, "a day"]];
 
 export function Ownership({ group, groupId }) {
@@ -81,7 +82,8 @@ function coloursOf(lines) {
 
 function Axis({ from, until }) {
   const middle = from + (until - from) / 2;
-  return html`<th scope="col" class="axis"><span class="scale"><span>${clock(from, { seconds: false })}</span><span>${clock(middle, { seconds: false })}</span><span>now</span></span></th>`;
+  const seconds = until - from < SECONDS_BELOW_MS;
+  return html`<th scope="col" class="axis"><span class="scale"><span>${clock(from, { seconds })}</span><span>${clock(middle, { seconds })}</span><span>now</span></span></th>`;
 }
 
 function ByPartition({ lines, owners, from, until }) {

@@ -95,6 +95,6 @@ export function Partitions({ group, groupId }) {
       <span class="faint">${count(shown.length, "partition")}${next ? " so far" : ""}${sinceMs ? html`; owners before are known from <${Ago} at=${sinceMs} /> on` : ""}</span>
     </form>
     <${Failed} problem=${error} stale=${rows.length > 0} />
-    <${Table} label="List of partitions" columns=${columns} count=${shown.length} rowAt=${(i) => shown[i]} keyOf=${(row) => `${row.partition} ${row.topic}`} onRange=${see} busy=${isBusy}
+    <${Table} label="List of partitions" columns=${columns} count=${shown.length} rowAt=${(i) => shown[i]} keyOf=${(row) => `${row.partition} ${row.topic}`} onRange=${see} busy=${isBusy} failed=${error !== null}
       empty=${Object.values(ask).some(Boolean) || partition ? "No partition is like that." : "The group has neither subscribed to a topic nor committed one."} />`;
 }

@@ -9,9 +9,14 @@ import { hrefOf } from "./route.js";
 
 const ROWS = 40;
 
+/** As the group itself: while the sentence of the last one says for how long somebody is awaited, it is read each second. */
+const paceOf = (data) => (data?.rebalances[0]?.awaited_count ? 1000 : 5000);
+
+export const useRebalances = (groupId, wants) => useResource((aborted) => get(pathOf("groups", groupId, "rebalances"), {}, aborted), [groupId], { everyMs: paceOf, wants });
+
 export function Rebalances({ groupId, rest }) {
   const wants = (event) => event.group_id === groupId && event.kind !== "offsets_committed";
-  const { data, error, reload } = useResource((aborted) => get(pathOf("groups", groupId, "rebalances"), {}, aborted), [groupId], { everyMs: 5000, wants });
+  const { data, error, reload } = useRebalances(groupId, wants);
   if (!data) return error ? html`<${Failed} problem=${error} retry=${reload} />` : html`<${Loading} what="the rebalances" />`;
   const rows = data.rebalances;
   const chosen = rest[0] ? rows.find((row) => String(row.rebalance_id) === rest[0]) : rows[0];
@@ -24,7 +29,7 @@ export function Rebalances({ groupId, rest }) {
       <thead><tr><th scope="col" class="num">No.</th><th scope="col">Began</th><th scope="col">What happened</th><th scope="col">Outcome</th><th scope="col" class="num rank2">Joining</th><th scope="col" class="num rank2">Syncing</th><th scope="col" class="num rank3">Members</th><th scope="col" class="num rank2">Moved</th></tr></thead>
       <tbody>${rows.map((row) => html`<tr key=${row.rebalance_id} class=${row === chosen ? "chosen" : ""}>
         <th scope="row" class="num"><a class="row-link" href=${hrefOf(["groups", groupId, "rebalances", String(row.rebalance_id)])} aria-current=${row === chosen ? "true" : undefined}>${row.rebalance_id}</a></th>
-        <td class="nowrap"><${Ago} at=${row.began_at_ms} /></td><td class="sentence">${row.sentence}</td><td><${Outcome} of=${row.outcome} /></td>
+        <td class="nowrap"><${Ago} at=${row.began_at_ms} /></td><td class="sentence"><${Text} as="span">${row.sentence}<//></td><td><${Outcome} of=${row.outcome} /></td>
         <td class="num rank2">${duration(row.join_phase_ms)}</td><td class="num rank2">${duration(row.sync_phase_ms)}</td><td class="num rank3">${number(row.member_count)}</td><td class="num rank2">${number(row.partitions_moved)}</td></tr>`)}</tbody>
     </table></div>`}`;
 }
@@ -46,7 +51,7 @@ function Waterfall({ rebalance }) {
   const shown = all ? rows : rows.slice(0, ROWS);
   return html`<article class="card waterfall" aria-labelledby="waterfall">
     <h2 id="waterfall">Rebalance ${rebalance.rebalance_id} <${Outcome} of=${rebalance.outcome} /></h2>
-    <p class="lead">${rebalance.sentence}</p>
+    <p class="lead"><${Text} as="span">${rebalance.sentence}<//></p>
     <dl class="facts">
       <div><dt>Began</dt><dd>${clock(rebalance.began_at_ms)} (<${Ago} at=${rebalance.began_at_ms} />)</dd></div>
       <div><dt>Trigger</dt><dd>${rebalance.trigger.replaceAll("_", " ")}</dd></div>

@@ -61,6 +61,7 @@ function keepFresh({ load, wants, everyMs, onChange }) {
     const began = performance.now();
     onChange({ isLoading: true });
     let next = paceOf();
+    let failed = false;
     try {
       const data = await load(mine.signal);
       next = paceOf(data);
@@ -68,9 +69,11 @@ function keepFresh({ load, wants, everyMs, onChange }) {
     } catch (error) {
       if (error.name !== "AbortError" && !mine.signal.aborted) onChange({ error, isLoading: false });
       if (error.retryAfterSeconds) next = Math.max(next, error.retryAfterSeconds * 1000);
+      failed = true;
     }
     if (mine.signal.aborted) return;
-    lastedMs = performance.now() - began;
+    // A failure that took long, as of a service that stood still, is no work of the service to be spared.
+    lastedMs = failed ? 0 : performance.now() - began;
     running = null;
     schedule(again ? Math.max(GAP_MS, 4 * lastedMs) : Math.max(next, 10 * lastedMs));
     again = false;

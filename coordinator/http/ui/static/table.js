@@ -8,8 +8,9 @@ const OVERSCAN = 12;
 /**
  * columns: { key, head, cell(row), width, narrow (where the window is), kind ("num", "id", "wide"), rank (2 and 3 go first where it is narrow), sort }.
  * rowAt(i): the row, or undefined where it is not loaded yet; onRange(first, last): which are in sight.
+ * failed: the rows could not be read, so none are no sign that there are none.
  */
-export function Table({ label, columns, count, rowAt, keyOf, onRange, sort, descending, onSort, busy, empty = "Nothing here." }) {
+export function Table({ label, columns, count, rowAt, keyOf, onRange, sort, descending, onSort, busy, failed = false, empty = "Nothing here." }) {
   const body = useRef(null);
   const isWindowed = count > WINDOWED_FROM;
   const [first, last] = useWindow(body, count, isWindowed);
@@ -39,7 +40,7 @@ export function Table({ label, columns, count, rowAt, keyOf, onRange, sort, desc
         ${spacer(first)}${rows}${spacer(count - last)}
       </tbody>
     </table>
-    ${count === 0 && html`<p class="empty">${busy ? "Reading…" : empty}</p>`}
+    ${count === 0 && (busy || !failed) && html`<p class="empty">${busy ? "Reading…" : empty}</p>`}
   </div>`;
 }
 

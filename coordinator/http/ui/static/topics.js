@@ -40,7 +40,7 @@ export function TopicsView() {
     <form class="filters" role="search" aria-label="Search topics" onSubmit=${(event) => event.preventDefault()}>
       <label class="grow">Begins with<input type="search" data-key="/" value=${typed.text} onInput=${typed.onInput} /></label></form>
     <${Failed} problem=${error} retry=${reload} stale=${data !== undefined} />
-    <${List} label="List of topics" rows=${topics} columns=${columns} keyOf=${(row) => row.topic} busy=${isLoading && !data}
+    <${List} label="List of topics" rows=${topics} columns=${columns} keyOf=${(row) => row.topic} busy=${isLoading && !data} failed=${error !== null}
       onRange=${(_, last) => data?.more && last > topics.length - 50 && setWanted(topics.length + PAGE_ROWS)}
       empty=${query.prefix ? "No topic begins so." : "No topic is registered. Groups work without; where a topic is, its growth rebalances them and their lag is known."} />
   </section>`;
