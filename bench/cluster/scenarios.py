@@ -77,8 +77,8 @@ async def _rest(found: Cluster, loads: Sequence[Program], count: int, seconds: f
     before = await found.counts()
     await _begin(loads)
     await asyncio.sleep(seconds)
-    after = await found.counts(is_end=True)
     reports = await _reports(loads)
+    after = await found.counts(is_end=True)
     asked = Asked(
         requests=sum(each["heartbeats"] for each in reports),
         errors=sum(each["wrong"] + len(each["back_at_s"]) for each in reports),
