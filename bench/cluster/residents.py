@@ -196,9 +196,9 @@ class Residents:
     async def _form_one(self, group_id: str) -> None:
         async with self._gate:
             look_ups = LookUps(self._nodes)
-            at = await look_ups.find(group_id)
+            while (at := await look_ups.find(group_id)) is None:
+                await asyncio.sleep(OPTIONS.retry_backoff_max_ms / 1000)
             look_ups.close()
-            assert at is not None, "groups are formed while every shard has an owner"
             crowd = PlacedCrowd(at, group_id, shard_of_group(group_id, self._shards))
             self._crowds.append(crowd)
             await crowd.grow(self._size)

@@ -1,6 +1,7 @@
 """A store goes from a file to a real etcd and back, between services at work: groups go on in their generations."""
 
 import base64
+import signal
 import subprocess
 import sys
 import time
@@ -117,7 +118,7 @@ def test_a_group_goes_on_in_etcd_and_goes_on_in_a_file_again(real_etcd: RealEtcd
         go_on(service, member_id, 4)
 
 
-def test_a_copy_into_etcd_that_is_killed_is_refused_by_a_service_and_made_good(
+def test_a_copy_into_etcd_that_is_cut_off_is_refused_by_a_service_and_made_good(
     real_etcd: RealEtcd, tmp_path: Path
 ) -> None:
     source = f"sqlite:///{tmp_path / 'a.db'}"
@@ -127,17 +128,16 @@ def test_a_copy_into_etcd_that_is_killed_is_refused_by_a_service_and_made_good(
         for name, values in sample(30_000, shards=5).items():
             writes = [Write(key, value) for key, value in values.items()]
             assert file.append([Batch(name, file.acquire(name), writes)]) == [None]
-    command = [sys.executable, "-m", "rallypoint.cli.main", "store", "copy", "--quiet", source, etcd]
-    process = subprocess.Popen(command, cwd=ROOT)
-    try:
-        until = time.monotonic() + 60
-        while not is_marked(real_etcd, etcd):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.02)
-    finally:
-        process.kill()
-        process.wait()
+
+    ended = f"{real_etcd.url}/{uuid.uuid4()}"
+    status, said = cut_off(real_etcd, source, ended, signal.SIGINT)
+    assert (status, f"{ended} is an unfinished copy now" in said, "with --replace" in said) == (130, True, True), said
+    # It gave its lease back, so the copy is refused at once, and for what it is.
+    refused = copy(ended, f"sqlite:///{tmp_path / 'b.db'}")
+    assert (refused.returncode, "the store is an unfinished copy" in refused.stderr) == (1, True), refused
+    assert not (tmp_path / "b.db").exists()
+
+    assert cut_off(real_etcd, source, etcd, signal.SIGKILL)[0] == -signal.SIGKILL
     # The service waits until the lease of the copy has run out.
     with pytest.raises(AssertionError, match="the store is an unfinished copy"), serving(tmp_path / "b", etcd):
         pass
@@ -146,6 +146,24 @@ def test_a_copy_into_etcd_that_is_killed_is_refused_by_a_service_and_made_good(
     assert (made.returncode, made.stderr) == (0, "")
     assert copy(etcd, f"sqlite:///{tmp_path / 'b.db'}").returncode == 0
     assert rows(tmp_path / "b.db") == rows(tmp_path / "a.db")
+
+
+def cut_off(etcd: RealEtcd, source: str, target: str, number: signal.Signals) -> tuple[int, str]:
+    """Begin a copy, and send it a signal once it has begun to write: its status, and what it said."""
+    command = [sys.executable, "-m", "rallypoint.cli.main", "store", "copy", "--quiet", source, target]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 60
+        while not is_marked(etcd, target):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    return process.returncode, said
 
 
 def is_marked(etcd: RealEtcd, url: str) -> bool:
