@@ -196,7 +196,7 @@ class Residents:
     async def _form_one(self, group_id: str) -> None:
         async with self._gate:
             look_ups = LookUps(self._nodes)
-            while (at := await look_ups.find(group_id)) is None:
+            while (at := await look_ups.find(group_id)) is None:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(OPTIONS.retry_backoff_max_ms / 1000)
             look_ups.close()
             crowd = PlacedCrowd(at, group_id, shard_of_group(group_id, self._shards))
