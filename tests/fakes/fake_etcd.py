@@ -7,6 +7,7 @@ tests/real/test_etcd_histories.py holds it to a real one.
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -86,6 +87,7 @@ class FakeEtcd:
         self._versions: dict[bytes, list[_Version]] = {}
         self._leases: dict[int, _Lease] = {}
         self._lease_ids = 0x1000
+        self._none_expires_before_ms = 0
         self._changed: dict[asyncio.Event, None] = {}
 
     # --- leases ------------------------------------------------------------------------------------------------------
@@ -95,7 +97,9 @@ class FakeEtcd:
         self._check_space()
         self._lease_ids += 1
         ttl_s = max(ttl_s, LEASE_TTL_MIN_S)
-        self._leases[self._lease_ids] = _Lease(ttl_s, self.clock_ms() + ttl_s * 1000)
+        expires_at_ms = self.clock_ms() + ttl_s * 1000
+        self._leases[self._lease_ids] = _Lease(ttl_s, expires_at_ms)
+        self._none_expires_before_ms = min(self._none_expires_before_ms, expires_at_ms)
         return LeaseAnswer(self._lease_ids, ttl_s)
 
     def keep_alive(self, lease: int) -> LeaseAnswer:
@@ -115,8 +119,13 @@ class FakeEtcd:
     def expire(self) -> None:
         """End the leases that have run out by now."""
         now_ms = self.clock_ms()
+        # A renewal only puts an end off, so what was the first of them is no later now.
+        if now_ms < self._none_expires_before_ms:
+            return
         for lease in [lease for lease, held in self._leases.items() if held.expires_at_ms <= now_ms]:
             self._end_lease(lease)
+        ends = [held.expires_at_ms for held in self._leases.values()]
+        self._none_expires_before_ms = min(ends, default=now_ms + LEASE_TTL_MIN_S * 1000)
 
     def prolong_all(self) -> None:
         """What a new leader does."""
@@ -187,14 +196,16 @@ class FakeEtcd:
         return (0 if pair is None else pair.lease) == compare.lease
 
     def _at(self, key: bytes, revision: int) -> KeyValue | None:
-        versions = self._versions.get(key, [])
-        return next((one.pair for one in reversed(versions) if not revision or one.revision <= revision), None)
+        versions = self._versions.get(key)
+        if not versions:
+            return None
+        if not revision:
+            return versions[-1].pair
+        return next((one.pair for one in reversed(versions) if one.revision <= revision), None)
 
     def _found(self, get: Get) -> Found:
         (key, end), limit, revision = get
-        keys = sorted(
-            one for one in self._versions if (key <= one and (one < end or end == b"\0") if end else one == key)
-        )
+        keys = sorted(one for one in self._versions if key <= one and (one < end or end == b"\0")) if end else [key]
         pairs = [pair for one in keys if (pair := self._at(one, revision)) is not None]
         return Found(tuple(pairs[:limit] if limit else pairs), bool(limit) and len(pairs) > limit)
 
@@ -246,16 +257,16 @@ class FakeEtcd:
         self.compacted = revision
         self.notify()
 
-    def events(self, ranges: Sequence[KeyRange], start_revision: int) -> list[WatchEvent]:
-        """The changes of the ranges from the revision on."""
+    def events(self, ranges: Sequence[KeyRange], start_revision: int, seen_revision: int = 0) -> list[WatchEvent]:
+        """The changes of the ranges from the revision on. seen_revision: up to which there were none, as far as that is
+        known.
+        """
         if start_revision < self.compacted:
             raise EtcdCompacted(f"compacted up to {self.compacted}")
-        return [
-            event
-            for event in self.history
-            if event.mod_revision >= start_revision
-            and any(keys.key <= event.key < (keys.end or keys.key + b"\0") for keys in ranges)
-        ]
+        first_revision = max(start_revision, seen_revision + 1)
+        first = bisect_left(self.history, first_revision, key=lambda event: event.mod_revision)
+        bounds = [(keys.key, keys.end or keys.key + b"\0") for keys in ranges]
+        return [event for event in self.history[first:] if any(begin <= event.key < end for begin, end in bounds)]
 
     def subscribe(self) -> asyncio.Event:
         changed = asyncio.Event()

@@ -145,6 +145,7 @@ class EtcdLink:
     async def watch(self, ranges: Sequence[KeyRange], start_revision: int) -> AsyncGenerator[WatchAnswer, None]:
         changed = self._etcd.subscribe()
         heard_at_s = self._loop.time()
+        seen_revision = 0
         try:
             while True:
                 await asyncio.sleep(self.watch_delay_ms / 1000)
@@ -154,7 +155,9 @@ class EtcdLink:
                 if not any(self.cuts.values()) and self._etcd.has_leader:
                     heard_at_s = self._loop.time()
                     self._etcd.expire()
-                    if events := self._etcd.events(ranges, start_revision):
+                    events = self._etcd.events(ranges, start_revision, seen_revision)
+                    seen_revision = self._etcd.revision
+                    if events:
                         start_revision = events[-1].mod_revision + 1
                         yield WatchAnswer(self._etcd.revision, tuple(events))
                 elif self._loop.time() - heard_at_s > WATCH_SILENCE_MAX_S:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.parts import PYTHON_PATH
-from tests.simulation.cluster.__main__ import failure_of
+from tests.simulation.cluster.command import failure_of
 from tests.simulation.cluster.plan import CLUSTER_STEPS, ETCD_RATES, MOVEMENTS, NODE_STEPS, ClusterPlan, cluster_plan_of
 from tests.simulation.cluster.runner import run, run_plan, shrunk
 from tests.simulation.runner import Result
