@@ -23,7 +23,7 @@ from rallypoint.coordinator.storage.etcd.client import (
 )
 from rallypoint.coordinator.storage.etcd.keys import Keys
 from tests.fakes.fake_etcd import FakeEtcd
-from tests.simulation.cluster.processes import ClusterLoop, in_no_process
+from tests.simulation.cluster.processes import ClusterLoop, in_no_process, process_now
 from tests.simulation.trace import Trace
 
 KEYS = Keys("sim")
@@ -84,6 +84,7 @@ class EtcdLink:
     async def _ask(self, what: str, apply: Callable[[], Any], timeout_s: float) -> Any:
         if self._is_closed:
             raise EtcdUnknown("the connection is closed", Trouble.AWAY)
+        self._check_process(what)
         answered: asyncio.Future[Any] = self._loop.create_future()
         in_no_process(self._send, what, apply, answered)
         try:
@@ -94,6 +95,12 @@ class EtcdLink:
         if isinstance(outcome, EtcdError):
             raise outcome
         return outcome
+
+    def _check_process(self, what: str) -> None:
+        """A program that got out of its process would go on while that stands still, and after its death."""
+        process = process_now()
+        if process is None or not process.is_running:
+            self._loop.fault = AssertionError(f"{self._name} asks etcd for a {what}, and in no process that runs")
 
     def _send(self, what: str, apply: Callable[[], Any], answered: "asyncio.Future[Any]") -> None:
         if self.cuts["up"] or self._strikes("lost", what):

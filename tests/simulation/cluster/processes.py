@@ -1,6 +1,8 @@
 """Several processes in one event loop of virtual time: each may stand still or die with all that runs in it.
 
-What a process does runs in contexts that carry it, and whatever is planned in such a context is the process's, too.
+What a process does runs in contexts that carry it, and whatever is planned in such a context is the process's, too. A
+program may plan something in a context of its own making, which carries nothing: that is of the process that plans it.
+What is in no process carries that.
 """
 
 import asyncio
@@ -14,13 +16,30 @@ from tests.simulation.loop import VirtualLoop
 Given = TypeVar("Given")
 _Args = TypeVarTuple("_Args")
 
-_PROCESS: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("process", default=None)
+_PROCESS: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("process")
 TASKS_KEPT = 64
+
+
+def process_now() -> "Process | None":
+    """Which one is at work; None for what is in no process."""
+    return _PROCESS.get(None)
 
 
 def in_no_process(call: Callable[..., Given], *args: Any) -> Given:
     """Call it so that what it plans belongs to no process."""
-    return contextvars.Context().run(call, *args)
+    return _carrying(contextvars.Context(), None).run(call, *args)
+
+
+def _carrying(context: contextvars.Context, process: "Process | None") -> contextvars.Context:
+    context.run(_PROCESS.set, process)
+    return context
+
+
+def _of_process(context: contextvars.Context | None) -> contextvars.Context:
+    """The context in which something that is planned now will run."""
+    if context is None:
+        return contextvars.copy_context()
+    return context if _PROCESS in context else _carrying(context.copy(), process_now())
 
 
 class Process:
@@ -37,8 +56,7 @@ class Process:
         self._held: list[_Due] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._tasks_kept = TASKS_KEPT
-        self._context = contextvars.Context()
-        self._context.run(_PROCESS.set, self)
+        self._context = _carrying(contextvars.Context(), self)
         loop.processes.append(self)
 
     @property
@@ -138,7 +156,7 @@ class ClusterLoop(VirtualLoop):
         *args: *_Args,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        context = contextvars.copy_context() if context is None else context
+        context = _of_process(context)
         process = context.get(_PROCESS)
         if process is None:
             return super().call_soon(callback, *args, context=context)
@@ -159,7 +177,7 @@ class ClusterLoop(VirtualLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """From one of the process's threads to its main one."""
-        process = _PROCESS.get()
+        process = process_now()
         if process is not None and process.main is not None and context is None:
             return process.main.run(self.call_soon, callback, *args)
         return self.call_soon(callback, *args, context=context)
@@ -171,7 +189,7 @@ class ClusterLoop(VirtualLoop):
         *args: *_Args,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        context = contextvars.copy_context() if context is None else context
+        context = _of_process(context)
         process = context.get(_PROCESS)
         if process is None:
             return super().call_at(when, callback, *args, context=context)
@@ -181,9 +199,10 @@ class ClusterLoop(VirtualLoop):
         due.planned(handle, context)
         return handle
 
-    def create_task(self, coro: Any, **named: Any) -> asyncio.Task[Any]:
-        task = super().create_task(coro, **named)
-        process = _PROCESS.get()
+    def create_task(self, coro: Any, *, context: contextvars.Context | None = None, **named: Any) -> asyncio.Task[Any]:
+        context = _of_process(context)
+        task = super().create_task(coro, context=context, **named)
+        process = context.get(_PROCESS)
         if process is not None:
             process.keep(task)
         return task

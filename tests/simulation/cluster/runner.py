@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.simulation.cluster.plan import ClusterPlan, cluster_plan_of
-from tests.simulation.cluster.processes import ClusterLoop
+from tests.simulation.cluster.processes import ClusterLoop, in_no_process
 from tests.simulation.cluster.stages import ClusterStages
 from tests.simulation.cluster.world import ClusterWorld
 from tests.simulation.runner import Result
@@ -50,7 +50,7 @@ def _run_plan(plan: ClusterPlan, *, verbose: bool) -> Result:
     world = ClusterWorld(plan, random.Random(f"run {plan.seed}"), trace, loop)
     violation: Violation | None = None
     try:
-        loop.run_until_complete(ClusterStages(world).live())
+        in_no_process(loop.run_until_complete, ClusterStages(world).live())
     except Violation as found:
         violation = found
     except Exception as error:
