@@ -59,7 +59,7 @@ class ShardOwnership(Protocol):
         """
 
     def wake(self) -> None:
-        """A keyspace was dropped, and may still be this node's."""
+        """A keyspace was dropped, and may still be this node's; or a later try has loaded it, or left it to another."""
 
     @property
     def may_tell(self) -> bool:

@@ -181,7 +181,7 @@ class Service:
             shard_of=lambda group_id: shard_of_group(group_id, shards),
             is_store_newer=lambda: self._is_store_newer,
             is_shared=ownership.is_shared,
-            on_lost=ownership.wake,
+            on_moved=ownership.wake,
             decision_context=self._decision_context,
             parked=self._parked,
             refuse_to_park=self._refuse_to_park,

@@ -77,7 +77,8 @@ class ShardDependencies:
     shard_of: the shard of a group id.
     is_store_newer: whether a newer minor version wrote the store.
     is_shared: whether other nodes may own the shard.
-    on_lost: called when a shard that other nodes may own is dropped, for whoever decides whether it is to be taken.
+    on_moved: called when a shard that other nodes may own is there, is dropped, or is left to another node, for whoever
+        decides what is to be done about it.
     decision_context: makes the context of a decision from the shard's running time.
     parked: called when the number of parked calls changes, with the difference.
     refuse_to_park: why no more calls may be parked; None while they may.
@@ -97,7 +98,7 @@ class ShardDependencies:
     shard_of: Callable[[str], int]
     is_store_newer: Callable[[], bool]
     is_shared: bool
-    on_lost: Callable[[], None]
+    on_moved: Callable[[], None]
     decision_context: Callable[[RunningTimeRecord], DecisionContext]
     parked: Callable[[int], None]
     refuse_to_park: Callable[[], Failure | None]
@@ -302,6 +303,7 @@ class Shard:
                     self.state = ShardState.ABSENT
                     await self._release()
                     self._tried.set()
+                    self._deps.on_moved()
                     return
                 # What the store reports is said in a line; anything else is our own fault, and said in full.
                 logger.error(
@@ -311,6 +313,8 @@ class Shard:
                 self.error = error
                 wait_ms = self._open_backoff.wait_ms(clock.now_ms())
             self._tried.set()
+        # Nobody waits for a later try, and no change in the store needs to come after it.
+        self._deps.on_moved()
 
     async def _load(self) -> None:
         await self._release()
@@ -413,7 +417,7 @@ class Shard:
         if self._deps.is_shared and isinstance(error, Fenced):
             self.state = ShardState.ABSENT
             self._writer = self._keyspace = None
-            self._deps.on_lost()
+            self._deps.on_moved()
             return
         self.state = ShardState.FAILED
         self.error = error

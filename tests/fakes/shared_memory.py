@@ -71,11 +71,15 @@ class SharedMemoryStore:
         self.is_past_deadline = False
         self.refuses_appends = False
         self.refuses_facts = False
+        self.refuses_acquisitions = False
         self.next_append_fails_with: StorageError | None = None
         self.lost_count = 0
         self.follow_faults = self.followed_count = 0
         self.acquiring = asyncio.Event()
         self.acquiring.set()
+        self.answering = asyncio.Event()
+        """Not set: an acquisition is carried out, and its answer waits."""
+        self.answering.set()
         self._value: bytes | None = None
         self._lease = contents.leases.setdefault(node_id, 0)
 
@@ -138,11 +142,14 @@ class SharedMemoryStore:
     async def acquire(self, keyspace: str) -> "SharedMemoryKeyspace":
         await self.acquiring.wait()
         self.check()
+        if self.refuses_acquisitions:
+            raise StorageUnavailable("the quota is used up")
         owner = self.contents.owners.get(keyspace)
         if not self.has_lease or (owner is not None and owner.node_id != self.node_id):
             raise KeyspaceHeld(f"{keyspace} is held by {owner}")
         epoch = self.contents.change()
         self.contents.owners[keyspace] = Owner(self.node_id, epoch)
+        await self.answering.wait()
         return SharedMemoryKeyspace(self, keyspace, epoch, self._lease)
 
     async def follow(self, keyspace: str) -> AsyncIterator[FollowedWrites]:

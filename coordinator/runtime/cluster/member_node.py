@@ -196,7 +196,7 @@ class MemberNode:
         self._begin_following()
 
     def wake(self) -> None:
-        """A keyspace was dropped, and may still be this node's."""
+        """A keyspace was dropped, and may still be this node's; or a later try has loaded it, or left it to another."""
         self._look()
 
     async def open_shards(self) -> None:

@@ -346,6 +346,24 @@ async def test_a_shard_that_cannot_be_loaded_is_dropped_once_when_another_node_h
     cluster.check_owned_once()
 
 
+async def test_a_shard_that_is_loaded_at_a_later_try_goes_to_the_node_that_should_have_it(cluster: Cluster) -> None:
+    """Also where the state that shows its new owner was read before that owner had the answer to its acquisition."""
+    await cluster.start("n1", "n2")
+    wrong, shard = cluster["n2"], min(cluster["n1"].shards)
+    wrong.store.refuses_acquisitions = True
+    cluster.contents.owners[shard_keyspace(shard)] = Owner("n2", cluster.contents.revision + 1)
+    cluster.contents.change()
+    await settle()
+    assert shard in {unavailable.number for unavailable in wrong.service.condition().unavailable}
+    wrong.store.refuses_acquisitions = False
+    wrong.store.answering.clear()
+    await cluster.clock.run(2_000)
+    wrong.store.answering.set()
+    await cluster.clock.run(2 * TRIED_AGAIN_MS)
+    assert shard in cluster["n1"].shards
+    cluster.check_owned_once()
+
+
 async def test_a_drain_waits_for_a_change_after_a_wait_for_one_was_in_vain(cluster: Cluster) -> None:
     await cluster.start("n1", "n2")
     node = cluster["n1"]
