@@ -83,6 +83,6 @@ def until(client: Client, group_id: str, missing_of: Callable[[Json], str], time
                 return row
             waited_ms = (time.monotonic() - began) * 1_000
             if waited_ms >= timeout_ms:
-                raise ConditionFailed(f"Group {shown(group_id)!r} is not there after {duration(timeout_ms)}: {rest}.")
+                raise ConditionFailed(f"Group {shown(group_id)!r} is not ready after {duration(timeout_ms)}: {rest}.")
             progress.say(f"waiting for {group_id} for {duration(waited_ms)}: {rest}")
             time.sleep(min(POLL_S, max(0.0, (timeout_ms - waited_ms) / 1_000)))

@@ -130,7 +130,7 @@ def test_what_holds_is_not_waited_for(api: RealApi, capsys: Captured) -> None:
     stable(api, "web")
     assert run(capsys, "wait", "web", "--stable", "--members", "1") == "group web is Stable: 1 members\n"
     said = run(capsys, "wait", "web", "--members", "2", "--timeout", "1ms", status=5)
-    assert "is not there after 1 ms: it has 1 of 2 members." in said
+    assert "is not ready after 1 ms: it has 1 of 2 members." in said
     run(capsys, "wait", "web", status=2)
     run(capsys, "wait", "none", "--stable", status=1)
 

@@ -20,7 +20,8 @@ NAMES = ("billing-anna", "billing-bert", "billing-carl", "billing-dora")
 GROUPS = ("audit", "clicks-hourly", "exports", "fraud-rules", "invoices", "mail-digest", "search-index", "thumbnails")
 TOPIC = "payments"
 PARTITIONS = 12
-STEPS = 8
+STEPS = 36
+"""The lag is sampled each half minute, and a minute of it makes a curve."""
 
 
 def start(service: ServiceProcess, name: str) -> MemberProcess:
@@ -43,7 +44,7 @@ def take(browser: Browser, service: ServiceProcess, members: list[MemberProcess]
     killed = members.pop(1)
     killed.kill()
     for step in range(STEPS):
-        report(service, 400 + 4 * step)
+        report(service, 400 + step // 4)
         for member in members:
             member.ask("commit")
         time.sleep(2)
@@ -57,6 +58,7 @@ def take(browser: Browser, service: ServiceProcess, members: list[MemberProcess]
     browser.wait(".feed li")
     time.sleep(2)
     browser.picture(DOCS / "page-overview.png")
+    take_lists(browser)
     browser.go(place_of("groups", "billing", "ownership"))
     browser.wait(".history .segment")
     browser.picture(DOCS / "page-ownership.png")
@@ -77,6 +79,27 @@ def take(browser: Browser, service: ServiceProcess, members: list[MemberProcess]
     browser.look(360, 760, "dark")
     browser.picture(DOCS / "page-narrow.png")
     members[1].resume()
+
+
+def take_lists(browser: Browser) -> None:
+    """What stands still: lists, the lag, and an action that has not been done yet."""
+    for name, parts, sign in (
+        ("groups", ("groups",), ".row-link"),
+        ("topics", ("topics", TOPIC), ".row-link"),
+        ("cluster", ("cluster",), "tr.row"),
+        ("members", ("groups", "billing", "members"), "tr.row"),
+        ("lag", ("groups", "billing", "lag"), ".chart canvas"),
+    ):
+        browser.go(place_of(*parts))
+        browser.wait(sign)
+        browser.picture(DOCS / f"page-{name}.png")
+    browser.go(place_of("groups", "billing", "members"))
+    browser.click("tr.row input[type=checkbox]")
+    browser.click(".toolbar button:has-text('Remove')")
+    browser.click("dialog button[type=submit]")
+    browser.wait("dialog .preview", text="would move")
+    browser.picture(DOCS / "page-actions.png")
+    browser.press("Escape")
 
 
 def main() -> None:

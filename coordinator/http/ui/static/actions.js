@@ -198,7 +198,7 @@ function ResetOffsets({ group, reload }) {
       <label>To<select value=${to} onChange=${(event) => (setTo(event.target.value), setValue(""))}>${TARGETS.map(([name, text]) => html`<option value=${name}>${text}</option>`)}</select></label>
       ${(to === "offset" || to === "shift") && html`<label>${to === "offset" ? "Offset" : "Records, negative for back"}<input type="number" required step="1" value=${value} onInput=${(event) => setValue(event.target.value)} /></label>`}
       ${to === "time" && html`<label>Time, of this browser's zone<input type="datetime-local" required step="1" value=${value} onInput=${(event) => setValue(event.target.value)} /></label>`}
-      <${TopicField} group=${group} value=${topic} onChange=${setTopic} none="all that are committed" />
+      <${TopicField} group=${group} value=${topic} onChange=${setTopic} none="each with a committed offset" />
       ${topic && html`<label>Partitions<input type="text" placeholder="all, or such as 0-3, 7" pattern="[0-9, \\-]*" value=${partitions} onInput=${(event) => setPartitions(event.target.value)} /></label>`}
     </div>
   <//>`;

@@ -7,6 +7,9 @@ import { isOf, useResource } from "./resource.js";
 import { theme } from "./theme.js";
 import uPlot from "./uplot.js";
 
+/** Between two marks of the time axis: whole seconds, since the clock shows no less. */
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
+
 export function Lag({ groupId }) {
   const { data, error, reload } = useResource((aborted) => get(pathOf("groups", groupId, "lag"), {}, aborted), [groupId], { everyMs: 5000, wants: isOf(groupId) });
   if (!data) return error ? html`<${Failed} problem=${error} retry=${reload} />` : html`<${Loading} what="the lag" />`;
@@ -72,10 +75,10 @@ function optionsOf(box, height) {
     height,
     legend: { show: false },
     cursor: { points: { size: 7 }, y: false },
-    padding: [12, 12, 0, 0],
+    padding: [12, 32, 0, 0],
     scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.08)] } },
     axes: [
-      { ...axis, size: 28, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000, { seconds: ticks[1] - ticks[0] < 60 })), space: 80 },
+      { ...axis, size: 28, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000, { seconds: ticks[1] - ticks[0] < 60 })), space: 80, incrs: STEPS_S },
       { ...axis, values: (_, ticks) => ticks.map((tick) => compact(tick)), size: 62 },
     ],
     series: [{}, { stroke: line, width: 2, fill: style.getPropertyValue("--chart-fill"), points: { show: false } }],
