@@ -150,7 +150,7 @@ def write_log(level: str, form: Literal["text", "json"]) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     handler.addFilter(WhoAndWhere())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for library in ("aiohttp", "asyncio", "websockets"):  # the last would log what clients send, tokens too
+    for library in ("aiohttp", "asyncio", "urllib3", "websockets"):  # the last would log what clients send, tokens too
         logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 

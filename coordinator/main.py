@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import sleep
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
@@ -53,6 +53,9 @@ from rallypoint.coordinator.storage.codec import MINOR_VERSION, VERSION
 from rallypoint.coordinator.storage.contract import AppendMetrics, StorageError, Store
 from rallypoint.coordinator.storage.engines import is_shared, open_store
 from rallypoint.coordinator.storage.shared_contract import SharedStore
+
+if TYPE_CHECKING:
+    from rallypoint.coordinator.tracing.provider import Tracing
 
 try:
     import resource
@@ -139,7 +142,6 @@ async def serve(
         open_parts.enter_context(FaultCounter(metrics.met_fault))
         clock = SystemClock(metrics.stalled)
         feed = EventFeed(secrets.token_hex(4), settings.events_kept_max, clock.shown_ms)
-        observers = Observers((metrics, EventLog(), feed))
         listeners = bind(settings.host, settings.port)
         for listener in listeners:
             open_parts.callback(listener.close)
@@ -151,6 +153,8 @@ async def serve(
         url = settings.advertised_url or advertised_url(scheme, settings.host, port)
         address = NodeAddress(node_id_of(settings, url), url)
         name_node(address.node_id)
+        tracing = opened_tracing(open_parts, address.node_id, version) if settings.tracing else None
+        observers = Observers((metrics, EventLog(), feed, *(() if tracing is None else (tracing.rebalances,))))
         try:
             store = await open_store(
                 settings.storage, limits.batch, observers.appended, node_id=address.node_id, identity=url.encode()
@@ -172,6 +176,7 @@ async def serve(
             preview_size_max=limits.preview_size_max,
             capacity=limits.capacity,
             release=version,
+            member_calls=None if tracing is None else tracing.rebalances,
         )
         metrics.watch(service)
         api = HttpApi(
@@ -188,6 +193,7 @@ async def serve(
             connections=connections_within(limits.connections, files_max, settings.model_fields_set),
             channel_limits=limits.channels,
             peers=await open_parts.enter_async_context(PeerClient(clock, cluster_token, certificates)),
+            tracer=None if tracing is None else tracing.requests,
         )
         metrics.watch_connections(api.admission)
         server = HttpServer(api, files_max, certificates)
@@ -207,6 +213,25 @@ async def serve(
         await say_goodbye(api)
         feed.close()
     log.info("stopped")
+
+
+def opened_tracing(open_parts: AsyncExitStack, node_id: str, version: str) -> "Tracing":
+    """What makes spans until `open_parts` are closed. Raises StartError."""
+    try:
+        from rallypoint.coordinator.tracing.provider import (  # noqa: PLC0415 - an extra, for this setting alone
+            TracingUnsuitable,
+            open_tracing,
+        )
+    except ImportError as error:
+        raise StartError(
+            f"The setting tracing needs packages that are not here: pip install 'rallypoint[opentelemetry]' ({error})."
+        ) from error
+    try:
+        tracing = open_tracing(node_id, version)
+    except TracingUnsuitable as error:
+        raise StartError(str(error)) from error
+    open_parts.push_async_callback(tracing.close)
+    return tracing
 
 
 def tell_what_is_served(settings: Settings, address: NodeAddress, *, needs_token: bool) -> None:

@@ -540,6 +540,13 @@ class Settings(BaseSettings):
         "Form of the log lines on standard error: `text` for people, `json` for collectors, one object a line.",
         "Set `json` if a collector reads the log.",
     )
+    tracing: bool = _setting(
+        False,
+        "Running it",
+        "Whether rebalances and requests are spans of OpenTelemetry, which are sent as the variables `OTEL_…` say "
+        "([tracing](tracing.md)). By default they are not. It needs `pip install 'rallypoint[opentelemetry]'`.",
+        "Turn it on if there is a collector.",
+    )
     drain_timeout_ms: int = _setting(
         8_000,
         "Running it",

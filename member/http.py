@@ -14,6 +14,7 @@ from yarl import URL
 from rallypoint.member.core.events import Event
 from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
 from rallypoint.member.tokens import Token, TokenUnavailable, headers_of, is_replaced
+from rallypoint.member.trace_context import current_traceparent
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.operations import Operation, path_of
@@ -69,6 +70,9 @@ class HttpTransport:
             return Unreachable(str(error))
         if data is not None:
             headers["Content-Type"] = "application/json"
+        traceparent = current_traceparent()
+        if traceparent is not None:
+            headers["traceparent"] = traceparent
         try:
             async with self._open().request(
                 operation.method, target, data=data, headers=headers, timeout=timeout, allow_redirects=False

@@ -19,7 +19,13 @@ CallId = (
 """Chosen by the client, repeated in the answer. A whole number that every language can hold, or a short text."""
 
 
-class CoordinatorCall(m.RequestModel):
+class _Call(m.RequestModel):
+    """What every call may have. `traceparent`: the client's span (W3C Trace Context); what cannot be one is none."""
+
+    traceparent: Annotated[str, Field(max_length=limits.TRACEPARENT_LENGTH_MAX)] | None = None
+
+
+class CoordinatorCall(_Call):
     """Find the node that coordinates each of the groups."""
 
     id: CallId
@@ -27,7 +33,7 @@ class CoordinatorCall(m.RequestModel):
     body: m.CoordinatorRequest
 
 
-class JoinCall(m.RequestModel):
+class JoinCall(_Call):
     """Join the group, or join again."""
 
     id: CallId
@@ -36,7 +42,7 @@ class JoinCall(m.RequestModel):
     body: m.JoinRequest
 
 
-class SyncCall(m.RequestModel):
+class SyncCall(_Call):
     """Get the assignment, or submit everyone's."""
 
     id: CallId
@@ -45,7 +51,7 @@ class SyncCall(m.RequestModel):
     body: m.SyncRequest
 
 
-class HeartbeatCall(m.RequestModel):
+class HeartbeatCall(_Call):
     """Say that the member lives."""
 
     id: CallId
@@ -54,7 +60,7 @@ class HeartbeatCall(m.RequestModel):
     body: m.HeartbeatRequest
 
 
-class LeaveCall(m.RequestModel):
+class LeaveCall(_Call):
     """Leave the group."""
 
     id: CallId
@@ -63,7 +69,7 @@ class LeaveCall(m.RequestModel):
     body: m.LeaveRequest
 
 
-class CommitCall(m.RequestModel):
+class CommitCall(_Call):
     """Commit offsets."""
 
     id: CallId
@@ -72,7 +78,7 @@ class CommitCall(m.RequestModel):
     body: m.CommitRequest
 
 
-class FetchCall(m.RequestModel):
+class FetchCall(_Call):
     """Fetch committed offsets; without a body, all of the group."""
 
     id: CallId
@@ -81,7 +87,7 @@ class FetchCall(m.RequestModel):
     body: m.FetchRequest = m.FetchRequest()
 
 
-class AuthenticateCall(m.RequestModel):
+class AuthenticateCall(_Call):
     """Show a token: the first message of a client that cannot send headers. It needs no id."""
 
     id: CallId | None = None

@@ -35,6 +35,9 @@ ID_LENGTH_MAX = 255
 REQUEST_ID_LENGTH_MAX = 128
 """Characters of the header `X-Request-Id`, printable ASCII without a space; of any other the service makes its own."""
 
+TRACEPARENT_LENGTH_MAX = 512
+"""Characters of a `traceparent` on a channel; those of today have 55, and newer versions may have more."""
+
 TRACEPARENT_PATTERN = r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
 """The form of a `traceparent` (W3C Trace Context). What else is sent in its place counts as none."""
 

@@ -35,6 +35,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "rallypoint.coordinator.storage.cluster_codec": frozenset({"msgspec"}),
     "rallypoint.coordinator.storage.etcd.grpc_client": frozenset({"grpc"}),
     "rallypoint.coordinator.storage.etcd.rallypoint_etcd_pb2": frozenset({"google"}),
+    "rallypoint.coordinator.tracing": frozenset({"opentelemetry"}),
     "rallypoint.coordinator.settings": frozenset({"pydantic_settings"}),
     "rallypoint.coordinator.main": frozenset({"aiohttp", "uvloop"}),
     "rallypoint.member": frozenset({"aiohttp", "yarl"}),

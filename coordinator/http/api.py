@@ -22,7 +22,7 @@ from rallypoint.coordinator.http.channel.channels import Channels
 from rallypoint.coordinator.http.channel.handshake import asks_for_upgrade
 from rallypoint.coordinator.http.cluster.group_lists import GroupLists
 from rallypoint.coordinator.http.cluster.peers import PeerClient
-from rallypoint.coordinator.http.contract import ClusterService, GroupService, HttpMetrics
+from rallypoint.coordinator.http.contract import ClusterService, GroupService, HttpMetrics, RequestTracer
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, respond_problem
 from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.events.streams import EventStreams
@@ -76,6 +76,7 @@ class HttpApi:
         clock: Clock | None = None,
         peers: PeerClient | None = None,
         request_ids: RequestIds | None = None,
+        tracer: RequestTracer | None = None,
     ) -> None:
         """Build the routes.
 
@@ -94,6 +95,7 @@ class HttpApi:
         clock: measures the time of requests, in place of the service's clock. Channels always use the service's.
         peers: asks the other nodes, and is closed by whoever made it; where nodes are never asked, none is needed.
         request_ids: names requests that bring no id of their own.
+        tracer: makes spans of requests; None where there are none.
         """
         self.clock = service.clock if clock is None else clock
         self.connections = ConnectionLimits() if connections is None else connections
@@ -106,6 +108,7 @@ class HttpApi:
         self._waiting = service.waiting
         self.turns = WorkTurns()
         self.request_ids = RequestIds() if request_ids is None else request_ids
+        self._tracer = tracer
         self._guard = Guard(policy)
         checks = RequestChecks(RequestLimits() if requests is None else requests)
         self._routes = Routes(checks.limits)
@@ -127,6 +130,7 @@ class HttpApi:
             ChannelLimits() if channel_limits is None else channel_limits,
             self.bodies,
             self._guard.is_known_token,
+            tracer,
         )
         self.channels = Channels(context, self._guard, self._admit)
         # A browser cannot send the token with the handshake, so the channel itself asks for it.
@@ -187,10 +191,7 @@ class HttpApi:
             log.exception("a fault of the service, in %s", operation)
             outcome = ErrorCode.UNKNOWN_SERVER_ERROR.name
             response = respond_problem(problem_of(FAULT), origin.request_id)
-        if isinstance(response, JsonResponse):
-            response.request_id = origin.request_id
-        elif not response.prepared:
-            response.headers[REQUEST_ID] = origin.request_id
+        _name_request(response, origin)
         if allowed:
             show_to_origin(response, allowed)
         if response.status != 101 and asks_for_upgrade(request):
@@ -198,6 +199,15 @@ class HttpApi:
             response.force_close()
         seconds = perf_counter() - started
         self.metrics.request_answered(operation, outcome, seconds)
+        if self._tracer is not None:
+            self._tracer.request_answered(
+                operation,
+                origin,
+                seconds=seconds,
+                status=response.status,
+                outcome=outcome,
+                group_id=ids.get("group_id"),
+            )
         if access.isEnabledFor(logging.DEBUG):
             _log_access(request, response.status, outcome, seconds, ids)
         return response
@@ -259,6 +269,14 @@ class HttpApi:
         response = respond_problem(problem_of(failure), request_id, close=True)
         response.headers[REQUEST_ID] = request_id
         return response
+
+
+def _name_request(response: web.StreamResponse, origin: Origin) -> None:
+    """Send the id of the request back with its answer."""
+    if isinstance(response, JsonResponse):
+        response.request_id = origin.request_id
+    elif not response.prepared:
+        response.headers[REQUEST_ID] = origin.request_id
 
 
 def _log_access(request: web.BaseRequest, status: int, outcome: str, seconds: float, ids: Mapping[str, str]) -> None:

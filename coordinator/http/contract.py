@@ -13,6 +13,7 @@ from rallypoint.coordinator.runtime.condition import Condition
 from rallypoint.coordinator.runtime.contract import NodeAddress
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.members.connection_registry import MemberConnection
+from rallypoint.coordinator.runtime.origin import Origin
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 
@@ -138,6 +139,15 @@ class ClusterService(Protocol):
 
     async def move_shard(self, shard: int, node_id: str) -> admin.ClusterShard | Failure:
         """Make the node the preferred one for the shard. Answered when it is stored, not when it is done."""
+
+
+class RequestTracer(Protocol):
+    """Makes spans of requests. `coordinator.tracing` has the real one."""
+
+    def request_answered(
+        self, operation: str, origin: Origin, *, seconds: float, status: int, outcome: str, group_id: str | None
+    ) -> None:
+        """A request over HTTP, or a call on a channel, has its answer; the words are those of `HttpMetrics`."""
 
 
 class HttpMetrics(Protocol):

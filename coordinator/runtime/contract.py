@@ -6,8 +6,9 @@ A single node owns all shards. In a cluster, `runtime/cluster` knows who owns wh
 from dataclasses import dataclass
 from typing import Protocol
 
-from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.core.effects import Event, Failure, GroupAnswer
 from rallypoint.coordinator.storage.contract import AppendMetrics
+from rallypoint.protocol import messages as m
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,16 @@ class NodeCapacity:
     group_mailbox_max: int = 10_000
     node_metadata_max_bytes: int = 268_435_456
     storage_append_timeout_ms: int = 5_000
+
+
+class MemberCalls(Protocol):
+    """Hears of each join and sync, in `ORIGIN` the request that it is. It neither waits nor raises."""
+
+    def called(self, group_id: str, request: m.JoinRequest | m.SyncRequest) -> None:
+        """One has come. What it does to the group is told after this."""
+
+    def answered(self, group_id: str, request: m.JoinRequest | m.SyncRequest, answer: GroupAnswer | Failure) -> None:
+        """It has its answer."""
 
 
 class Observer(Protocol):

@@ -32,7 +32,7 @@ from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, Runn
 from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topic_answer, topics_answer
 from rallypoint.coordinator.runtime.assignments.queries import AssignmentQueries
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
-from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity, Observer, ShardOwnership
+from rallypoint.coordinator.runtime.contract import MemberCalls, NodeAddress, NodeCapacity, Observer, ShardOwnership
 from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
 from rallypoint.coordinator.runtime.event_loop.ended_calls import EndedCalls
 from rallypoint.coordinator.runtime.event_loop.faults import begin, each
@@ -113,6 +113,7 @@ class Service:
         preview_size_max: int = PREVIEW_SIZE_MAX,
         capacity: NodeCapacity | None = None,
         release: str = "of no release",
+        member_calls: MemberCalls | None = None,
     ) -> None:
         """Build the service; `start` loads it.
 
@@ -127,6 +128,7 @@ class Service:
         preview_size_max: the most members and partitions of a preview, counted together.
         capacity: how much the node takes on over all its groups.
         release: the version of this release, which the store's format records.
+        member_calls: hears of joins and syncs.
         """
         self.phase = Phase.STARTING
         self.parked_calls = 0
@@ -140,6 +142,7 @@ class Service:
         self._rules = rules
         self._draw_id = draw_id
         self._observer = observer
+        self._member_calls = member_calls
         self._capacity = NodeCapacity() if capacity is None else capacity
         self._call_ids = count(1)
         self._timers = Timers(clock)
@@ -407,6 +410,35 @@ class Service:
         if connection is not None and not connections.has_room(connection, group_id, request):
             detail = "The channel carries members of as many groups as it may"
             return over_limit("channel_groups_max", connection.groups_max, detail)
+        if self._member_calls is not None and isinstance(request, m.JoinRequest | m.SyncRequest):
+            return self._ask_told(self._member_calls, group_id, request, host, connection)
+        return self._ask_connected(group_id, request, host, connection)
+
+    def _ask_told(
+        self,
+        told: MemberCalls,
+        group_id: str,
+        request: m.JoinRequest | m.SyncRequest,
+        host: str,
+        connection: MemberConnection | None,
+    ) -> GroupAnswer | Failure | Waiting:
+        told.called(group_id, request)
+        answer = self._ask_connected(group_id, request, host, connection)
+        if not isinstance(answer, Waiting):
+            told.answered(group_id, request, answer)
+        elif (before_answer := answer.before_answer) is not None:
+
+            def tell(settled: Answer) -> None:
+                told.answered(group_id, request, settled)
+                before_answer(settled)
+
+            answer.before_answer = tell
+        return answer
+
+    def _ask_connected(
+        self, group_id: str, request: GroupRequest, host: str, connection: MemberConnection | None
+    ) -> GroupAnswer | Failure | Waiting:
+        connections = self.connections
         answer = self._ask_group(group_id, request, host)
         if isinstance(answer, Waiting):
             answer.before_answer = partial(connections.on_answer, group_id, request, connection)

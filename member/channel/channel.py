@@ -26,6 +26,7 @@ from rallypoint.member.channel.codec import AnswerText, Push, call_text, read_me
 from rallypoint.member.core.outcomes import Outcome, Unreachable
 from rallypoint.member.http import CONNECT_TIMEOUT_MS, read_answer
 from rallypoint.member.tokens import Token, TokenUnavailable, headers_of
+from rallypoint.member.trace_context import current_traceparent
 from rallypoint.protocol.operations import CHANNEL, Operation
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class Channel:
         self._calls[call_id] = (operation, waiting)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._socket.send_str(call_text(call_id, operation, group_id, body))
+                text = call_text(call_id, operation, group_id, body, current_traceparent())
+                await self._socket.send_str(text)
                 return await waiting
         except TimeoutError:
             return Unreachable(f"no answer within {timeout_ms} ms")

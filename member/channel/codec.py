@@ -31,9 +31,13 @@ class AnswerText:
     body: bytes
 
 
-def call_text(call_id: int, operation: Operation, group_id: str, body: BaseModel | None) -> str:
-    """A call. The ids of the groups of a `coordinator` stand in its body alone."""
+def call_text(
+    call_id: int, operation: Operation, group_id: str, body: BaseModel | None, traceparent: str | None = None
+) -> str:
+    """A call. The ids of the groups of a `coordinator` stand in its body alone. `traceparent`: the caller's span."""
     head = f'{{"id":{call_id},"op":{json.dumps(operation.name)}'
+    if traceparent is not None:
+        head += f',"traceparent":{json.dumps(traceparent)}'
     if operation.name != "coordinator":
         head += f',"group_id":{json.dumps(group_id)}'
     return head + ("}" if body is None else f',"body":{body.model_dump_json(exclude_none=True)}}}')

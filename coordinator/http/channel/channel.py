@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import count
+from time import perf_counter
 from typing import NamedTuple
 
 from aiohttp import WSCloseCode, WSMsgType
@@ -41,11 +42,12 @@ from rallypoint.coordinator.http.channel.codec import (
     read_id,
 )
 from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Message, Wire
-from rallypoint.coordinator.http.contract import GroupService, HttpMetrics, WaitingCall
+from rallypoint.coordinator.http.contract import GroupService, HttpMetrics, RequestTracer, WaitingCall
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http
 from rallypoint.coordinator.http.limits.deadline import Deadline, time_limit
 from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, LargeBodies
+from rallypoint.coordinator.http.requests.request_ids import trace_of
 from rallypoint.coordinator.http.requests.speaker import group_of, member_of_message
 from rallypoint.coordinator.runtime.event_loop.faults import begin, each, survives
 from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent
@@ -124,6 +126,7 @@ class ChannelContext:
     limits: ChannelLimits
     bodies: LargeBodies
     is_known_token: Callable[[str], bool]
+    tracer: RequestTracer | None = None
 
 
 class Channel:
@@ -148,6 +151,7 @@ class Channel:
         "_request_id",
         "_socket",
         "_takes_at_once",
+        "_traced",
         "is_authenticated",
         "number",
         "on_token",
@@ -169,6 +173,7 @@ class Channel:
         self._goodbye: asyncio.Task[None] | None = None
         self._heard_at_ms: int | None = None
         self._takes_at_once = False
+        self._traced: dict[int | str, tuple[Origin, float, str | None]] | None = None
         self._making: asyncio.Task[None] | None = None
         self._is_members = False
         self._is_over = False
@@ -451,7 +456,10 @@ class Channel:
             self.end(Ending.NOT_AUTHENTICATED, "the first message was no token that is known")
 
     def _serve_call(self, call: s.ChannelCall) -> None:
-        of_call = ORIGIN.set(Origin(self._request_id, None, call.id))
+        origin = Origin(self._request_id, trace_of(call.traceparent), call.id)
+        if self._context.tracer is not None:
+            self._begin_span(call, origin)
+        of_call = ORIGIN.set(origin)
         try:
             self._answer_call(call)
         except Refused as refused:
@@ -523,23 +531,43 @@ class Channel:
 
     def _answer(self, call_id: Id, op: str, answer: BaseModel | Failure) -> None:
         if isinstance(answer, LARGE_ANSWERS):
-            self._count(call_id, op, "NONE")
+            self._count(call_id, op, status_of(answer), "NONE")
             before = self._making
             self._making = begin(self._answer_large(before, call_id, answer), self.end_by_fault)
         elif isinstance(answer, Failure):
-            self._count(call_id, op, answer.code.name)
-            self._send(problem_text(call_id, problem_of(answer)))
+            problem = problem_of(answer)
+            self._count(call_id, op, problem.status, answer.code.name)
+            self._send(problem_text(call_id, problem))
         else:
             status = status_of(answer)
             self._is_members = self._is_members or op in _MEMBERS_OPS
-            self._count(call_id, op, "NONE" if status == 200 else "WAITING")
+            self._count(call_id, op, status, "NONE" if status == 200 else "WAITING")
             self._send(answer_text(call_id, status, text_of(answer)))
 
     def _refuse(self, call_id: Id, refused: Refused, op: str = "malformed") -> None:
-        self._count(call_id, op, refused.problem.error_name)
+        self._count(call_id, op, refused.problem.status, refused.problem.error_name)
         self._send(problem_text(call_id, refused.problem))
 
-    def _count(self, call_id: Id, op: str, outcome: str) -> None:
+    def _begin_span(self, call: s.ChannelCall, origin: Origin) -> None:
+        """Know until its answer when the call came, and in which trace it is."""
+        if self._traced is None:
+            self._traced = {}
+        if call.id is not None and call.id not in self._calls:
+            group_id = None if isinstance(call, s.CoordinatorCall | s.AuthenticateCall) else call.group_id
+            self._traced[call.id] = origin, perf_counter(), group_id
+
+    def _end_span(self, tracer: RequestTracer, call_id: Id, op: str, status: int, outcome: str) -> None:
+        if call_id is None or self._traced is None or call_id in self._calls:
+            return  # what is refused because a call of its id waits has no span: that one keeps its own
+        traced = self._traced.pop(call_id, None)
+        if traced is not None:
+            origin, began, group_id = traced
+            seconds = perf_counter() - began
+            tracer.request_answered(op, origin, seconds=seconds, status=status, outcome=outcome, group_id=group_id)
+
+    def _count(self, call_id: Id, op: str, status: int, outcome: str) -> None:
+        if self._context.tracer is not None:
+            self._end_span(self._context.tracer, call_id, op, status, outcome)
         self._context.metrics.channel_call(op, outcome)
         if access.isEnabledFor(logging.DEBUG):
             # The answer may leave in the middle of what another request does.

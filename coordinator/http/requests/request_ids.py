@@ -34,5 +34,9 @@ class RequestIds:
         headers = request.headers
         given = headers.get(REQUEST_ID)
         request_id = given if given is not None and _SANE.fullmatch(given) else self.new()
-        trace = headers.get(TRACEPARENT)
-        return Origin(request_id, trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None)
+        return Origin(request_id, trace_of(headers.get(TRACEPARENT)))
+
+
+def trace_of(traceparent: str | None) -> str | None:
+    """What was sent as the client's trace, if it can be one."""
+    return traceparent if traceparent is not None and _TRACEPARENT.fullmatch(traceparent) else None
