@@ -1,6 +1,6 @@
 """The image of the Dockerfile, built by buildah, and containers of it without Docker.
 
-The base stands in .cache/, made once from Debian's packages: no registry of images is asked.
+The base stands in the user's cache, made once from Debian's packages: no registry of images is asked.
 `python -m tests.real.image` makes it and nothing else, so that a slow download is not a test's time.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.real.parts import CACHE, ROOT, alone_in
+from tests.real.parts import ROOT, USER_CACHE, alone_in
 
 SCRIPTS = ROOT / "scripts" / "image"
 REMEDY = "as root: apt-get install --no-install-recommends buildah mmdebstrap, then python -m tests.real.image"
@@ -71,11 +71,9 @@ class Container:
 def find_base() -> Path:
     """The root file system that stands for the base; made where there is none, or another. Errors: ImageError."""
     script = SCRIPTS / "base.sh"
-    base = CACHE / "image" / f"base-{hashlib.sha256(script.read_bytes()).hexdigest()[:12]}.tar"
-    with alone_in(CACHE / "image"):
+    base = USER_CACHE / "image" / f"base-{hashlib.sha256(script.read_bytes()).hexdigest()[:12]}.tar"
+    with alone_in(base.parent):
         if not base.exists():
-            for old in base.parent.glob("base-*.tar"):
-                old.unlink()
             _run([script, base], BASE_SECONDS)
     return base
 

@@ -1,6 +1,7 @@
 """What stands for a cluster of Kubernetes: a program that renders manifests, and the schemas of the API.
 
-The program is found or built by scripts/manifests/build.sh. The schemas are those of a package of PyPI, in .cache/.
+The program is found or built by scripts/manifests/build.sh. The schemas are those of a package of PyPI, in the
+user's cache.
 `python -m tests.real.manifests` gets both and nothing else, so that a slow build is not a test's time.
 """
 
@@ -18,14 +19,14 @@ import jsonschema_rs
 import yaml
 
 from tests.real.languages import MakeError, run_tool
-from tests.real.parts import CACHE, ROOT, alone_in, require
+from tests.real.parts import ROOT, USER_CACHE, alone_in, require
 
 BUILD = ROOT / "scripts" / "manifests" / "build.sh"
 REMEDY = "python -m tests.real.manifests, which needs Go and a package index"
 PACKAGE = "kubernetes-validate==1.37.0"
 RELEASES = ("1.29", "1.37")
 """The oldest one that the chart is for, and the newest of the package."""
-SCHEMAS = CACHE / "kubernetes" / PACKAGE
+SCHEMAS = USER_CACHE / "kubernetes" / PACKAGE
 
 # A ServiceMonitor is no part of Kubernetes; nobody has its schema in a package.
 FOREIGN = frozenset({"monitoring.coreos.com/v1"})

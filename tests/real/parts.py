@@ -19,6 +19,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
+USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rallypoint"
+"""Of what is slow to make and the same for every checkout: a second one finds it."""
+
 PYTHON_PATH = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
 """Of a process that imports this checkout's `rallypoint`, whatever is installed, and its `tests`."""
 

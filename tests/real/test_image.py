@@ -143,6 +143,9 @@ def test_a_container_serves_without_rights_on_a_read_only_root_and_ends_in_good_
         described = container.execute("rallypoint", "describe", "g", "--coordinator", url, "-o", "json")
         assert described.returncode == 0, described.stderr
 
+        client_of_etcd = container.execute("python", "-c", "import rallypoint.coordinator.storage.etcd.grpc_client")
+        assert client_of_etcd.returncode == 0, client_of_etcd.stderr
+
         status = dict(
             line.split(":\t", 1)
             for line in Path(f"/proc/{container.pid}/status").read_text().splitlines()

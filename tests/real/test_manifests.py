@@ -284,6 +284,37 @@ def test_what_the_values_say_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert of_kind(chart(tmp_path, apart), "PodDisruptionBudget") == []
 
 
+@pytest.mark.parametrize(("values", "folder"), [(TOKENS, "base"), (CLUSTER, "overlays/cluster")])
+def test_the_chart_and_kustomize_run_the_same(values: dict[str, Any], folder: str, tmp_path: Path) -> None:
+    of_chart = chart(tmp_path, {**values, "cluster": {**values.get("cluster", {}), "replicas": 3, "secretName": ""}})
+    of_base = documents(manifests("kustomize", KUSTOMIZE / folder))
+
+    def same(rendered: list[dict[str, Any]]) -> dict[str, Any]:
+        """What has no name in it."""
+        spec, one = stateful_set(rendered), container(rendered)
+        pod = spec["template"]["spec"]
+        of_pod = ("automountServiceAccountToken", "enableServiceLinks", "terminationGracePeriodSeconds")
+        return {
+            "variables": set(variables(rendered)) - {"POD_NAMESPACE"},
+            "claims": [claim["spec"] for claim in spec.get("volumeClaimTemplates") or ()],
+            "volumes": {volume["name"] for volume in pod["volumes"]},
+            **{name: {**one[name], "httpGet": one[name]["httpGet"]["path"]} for name in one if name.endswith("Probe")},
+            "replicas": spec["replicas"],
+            "order": spec.get("podManagementPolicy", "OrderedReady"),
+            "is spread": "affinity" in pod,
+            **{name: pod[name] for name in (*of_pod, "securityContext")},
+            **{name: one[name] for name in ("securityContext", "resources", "ports", "volumeMounts")},
+        }
+
+    def in_order(what: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: sorted(json.dumps(one, sort_keys=True) for one in it) if isinstance(it, list) else it
+            for name, it in what.items()
+        }
+
+    assert in_order(same(of_chart)) == in_order(same(of_base))
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
