@@ -18,9 +18,10 @@ mkdir -p "$(dirname "$1")"
 part=$(mktemp "$1.XXXXXX")
 trap 'rm -f "$part"' EXIT
 
-# Of what the packages would do when they are configured, the build needs the accounts and the authorities.
+# libstdc++6, as any base with apt has it: the client of etcd needs it. Of what the packages would do when they are
+# configured, the build needs the accounts and the authorities.
 mmdebstrap --quiet --variant=extract --format=tar \
-    --include=base-files,base-passwd,ca-certificates,coreutils,dash,grep,libc-bin,passwd,python3,python3-pip,sed \
+    --include=base-files,base-passwd,ca-certificates,coreutils,dash,grep,libc-bin,libstdc++6,passwd,python3,python3-pip,sed \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/man/*' \
     --customize-hook='cp "$1/usr/share/base-passwd/passwd.master" "$1/etc/passwd"' \
