@@ -9,8 +9,10 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Protocol
 
+from examples.cluster.run import beside
 from examples.cluster.servers import Node
 from tests.cluster_faults.network import Host
 from tests.cluster_faults.servers import (
@@ -19,12 +21,15 @@ from tests.cluster_faults.servers import (
     WallClock,
     empty_quota,
     fill_quota,
+    give_space_back,
+    store_ballast,
     wait_until_healthy,
 )
 from tests.real.etcd import RealEtcd
 
 LONGER_THAN_LEASE_S = 6.0
 SHORT_S = 3.0
+STORE_S = 0.1
 STEPS_S = (3_600, -3_600, 86_400)
 """Of the wall clock: an hour ahead, an hour behind, a day ahead."""
 
@@ -169,8 +174,10 @@ async def fill_disks(stage: Stage, node: NodeOnHost) -> None:
 
 async def _fill_disks(stage: Stage, members: Sequence[EtcdMember]) -> None:
     for member in members:
+        await asyncio.to_thread(give_space_back, stage.etcd, stage.members.index(member))
         member.disk.fill()
-    await stage.until(lambda: not any(member.runs for member in members), "etcd has met its full disk")
+    async with beside(_go_on_storing(stage)):
+        await stage.until(lambda: not any(member.runs for member in members), "etcd has met its full disk")
     if len(members) > 1:
         await stage.expect_refusal(list(stage.nodes.values()))
     await asyncio.sleep(LONGER_THAN_LEASE_S)
@@ -178,6 +185,15 @@ async def _fill_disks(stage: Stage, members: Sequence[EtcdMember]) -> None:
     for member in members:
         member.disk.free()
     await _restart(members)
+
+
+async def _go_on_storing(stage: Stage) -> None:
+    """Store more and more: of its pages commits give back as many as they take, and with those that are free a member
+    does without its disk.
+    """
+    for number in count():
+        await asyncio.to_thread(store_ballast, stage.etcd, number)
+        await asyncio.sleep(STORE_S)
 
 
 async def use_quota_up(stage: Stage, node: NodeOnHost) -> None:

@@ -88,6 +88,7 @@ class Run:
         self._reader = Reader(tuple(plot.folder / f"books-{name}.jsonl" for name in LOADS))
         self._loads: list[Child] = []
         self._read_up_to = 0
+        self._entries_read = 0
         self._undoing_ms = 0
         self._round: Round | None = None
 
@@ -327,8 +328,14 @@ class Run:
                 raise Failed(f"{seconds:.0f} s were not enough until {what}")
             await asyncio.sleep(LOOK_S)
 
+    @property
+    def entries_in_history(self) -> Sequence[Entry]:
+        """Those whose commits the history that was read holds: all, unless the run broke off."""
+        return self.entries[: self._entries_read]
+
     async def read_history(self) -> int:
         """Judge etcd's history up to now; the revision up to which it was read."""
+        entries = len(self.entries)
         client = GrpcEtcdClient(self.etcd.addresses)
         try:
             last = await self._revision_now(client)
@@ -337,7 +344,7 @@ class Run:
                     self.history.read(revision)
         finally:
             await client.close()
-        self._read_up_to = last
+        self._read_up_to, self._entries_read = last, entries
         return last
 
     async def _revision_now(self, client: GrpcEtcdClient) -> int:
@@ -376,7 +383,7 @@ def findings_of(run: Run, plot: Plot, facts: Mapping[str, Any]) -> Findings:
     return Findings(
         run.rounds,
         run.history,
-        judge_books(run.entries, run.history.offsets),
+        judge_books(run.entries_in_history, run.history.offsets),
         Verdicts(
             len(said),
             sum(one.operations for one in said),

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from tests.real.etcd import Member, RealEtcd
 
 ETCD_MEMBERS = 3
 CLIENT_PORT, PEER_PORT, NODE_PORT = 2379, 2380, 8000
-DISK_MB = 400
+DISK_MB = 600
 QUOTA_BYTES = 64 * 1024 * 1024
+BALLAST_VALUE_BYTES = 16_384
+DEFRAGMENT_TIMEOUT_S = 60.0
 START_SECONDS = 30.0
 CLOCK_MARGIN_S = 10.0
 FAKETIME_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
@@ -41,6 +44,8 @@ class EtcdMember(Member):
             *("--initial-cluster", cluster, "--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--quota-backend-bytes", str(QUOTA_BYTES), "--log-level", "warn"),
+            # Otherwise the logs of many rounds that use the quota up fill the disk by themselves.
+            *("--snapshot-count", "1000", "--max-wals", "2"),
         ]
         super().__init__(command, log, CLIENT_PORT, host.address)
         self.name = name
@@ -120,9 +125,12 @@ class NodeOnHost(Node):
             return 0, str(error)
 
     def is_ahead(self, seconds: int) -> bool:
-        """Whether the date that it writes in an answer is so far from this machine's, about."""
-        with _opener.open(f"{self.url}/healthz", timeout=ASK_TIMEOUT_SECONDS) as answer:
-            written = parsedate_to_datetime(answer.headers["Date"])
+        """Whether the date that it writes in an answer is so far from this machine's, about. No answer says nothing."""
+        try:
+            with _opener.open(f"{self.url}/healthz", timeout=ASK_TIMEOUT_SECONDS) as answer:
+                written = parsedate_to_datetime(answer.headers["Date"])
+        except OSError:
+            return False
         return abs(written.timestamp() - time.time() - seconds) < CLOCK_MARGIN_S
 
 
@@ -189,6 +197,13 @@ class WallClock:
         written.replace(self._file)
 
 
+def store_ballast(etcd: RealEtcd, number: int) -> None:
+    """Write something that no node reads, to whichever member; or not, if that one does not answer."""
+    body = {"key": "YmFsbGFzdA==", "value": "A" * BALLAST_VALUE_BYTES}
+    with suppress(OSError, HTTPException):  # it may die while it answers
+        etcd.ask("kv/put", body, number % ETCD_MEMBERS, timeout_s=ASK_TIMEOUT_SECONDS)
+
+
 def fill_quota(etcd: RealEtcd) -> None:
     """Write until etcd's quota is used up, and it says so."""
     body = {"key": "YmFsbGFzdA==", "value": "A" * 1_000_000}
@@ -209,8 +224,17 @@ def empty_quota(etcd: RealEtcd, revision: int) -> None:
     with suppress(urllib.error.HTTPError):  # it may be compacted already
         etcd.compact(revision)
     for place in range(ETCD_MEMBERS):
-        etcd.ask("maintenance/defragment", {}, place)
+        give_space_back(etcd, place)
     etcd.disarm()
+
+
+def give_space_back(etcd: RealEtcd, place: int) -> None:
+    """Let a member's file have no more than it holds. Raises Failed, with what the member says."""
+    try:
+        etcd.ask("maintenance/defragment", {}, place, timeout_s=DEFRAGMENT_TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise Failed(f"member {place} of etcd cannot be defragmented: {error.read().decode()}") from error
 
 
 def version_of(program: Path) -> str:
