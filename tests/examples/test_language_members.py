@@ -20,6 +20,7 @@ from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 from rallypoint.assignors.range import RangeAssignor
 from tests.end_to_end.faulty_line import running_line
 from tests.end_to_end.service_process import ServiceProcess, running_service
+from tests.end_to_end.three_nodes import three_nodes
 from tests.real.languages import GO, JAVASCRIPT, run_go
 from tests.real.parts import require_program
 
@@ -190,6 +191,66 @@ async def restart(service: ServiceProcess) -> None:
     """SIGTERM and a new process on the same port and store, while this program's member goes on."""
     assert await asyncio.to_thread(service.stop) == 0
     await asyncio.to_thread(service.start)
+
+
+@pytest.mark.etcd
+async def test_members_in_three_languages_go_on_when_the_node_that_coordinates_them_is_killed(
+    tmp_path: Path,
+    javascript_member: list[str | Path],
+    go_member: list[str | Path],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with three_nodes(tmp_path, "--group-initial-rebalance-delay-ms", "300", shards=3) as nodes:
+        await wait_until("the topic is there", lambda: any(registers(node) for node in nodes))
+        urls = ",".join(node.url for node in nodes)
+        python = PythonMember(urls)
+        async with (
+            python.member,
+            example(javascript_member, urls, tmp_path, "--session-timeout-ms", "60000") as javascript,
+            example(go_member, urls, tmp_path, "--session-timeout", "60s") as go,
+        ):
+            await wait_until("all share", owned_once(python, javascript, go))
+            working = {*(javascript.owned or ()), *(go.owned or ())}
+            killed = await coordinator_among(nodes)
+            await wait_until("both commit", lambda: committed(killed).keys() == working)
+            generation_id, spoken = describe(killed)["generation_id"], (len(javascript.said), len(go.said))
+            reached = committed(killed)
+            caplog.clear()
+            killed.kill()
+            others = [node for node in nodes if node is not killed]
+            successor = await coordinator_among(others)
+            await wait_until("both commit again", lambda: goes_on(successor, reached))
+            moved = f"coordinator moved from {killed.url} to {successor.url}"
+            await wait_until("this member says it", lambda: moved in caplog.text)
+            assert describe(successor)["generation_id"] == generation_id
+            assert describe(successor)["state"] == "Stable"
+            assert (len(javascript.said), len(go.said)) == spoken
+            assert owned_once(python, javascript, go)()
+            assert [record.levelname for record in caplog.records if moved in record.getMessage()] == ["WARNING"]
+            for name in ("consume.mjs", Path(go_member[-1]).name):
+                assert f"the coordinator is {successor.url}" in (tmp_path / f"{name}.log").read_text()
+
+
+def registers(node: ServiceProcess) -> bool:
+    """Whether this node, which has to be the one that keeps the topics, has taken the topic."""
+    return node.send("PUT", "/v1/topics/clicks", {"partitions": PARTITIONS})[0] == 200
+
+
+async def coordinator_among(nodes: Sequence[ServiceProcess]) -> ServiceProcess:
+    """The node that describes the group."""
+    found: list[ServiceProcess] = []
+
+    def is_found() -> bool:
+        found.extend(node for node in nodes if node.send("GET", f"/v1/groups/{GROUP}")[0] == 200)
+        return bool(found)
+
+    await wait_until("one of them coordinates the group", is_found)
+    return found[0]
+
+
+def goes_on(node: ServiceProcess, reached: dict[int, int]) -> bool:
+    now = committed(node)
+    return all(now[partition] > offset for partition, offset in reached.items())
 
 
 @pytest.mark.parametrize("language", ["javascript", "go"])
