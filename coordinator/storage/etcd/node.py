@@ -125,6 +125,9 @@ class NodeLease:
     async def run(self) -> None:
         """Renew the lease until cancelled; when it is lost, take another and announce the node again.
 
+        Past the deadline, etcd has to answer something before it is asked for another renewal: renewals that reach it
+        while their answers are lost would keep from the other nodes, for ever, what this one does not serve.
+
         No fault of this process ends it, such as a thread that gRPC cannot start: a node that renews no more would
         never serve again.
         """
@@ -133,10 +136,13 @@ class NodeLease:
             await asyncio.sleep(max(0.0, wait_ms / 1000))
             began_ms = self.clock_ms()
             try:
-                if self.rule.held is None:
+                held = self.rule.held
+                if held is None:
                     await self._take()
                 else:
-                    await self._renew(self.rule.held.lease)
+                    if not self.rule.is_live(held.lease, began_ms):
+                        await self._look()
+                    await self._renew(held.lease)
                 if self.announcement is not None and self.rule.held is not None:
                     await self._announce_under(self.rule.held.lease)
             except EtcdError as error:
