@@ -155,6 +155,11 @@ class Client:
         self._timers.clear()
         self._on_view(self)
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether it stands still."""
+        return self._stalled is not None
+
     def stall(self, for_ms: int) -> None:
         """The process stands still; what comes meanwhile it reads afterwards."""
         if self._stalled is None:

@@ -135,6 +135,8 @@ class ClusterStages:
 
     def _why_not_stable(self) -> str | None:
         for client in self._world.running():
+            if client.is_stalled:
+                return f"{client.name} of {client.group_id} stands still, and may not know yet what it has lost"
             if client.state is not State.STABLE or client.held is None:
                 return f"{client.name} of {client.group_id} is {client.state.value}"
         for group_id, generations in self._generations().items():

@@ -64,6 +64,14 @@ def test_a_seed_is_the_same_run_in_any_process_whatever_the_order_of_sets() -> N
     assert [f"{seed} {run(seed).digest}" for seed in range(1, DIGESTS + 1)] == first
 
 
+def test_what_a_member_that_stood_still_finds_out_late_is_not_laid_to_the_move() -> None:
+    """It loses its session by the faults, and is still stopped by one of them when the others have come to rest."""
+    plan = cluster_plan_of(23_571).without(frozenset({"etcd_answer_lost"}))
+    steps = tuple(plan.steps[number] for number in (17, 19, 31, 37, 49, 58))
+    assert [step.kind for step in steps].count("client_stall") == 1
+    assert run_plan(replace(plan, steps=steps)).violation is None
+
+
 def test_a_failing_plan_shrinks_to_what_it_takes() -> None:
     """A violation that only two of the steps bring about leaves those two."""
     plan = cluster_plan_of(1)
