@@ -30,6 +30,7 @@ from tests.real.etcd import RealEtcd
 LONGER_THAN_LEASE_S = 6.0
 SHORT_S = 3.0
 STORE_S = 0.1
+FULL_S = 240.0
 STEPS_S = (3_600, -3_600, 86_400)
 """Of the wall clock: an hour ahead, an hour behind, a day ahead."""
 
@@ -50,7 +51,7 @@ class Stage(Protocol):
     async def expect_refusal(self, nodes: Sequence[NodeOnHost]) -> None:
         """Until these nodes say that they are not ready. It is a problem if one of them goes on to be ready."""
 
-    async def until(self, condition: Callable[[], bool], what: str) -> None:
+    async def until(self, condition: Callable[[], bool], what: str, seconds: float = ...) -> None:
         """Until it is so. Raises Failed, with what was waited for, where it never is."""
 
     async def read_history(self) -> int:
@@ -177,7 +178,7 @@ async def _fill_disks(stage: Stage, members: Sequence[EtcdMember]) -> None:
         await asyncio.to_thread(give_space_back, stage.etcd, stage.members.index(member))
         member.disk.fill()
     async with beside(_go_on_storing(stage)):
-        await stage.until(lambda: not any(member.runs for member in members), "etcd has met its full disk")
+        await stage.until(lambda: not any(member.runs for member in members), "etcd has met its full disk", FULL_S)
     if len(members) > 1:
         await stage.expect_refusal(list(stage.nodes.values()))
     await asyncio.sleep(LONGER_THAN_LEASE_S)

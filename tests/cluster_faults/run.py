@@ -19,7 +19,7 @@ from examples.cluster.pauses import MARGIN_MS, Episode, OwnerChange, longest_com
 from examples.cluster.run import LEASE_TTL_MS, beside
 from examples.cluster.servers import PREFIX, Failed, Node, are_settled, environment, start_load
 from examples.handover.processes import Child, Children
-from rallypoint.coordinator.storage.etcd.client import EtcdError
+from rallypoint.coordinator.storage.etcd.client import EtcdError, EtcdUnknown
 from rallypoint.coordinator.storage.etcd.grpc_client import GrpcEtcdClient
 from rallypoint.protocol.group_hash import shard_of_group
 from tests.cluster_faults.faults import CLOCK_NODE, FAULTS
@@ -339,13 +339,26 @@ class Run:
         client = GrpcEtcdClient(self.etcd.addresses)
         try:
             last = await self._revision_now(client)
-            async with aclosing(read_part(client, PREFIX, self._read_up_to + 1, last)) as revisions:
-                async for revision in revisions:
-                    self.history.read(revision)
+            until = time.monotonic() + SETTLE_S
+            while not await self._read_to(client, last):
+                if time.monotonic() > until:
+                    raise Failed(f"etcd's history cannot be read up to {last}")
+                await asyncio.sleep(LOOK_S)
         finally:
             await client.close()
         self._read_up_to, self._entries_read = last, entries
         return last
+
+    async def _read_to(self, client: GrpcEtcdClient, last: int) -> bool:
+        """False where etcd breaks it off, as a member does that has a new leader: what was read stays read."""
+        try:
+            async with aclosing(read_part(client, PREFIX, self._read_up_to + 1, last)) as revisions:
+                async for revision in revisions:
+                    self.history.read(revision)
+                    self._read_up_to = revision.number
+        except EtcdUnknown:
+            return False
+        return True
 
     async def _revision_now(self, client: GrpcEtcdClient) -> int:
         until = time.monotonic() + SETTLE_S
