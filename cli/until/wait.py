@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 
 from rallypoint.cli.calls.client import Client, Json
-from rallypoint.cli.calls.failures import STATUSES, ConditionFailed, Unreachable, UsageError
+from rallypoint.cli.calls.failures import STATUSES, CallFailed, ConditionFailed, Unreachable, UsageError
 from rallypoint.cli.output.terminal import Progress
-from rallypoint.cli.output.text import shown
+from rallypoint.cli.output.text import counted, shown
 from rallypoint.cli.output.times import duration
 from rallypoint.cli.running import Output, add_calling, duration_flag, run_calls
 from rallypoint.cli.until.state import row_of
@@ -26,7 +26,12 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", metavar="GROUP", help="the id of the group")
     parser.add_argument("--stable", action="store_true", help="it is Stable: no rebalance is under way")
     parser.add_argument("--lag", type=_count, metavar="N", help="its lag is known, and N at the most")
-    parser.add_argument("--members", type=_count, metavar="N", help="it has N members or more")
+    parser.add_argument(
+        "--members",
+        type=_count,
+        metavar="N",
+        help="it has N members or more; a group that does not exist yet is waited for",
+    )
     parser.add_argument(
         "--timeout", type=duration_flag, default=TIMEOUT_MS, metavar="TIME", help="how long to wait. Default: 10m."
     )
@@ -45,9 +50,10 @@ def run_wait(given: argparse.Namespace) -> int:
     def body(client: Client, output: Output) -> None:
         if not given.stable and given.lag is None and given.members is None:
             raise UsageError("Say what to wait for: --stable, --lag N or --members N.")
-        row = until(client, given.group, lambda found: missing(found, given), given.timeout)
+        may_begin = bool(given.members)
+        row = until(client, given.group, lambda found: missing(found, given), given.timeout, may_begin=may_begin)
         lag = "" if row.get("lag") is None else f", lag {row['lag']:,}"
-        output.tell(row, f"group {shown(given.group)} is {row['state']}: {row['member_count']:,} members{lag}")
+        output.tell(row, f"group {shown(given.group)} is {row['state']}: {counted(row['member_count'], 'member')}{lag}")
 
     return run_calls(given, body)
 
@@ -66,8 +72,13 @@ def missing(row: Json, given: argparse.Namespace) -> str:
     return ", ".join(rest)
 
 
-def until(client: Client, group_id: str, missing_of: Callable[[Json], str], timeout_ms: int) -> Json:
-    """The group's row when nothing is missing any more. Raises ConditionFailed after the time, or CallFailed."""
+def until(
+    client: Client, group_id: str, missing_of: Callable[[Json], str], timeout_ms: int, *, may_begin: bool = False
+) -> Json:
+    """The group's row when nothing is missing any more. Raises ConditionFailed after the time, or CallFailed.
+
+    may_begin: a group that does not exist is waited for, since it begins with its first member.
+    """
     began = time.monotonic()
     with Progress() as progress:
         while True:
@@ -79,6 +90,10 @@ def until(client: Client, group_id: str, missing_of: Callable[[Json], str], time
                 rest = str(error)
                 if time.monotonic() - began >= timeout_ms / 1_000:
                     raise
+            except CallFailed as error:
+                if not may_begin or error.error_name != "GROUP_ID_NOT_FOUND":
+                    raise
+                rest = "there is no such group yet"
             if row is not None and not rest:
                 return row
             waited_ms = (time.monotonic() - began) * 1_000

@@ -128,11 +128,13 @@ def test_the_page_and_the_command_use_the_same_words(api: RealApi, capsys: Captu
 
 def test_what_holds_is_not_waited_for(api: RealApi, capsys: Captured) -> None:
     stable(api, "web")
-    assert run(capsys, "wait", "web", "--stable", "--members", "1") == "group web is Stable: 1 members\n"
+    assert run(capsys, "wait", "web", "--stable", "--members", "1") == "group web is Stable: 1 member\n"
     said = run(capsys, "wait", "web", "--members", "2", "--timeout", "1ms", status=5)
     assert "is not ready after 1 ms: it has 1 of 2 members." in said
     run(capsys, "wait", "web", status=2)
     run(capsys, "wait", "none", "--stable", status=1)
+    said = run(capsys, "wait", "none", "--members", "2", "--timeout", "1ms", status=5)
+    assert "there is no such group yet" in said
 
 
 def given(**flags: Any) -> argparse.Namespace:
