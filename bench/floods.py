@@ -234,7 +234,7 @@ async def flood(host: str, port: int, name: str, connections: int) -> None:
 
     async def one(number: int) -> None:
         nonlocal ended
-        crowd = Crowd(host, port, f"flood-{number}")
+        crowd = Crowd(host, port, f"flood-{name}-{number}")
         await crowd.grow(1)
         await crowd.rest()
         asked = {"group": crowd.group_id, "body": crowd.members[0].heartbeat}
@@ -334,41 +334,76 @@ class Waits:
     worked_s: float
 
 
-async def measure(name: str, directory: Path, *, connections: int, seconds: float) -> Felt:
-    """One kind of flood on a fresh service. Raises ConnectionBrokenError where a bystander was hung up on."""
-    async with serving(directory) as server:
-        probe = await Connection.open(server.host, server.port)
-        beside_commits = KINDS[name].beside_commits
-        crowd = Crowd(server.host, server.port, "bystander", Connection if beside_commits else ChannelConnection)
+@dataclass(frozen=True, slots=True)
+class Bystanders:
+    """Who is beside a flood: one who probes, a member, and a host of many. `before_each`: as in `_wait`.
+
+    `before_bytes`: the memory of the service when they had come, before any flood.
+    """
+
+    server: Server
+    before_bytes: int
+    probe: Connection
+    asked: bytes
+    line: Line
+    beat: bytes
+    before_each: bytes
+    host: HostConnection
+    beats: bytes
+
+
+@asynccontextmanager
+async def standing_by(server: Server, *, commits: bool = False) -> AsyncIterator[Bystanders]:
+    """Let them join. In the end they hang up, and nobody leaves: the service ends, too.
+
+    commits: the member is on an HTTP connection, and commits much before each heartbeat.
+    """
+    address = server.host, server.port
+    async with (
+        Crowd(*address, "bystander", Connection if commits else ChannelConnection) as crowd,
+        Crowd(*address, "hosted") as hosted,
+    ):
         await crowd.grow(1)
         await crowd.rest()
         member = crowd.members[0]
         assert member.line is not None
-        asked = f"GET /healthz HTTP/1.1\r\nHost: {server.host}\r\n\r\n".encode()
-        await probe.exchange(asked)  # a connection that says nothing is cut after a while
-        if beside_commits:
+        if commits:
             bystander = {"group": crowd.group_id, "body": member.heartbeat}
             beat, before_each = _post("/heartbeat", lambda asked: asked["body"])(bystander), _LARGE_COMMIT(bystander)
         else:
             beat, before_each = call_frame(HEARTBEAT, crowd.group_id, member.heartbeat), b""
-        hosted = Crowd(server.host, server.port, "hosted")
         await hosted.grow(HOSTED_COUNT)
         await hosted.rest()
-        host = await HostConnection.open(server.host, server.port)
         beats = b"".join(call_frame(HEARTBEAT, hosted.group_id, each.heartbeat) for each in hosted.members)
-        async with flooding(server, name, connections) as ended:
-            before_bytes = server.rss_bytes()
-            probes, heartbeats, rounds = await asyncio.gather(
-                _wait(server, probe, asked, seconds, 0.005),
-                _wait(server, member.line, beat, seconds, 0.02, before_each),
-                _wait(server, host, beats, seconds, HOST_PAUSE_S),
-            )
-            grown_bytes = server.rss_bytes() - before_bytes
-        probe.close()
-        await hosted.disband()
-        host.close()  # before, its members would be lost, and perhaps expelled by then
-        await crowd.disband()
-        return Felt(probes, heartbeats, rounds, grown_bytes, ended[0])
+        probe, host = await Connection.open(*address), await HostConnection.open(*address)
+        asked = f"GET /healthz HTTP/1.1\r\nHost: {server.host}\r\n\r\n".encode()
+        await probe.exchange(asked)  # a connection that says nothing is cut after a while
+        try:
+            yield Bystanders(server, server.rss_bytes(), probe, asked, member.line, beat, before_each, host, beats)
+        finally:
+            probe.close()
+            host.close()
+
+
+async def measure(name: str, directory: Path, *, connections: int, seconds: float) -> Felt:
+    """One kind of flood on a fresh service. Raises ConnectionBrokenError where a bystander was hung up on."""
+    async with serving(directory) as server, standing_by(server, commits=KINDS[name].beside_commits) as beside:
+        return await felt_of(name, beside, connections=connections, seconds=seconds)
+
+
+async def felt_of(name: str, beside: Bystanders, *, connections: int, seconds: float) -> Felt:
+    """One kind of flood on the service of the bystanders, which may have seen others: its memory has grown by all of
+    them. Raises ConnectionBrokenError where a bystander was hung up on.
+    """
+    server = beside.server
+    async with flooding(server, name, connections) as ended:
+        probes, heartbeats, rounds = await asyncio.gather(
+            _wait(server, beside.probe, beside.asked, seconds, 0.005),
+            _wait(server, beside.line, beside.beat, seconds, 0.02, beside.before_each),
+            _wait(server, beside.host, beside.beats, seconds, HOST_PAUSE_S),
+        )
+        grown_bytes = server.rss_bytes() - beside.before_bytes
+    return Felt(probes, heartbeats, rounds, grown_bytes, ended[0])
 
 
 async def _wait(
