@@ -32,10 +32,14 @@ def add_sink(parser: argparse.ArgumentParser, *, batch_records: int) -> None:
 
 
 def small_spark(application: str) -> SparkSession.Builder:
-    """A small session that listens on loopback: one task at a time, for several drivers on one machine."""
+    """A small session that listens on loopback: one task at a time, for several drivers on one machine.
+
+    A task that failed is tried again, as on a cluster: on a busy machine a Python that Spark starts may not connect in
+    its ten seconds.
+    """
     return (
         SparkSession.builder.appName(application)
-        .master("local[1]")
+        .master("local[1,4]")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

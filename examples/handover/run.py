@@ -34,9 +34,9 @@ VISITOR = "C"
 """The driver that joins A where the run stays for somebody to look at it."""
 LOOK_SECONDS = 0.02
 POLL_MS = 250
-SERVICE_START_SECONDS = 30.0
+SERVICE_START_SECONDS = 60.0
 STOP_SECONDS = 60.0
-FROZEN_SECONDS = 0.3
+FROZEN_SECONDS = 1.0
 """For the service to have taken what a driver sent before it was stopped. The group does not miss it so soon."""
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 STARTS_MAX = 3

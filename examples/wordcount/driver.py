@@ -26,7 +26,7 @@ def begin(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
         .option("coordinator", given.coordinator)
         .option("group", "word-count")
         .option("clientId", given.name)
-        .option("sessionTimeoutMs", 6000)
+        .option("sessionTimeoutMs", 30000)
         .option("source", "files")
         .option("path", given.topics)
         .option("subscribe", "lines")
