@@ -37,7 +37,7 @@ def is_refused(service: ServiceProcess, member: dict[str, Any]) -> bool:
         assert status in {200, 503}, answer
         if status != 200:
             assert (answer["error_name"] in REFUSALS, answer["retriable"]) == (True, True), answer
-            assert answer["detail"].endswith("try again."), answer
+            assert answer["detail"], answer
         refused.append(status != 200)
     return all(refused)
 
@@ -56,10 +56,10 @@ def refused_then_well(service: ServiceProcess, member: dict[str, Any], correct: 
     correct()
     wait_for("readiness", lambda: readiness(service)[0] == 200)
     wait_for("the member's heartbeat", lambda: "error_name" not in post(service, "g", "heartbeat", **member))
-    committed = post(service, "g", "offsets", **member, offsets={"t": {"0": {"offset": 8}}})
-    assert committed["offsets"]["t"]["0"]["error_code"] == 0, committed
+    last = {**member, "offsets": {"t": {"0": {"offset": 8}}}}
+    wait_for("the commit", lambda: "error_name" not in post(service, "g", "offsets", **last))
     _, fetched = service.send("GET", "/v1/groups/g/offsets")
-    assert fetched["offsets"]["t"]["0"]["offset"] == 8, "what was refused was not stored"
+    assert fetched["offsets"]["t"]["0"]["offset"] == 8, "the last that was said counts"
 
 
 def correct_file(password: Path) -> None:
