@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.etcd, pytest.mark.slow]
 
 GROUP = GROUPS[0]
 SECONDS = 30.0
+NODES_ARE_READ = "performance.getEntriesByType('resource').some((one) => new URL(one.name).pathname === '/v1/cluster')"
 
 
 def by_coordinator(nodes: list[ServiceProcess]) -> tuple[ServiceProcess, list[ServiceProcess]]:
@@ -84,6 +85,10 @@ def an_action_is_done(browser: Browser, here: ServiceProcess) -> None:
 
 def others_are_named_when_it_is_killed(browser: Browser, here: ServiceProcess) -> None:
     browser.wait("h1", text=GROUP)
+    until = time.monotonic() + SECONDS
+    while not browser.evaluate(NODES_ARE_READ):
+        assert time.monotonic() < until, "the page has not asked for the nodes"
+        time.sleep(0.1)
     here.kill()
     browser.wait(".elsewhere", text="Others of the cluster", seconds=SECONDS)
     links = browser.texts(".elsewhere a.button")
