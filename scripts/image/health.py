@@ -2,15 +2,18 @@
 
 It asks `/healthz`. A service that speaks TLS may want a certificate of whoever asks, so of that one it wants the
 server's part of the handshake alone.
+
+    health.py [SECONDS]    SECONDS: for how long it waits for each answer, 4 by default
 """
 
 import http.client
 import os
 import socket
 import ssl
+import sys
 from http import HTTPStatus
 
-SECONDS = 4.0
+SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 4.0
 HOSTS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 

@@ -12,13 +12,15 @@ from tests.real.parts import free_port
 
 SCRIPT = ROOT / "scripts" / "image" / "health.py"
 WELL = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+PATIENT, IMPATIENT = "30", "1"
+"""Seconds, for what answers on a busy machine, too, and for what never does."""
 ILL = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 
 
-async def status_of_check(port: int, **environment: str) -> int:
+async def status_of_check(port: int, seconds: str = PATIENT, **environment: str) -> int:
     variables = {"RALLYPOINT_HOST": "0.0.0.0", "RALLYPOINT_PORT": str(port), **environment}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, SCRIPT, env=variables, stderr=asyncio.subprocess.DEVNULL
+        sys.executable, SCRIPT, seconds, env=variables, stderr=asyncio.subprocess.DEVNULL
     )
     return await asyncio.wait_for(process.wait(), 60)
 
@@ -42,7 +44,8 @@ async def judged(
 
     async with await asyncio.start_server(serve, host, 0, ssl=context) as server:
         port = server.sockets[0].getsockname()[1]
-        return await status_of_check(port, **{"RALLYPOINT_HOST": host, **environment})
+        seconds = PATIENT if answer else IMPATIENT
+        return await status_of_check(port, seconds, **{"RALLYPOINT_HOST": host, **environment})
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ def test_a_container_serves_without_rights_on_a_read_only_root_and_ends_in_good_
             member.commit({("clicks", 0): 7})
             assert member.committed()["clicks", 0].offset == 7
 
-        health = container.execute(*image.health)
+        health = container.execute(*image.health, "30")
         assert health.returncode == 0, health.stderr
         health = container.execute(*image.health, RALLYPOINT_PORT=str(free_port()))
         assert "ConnectionRefusedError" in health.stderr
