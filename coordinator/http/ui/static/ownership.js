@@ -82,8 +82,8 @@ function coloursOf(lines) {
 
 function Axis({ from, until }) {
   const middle = from + (until - from) / 2;
-  const seconds = until - from < SECONDS_BELOW_MS;
-  return html`<th scope="col" class="axis"><span class="scale"><span>${clock(from, { seconds })}</span><span>${clock(middle, { seconds })}</span><span>now</span></span></th>`;
+  const seconds = until - from < SECONDS_BELOW_MS; // there is no room for three times with seconds
+  return html`<th scope="col" class="axis"><span class="scale"><span>${clock(from, { seconds })}</span><span>${seconds ? "" : clock(middle, { seconds })}</span><span>now</span></span></th>`;
 }
 
 function ByPartition({ lines, owners, from, until }) {
