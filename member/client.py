@@ -339,7 +339,7 @@ class GroupMember:
             options.coordinators,
             timeout_ms=options.request_timeout_ms,
             token=options.token,
-            ssl_context=options.ssl_context,
+            tls=options.tls,
         )
         async with client:
             for part in parts_of({topic: dict(sorted(end_offsets.items()))}):
@@ -595,7 +595,7 @@ def _transport_of(options: MemberOptions, channels: ChannelPool | None) -> Trans
         return ChannelTransport(options, ChannelPool() if channels is None else channels)
     if channels is not None:
         raise ValueError('channels: there are none with the transport "http"')
-    return HttpTransport(options.token, options.ssl_context)
+    return HttpTransport(options.token, options.tls)
 
 
 def _asked_for(

@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pydantic import BaseModel
 
@@ -19,13 +19,10 @@ from rallypoint.member.core.outcomes import Outcome, Refused, Unreachable
 from rallypoint.member.core.reactions import SAME_REQUEST, Reaction, reaction_to
 from rallypoint.member.core.route import may_go_on_at
 from rallypoint.member.http import HttpTransport
+from rallypoint.member.tls import Tls
 from rallypoint.member.tokens import Token
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.operations import Operation
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
-
 
 PATIENCE_MS = 3_000
 """A planned hand-over takes half a second. One after a node was killed takes longer, and its call may fail."""
@@ -45,7 +42,7 @@ class CoordinatorClient:
         patience_ms: How long the nodes are asked again and again where one of them answers that the call can be served
             by nobody yet, or by another one that cannot. 0: not at all.
         token: Bearer token, or a function that gives the present one.
-        ssl_context: For HTTPS; None is Python's default.
+        tls: For https: files, or a context; None is Python's default.
     """
 
     def __init__(
@@ -55,12 +52,12 @@ class CoordinatorClient:
         timeout_ms: int,
         patience_ms: int = PATIENCE_MS,
         token: Token | None = None,
-        ssl_context: "SSLContext | None" = None,
+        tls: Tls = None,
     ) -> None:
         self.urls = tuple(url.rstrip("/") for url in urls)
         self._timeout_ms = timeout_ms
         self._patience_ms = patience_ms
-        self._http = HttpTransport(token, ssl_context)
+        self._http = HttpTransport(token, tls)
 
     async def __aenter__(self) -> Self:
         return self

@@ -17,8 +17,8 @@ def options_from_environment(kind: type[O], *, environment: Mapping[str, str] = 
     """Make options from the environment and from `options`, which take precedence.
 
     The variables are `RALLYPOINT_COORDINATOR`, with commas between several URLs, `RALLYPOINT_GROUP_ID`, `_CLIENT_ID`,
-    `_GROUP_INSTANCE_ID`, `_TOKEN` and `_RACK_ID`. Raises ValueError for what is not usable, and for a variable that is
-    set but empty, as when a manifest names a field that does not exist.
+    `_GROUP_INSTANCE_ID`, `_TOKEN`, `_RACK_ID`, and the paths `_CA`, `_CERTIFICATE` and `_KEY`. Raises ValueError for
+    what is not usable, and for a variable that is set but empty, as when a manifest names a field that does not exist.
 
     Args:
         kind: `MemberOptions` or `ConsumerOptions`.

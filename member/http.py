@@ -5,7 +5,6 @@ Nothing is repeated, followed or decided here, and nothing is raised for what a 
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
@@ -13,14 +12,13 @@ from yarl import URL
 
 from rallypoint.member.core.events import Event
 from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
+from rallypoint.member.tls import Tls, TlsContext
 from rallypoint.member.tokens import Token, TokenUnavailable, headers_of, is_replaced
 from rallypoint.member.trace_context import current_traceparent
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.operations import Operation, path_of
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
+from rallypoint.protocol.tls_words import tls_words
 
 CONNECT_TIMEOUT_MS = 3_000
 """A node that does not even take the connection for so long is as good as gone: another may be asked. One lost packet
@@ -33,9 +31,10 @@ _DENIED = {401: ErrorCode.SASL_AUTHENTICATION_FAILED, 403: ErrorCode.CLUSTER_AUT
 class HttpTransport:
     """A pool of connections, opened within the event loop that uses it. Close it once; it may be closed unopened."""
 
-    def __init__(self, token: Token | None = None, ssl_context: "SSLContext | None" = None) -> None:
+    def __init__(self, token: Token | None = None, tls: Tls = None) -> None:
+        """ValueError for TLS files that cannot be used."""
         self._token = token
-        self._ssl_context = ssl_context
+        self._ssl = TlsContext(tls)
         self._client: aiohttp.ClientSession | None = None
 
     def attach(self, on_event: Callable[[Event], None]) -> None:
@@ -75,22 +74,42 @@ class HttpTransport:
             headers["traceparent"] = traceparent
         try:
             async with self._open().request(
-                operation.method, target, data=data, headers=headers, timeout=timeout, allow_redirects=False
+                operation.method,
+                target,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=self._ssl(),
             ) as response:
                 text = await response.read()
         except TimeoutError:
             return Unreachable(f"no answer within {timeout_ms} ms")
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: of a host or header that cannot be
-            return Unreachable(f"{type(error).__name__}: {error}")
+            return Unreachable(failure_words(url, error))
         if response.status == HTTPStatus.UNAUTHORIZED and is_replaced(self._token, headers):
             return Unreachable("the token was replaced while the request was on its way")
         return read_answer(operation, response.status, response.headers, text)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._client is None:
-            connector = aiohttp.TCPConnector(limit=0, ssl=True if self._ssl_context is None else self._ssl_context)
+            connector = aiohttp.TCPConnector(limit=0)
             self._client = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self._client
+
+
+def failure_words(url: str, error: Exception) -> str:
+    """Why there was no answer, in a clause: of TLS in words, of all else by the name of the error."""
+    words = tls_words(error)
+    if words is not None:
+        return words
+    known = f"{type(error).__name__}: {error}"
+    if url.startswith("https:") and isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+        # Neither asyncio nor uvloop, of which the service is one, sends the alert that says it.
+        return (
+            f"{known}; a node that does not accept the client's certificate, or misses one, does so: its log says why"
+        )
+    return known
 
 
 def read_answer(operation: Operation, status: int, headers: Mapping[str, str], text: bytes) -> Outcome:

@@ -6,11 +6,13 @@ The times depend on each other: heartbeats come several times a session, and a s
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import JsonValue
 
 from rallypoint.assignors import registry
+from rallypoint.member.tls_files import TlsFiles, tls_files
 from rallypoint.member.tokens import Token, is_token
 from rallypoint.member.urls import coordinator_urls
 from rallypoint.protocol.ids import PATH_IDS_REFUSED
@@ -97,8 +99,18 @@ class MemberOptions:
     rack_id: str | None = None
     """Where the member runs, for assignors that place partitions by rack: 1 to 255 characters."""
 
+    ca: str | Path | None = None
+    """For https: a file with the authorities to trust in place of the system's, in PEM. This file and the next two are
+    read again when they change, for the next connection."""
+
+    certificate: str | Path | None = None
+    """For https: a file with the certificate that the member shows, and the intermediate ones behind it, in PEM."""
+
+    key: str | Path | None = None
+    """The key of `certificate`, if it is in another file; not encrypted."""
+
     ssl_context: "SSLContext | None" = None
-    """For HTTPS with a private authority or a client certificate. None: Python's default."""
+    """For https, in place of the three files: a context of your own. None without files: Python's default."""
 
     retry_backoff_ms: int = 100
     """The wait before the first repeat that is not made at once. It doubles with each repeat."""
@@ -135,6 +147,8 @@ class MemberOptions:
             raise ValueError(f"token: a text, or a function that gives one, not {type(self.token).__name__}")
         if isinstance(self.token, str) and not is_token(self.token):
             raise ValueError("token: it is blank, or has control characters, which no request can carry")
+        if self._tls_files is not None and self.ssl_context is not None:
+            raise ValueError("ssl_context: give it or `ca` and `certificate`, not both")
         if self.transport not in get_args(TransportName):
             raise ValueError(f'transport: {self.transport!r} is not "channel" or "http"')
         if self.topics_pattern is None:
@@ -149,6 +163,15 @@ class MemberOptions:
     def coordinators(self) -> tuple[str, ...]:
         """The base URLs, each once, without a slash at their end; at least one."""
         return coordinator_urls(self.coordinator)
+
+    @property
+    def tls(self) -> "SSLContext | TlsFiles | None":
+        """What connections over https use."""
+        return self._tls_files if self.ssl_context is None else self.ssl_context
+
+    @property
+    def _tls_files(self) -> TlsFiles | None:
+        return tls_files(self.ca, self.certificate, self.key)
 
     @property
     def long_poll_ms(self) -> int:

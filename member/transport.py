@@ -49,10 +49,10 @@ class ChannelTransport:
         self._group_id = options.group_id
         self._has_several_nodes = len(options.coordinators) > 1
         self._token = options.token
-        self._ssl_context = options.ssl_context
+        self._tls = options.tls
         self._ping_interval_ms = ping_interval_ms(options.session_timeout_ms)
         self._pool = pool
-        self._http = HttpTransport(options.token, options.ssl_context)
+        self._http = HttpTransport(options.token, options.tls)
         self._on_event: Callable[[Event], None] | None = None
         self._leases: dict[str, ConnectionLease] = {}
         self._releasing: set[asyncio.Task[None]] = set()
@@ -84,7 +84,7 @@ class ChannelTransport:
     def _lease_at(self, url: str) -> ConnectionLease:
         assert self._on_event is not None, "attached first"
         if url not in self._leases:
-            endpoint = Endpoint(url, self._token, self._ssl_context, self._ping_interval_ms)
+            endpoint = Endpoint(url, self._token, self._tls, self._ping_interval_ms)
             self._leases[url] = self._pool.lease(endpoint, self._group_id, self._on_event, self._http)
         return self._leases[url]
 

@@ -63,9 +63,9 @@ def _of_tls(error: BaseException | None) -> BaseException | None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        if any(kind.__name__ == "SSLError" for kind in type(one).__mro__):
+        # aiohttp's errors are of SSLError, too, and keep the one that knows why in fields of their own.
+        kept = [getattr(one, "certificate_error", None), getattr(one, "os_error", None)]
+        if kept == [None, None] and any(kind.__name__ == "SSLError" for kind in type(one).__mro__):
             return one
-        # aiohttp keeps what it was told in fields of its own.
-        waiting += [one.__cause__, getattr(one, "os_error", None), getattr(one, "certificate_error", None)]
-        waiting.append(one.__context__)
+        waiting += [*kept, one.__cause__, one.__context__]
     return None

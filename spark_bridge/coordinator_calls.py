@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from rallypoint.member.coordinator_client import PATIENCE_MS, CoordinatorClient, sentence_of
 from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable
 from rallypoint.member.loop_thread import run_in_thread
+from rallypoint.member.tls_files import TlsFiles
 from rallypoint.member.tokens import Token
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
@@ -30,14 +31,14 @@ class NotAnswered(BridgeError):  # noqa: N818
         super().__init__(detail)
 
 
-def coordinators_for(coordinator: str, group: str, token: str | None) -> "Coordinators":
+def coordinators_for(coordinator: str, group: str, token: Token | None, tls: TlsFiles | None = None) -> "Coordinators":
     """The nodes at `coordinator`, one URL or several separated by commas, for calls about a group.
 
     Raises OptionError, as a member of the group would, if one of the parameters cannot be used.
     """
     urls = tuple(url.strip() for url in coordinator.split(",") if url.strip())
     member_options({"coordinator": urls, "group_id": group, "token": token, "topics_pattern": ".*"})
-    return Coordinators(urls, token)
+    return Coordinators(urls, token, tls)
 
 
 class Coordinators:
@@ -48,9 +49,17 @@ class Coordinators:
     Each method raises `NotAnswered` with the last node's error, or with the reason why no request could be made.
     """
 
-    def __init__(self, urls: tuple[str, ...], token: Token | None, *, patience_ms: int = PATIENCE_MS) -> None:
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        token: Token | None,
+        tls: TlsFiles | None = None,
+        *,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
         self._urls = urls
         self._token = token
+        self._tls = tls
         self._patience_ms = patience_ms
 
     def fetch(self, group_id: str, topics: Iterable[str] = ()) -> m.FetchAnswer:
@@ -70,7 +79,11 @@ class Coordinators:
     ) -> A:
         async def call() -> Outcome:
             client = CoordinatorClient(
-                self._urls, timeout_ms=REQUEST_TIMEOUT_MS, patience_ms=self._patience_ms, token=self._token
+                self._urls,
+                timeout_ms=REQUEST_TIMEOUT_MS,
+                patience_ms=self._patience_ms,
+                token=self._token,
+                tls=self._tls,
             )
             async with client:
                 outcome = await client.call(operation, body, group_id=group_id, topic=topic)

@@ -7,6 +7,8 @@ offsets say who took them last. Nothing here imports Spark: it uses a DataFrame'
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from rallypoint.member.tls_files import TlsFiles
+from rallypoint.member.tokens import Token
 from rallypoint.spark_bridge.coordinator_calls import coordinators_for
 from rallypoint.spark_bridge.errors import BridgeError
 from rallypoint.spark_bridge.offset_log import offsets_in
@@ -37,7 +39,8 @@ class FencingCheck:
     `coordinator`: one URL, or several separated by commas.
     `group`: the query's own consumer group.
     `checkpoint`: the query's checkpointLocation, in any file system that Spark reads.
-    `token`: bearer token for the coordinator.
+    `token`: bearer token for the coordinator, or a function that gives it, such as a `TokenFile`.
+    `tls`: files for https.
     `read_text(frame, path)`: reads a file, or returns None if it does not exist; by default through Spark.
 
     Each call reads two small files and asks the coordinator once. It raises `coordinator_calls.NotAnswered` if no
@@ -51,11 +54,12 @@ class FencingCheck:
         group: str,
         *,
         checkpoint: str,
-        token: str | None = None,
+        token: Token | None = None,
+        tls: TlsFiles | None = None,
         read_text: ReadText | None = None,
     ) -> None:
         """Raises OptionError if `coordinator`, `group` or `token` cannot be used."""
-        self._coordinators = coordinators_for(coordinator, group, token)
+        self._coordinators = coordinators_for(coordinator, group, token, tls)
         self._group = group
         self._checkpoint = checkpoint.rstrip("/")
         self._read_text = read_text or read_through_spark

@@ -23,6 +23,9 @@ SPELLING: Mapping[str, str] = {
     "session_timeout_ms": "sessionTimeoutMs",
     "rebalance_timeout_ms": "rebalanceTimeoutMs",
     "token": "token",
+    "ca": "ca",
+    "certificate": "certificate",
+    "key": "key",
     "rack_id": "rackId",
     "call_timeout_ms": "sessionTimeoutMs",
 }

@@ -12,6 +12,8 @@ from typing import Any, Self
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from rallypoint.member.tls_files import TlsFiles
+from rallypoint.member.tokens import Token
 from rallypoint.spark_bridge.coordinator_calls import NotAnswered, coordinators_for
 from rallypoint.spark_bridge.errors import BridgeError
 from rallypoint.spark_bridge.periodic_thread import PeriodicThread
@@ -47,7 +49,8 @@ class OffsetMirror:
     `bootstrap_servers`: the brokers of the Kafka cluster.
     `kafka_group`: the group to copy to; by default of the same name.
     `kafka_options`: further options of librdkafka, as for TLS and SASL.
-    `token`: bearer token for the coordinator.
+    `token`: bearer token for the coordinator, or a function that gives it, such as a `TokenFile`.
+    `tls`: files for https.
 
     `copy` copies once. `start` copies in a thread every `interval_ms` until `stop`. It logs a failure once, until a
     copy works again or fails for another reason. Any process may do this; one is enough.
@@ -61,10 +64,11 @@ class OffsetMirror:
         *,
         kafka_group: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
-        token: str | None = None,
+        token: Token | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """Raises OptionError if `coordinator`, `group` or `token` cannot be used."""
-        self._coordinators = coordinators_for(coordinator, group, token)
+        self._coordinators = coordinators_for(coordinator, group, token, tls)
         self._group = group
         self._kafka_group = kafka_group or group
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0, **(kafka_options or {})})

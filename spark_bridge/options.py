@@ -12,6 +12,8 @@ from pkgutil import resolve_name
 
 from rallypoint import MemberOptions
 from rallypoint.assignors import registry
+from rallypoint.member.tls import TlsContext
+from rallypoint.member.tls_files import TlsFiles, tls_files
 from rallypoint.member.tokens import Token, TokenFile
 from rallypoint.spark_bridge.errors import OptionError
 from rallypoint.spark_bridge.member_options import member_options
@@ -66,6 +68,9 @@ BRIDGE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("rackId", "the rack of this query, for rack-aware assignors", "none"),
     OptionSpec("token", "bearer token for the coordinator; never sent to executors", "none"),
     OptionSpec("tokenFile", "a file on the driver's host with the token, read for each connection", "none"),
+    OptionSpec("ca", "a file on the driver's host with the authorities to trust for https, in PEM", "the system's"),
+    OptionSpec("certificate", "a file on the driver's host with the certificate to show, in PEM", "none"),
+    OptionSpec("key", "a file on the driver's host with the key of `certificate`, if it is not in there", "none"),
     OptionSpec("groupInstanceId", "makes the member static: it keeps its partitions over a quick restart", "none"),
     OptionSpec(
         "staticMembership",
@@ -145,6 +150,7 @@ class BridgeOptions:
     eager: bool = False
     rack_id: str | None = None
     token: Token | None = field(default=None, repr=False)
+    tls: TlsFiles | None = None
     group_instance_id: str | None = None
     static_membership: bool = False
     client_id: str = "spark"
@@ -199,6 +205,9 @@ class BridgeOptions:
                 "session_timeout_ms": self.session_timeout_ms,
                 "rebalance_timeout_ms": self.rebalance_timeout_ms,
                 "token": self.token,
+                "ca": self.tls and self.tls.ca,
+                "certificate": self.tls and self.tls.certificate,
+                "key": self.tls and self.tls.key,
                 "rack_id": self.rack_id,
                 # Heartbeats continue during a call, but Spark waits for it, and the next trigger tries again.
                 "call_timeout_ms": max(self.session_timeout_ms // CALLS_IN_A_SESSION, 1_000),
@@ -246,6 +255,7 @@ def parse_options(
         eager=given.boolean("eager", default=False),
         rack_id=given.text("rackId"),
         token=_token(given),
+        tls=_tls(given),
         group_instance_id=given.text("groupInstanceId"),
         static_membership=_static_membership(given),
         client_id=given.text("clientId") or "spark",
@@ -320,6 +330,17 @@ def _token(given: OptionText) -> Token | None:
     except (OSError, ValueError) as error:
         raise OptionError("tokenFile", f"cannot be read: {error}") from error
     return file
+
+
+def _tls(given: OptionText) -> TlsFiles | None:
+    ca, certificate, key = given.text("ca"), given.text("certificate"), given.text("key")
+    try:
+        found = tls_files(ca, certificate, key)
+        TlsContext(found)
+    except ValueError as error:
+        name, _, problem = str(error).partition(": ")
+        raise OptionError(name, problem) from error
+    return found
 
 
 def _static_membership(given: OptionText) -> bool:

@@ -27,7 +27,7 @@ def start_planner(options: BridgeOptions, control_directory: str | None) -> Plan
     subscription = Subscription(options, source)
     subscription.begin()
     duties = LeaderDuties(
-        options, source, HttpRegistry(Coordinators(options.coordinators, options.token)), subscription
+        options, source, HttpRegistry(Coordinators(options.coordinators, options.token, options.tls)), subscription
     )
     membership = Membership(
         lambda callbacks, name: connect(options, subscription, callbacks, name),

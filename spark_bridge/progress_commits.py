@@ -16,6 +16,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from rallypoint.member.tls_files import TlsFiles
+from rallypoint.member.tokens import Token
 from rallypoint.spark_bridge.coordinator_calls import coordinators_for
 from rallypoint.spark_bridge.json_text import parse_json
 from rallypoint.spark_bridge.option_text import INT32_MAX, whole_number
@@ -28,7 +30,8 @@ class ProgressCommits(StreamingQueryListener):
     `coordinator`: one URL, or several separated by commas.
     `group`: the group to commit to.
     `query_name`: the query's `queryName`.
-    `token`: bearer token for the coordinator.
+    `token`: bearer token for the coordinator, or a function that gives it, such as a `TokenFile`.
+    `tls`: files for https.
 
     It listens from construction on; `close` it when the query has ended. A thread commits 0.1 to 0.5 s after a batch.
     If several batches end before a commit is done, the last one counts. A failure is logged and tried again. End
@@ -39,11 +42,18 @@ class ProgressCommits(StreamingQueryListener):
     """
 
     def __init__(
-        self, spark: SparkSession, coordinator: str, group: str, query_name: str, *, token: str | None = None
+        self,
+        spark: SparkSession,
+        coordinator: str,
+        group: str,
+        query_name: str,
+        *,
+        token: Token | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         self._spark = spark
         self._query_name = query_name
-        self._shown = ProgressCommitter(coordinators_for(coordinator, group, token), group, query_name)
+        self._shown = ProgressCommitter(coordinators_for(coordinator, group, token, tls), group, query_name)
         spark.streams.addListener(self)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from rallypoint.protocol.tls_words import tls_words
+
 CONNECT_TIMEOUT_S = 3.0
 STREAM_SILENCE_S = 45.0
 """A quiet stream has a comment every 15 seconds."""
@@ -93,7 +95,7 @@ class Transport:
             reply = Reply(response.status, _headers_of(response), response.read())
         except (http.client.HTTPException, OSError) as error:
             connection.close()
-            raise NoReply(self._why(error)) from error
+            raise NoReply(self._why(error, base)) from error
         except BaseException:  # Ctrl-C: a half of an answer must not be taken for the next one
             connection.close()
             raise
@@ -121,7 +123,7 @@ class Transport:
                 response = connection.getresponse()
                 refused = response.read() if response.status != http.client.OK else b""
             except (http.client.HTTPException, OSError) as error:
-                raise NoReply(self._why(error)) from error
+                raise NoReply(self._why(error, base)) from error
             yield Reply(response.status, _headers_of(response), refused), self._lines(response, opened, silence_s)
         finally:
             connection.close()
@@ -166,18 +168,22 @@ class Transport:
             else:
                 connection = http.client.HTTPConnection(host, parts.port, timeout=CONNECT_TIMEOUT_S)
             connection.connect()
-        except ssl.SSLCertVerificationError as error:
-            raise NotSent(f"its certificate is not trusted: {error.verify_message}") from error
         except OSError as error:
-            raise NotSent(f"no connection: {error.strerror or error}") from error
+            raise NotSent(tls_words(error, ca_option="--ca") or f"no connection: {error.strerror or error}") from error
         connection.sock.settimeout(timeout_s)
         return connection
 
-    def _why(self, error: Exception) -> str:
+    def _why(self, error: Exception, base: str = "") -> str:
+        words = tls_words(error, ca_option="--ca")
+        if words is not None:
+            return words
         if isinstance(error, TimeoutError):
             return f"it gave no answer within {self._timeout_s:g} seconds"
         if isinstance(error, http.client.RemoteDisconnected | ConnectionError | http.client.IncompleteRead):
-            return "it closed the connection without an answer"
+            closed = "it closed the connection without an answer"
+            # A service sends no alert that says so.
+            hint = "; a node that does not accept the client's certificate, or misses one (--certificate), does so"
+            return closed + hint if base.startswith("https:") else closed
         return f"its answer is not HTTP: {type(error).__name__}"
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from socket import socket as Socket  # noqa: N812 - aiohttp's are called so, too
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import aiohttp
 from pydantic import BaseModel
@@ -24,13 +23,11 @@ from yarl import URL
 
 from rallypoint.member.channel.codec import AnswerText, Push, call_text, read_message
 from rallypoint.member.core.outcomes import Outcome, Unreachable
-from rallypoint.member.http import CONNECT_TIMEOUT_MS, read_answer
+from rallypoint.member.http import CONNECT_TIMEOUT_MS, failure_words, read_answer
+from rallypoint.member.tls import Tls, TlsContext
 from rallypoint.member.tokens import Token, TokenUnavailable, headers_of
 from rallypoint.member.trace_context import current_traceparent
 from rallypoint.protocol.operations import CHANNEL, Operation
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 GOODBYE_TIMEOUT_MS = 1_000
 """For the node to answer the close; then the connection is cut."""
@@ -44,7 +41,7 @@ class Endpoint:
 
     url: str
     token: Token | None = field(default=None, repr=False)
-    ssl_context: "SSLContext | None" = None
+    tls: Tls = None
     ping_interval_ms: int = 7_500
 
 
@@ -199,7 +196,7 @@ def _new_client(endpoint: Endpoint, headers: Mapping[str, str]) -> aiohttp.Clien
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(_refuse_redirect)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=True if endpoint.ssl_context is None else endpoint.ssl_context),
+        connector=aiohttp.TCPConnector(ssl=TlsContext(endpoint.tls)()),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_MS / 1000),
@@ -226,7 +223,7 @@ async def _shake_hands(
     except TimeoutError:
         raise HandshakeError(f"the handshake was not answered within {timeout_ms} ms") from None
     except (aiohttp.ClientError, OSError) as error:
-        raise HandshakeError(f"the handshake was cut off: {type(error).__name__}: {error}") from error
+        raise HandshakeError(f"the handshake was cut off: {failure_words(endpoint.url, error)}") from error
 
 
 async def _refuse_redirect(

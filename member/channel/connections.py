@@ -24,7 +24,7 @@ from rallypoint.member.channel.codec import Push
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.outcomes import Outcome, Refused, Unreachable
 from rallypoint.member.core.transport_mode import TransportFallback, TransportMode
-from rallypoint.member.http import HttpTransport
+from rallypoint.member.http import HttpTransport, failure_words
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol.operations import Operation
 
@@ -222,7 +222,7 @@ class Connection:
         except HandshakeError as error:
             self._node.fallback.refused(error.status, str(error), _now_ms(), random.random())
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: of a URL that is none
-            self.failure = Unreachable(f"{type(error).__name__}: {error}")
+            self.failure = Unreachable(failure_words(endpoint.url, error))
         except Exception as error:  # a fault: nothing says whether it is of channels alone, so HTTP is tried
             reason = f"a fault of this library: {type(error).__name__}: {error}"
             self._node.fallback.refused(None, reason, _now_ms(), random.random())

@@ -20,10 +20,10 @@ TRY_AGAIN_MS, TRY_AGAIN_MAX_MS = 30_000, 600_000
 class ChannelPool:
     """Shares channels between members of one event loop: pass it to each `GroupMember`.
 
-    Members share a channel if they have the same token, TLS context and session timeout. A further channel to a node is
-    opened if the others are full, or the service says that they are. A channel is opened when it is needed, and closed
-    when the last of its members has left or was closed, so a pool needs no close. Raises ValueError for an argument
-    below 1.
+    Members share a channel if they have the same token, TLS files or context, and session timeout. A further channel to
+    a node is opened if the others are full, or the service says that they are. A channel is opened when it is needed,
+    and closed when the last of its members has left or was closed, so a pool needs no close. Raises ValueError for an
+    argument below 1.
 
     Args:
         members_max: The most members on one channel.

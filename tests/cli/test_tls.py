@@ -73,7 +73,7 @@ def test_a_named_authority_and_a_client_s_certificate(url: str, folder: Path, ca
     assert capsys.readouterr().out == "There are no such groups.\n"
     assert main(words) == 3
     assert main(["groups", "--coordinator", url]) == 3
-    assert "its certificate is not trusted" in capsys.readouterr().err
+    assert "its certificate is not of an authority that is trusted here" in capsys.readouterr().err
     assert main([*words, "--cert", f"{folder}/client.pem", "--key", f"{folder}/server.key"]) == 2
 
 

@@ -13,6 +13,9 @@ FULL = {
     "RALLYPOINT_GROUP_INSTANCE_ID": "etl-0",
     "RALLYPOINT_TOKEN": "rp_x\n",
     "RALLYPOINT_RACK_ID": "zone-a",
+    "RALLYPOINT_CA": "ca.pem",
+    "RALLYPOINT_CERTIFICATE": "me.pem",
+    "RALLYPOINT_KEY": "me.key",
     "RALLYPOINT_STORAGE": "none of a member's business",
 }
 
@@ -27,6 +30,9 @@ def test_what_stands_there_counts() -> None:
         group_instance_id="etl-0",
         token="rp_x",
         rack_id="zone-a",
+        ca="ca.pem",
+        certificate="me.pem",
+        key="me.key",
         concurrency=4,
     )
 

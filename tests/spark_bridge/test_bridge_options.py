@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from rallypoint.member.tls_files import TlsFiles
 from rallypoint.spark_bridge.errors import OptionError
 from rallypoint.spark_bridge.member_options import SPELLING, member_options
 from rallypoint.spark_bridge.option_text import whole_number
 from rallypoint.spark_bridge.options import EARLIEST, LATEST, OptionSpec, parse_options
 from rallypoint.spark_bridge.planner import new_checkpoint_id
 from rallypoint.spark_bridge.sources.registry import find_source, parse_for_source
+from tests.fakes.certificates import Authority
 from tests.real.parts import ROOT
 
 SECRET = "marked-secret"
@@ -126,6 +128,9 @@ UNUSABLE: dict[str, Any] = {
     "assignors": ("range", "range"),
     "session_timeout_ms": 0,
     "rebalance_timeout_ms": 0,
+    "ca": "",
+    "certificate": "",
+    "key": "without-its-certificate.key",
     "token": "two\nlines",
     "rack_id": "",
     "call_timeout_ms": 0,
@@ -210,6 +215,26 @@ def test_a_token_may_come_from_a_file_that_is_replaced(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(OptionError, match=r"option tokenFile: cannot be read: .*No such file"):
         parse_options({**NEEDED, "tokenFile": str(file)})
+
+
+def test_tls_files_are_looked_at_when_options_are_read_and_reach_the_member(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    mine = authority.sign("me", "me.example.org")
+    files = {"ca": str(authority.ca), "certificate": str(mine.certificate), "key": str(mine.key)}
+    options = parse_options({**NEEDED, **files})
+    assert options.tls == TlsFiles(**files)
+    assert options.member_options(None).tls == options.tls
+    assert parse_options(NEEDED).tls is None
+    for changes, option in (
+        ({"ca": str(tmp_path / "gone")}, "ca"),
+        ({"key": str(authority.ca)}, "certificate"),
+        ({"certificate": ""}, "certificate"),
+    ):
+        with pytest.raises(OptionError) as refused:
+            parse_options({**NEEDED, **files, **changes})
+        assert refused.value.option == option
+    with pytest.raises(OptionError, match="option key: it needs `certificate`"):
+        parse_options({**NEEDED, "key": files["key"]})
 
 
 def test_the_token_is_not_shown_and_an_error_survives_pickling() -> None:

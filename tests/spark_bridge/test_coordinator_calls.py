@@ -178,7 +178,7 @@ UNUSABLE = [
 def test_what_cannot_be_asked_is_refused_at_once_and_never_asked(changes: dict[str, str], option: str) -> None:
     given = {"coordinator": NOBODY, "group": "g", "token": "t0ken", **changes}
     with pytest.raises(OptionError) as refused:
-        coordinators_for(**given)
+        coordinators_for(given["coordinator"], given["group"], given["token"])
     assert refused.value.option == option
     # Whoever makes one without that still gets the answer that is promised, and no token is told.
     with pytest.raises(NotAnswered) as caught:

@@ -682,7 +682,7 @@ async def test_a_fault_while_a_channel_is_opened_is_told_and_leaves_no_seat_on_a
     told: list[ev.Event] = []
     http = HttpTransport()
     no_context: Any = object()  # at which aiohttp raises what is no fault of a connection
-    lease = ChannelPool().lease(Endpoint(fake.url, ssl_context=no_context), "g", told.append, http)
+    lease = ChannelPool().lease(Endpoint(fake.url, tls=no_context), "g", told.append, http)
     try:
         for _ in range(2):
             assert isinstance(await lease.call(ops.LIST_TOPICS, None, 30_000), Answered)
