@@ -44,6 +44,12 @@ class Collector:
         self.came.set()
         return web.Response(content_type="application/x-protobuf")
 
+    def has(self, *wanted: str) -> bool:
+        """Whether there is a span of each: a name, a trace, or the group of a rebalance."""
+        groups = {values_of(span.attributes)["rallypoint.group_id"] for span in self.named("rebalance")}
+        known = {span.name for span in self.spans} | {span.trace_id.hex() for span in self.spans} | groups
+        return known >= set(wanted)
+
     def named(self, name: str) -> list[Any]:
         return [span for span in self.spans if span.name == name]
 
@@ -77,8 +83,7 @@ async def refuse_a_second_call_of_an_id(channel: ChannelClient, joined: dict[str
 
 async def test_a_collector_gets_the_spans_of_a_rebalance_and_of_the_requests_that_made_it(tmp_path: Path) -> None:
     async with collector() as (got, url):
-        # Nothing leaves by the time alone: what comes, comes from the flush at the stop.
-        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "600000"}
+        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
         service = ServiceProcess(tmp_path, options=("--tracing",), environment=environment)
         await asyncio.to_thread(service.start)
         application = TracerProvider(shutdown_on_exit=False).get_tracer("application")
@@ -109,6 +114,10 @@ async def test_a_collector_gets_the_spans_of_a_rebalance_and_of_the_requests_tha
             async with GroupMember(options, partition_counts={"clicks": 2}, on_assigned=on_assigned):
                 async with asyncio.timeout(60):
                     await assigned.wait()
+        async with asyncio.timeout(60):
+            while not got.has("describe", "join", "g", "other", f"{6:032x}"):
+                got.came.clear()
+                await got.came.wait()
         assert await asyncio.to_thread(service.stop) == 0
         assert got.resources[0]["service.name"] == "rallypoint"
         assert got.resources[0]["service.instance.id"]
