@@ -225,6 +225,7 @@ def test_every_folder_with_modules_is_a_package(package: str) -> None:
 
 
 AWAITED_AT_ONCE = {
+    "coordinator/http/tls/entrance.py",
     "coordinator/copies.py",
     "coordinator/main.py",
     "coordinator/runtime/assignments/partition_owners.py",

@@ -77,30 +77,44 @@ class Entrance(asyncio.Protocol):
         self._context = context
         self._on_failed = on_failed
         self._address = ""
+        self._first = b""
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         plain = cast(asyncio.Transport, transport)
-        plain.pause_reading()  # the first bytes are the handshake's
         peer = plain.get_extra_info("peername")
         self._address = str(peer[0]) if peer else ""
         self._connection.handshake_began(plain)
         self._task = begin(self._shake_hands(plain), plain.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop. uvloop reads from here on, whether it is asked to pause or not."""
+        self._first += data
 
     async def _shake_hands(self, plain: asyncio.Transport) -> None:
         early = _Early()
         try:
             if plain.is_closing():
                 raise ConnectionResetError
-            transport = await asyncio.get_running_loop().start_tls(
-                plain,
-                early,
-                self._context(),
-                server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+            plain.pause_reading()
+            loop = asyncio.get_running_loop()
+            handshake = loop.create_task(
+                loop.start_tls(
+                    plain,
+                    early,
+                    self._context(),
+                    server_side=True,
+                    ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                    ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+                )
             )
+            if self._first:
+                # By then it has called for its `connection_made` and for reading on. This comes behind both, and before
+                # anything is read.
+                await asyncio.sleep(0)
+                loop.call_soon(_feed, plain, self._first)
+            transport = await handshake
         except OSError as error:  # of which ssl.SSLError and ConnectionError are
             plain.abort()
             self._connection.handshake_failed()
@@ -120,6 +134,22 @@ class Entrance(asyncio.Protocol):
         self._connection.connection_made(transport)
         if early.data:
             self._connection.data_received(early.data)
+
+
+def _feed(plain: asyncio.Transport, data: bytes) -> None:
+    """Give the protocol of TLS what was read before it was there."""
+    if plain.is_closing():
+        return
+    protocol = cast(
+        asyncio.BufferedProtocol, plain.get_protocol()
+    )  # uvloop's has the methods, and is none by its class
+    rest = memoryview(data)
+    while rest:
+        room = memoryview(protocol.get_buffer(len(rest)))
+        taken = min(len(room), len(rest))
+        room[:taken] = rest[:taken]
+        protocol.buffer_updated(taken)
+        rest = rest[taken:]
 
 
 class _Buffered(Protocol):
