@@ -45,7 +45,8 @@ class ServiceProcess:
 
     @property
     def url(self) -> str:
-        return f"http://{self.host}:{self.port}"
+        scheme = "https" if "--tls-certificate" in self.options else "http"
+        return f"{scheme}://{self.host}:{self.port}"
 
     @property
     def log(self) -> str:
