@@ -3,6 +3,7 @@
 Nothing is repeated, followed or decided here, and nothing is raised for what a peer does: that is the core's.
 """
 
+import errno
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
@@ -26,6 +27,10 @@ costs a second."""
 
 _DENIED = {401: ErrorCode.SASL_AUTHENTICATION_FAILED, 403: ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 """Statuses that mean the same from anybody on the way, also from a proxy that writes no problem document."""
+
+
+_CUT = {errno.ECONNRESET, errno.EPIPE}
+"""Of errors that aiohttp makes of the system's, which are no `ConnectionError`."""
 
 
 class HttpTransport:
@@ -104,7 +109,8 @@ def failure_words(url: str, error: Exception) -> str:
     if words is not None:
         return words
     known = f"{type(error).__name__}: {error}"
-    if url.startswith("https:") and isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+    is_cut = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError)
+    if url.startswith("https:") and (is_cut or getattr(error, "errno", None) in _CUT):
         # Neither asyncio nor uvloop, of which the service is one, sends the alert that says it.
         return (
             f"{known}; a node that does not accept the client's certificate, or misses one, does so: its log says why"

@@ -1,6 +1,7 @@
 """TLS of a member: files that are read again for the next connection, and what is said of those that cannot be used."""
 
 import asyncio
+import errno
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,11 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from rallypoint import GroupMember, MemberOptions
 from rallypoint.member.core.outcomes import Outcome, Refused, Unreachable
-from rallypoint.member.http import HttpTransport
+from rallypoint.member.http import HttpTransport, failure_words
 from rallypoint.member.tls import TlsContext
 from rallypoint.member.tls_files import TlsFiles
 from rallypoint.protocol import operations as ops
@@ -123,6 +125,22 @@ async def test_a_node_whose_certificate_has_expired_is_said_to_be_so(authority: 
             assert await ask(transport, node) == Unreachable("its certificate has expired")
         finally:
             await transport.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        aiohttp.ServerDisconnectedError(),
+        aiohttp.ClientOSError(errno.ECONNRESET, "Connection reset by peer"),
+        aiohttp.ClientConnectionResetError("Cannot write to closing transport"),
+        BrokenPipeError(errno.EPIPE, "Broken pipe"),
+    ],
+)
+def test_a_connection_that_is_cut_may_be_for_the_certificate(error: Exception) -> None:
+    assert "does not accept the client's certificate" in failure_words("https://a:1", error)
+    assert "certificate" not in failure_words("http://a:1", error)
+    refused = aiohttp.ClientOSError(errno.ECONNREFUSED, "Connection refused")
+    assert "certificate" not in failure_words("https://a:1", refused)
 
 
 UNUSABLE: list[tuple[Callable[[PemFiles, Path], dict[str, Any]], str]] = [
