@@ -52,10 +52,17 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """SIGSTOP to all its processes: none of them does anything until `thaw`, or ever after `kill`."""
-        self._send_to_all(signal.SIGSTOP)
-        for pid in self._session():
-            wait_until_stopped(pid)
+        """SIGSTOP to all its processes: none of them does anything until `thaw`, or ever after `kill`.
+
+        One that has not stopped yet may start another, which has not got the signal. So it goes on until none is new.
+        """
+        stopped: set[int] = set()
+        while new := set(self._session()) - stopped:
+            for pid in new:
+                _send(pid, signal.SIGSTOP)
+            for pid in new:
+                wait_until_stopped(pid)
+            stopped |= new
 
     def thaw(self) -> None:
         """All its processes go on."""
@@ -64,10 +71,14 @@ class Child:
     def kill(self) -> None:
         """SIGKILL to all its processes, as when a machine loses power.
 
-        They are stopped first: otherwise one sees another die and says goodbye to the group.
+        They are stopped first: otherwise one sees another die and says goodbye to the group. What one of them has
+        started meanwhile is killed, too.
         """
         self._send_to_all(signal.SIGSTOP)
-        self._send_to_all(signal.SIGKILL)
+        while living := self._session():
+            for pid in living:
+                _send(pid, signal.SIGKILL)
+            time.sleep(STOPPED_LOOK_SECONDS)
         self._process.wait()
 
     def end(self, timeout_seconds: float) -> bool:

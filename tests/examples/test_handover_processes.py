@@ -109,3 +109,39 @@ def test_what_is_frozen_does_nothing_until_it_is_thawed(tmp_path: Path, request:
     while child.log.read_text() == written and time.monotonic() < deadline:
         time.sleep(0.01)
     assert child.log.read_text() != written
+
+
+# As Spark's Python daemon does, only faster.
+FORKS = """
+import os, time
+print("ready", flush=True)
+for _ in range(200):
+    if os.fork() == 0:
+        time.sleep(120)
+        os._exit(0)
+    time.sleep(0.002)
+time.sleep(120)
+"""
+
+
+def test_what_is_started_while_it_is_frozen_stops_too(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    child = start(tmp_path, FORKS)
+    request.addfinalizer(child.kill)
+    for _ in range(4):
+        child.freeze()
+        assert {process.status() for process in session_of(child)} == {psutil.STATUS_STOPPED}
+        child.thaw()
+    child.kill()
+    assert session_of(child) == []
+
+
+def session_of(child: Child) -> list[psutil.Process]:
+    """Its processes, but for those that have ended."""
+
+    def is_one(pid: int) -> bool:
+        try:
+            return os.getsid(pid) == child.pid and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            return False
+
+    return [psutil.Process(pid) for pid in psutil.pids() if is_one(pid)]
