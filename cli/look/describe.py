@@ -1,14 +1,14 @@
 """The command line of `rallypoint describe`: one group, with its members and its partitions."""
 
 import argparse
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 
 from rallypoint.cli.calls.client import Client, Json
 from rallypoint.cli.calls.failures import STATUSES
 from rallypoint.cli.look.members import MEMBER_COLUMNS
 from rallypoint.cli.offsets.columns import PARTITION_COLUMNS
-from rallypoint.cli.output.columns import COLOURS, member_name
+from rallypoint.cli.output.columns import COLOURS, Row, member_name
 from rallypoint.cli.output.table import pairs_lines, paragraph
 from rallypoint.cli.output.text import counted, list_text, shown
 from rallypoint.cli.output.times import ago, duration
@@ -58,15 +58,24 @@ def group_view(client: Client, group_id: str) -> View:
 
 
 def _partitions(client: Client, group_id: str, form: Form) -> Iterable[str]:
-    page = client.call("list_partitions", query={"limit": 1_000}, group_id=group_id)
-    rows = page["partitions"]
-    if not rows:
+    """The worst of all, of which no more than are shown are kept. Cost: a call for each 1,000."""
+    count = 0
+
+    def rows() -> Iterator[Row]:
+        nonlocal count
+        for page in client.pages("list_partitions", group_id=group_id):
+            count += len(page["partitions"])
+            yield from page["partitions"]
+
+    worst = nsmallest(
+        PARTITIONS_SHOWN, rows(), key=lambda row: (-(row.get("lag") or 0), row["topic"], row["partition"])
+    )
+    if not worst:
         return
-    worst = sorted(rows, key=lambda row: (-(row.get("lag") or 0), row["topic"], row["partition"]))
     yield ""
-    yield from table_lines(PARTITION_COLUMNS, islice(worst, PARTITIONS_SHOWN), form)
-    if len(rows) > PARTITIONS_SHOWN or page.get("next_cursor"):
-        yield "`rallypoint offsets get` lists all partitions."
+    yield from table_lines(PARTITION_COLUMNS, worst, form)
+    if count > PARTITIONS_SHOWN:
+        yield f"and {counted(count - PARTITIONS_SHOWN, 'partition')} more: `rallypoint offsets get`"
 
 
 def facts(group: Json, form: Form) -> list[tuple[str, str]]:

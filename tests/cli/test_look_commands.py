@@ -81,6 +81,18 @@ def test_members_and_what_each_owns(api: RealApi, capsys: Captured) -> None:
     assert "none" in capsys.readouterr().err
 
 
+def test_a_group_s_worst_partitions_are_found_among_thousands(api: RealApi, capsys: Captured) -> None:
+    ends = {str(number): 5 for number in range(2_500)} | {"2400": 9_000}
+    api.call("PUT", "/v1/topics/clicks", {"partitions": 2_500, "end_offsets": ends})
+    commit(api, "etl", {"clicks": dict.fromkeys(ends, 3)})
+    lines = out(capsys, "describe", "etl").splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("TOPIC")) + 1
+    assert cells(lines[first])[:2] == ["clicks", "2,400"]
+    assert "8,997" in lines[first]
+    assert cells(lines[first + 1])[:2] == ["clicks", "0"]
+    assert lines[-1] == "and 2,450 partitions more: `rallypoint offsets get`"
+
+
 def test_who_is_awaited(api: RealApi, capsys: Captured) -> None:
     first = stable(api, "web")
     assert out(capsys, "awaited", "web") == "The group is Stable and waits for nobody.\n"
