@@ -47,6 +47,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # after the longest wait for a block, which says what was printed
 def test_every_block_prints_what_the_page_says(reader: Reader) -> None:
     serve, *blocks = all_blocks(TUTORIAL)
     assert serve.code == "make serve\n"
@@ -61,7 +62,7 @@ def test_every_block_prints_what_the_page_says(reader: Reader) -> None:
     group = reader.group("orders")
     assert (group["state"], group["members"]) == ("Empty", [])
     left = sum(partition["lag"] for partition in group["offsets"]["orders"].values())
-    assert 0 < left < 1224
+    assert 0 < left < 6024
     generations = re.findall(r"^generation (\d+)", reader.terminal("B").shown(), re.MULTILINE)
     assert sorted(set(map(int, generations))) == sorted(map(int, dict.fromkeys(generations)))
     assert len(set(generations)) == 4, "one worker, two, one, none: each with a generation of its own"
