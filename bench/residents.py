@@ -17,7 +17,7 @@ import gc
 import random
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter, process_time
 from typing import Any
@@ -233,44 +233,49 @@ async def obey(commands: asyncio.StreamReader, residents: Residents) -> None:
             case "report":
                 say("report", **residents.report())
             case "end" | "":
+                # Before the members are cancelled: one that waits for an answer then has no connection any more.
+                say("ended", **residents.report())
                 return
+
+
+async def read_commands() -> asyncio.StreamReader:
+    """Of standard input."""
+    commands = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    return commands
+
+
+async def live(lives: Coroutine[Any, Any, None], obeying: Coroutine[Any, Any, None]) -> None:
+    """Both, until one of them ends; what it raised is raised. The other is cancelled."""
+    tasks = [asyncio.create_task(one) for one in (lives, obeying)]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
 async def run(given: argparse.Namespace) -> None:
     """From the first connection to the last."""
-    commands = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    commands = await read_commands()
     residents = Residents(given)
     await residents.form()
     say("settled")
-    lives = asyncio.create_task(residents.run())
-    obeying = asyncio.create_task(obey(commands, residents))
-    done, _ = await asyncio.wait((lives, obeying), return_when=asyncio.FIRST_COMPLETED)
-    last = residents.report()
-    for task in (lives, obeying):
-        task.cancel()
-    await asyncio.gather(lives, obeying, return_exceptions=True)
-    for task in done:
-        task.result()
+    await live(residents.run(), obey(commands, residents))
     residents.hang_up()
-    say("ended", **last)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.residents", allow_abbrev=False)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
+def add_groups(parser: argparse.ArgumentParser, *, group_size: int) -> None:
+    """The options that say who there is, and how often each is heard. `group_size`: by default."""
     parser.add_argument("--members", type=int, default=1_000, help="in all; a multiple of the group size")
-    parser.add_argument("--group-size", type=int, default=100)
+    parser.add_argument("--group-size", type=int, default=group_size)
     parser.add_argument("--group-prefix", default="residents", help="the groups are PREFIX-0, PREFIX-1, …")
     parser.add_argument("--interval-ms", type=int, default=3_000)
-    return parser
 
 
-def main() -> None:
-    """Read the options, allow as many connections as the system does, live."""
-    parser = make_parser()
+def begin(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], Coroutine[Any, Any, None]]) -> None:
+    """Read the options, allow as many connections as the system does, run."""
     given = parser.parse_args()
     if given.members % given.group_size:
         parser.error("--members: it is no multiple of --group-size")
@@ -278,6 +283,15 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     gc.disable()  # a pause here would look like the service's
     uvloop.run(run(given))
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.residents", allow_abbrev=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    add_groups(parser, group_size=100)
+    begin(parser, run)
 
 
 if __name__ == "__main__":

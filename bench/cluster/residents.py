@@ -14,23 +14,19 @@ members have moved and are back, `report` all that was counted; `end`, or the en
 
 import argparse
 import asyncio
-import gc
 import json
 import random
-import resource
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic, process_time
 from typing import Any
-
-import uvloop
 
 from bench.channel import ChannelConnection
 from bench.connection import Connection, Frames
 from bench.crowd import HEARD, Crowd, Member
 from bench.line import Answer, ConnectionBrokenError
 from bench.member_program import say
+from bench.residents import add_groups, begin, live, read_commands
 from rallypoint.member.core.backoff import backoff_ms
 from rallypoint.member.options import MemberOptions
 from rallypoint.protocol.errors import ErrorCode
@@ -357,44 +353,21 @@ async def obey(commands: asyncio.StreamReader, residents: Residents) -> None:
 
 async def run(given: argparse.Namespace) -> None:
     """From the first connection to the last."""
-    commands = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    commands = await read_commands()
     residents = Residents(given)
     await residents.form()
     say("settled", cpu_s=process_time())
-    lives = asyncio.create_task(residents.run())
-    obeying = asyncio.create_task(obey(commands, residents))
-    done, _ = await asyncio.wait((lives, obeying), return_when=asyncio.FIRST_COMPLETED)
-    for task in (lives, obeying):
-        task.cancel()
-    await asyncio.gather(lives, obeying, return_exceptions=True)
-    for task in done:
-        task.result()
+    await live(residents.run(), obey(commands, residents))
     residents.hang_up()
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
+def main() -> None:
+    """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.cluster.residents", allow_abbrev=False)
     parser.add_argument("--nodes", required=True, help="HOST:PORT of each, with commas between")
     parser.add_argument("--shards", type=int, required=True)
-    parser.add_argument("--members", type=int, required=True, help="in all; a multiple of the group size")
-    parser.add_argument("--group-size", type=int, default=10)
-    parser.add_argument("--group-prefix", default="residents", help="the groups are PREFIX-0, PREFIX-1, …")
-    parser.add_argument("--interval-ms", type=int, default=3_000)
-    return parser
-
-
-def main() -> None:
-    """Read the options, allow as many connections as the system does, live."""
-    parser = make_parser()
-    given = parser.parse_args()
-    if given.members % given.group_size:
-        parser.error("--members: it is no multiple of --group-size")
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    gc.disable()  # a pause here would look like a node's
-    uvloop.run(run(given))
+    add_groups(parser, group_size=10)
+    begin(parser, run)
 
 
 if __name__ == "__main__":
