@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make a root file system that can stand for the image's base where no registry of images can be reached: Debian's own
-# Python and pip, from Debian's packages.
+# Python and pip, from the packages of Debian with its updates.
 #
 #   scripts/image/base.sh FILE.tar
 #
@@ -27,7 +27,7 @@ mmdebstrap --quiet --variant=extract --format=tar \
     --customize-hook='cp "$1/usr/share/base-passwd/passwd.master" "$1/etc/passwd"' \
     --customize-hook='cp "$1/usr/share/base-passwd/group.master" "$1/etc/group"' \
     --customize-hook='cat "$1"/usr/share/ca-certificates/mozilla/*.crt >"$1/etc/ssl/certs/ca-certificates.crt"' \
-    bookworm "$part" "deb [signed-by=$archive] http://deb.debian.org/debian bookworm main" >&2
+    bookworm "$part" >&2
 chmod 644 "$part"
 mv "$part" "$1"
 trap - EXIT
