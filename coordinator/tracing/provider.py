@@ -96,15 +96,15 @@ def open_tracing(node_id: str, version: str, environment: Mapping[str, str] = os
         logging.getLogger(name).setLevel(logging.CRITICAL)
     exporter = ToldOnce(OTLPSpanExporter())
     # It would wait at the exit of the process for as long as it tries.
-    provider = TracerProvider(resource=_resource(node_id, version, environment), shutdown_on_exit=False)
+    provider = TracerProvider(resource=resource_of(node_id, version, environment), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Tracing(provider, exporter, version, spans_all="OTEL_TRACES_SAMPLER" in environment)
 
 
-def _resource(node_id: str, version: str, environment: Mapping[str, str]) -> Resource:
+def resource_of(node_id: str, version: str, environment: Mapping[str, str]) -> Resource:
     """Who makes the spans. What the variables say of it counts more."""
-    given = environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    given = {pair.partition("=")[0].strip() for pair in environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")}
     ours = {"service.name": "rallypoint", "service.version": version, "service.instance.id": node_id}
     if "OTEL_SERVICE_NAME" in environment:
         del ours["service.name"]
-    return Resource.create({name: value for name, value in ours.items() if f"{name}=" not in given})
+    return Resource.create({name: value for name, value in ours.items() if name not in given})

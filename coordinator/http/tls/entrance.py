@@ -109,11 +109,9 @@ class Entrance(asyncio.Protocol):
                     ssl_shutdown_timeout=SHUTDOWN_SECONDS,
                 )
             )
-            if self._first:
-                # By then it has called for its `connection_made` and for reading on. This comes behind both, and before
-                # anything is read.
-                await asyncio.sleep(0)
-                loop.call_soon(_feed, plain, self._first)
+            # The task's first step has the event loop call `connection_made` of TLS, and read on. Asked for from behind
+            # that step, this comes behind both, and before anything is read.
+            loop.call_soon(loop.call_soon, self._feed, plain)
             transport = await handshake
         except OSError as error:  # of which ssl.SSLError and ConnectionError are
             plain.abort()
@@ -135,21 +133,17 @@ class Entrance(asyncio.Protocol):
         if early.data:
             self._connection.data_received(early.data)
 
-
-def _feed(plain: asyncio.Transport, data: bytes) -> None:
-    """Give the protocol of TLS what was read before it was there."""
-    if plain.is_closing():
-        return
-    protocol = cast(
-        asyncio.BufferedProtocol, plain.get_protocol()
-    )  # uvloop's has the methods, and is none by its class
-    rest = memoryview(data)
-    while rest:
-        room = memoryview(protocol.get_buffer(len(rest)))
-        taken = min(len(room), len(rest))
-        room[:taken] = rest[:taken]
-        protocol.buffer_updated(taken)
-        rest = rest[taken:]
+    def _feed(self, plain: asyncio.Transport) -> None:
+        """Give the protocol of TLS what was read before it was there."""
+        # uvloop's has the methods, and is none by its class.
+        protocol = cast(asyncio.BufferedProtocol, plain.get_protocol())
+        rest = memoryview(self._first)
+        while rest and not plain.is_closing():
+            room = memoryview(protocol.get_buffer(len(rest)))
+            taken = min(len(room), len(rest))
+            room[:taken] = rest[:taken]
+            protocol.buffer_updated(taken)
+            rest = rest[taken:]
 
 
 class _Buffered(Protocol):
