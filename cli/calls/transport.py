@@ -182,7 +182,7 @@ class Transport:
         if isinstance(error, http.client.RemoteDisconnected | ConnectionError | http.client.IncompleteRead):
             closed = "it closed the connection without an answer"
             # A service sends no alert that says so.
-            hint = "; a node that does not accept the client's certificate, or misses one (--certificate), does so"
+            hint = "; a node that does not accept the client's certificate, or misses one (--cert), does so"
             return closed + hint if base.startswith("https:") else closed
         return f"its answer is not HTTP: {type(error).__name__}"
 

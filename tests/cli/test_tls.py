@@ -1,7 +1,10 @@
 """HTTPS: an authority that is named, and a client that shows its certificate."""
 
+import contextlib
 import http.server
+import re
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -75,6 +78,38 @@ def test_a_named_authority_and_a_client_s_certificate(url: str, folder: Path, ca
     assert main(["groups", "--coordinator", url]) == 3
     assert "its certificate is not of an authority that is trusted here" in capsys.readouterr().err
     assert main([*words, "--cert", f"{folder}/client.pem", "--key", f"{folder}/server.key"]) == 2
+
+
+@pytest.fixture
+def silent_url(folder: Path) -> Iterator[str]:
+    """A server that ends each connection behind its handshake, as one does that refuses a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
+                    secured.recv(100_000)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+def test_a_service_that_hangs_up_may_miss_a_certificate_by_a_flag_that_there_is(
+    silent_url: str, folder: Path, capsys: Captured
+) -> None:
+    assert main(["groups", "--coordinator", silent_url, "--ca", f"{folder}/ca.pem"]) == 3
+    [flag] = re.findall(r"misses one \((--\S+)\)", capsys.readouterr().err)
+    with pytest.raises(SystemExit):
+        main(["groups", "--help"])
+    assert f"{flag} PATH" in capsys.readouterr().out
 
 
 def test_a_context_has_them_too(
