@@ -19,7 +19,7 @@ from rallypoint.protocol.operations import DESCRIBE_CLUSTER, path_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "scripts" / "etcd" / "build.sh"
-PORTS = range(20_000, 32_000)
+PORTS = range(16_000, 20_000)
 """Below those that the kernel hands out to connections, so nobody takes one by chance before its program does."""
 ETCD_MEMBERS = 3
 NODES = ("a", "b", "c")

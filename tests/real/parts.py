@@ -11,8 +11,10 @@ import random
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,8 @@ USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / 
 PYTHON_PATH = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
 """Of a process that imports this checkout's `rallypoint`, whatever is installed, and its `tests`."""
 
-PORT_SHARES = 16
+PORTS = range(20_000, 32_000)
+_taken: set[int] = set()
 
 
 def require(present: object, part: str, remedy: str) -> None:
@@ -62,26 +65,44 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def own_ports() -> range:
-    """Those from 20000 to 32000; of several processes of tests that run side by side, each has others."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    return range(20_000 + int(worker) % PORT_SHARES, 32_000, PORT_SHARES) if worker else range(20_000, 32_000)
-
-
 def free_port() -> int:
-    """A loopback TCP port that is free now, from 20000 to 32000.
+    """A loopback TCP port that is free now, from 20000 to 32000, and no other caller's as long as this process lives:
+    neither a second call nor another process of tests gets it.
 
     Below 32768 the kernel hands out no ports to outgoing connections, so nobody takes it by chance before the program
-    that is told to listen there. For programs that cannot be asked to listen on port 0 and say what they got.
+    that is told to listen there, or while that program is started again. For programs that cannot be asked to listen
+    on port 0 and say what they got.
     """
-    for port in random.SystemRandom().sample(own_ports(), k=100):
+    for port in random.SystemRandom().sample(PORTS, k=len(PORTS)):
+        if port in _taken or not _take(port):
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
             return port
-    raise RuntimeError("a hundred ports tried, none free")
+    raise RuntimeError(f"of {len(PORTS)} ports none is free")
+
+
+def _take(port: int) -> bool:
+    """Whether the port is this process's now. The system gives it back when the process ends, however it ends."""
+    claims = _claims(os.getpid())
+    try:
+        fcntl.lockf(claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _taken.add(port)
+    return True
+
+
+@cache
+def _claims(_pid: int) -> int:
+    """The file of which a process locks the byte at each port it takes. A process that is forked opens it anew: the
+    locks are its parent's.
+    """
+    path = Path(tempfile.gettempdir()) / f"rallypoint-ports-of-tests-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def stop_process(process: subprocess.Popen[bytes], grace_seconds: float) -> None:

@@ -5,12 +5,13 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Barrier
 
 import pytest
 
-from tests.real.parts import PYTHON_PATH, ROOT, alone_in, free_port, own_ports
+from tests.real.parts import PYTHON_PATH, ROOT, alone_in, free_port
 
 CASES = """
 import pytest
@@ -64,15 +65,33 @@ def test_a_free_port_is_below_the_kernels_own() -> None:
     assert 20_000 <= free_port() < 32_768
 
 
-def test_processes_of_tests_that_run_side_by_side_have_other_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    every = set(own_ports())
-    shares = []
-    for worker in ("gw0", "gw1", "gw15"):
-        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
-        shares.append(set(own_ports()))
-        assert free_port() in shares[-1] < every
-    assert sum(map(len, shares)) == len(set().union(*shares))
+TAKE_PORTS = "from tests.real.parts import free_port; print(*(free_port() for _ in range(400))); input()"
+
+
+def test_nobody_gets_a_port_twice() -> None:
+    """Neither this process, of which each call would pick one of the earlier with a probability of some percent, nor
+    another one that runs at the same time.
+    """
+    with ExitStack() as until_all_have_picked:
+        others = [
+            until_all_have_picked.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", TAKE_PORTS],
+                    env={**os.environ, "PYTHONPATH": PYTHON_PATH},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for _ in range(2)
+        ]
+        picked = [free_port() for _ in range(400)]
+        for other in others:
+            assert other.stdout is not None
+            picked += [int(port) for port in other.stdout.readline().split()]
+        for other in others:
+            other.communicate("\n")
+    assert len(picked) == len(set(picked)) == 3 * 400
 
 
 def test_a_folder_is_had_by_one_at_a_time(tmp_path: Path) -> None:
