@@ -1,124 +1,154 @@
-"""Our results beside Kafka's, measured in one run: which benchmarks correspond, and what the targets are.
+"""Our results beside Kafka's, measured in one run: which correspond, what of them is shown, and what the targets are.
 
 The published numbers are of another machine and another version; they say whether a run is out of the ordinary, and
 nothing more. What a figure is worth beside another one, `docs/performance.md` says.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.cluster.metrics import MoveResult, StretchResult
-from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult
+from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ratio
 from bench.spark.metrics import MovesResult, SpeedResult
 
-Result = (
-    LoadResult
-    | RebalanceResult
-    | AssignorResult
-    | CallbackResult
-    | SpeedResult
-    | MovesResult
-    | StretchResult
-    | MoveResult
-)
+Compared = LoadResult | RebalanceResult
+Result = Compared | AssignorResult | CallbackResult | SpeedResult | MovesResult | StretchResult | MoveResult
 
 MIB = 1024 * 1024
 PUBLISHED_BY = "Kafka 4.2.0, one node, Java 17, a heap of 1 GiB, measured earlier on another machine of 2 shared cores"
-HEADER = ("what", "here, on channels", "Kafka", "Kafka, published*", "aim")
+HEADER = (
+    "what", "CPU-s here, on channels", "Kafka", "times", "aim, CPU-s", "ms here", "Kafka", "aim, ms", "MiB here",
+    "Kafka", "Kafka's CPU-s, published*",
+)  # fmt: skip
 
 
 class Comparison(NamedTuple):
-    """A row: two benchmarks, what of their results is shown, and with how many digits."""
+    """A row: the two results by name, and what is aimed at.
+
+    what: in words; `{members}` is their number, of all groups.
+    cpu_aim: CPU-s, for 1,000 calls where it is a load; with `x` it is in multiples of Kafka's.
+    ms_aim: of the median.
+    """
 
     what: str
     ours: str
     kafkas: str
-    figure: Callable[[Result], float | None]
-    digits: int
-    published: str
-    aim: str
+    cpu_aim: str = "-"
+    ms_aim: str = "-"
+    published: str = "-"
 
-
-def cpu_seconds_per_1000(result: Result) -> float | None:
-    """Of a load."""
-    return result.cpu_seconds_per_1000 if isinstance(result, LoadResult) else None
-
-
-def requests_per_second(result: Result) -> float | None:
-    """Of a load."""
-    return result.requests_per_second if isinstance(result, LoadResult) else None
-
-
-def median_ms(result: Result) -> float | None:
-    """Of a rebalance."""
-    return result.median_ms if isinstance(result, RebalanceResult) else None
-
-
-def cpu_seconds(result: Result) -> float | None:
-    """Of a rebalance, a round's share."""
-    return result.cpu_seconds if isinstance(result, RebalanceResult) else None
-
-
-def rss_mib(result: Result) -> float | None:
-    """Of a rebalance: memory in use after it."""
-    return result.rss_bytes / MIB if isinstance(result, RebalanceResult) else None
-
-
-HEARTBEAT = ("channel-heartbeat", "kafka-heartbeat")
-COMMIT = ("channel-commit", "kafka-commit")
-ONE_JOINS = ("channel-one-joins", "kafka-one-joins")
-ALL_REJOIN = ("channel-all-rejoin", "kafka-all-rejoin")
-FORMATION = ("channel-formation-delay-3000", "kafka-formation-delay-3000")
 
 COMPARISONS = (
-    Comparison("heartbeat, 64 connections, CPU-s/1,000", *HEARTBEAT, cpu_seconds_per_1000, 3, "0.019-0.025", "0.025"),
-    Comparison("such heartbeats a second", *HEARTBEAT, requests_per_second, 0, "", ""),
+    Comparison("commit of one partition, {members} groups", "channel-groups-commit", "kafka-groups-commit", "0.06"),
+    Comparison("fetch of one partition, {members} groups", "channel-groups-fetch", "kafka-groups-fetch", "0.027"),
+    Comparison("heartbeat, {members} groups", "channel-groups-heartbeat", "kafka-groups-heartbeat", "1.0 x"),
     Comparison(
-        "commit of one partition, 64 connections, CPU-s/1,000", *COMMIT, cpu_seconds_per_1000, 3, "0.060", "0.06"
+        "heartbeat, one group of {members}", "channel-heartbeat", "kafka-heartbeat", "1.0 x", published="0.019-0.025"
     ),
-    Comparison("such commits a second", *COMMIT, requests_per_second, 0, "", "5,000"),
-    Comparison("one joins {members}: all have their part after ms", *ONE_JOINS, median_ms, 0, "3,040", "250"),
-    Comparison("the CPU-s for it", *ONE_JOINS, cpu_seconds, 2, "", ""),
-    Comparison("all {members} come again: all have their part after ms", *ALL_REJOIN, median_ms, 0, "57", "150"),
-    Comparison("the CPU-s for it", *ALL_REJOIN, cpu_seconds, 2, "0.061", ""),
-    Comparison("the memory after it, MiB", *ALL_REJOIN, rss_mib, 0, "", ""),
-    Comparison("formation of {members}, default delay, ms", *FORMATION, median_ms, 0, "6,200", "3,500"),
-    Comparison("the CPU-s for it", *FORMATION, cpu_seconds, 2, "", ""),
-)
+    Comparison(
+        "commit of one partition, one group of {members}", "channel-commit", "kafka-commit", "0.06", "-", "0.060"
+    ),
+    Comparison("{members} form groups of 100, no delay", "channel-groups-form", "kafka-groups-form", "1.2 x"),
+    Comparison(
+        "{members} form a group, no delay", "channel-small-group-forms", "kafka-small-group-forms", "-", "60"
+    ),
+    Comparison("one joins {members}", "channel-one-joins", "kafka-one-joins", "-", "150"),
+    Comparison("all {members} come again", "channel-all-rejoin", "kafka-all-rejoin", "1.2 x", "-", "0.061"),
+    Comparison(
+        "formation of {members}, default delay", "channel-formation-delay-3000", "kafka-formation-delay-3000"
+    ),
+)  # fmt: skip
 
-PAIRS = (HEARTBEAT, COMMIT, ONE_JOINS, ALL_REJOIN, FORMATION)
+PAIRS = (
+    ("channel-groups", "kafka-groups"),
+    ("channel-heartbeat", "kafka-heartbeat"),
+    ("channel-commit", "kafka-commit"),
+    ("channel-groups-form", "kafka-groups-form"),
+    ("channel-small-group-forms", "kafka-small-group-forms"),
+    ("channel-one-joins", "kafka-one-joins"),
+    ("channel-all-rejoin", "kafka-all-rejoin"),
+    ("channel-formation-delay-3000", "kafka-formation-delay-3000"),
+)
 NAMES = tuple(name for pair in PAIRS for name in pair)
-"""In the order in which they run: each of ours, and Kafka's right after it."""
+"""The benchmarks in the order in which they run: each of ours, and Kafka's right after it."""
+
+
+class _Row(NamedTuple):
+    comparison: Comparison
+    members: int
+    ours: Compared | None
+    kafkas: Compared | None
+
+    @property
+    def times(self) -> float:
+        """Our processor time in multiples of Kafka's; NaN where a side is missing."""
+        return ratio(cpu_seconds(self.ours), cpu_seconds(self.kafkas))
 
 
 def rows(results: Sequence[Result]) -> list[Sequence[str]]:
-    """The comparisons that something was measured for; a dash where one side was not. Of several sizes, the largest."""
-    compared = [result for result in results if isinstance(result, LoadResult | RebalanceResult)]
-    compared.sort(key=lambda result: result.members)
-    largest: dict[str, LoadResult | RebalanceResult] = {result.name: result for result in compared}
-    return [
-        (
-            comparison.what.format(members=_members(comparison, largest)),
-            _shown(comparison, largest.get(comparison.ours)),
-            _shown(comparison, largest.get(comparison.kafkas)),
-            comparison.published or "-",
-            comparison.aim or "-",
-        )
-        for comparison in COMPARISONS
-        if comparison.ours in largest or comparison.kafkas in largest
-    ]
+    """The comparisons that something was measured for, with a row for each size, those that cost most beside Kafka's
+    first. A dash where one side was not measured.
+    """
+    compared = {(each.name, each.members): each for each in results if isinstance(each, LoadResult | RebalanceResult)}
+    found: list[_Row] = []
+    for comparison in COMPARISONS:
+        sizes = sorted({members for name, members in compared if name in (comparison.ours, comparison.kafkas)})
+        for members in sizes:
+            ours, kafkas = (compared.get((name, members)) for name in (comparison.ours, comparison.kafkas))
+            found.append(_Row(comparison, members, ours, kafkas))
+    # Sorting is stable, and a row without a ratio goes to the end.
+    found.sort(key=lambda row: -row.times if math.isfinite(row.times) else math.inf)
+    return list(map(_cells, found))
+
+
+def of_comparisons(results: Sequence[Result]) -> list[Compared]:
+    """Those of the results that stand in the table."""
+    shown = {name for comparison in COMPARISONS for name in (comparison.ours, comparison.kafkas)}
+    return [each for each in results if isinstance(each, LoadResult | RebalanceResult) and each.name in shown]
 
 
 def was_compared(results: Sequence[Result]) -> bool:
     """Whether a broker was measured."""
-    return bool({result.name for result in results} & {kafkas for _, kafkas in PAIRS})
+    return bool({result.name for result in results} & {comparison.kafkas for comparison in COMPARISONS})
 
 
-def _shown(comparison: Comparison, result: Result | None) -> str:
-    figure = None if result is None else comparison.figure(result)
-    return "-" if figure is None else f"{figure:,.{comparison.digits}f}"
+def cpu_seconds(result: Compared | None) -> float:
+    """Of 1,000 calls of a load, or of one rebalance."""
+    if result is None:
+        return math.nan
+    return result.cpu_seconds_per_1000 if isinstance(result, LoadResult) else result.cpu_seconds
 
 
-def _members(comparison: Comparison, largest: Mapping[str, LoadResult | RebalanceResult]) -> str:
-    result = largest.get(comparison.ours) or largest[comparison.kafkas]
-    return f"{result.members:,}"
+def _cells(row: _Row) -> Sequence[str]:
+    comparison = row.comparison
+    return (
+        comparison.what.format(members=f"{row.members:,}"),
+        _cpu(row.ours),
+        _cpu(row.kafkas),
+        f"{row.times:.2f}" if math.isfinite(row.times) else "-",
+        comparison.cpu_aim,
+        _ms(row.ours),
+        _ms(row.kafkas),
+        comparison.ms_aim,
+        _mib(row.ours),
+        _mib(row.kafkas),
+        comparison.published,
+    )
+
+
+def _cpu(result: Compared | None) -> str:
+    return "-" if result is None else f"{cpu_seconds(result):.3f}"
+
+
+def _ms(result: Compared | None) -> str:
+    """Of a load p50 and p99, of a rebalance the median and the most."""
+    if result is None:
+        return "-"
+    if isinstance(result, LoadResult):
+        return f"{result.p50_ms:,.1f} · {result.p99_ms:,.1f}"
+    return f"{result.median_ms:,.0f} · {result.max_ms:,.0f}"
+
+
+def _mib(result: Compared | None) -> str:
+    return "-" if result is None else f"{result.rss_bytes / MIB:,.0f}"

@@ -5,6 +5,7 @@ the protocol provides for (an id handed out, 202, a rebalance) are followed; any
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -48,6 +49,7 @@ class Crowd:
     def __init__(self, host: str, port: int, group_id: str, kind: type[Line] = Connection) -> None:
         self.group_id = group_id
         self.members: list[Member] = []
+        self._brought: deque[Member] = deque()
         self.generations: dict[int, _Generation] = {}
         self._address = (host, port)
         self._kind = kind
@@ -65,7 +67,7 @@ class Crowd:
         for watch in watches:
             watch.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
-        for member in self.members:
+        for member in (*self.members, *self._brought):
             member.hang_up()
 
     async def connect(self) -> Line:
@@ -74,14 +76,24 @@ class Crowd:
 
     # --- rebalances --------------------------------------------------------------------------------------------------
 
+    async def bring(self, count: int) -> None:
+        """So many connect, and say nothing yet: the next that come to the group are these."""
+        for _ in range(count):
+            member = Member(self, len(self.members) + len(self._brought))
+            await member.reconnect()
+            self._brought.append(member)
+
     async def grow(self, count: int) -> Repetition:
-        """So many members come, and all watch. Ends when every member of the group has its part of one generation."""
+        """So many members come, and all watch. Ends when every member of the group has its part of one generation.
+
+        Those that were brought come first; the others connect now.
+        """
         requests_before, generation_before = self.request_count(), self.generation_id
         began = perf_counter()
         self._awaited_count = len(self.members) + count
         self._all_synced = asyncio.get_running_loop().create_future()
         for _ in range(count):
-            member = Member(self, len(self.members))
+            member = self._brought.popleft() if self._brought else Member(self, len(self.members))
             self.members.append(member)
             watch = asyncio.create_task(member.watch())
             self._watches.add(watch)

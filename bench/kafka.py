@@ -20,6 +20,7 @@ from bench.crowd import TOPIC, Crowd, WrongAnswerError
 from bench.kafka_line import KafkaLine, coordinator_request
 from bench.line import Answer, Line
 from bench.load import run_closed
+from bench.many_groups import group_ids, measure_groups_form, measure_loads, measure_small_group_forms
 from bench.metrics import Cost, LoadResult, RebalanceResult, Repetition, rebalance_result, total_cost
 from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan
 from bench.process import ProcessError, Server
@@ -124,19 +125,29 @@ def _fault_of(index: int, number: int, answer: Answer) -> str | None:
     return None if answer.status == 200 else answer.body.decode()
 
 
-async def wait_until_ready(server: Server, group_id: str) -> None:
-    """Return once the broker coordinates the group: it makes its topic of offsets when it is first asked for one."""
+async def wait_until_ready(server: Server, *group_ids: str) -> None:
+    """Return once the broker coordinates the groups: it makes its topic of offsets when it is first asked for one."""
     deadline = monotonic() + READY_SECONDS
     line = await KafkaLine.open(server.host, server.port)
-    while monotonic() < deadline:
-        found = await line.exchange(coordinator_request(group_id))
-        if found.status == 200:
-            found = await line.exchange(line.frame_of(FETCH, group_id, {}))
-        if found.status == 200:
-            line.close()
-            return
-        await asyncio.sleep(0.1)
-    raise ProcessError(f"the broker does not coordinate {group_id!r} after {READY_SECONDS:.0f} s")
+    for group_id in group_ids:
+        while not await _is_ready(line, group_id):
+            if monotonic() > deadline:
+                raise ProcessError(f"the broker does not coordinate {group_id!r} after {READY_SECONDS:.0f} s")
+            await asyncio.sleep(0.1)
+    line.close()
+
+
+async def _is_ready(line: KafkaLine, group_id: str) -> bool:
+    found = await line.exchange(coordinator_request(group_id))
+    return found.status == 200 and (await line.exchange(line.frame_of(FETCH, group_id, {}))).status == 200
+
+
+@asynccontextmanager
+async def ready_broker(plan: Plan) -> AsyncIterator[Server]:
+    """The same, and it coordinates all groups of a load."""
+    async with broker(plan) as server:
+        await wait_until_ready(server, *group_ids(plan.groups))
+        yield server
 
 
 # --- loads -----------------------------------------------------------------------------------------------------------
@@ -151,6 +162,21 @@ async def measure_kafka_commit(plan: Plan) -> Sequence[LoadResult]:
     """The same as `commit-one-group`; no commit is flushed to disk."""
     async with broker(plan) as server, group_at_rest(server, CONNECTIONS, KafkaLine) as crowd:
         return [await measure_commits("kafka-commit", plan, server, [crowd], check_offsets)]
+
+
+async def measure_kafka_groups(plan: Plan) -> Sequence[LoadResult]:
+    """The same as `channel-groups`; no commit is flushed to disk."""
+    return await measure_loads("kafka", plan, KafkaLine, ready_broker, check_offsets)
+
+
+async def measure_kafka_groups_form(plan: Plan) -> Sequence[RebalanceResult]:
+    """The same as `channel-groups-form`."""
+    return await measure_groups_form("kafka-groups-form", plan, KafkaLine, ready_broker)
+
+
+async def measure_kafka_small_group_forms(plan: Plan) -> Sequence[RebalanceResult]:
+    """The same as `channel-small-group-forms`."""
+    return await measure_small_group_forms("kafka-small-group-forms", plan, KafkaLine, ready_broker)
 
 
 async def check_offsets(server: Server, crowd: Crowd, expected: Mapping[str, int]) -> None:
@@ -211,6 +237,11 @@ def _rebalance(name: str, summary: str, measure: Callable[[str, Plan, int], Awai
 BENCHMARKS: Mapping[str, Benchmark] = {
     "kafka-heartbeat": Benchmark("heartbeats of 64 members of one group of a Kafka broker", measure_kafka_heartbeat),
     "kafka-commit": Benchmark("commits by 64 members of one group of a Kafka broker", measure_kafka_commit),
+    "kafka-groups": Benchmark("the same as channel-groups at a Kafka broker", measure_kafka_groups),
+    "kafka-groups-form": Benchmark("the same as channel-groups-form at a Kafka broker", measure_kafka_groups_form),
+    "kafka-small-group-forms": Benchmark(
+        "the same as channel-small-group-forms at a Kafka broker", measure_kafka_small_group_forms
+    ),
     "kafka-one-joins": _rebalance("kafka-one-joins", "one member comes to a group of N of a Kafka broker", _one_joins),
     "kafka-all-rejoin": _rebalance(
         "kafka-all-rejoin", "all N members of a group of a Kafka broker come again", _all_rejoin

@@ -206,7 +206,10 @@ def _decode_commit(response: Reader) -> Answer:
 
 
 def _encode_fetch(group_id: str, body: Mapping[str, Any]) -> bytes:
-    return text_of(group_id) + _NULL_BYTES  # a null list of topics asks for all
+    if "topics" not in body:
+        return text_of(group_id) + _NULL_BYTES  # a null list of topics asks for all
+    # The members of a load name topics; Kafka's name partitions, and each of these has committed its first one.
+    return text_of(group_id) + array_of(text_of(topic) + array_of([_INT32.pack(0)]) for topic in body["topics"])
 
 
 def _decode_fetch(response: Reader) -> Answer:

@@ -17,7 +17,7 @@ from typing import Any
 
 import uvloop
 
-from bench import beside, kafka, report, scenarios
+from bench import beside, kafka, many_groups, report, scenarios
 from bench.beside import Result
 from bench.cluster import parts as cluster_parts
 from bench.cluster import scenarios as cluster
@@ -33,6 +33,7 @@ from bench.spark.metrics import MovesResult, SpeedResult, is_whole
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     **scenarios.BENCHMARKS,
+    **many_groups.BENCHMARKS,
     **kafka.BENCHMARKS,
     **spark.BENCHMARKS,
     **cluster.BENCHMARKS,
@@ -85,7 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
         "(default: 50)",
     )  # fmt: skip
     parser.add_argument(
-        "--groups", type=_positive_int, metavar="N", help="groups of a cluster (default: 1,000)"
+        "--groups", type=_positive_int, metavar="N", help="groups of a cluster, and of loads of many (default: 1,000)"
     )  # fmt: skip
     parser.add_argument(
         "--rounds", type=_positive_int, metavar="N",
@@ -99,7 +100,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--members", type=_positive_int, metavar="N",
         help="size of the groups of the rebalances and of at-rest (default: rebalances with 100 and 1,000, at-rest "
-        "with 1,000), and all members of channels-held and of a cluster (default: 10,000)",
+        "with 1,000), and all members of channels-held, of groups that form at once and of a cluster (default: 10,000)",
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=_positive_float, metavar="S",
@@ -168,7 +169,7 @@ def names_of(given: argparse.Namespace) -> tuple[str, ...]:
         return tuple(cluster.BENCHMARKS)
     if given.only:
         return tuple(name for name in BENCHMARKS if name in given.only)
-    return tuple(scenarios.BENCHMARKS)
+    return (*scenarios.BENCHMARKS, *many_groups.BENCHMARKS)
 
 
 async def run(names: Sequence[str], plan: Plan) -> tuple[list[Result], list[str], list[str]]:
@@ -261,7 +262,7 @@ def _write_tables(path: Path, found: Surroundings, results: Sequence[Result]) ->
     document = _text_of(path)
     assignors = [result for result in results if isinstance(result, AssignorResult)]
     moved = [result for result in results if isinstance(result, SpeedResult | MovesResult)]
-    compared = [result for result in results if result.name in beside.NAMES]
+    compared = beside.of_comparisons(results)
     clustered = [result for result in results if isinstance(result, StretchResult | MoveResult)]
     if assignors:
         document = report.put_into(document, report.ASSIGNORS, report.assignor_markdown(found, assignors))

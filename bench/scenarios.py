@@ -29,7 +29,7 @@ CheckOffsets = Callable[[Server, Crowd, Mapping[str, int]], Awaitable[None]]
 """Raises WrongAnswerError unless these are the committed offsets of the topic, by partition."""
 
 
-async def _measure(
+async def measure(
     name: str, plan: Plan, server: Server, connections: Sequence[Line], frame_of: FrameOf, fault_of: FaultOf,
     *, members: int,
 ) -> LoadResult:  # fmt: skip
@@ -59,7 +59,7 @@ async def measure_floor(plan: Plan) -> Sequence[LoadResult]:
     """The least a POST costs: see `bench.floor`."""
     async with _floor(plan, Connection, CONNECTIONS) as (server, connections):
         frame = Frames(server.host, server.port).post_path("/", ECHOED)
-        return [await _measure("floor", plan, server, connections, lambda *_: frame, _echo_fault, members=0)]
+        return [await measure("floor", plan, server, connections, lambda *_: frame, _echo_fault, members=0)]
 
 
 async def measure_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
@@ -75,7 +75,7 @@ async def measure_channel_floor(plan: Plan) -> Sequence[LoadResult]:
     """The least a message on a WebSocket costs."""
     async with _floor(plan, ChannelConnection, CONNECTIONS) as (server, channels):
         frame = call_frame(HEARTBEAT, "group", ECHOED)
-        return [await _measure("channel-floor", plan, server, channels, lambda *_: frame, _heartbeat_fault, members=0)]
+        return [await measure("channel-floor", plan, server, channels, lambda *_: frame, heartbeat_fault, members=0)]
 
 
 async def measure_channel_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
@@ -84,7 +84,7 @@ async def measure_channel_floor_at_rest(plan: Plan) -> Sequence[LoadResult]:
         frame = call_frame(HEARTBEAT, "group", ECHOED)
         return [
             await _measure_paced(
-                "channel-floor-at-rest", plan, server, channels, lambda *_: frame, _heartbeat_fault, members=0
+                "channel-floor-at-rest", plan, server, channels, lambda *_: frame, heartbeat_fault, members=0
             )
         ]
 
@@ -103,7 +103,7 @@ async def _floor(plan: Plan, kind: type[Line], size: int) -> AsyncIterator[tuple
 
 
 def _echo_fault(index: int, number: int, answer: Answer) -> str | None:
-    return None if answer.status == 200 and answer.json() == ECHOED else _fault(answer)
+    return None if answer.status == 200 and answer.json() == ECHOED else fault(answer)
 
 
 async def measure_heartbeat(plan: Plan) -> Sequence[LoadResult]:
@@ -119,9 +119,9 @@ async def measure_channel_heartbeat(plan: Plan) -> Sequence[LoadResult]:
 async def measure_heartbeats(name: str, plan: Plan, kind: type[Line], serve: Serve = service) -> LoadResult:
     """Heartbeats of a group at rest, on lines of that kind."""
     async with serve(plan) as server, group_at_rest(server, CONNECTIONS, kind) as crowd:
-        frames, lines = _heartbeats(crowd), _lines(crowd)
-        return await _measure(
-            name, plan, server, lines, lambda index, _: frames[index], _heartbeat_fault, members=len(lines)
+        frames, lines = heartbeats(crowd), lines_of(crowd)
+        return await measure(
+            name, plan, server, lines, lambda index, _: frames[index], heartbeat_fault, members=len(lines)
         )
 
 
@@ -137,9 +137,9 @@ async def measure_channels_at_rest(plan: Plan) -> Sequence[LoadResult]:
 
 async def _measure_at_rest(name: str, plan: Plan, kind: type[Line]) -> LoadResult:
     async with service(plan) as server, group_at_rest(server, plan.at_rest, kind) as crowd:
-        frames, lines = _heartbeats(crowd), _lines(crowd)
+        frames, lines = heartbeats(crowd), lines_of(crowd)
         return await _measure_paced(
-            name, plan, server, lines, lambda index, _: frames[index], _heartbeat_fault, members=len(lines)
+            name, plan, server, lines, lambda index, _: frames[index], heartbeat_fault, members=len(lines)
         )
 
 
@@ -171,7 +171,7 @@ async def measure_commits(
 ) -> LoadResult:
     """Each member commits growing offsets of its own partition; at the end the last ones acknowledged must be there."""
     places = [(crowd, number, member) for crowd in crowds for number, member in enumerate(crowd.members)]
-    lines = [line for crowd in crowds for line in _lines(crowd)]
+    lines = [line for crowd in crowds for line in lines_of(crowd)]
     acknowledged = [-1] * len(places)
 
     def frame_of(index: int, number: int) -> bytes:
@@ -182,11 +182,11 @@ async def measure_commits(
     def fault_of(index: int, number: int, answer: Answer) -> str | None:
         partition = str(places[index][1])
         if answer.status != 200 or answer.json()["offsets"][TOPIC][partition]["error_code"] != 0:
-            return _fault(answer)
+            return fault(answer)
         acknowledged[index] = number
         return None
 
-    result = await _measure(name, plan, server, lines, frame_of, fault_of, members=len(places))
+    result = await measure(name, plan, server, lines, frame_of, fault_of, members=len(places))
     for crowd in crowds:
         expected = {
             str(partition): acknowledged[index]
@@ -208,22 +208,26 @@ async def _check_offsets(server: Server, crowd: Crowd, expected: Mapping[str, in
         raise WrongAnswerError(f"{crowd.group_id}: what was acknowledged last is not what is committed")
 
 
-def _heartbeats(crowd: Crowd) -> list[bytes]:
+def heartbeats(crowd: Crowd) -> list[bytes]:
+    """The frame of each member."""
     return [
         line.frame_of(HEARTBEAT, crowd.group_id, member.heartbeat)
-        for line, member in zip(_lines(crowd), crowd.members, strict=True)
+        for line, member in zip(lines_of(crowd), crowd.members, strict=True)
     ]
 
 
-def _heartbeat_fault(index: int, number: int, answer: Answer) -> str | None:
-    return None if answer == HEARD else _fault(answer)
+def heartbeat_fault(index: int, number: int, answer: Answer) -> str | None:
+    """What is wrong with the answer to a heartbeat."""
+    return None if answer == HEARD else fault(answer)
 
 
-def _fault(answer: Answer) -> str:
+def fault(answer: Answer) -> str:
+    """A wrong answer, as it is reported."""
     return f"{answer.status} {answer.body[:300].decode(errors='replace')}"
 
 
-def _lines(crowd: Crowd) -> list[Line]:
+def lines_of(crowd: Crowd) -> list[Line]:
+    """The line of each member that has one."""
     return [member.line for member in crowd.members if member.line is not None]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import beside, report
+from bench import beside, kafka, report
 from bench.machine import Surroundings
 from bench.main import main
 from bench.metrics import Cost, LoadResult, RebalanceResult, Repetition, Tally, load_result, rebalance_result
@@ -28,20 +28,37 @@ def rebalance(name: str, seconds: float, members: int) -> RebalanceResult:
 def test_each_figure_stands_beside_the_other_sides_and_the_aim() -> None:
     results = [load("channel-heartbeat", 0.1), load("kafka-heartbeat", 0.04)]
     assert beside.rows(results) == [
-        ("heartbeat, 64 connections, CPU-s/1,000", "0.050", "0.020", "0.019-0.025", "0.025"),
-        ("such heartbeats a second", "4,000", "4,000", "-", "-"),
-    ]
+        (
+            "heartbeat, one group of 64", "0.050", "0.020", "2.50", "1.0 x", "1.0 · 1.0", "1.0 · 1.0", "-", "60", "60",
+            "0.019-0.025",
+        ),
+    ]  # fmt: skip
+    assert len(beside.rows(results)[0]) == len(beside.HEADER)
 
 
-def test_of_several_sizes_the_largest_is_shown_and_a_dash_where_a_side_is_missing() -> None:
+def test_each_size_has_a_row_and_a_side_that_is_missing_a_dash() -> None:
     results = [rebalance("channel-one-joins", 0.4, 1_000), rebalance("channel-one-joins", 0.1, 100)]
-    assert beside.rows(results)[0] == ("one joins 1,000: all have their part after ms", "400", "-", "3,040", "250")
+    assert [row[:6] for row in beside.rows(results)] == [
+        ("one joins 100", "0.500", "-", "-", "-", "100 · 100"),
+        ("one joins 1,000", "0.500", "-", "-", "-", "400 · 400"),
+    ]
     assert not beside.was_compared(results)
     assert beside.was_compared([*results, rebalance("kafka-one-joins", 3.0, 1_000)])
 
 
-def test_every_pair_has_a_row() -> None:
-    assert {(row.ours, row.kafkas) for row in beside.COMPARISONS} == set(beside.PAIRS)
+def test_what_costs_most_beside_kafka_comes_first() -> None:
+    results: list[beside.Result] = [
+        load("channel-heartbeat", 0.01), load("kafka-heartbeat", 0.04), rebalance("channel-one-joins", 1.0, 9),
+        load("channel-commit", 0.08), load("kafka-commit", 0.04),
+        load("channel-groups-commit", 0.06), load("kafka-groups-commit", 0.04),
+    ]  # fmt: skip
+    assert [row[3] for row in beside.rows(results)] == ["2.00", "1.50", "0.25", "-"]
+
+
+def test_every_benchmark_of_a_broker_has_a_pair_and_a_row() -> None:
+    assert {kafkas for _, kafkas in beside.PAIRS} == set(kafka.BENCHMARKS)
+    named = {name for row in beside.COMPARISONS for name in (row.ours, row.kafkas)}
+    assert {name for pair in beside.PAIRS for name in pair if name not in named} == {"channel-groups", "kafka-groups"}
 
 
 def test_the_table_is_written_into_its_section_alone() -> None:
@@ -51,8 +68,8 @@ def test_the_table_is_written_into_its_section_alone() -> None:
     written = report.put_into(document, report.KAFKA, report.beside_markdown(FOUND, results))
     assert written.startswith(f"{other}{report.KAFKA.begin}\n2026-01-02, commit abc: A CPU, 2 cores, Python 3.11.7, ")
     assert "Kafka 4.1.1; other programs kept 1.5 to 1.5 cores busy." in written
-    assert "| all 1,000 come again: all have their part after ms | 300 | 60 | 57 | 150 |" in written
-    assert "| the memory after it, MiB | 99 | 99 | - | - |" in written
+    row = "| all 1,000 come again | 0.500 | 0.500 | 1.00 | 1.2 x | 300 · 300 | 60 · 60 | - | 99 | 99 | 0.061 |"
+    assert row in written
     assert written.endswith(f"{report.KAFKA.end}\nafter\n")
     assert "old" not in written
     assert report.put_into(written, report.KAFKA, report.beside_markdown(FOUND, results)) == written

@@ -1,0 +1,57 @@
+"""Two files of results: what costs more than it did is found."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import compare
+
+OLD = [
+    {"kind": "load", "name": "commit", "members": 64, "cpu_seconds_per_1000": 0.050},
+    {"kind": "load", "name": "commit", "members": 1_000, "cpu_seconds_per_1000": 0.060},
+    {"kind": "rebalance", "name": "one-joins", "members": 100, "cpu_seconds": 0.2},
+]
+
+
+def write(path: Path, results: list[dict[str, Any]]) -> str:
+    path.write_text(json.dumps({"results": results}))
+    return str(path)
+
+
+def test_a_figure_that_rose_by_a_fifth_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write(tmp_path / "old.json", OLD)
+    now = [dict(OLD[0]), {**OLD[1], "cpu_seconds_per_1000": 0.0721}, {**OLD[2], "cpu_seconds": 0.21}]
+    new = write(tmp_path / "new.json", now)
+    assert compare.main([old, new]) == 1
+    worse = [line.split() for line in capsys.readouterr().out.splitlines() if "WORSE" in line]
+    assert worse == [["commit,", "1000", "0.0600", "0.0721", "1.20", "WORSE"]]
+    assert compare.main([old, new, "--more-than", "0.3"]) == 0
+    assert compare.main([new, old]) == 0
+
+
+def test_a_figure_that_is_not_measured_any_more_is_named_and_a_new_one_is_no_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = write(tmp_path / "old.json", OLD[:2]), write(tmp_path / "new.json", OLD[1:])
+    assert compare.main([old, new]) == 1
+    said = capsys.readouterr().out
+    assert [line.split()[-1] for line in said.splitlines()[1:]] == ["MISSING", "1.00", "new"]
+    assert compare.main([write(tmp_path / "less.json", OLD[1:2]), new]) == 0
+
+
+def test_what_is_no_file_of_results_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write(tmp_path / "old.json", OLD)
+    with pytest.raises(SystemExit) as stopped:
+        compare.main([old, str(tmp_path / "none.json")])
+    assert stopped.value.code == 2
+    assert "none.json is no file of results" in capsys.readouterr().err
+
+
+def test_every_file_of_results_that_is_kept_can_be_compared_with_itself() -> None:
+    kept = sorted((Path(compare.__file__).parent / "results").glob("*.json"))
+    assert kept
+    for path in kept:
+        read = compare.figures(json.loads(path.read_text()))
+        assert not any(row.is_worse(compare.MORE_THAN) for row in compare.compare(read, read))
