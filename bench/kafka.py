@@ -48,7 +48,7 @@ SETTINGS = {
 """Where the broker of the tests has something else than Kafka's defaults, and where a load needs more than those."""
 
 WARM_UP_REQUESTS = 50_000
-"""Of each of heartbeats and commits; a plan of one round takes a hundredth."""
+"""Of each of heartbeats, commits and fetches; a plan of one round takes a hundredth."""
 WARM_UP_REJOINS = 15
 WARM_UP_GROUP = "warm-up"
 READY_SECONDS = 60.0
@@ -92,7 +92,7 @@ async def broker(plan: Plan, *, delay_ms: int = 0) -> AsyncIterator[Server]:
 
 
 async def warm_up(server: Server, plan: Plan) -> None:
-    """Heartbeats, commits and rebalances, until what they need has been compiled."""
+    """Heartbeats, commits, fetches and rebalances, until what they need has been compiled."""
     requests, rejoins = (WARM_UP_REQUESTS, WARM_UP_REJOINS) if plan.rounds > 1 else (WARM_UP_REQUESTS // 100, 1)
     await wait_until_ready(server, WARM_UP_GROUP)
     crowd = Crowd(server.host, server.port, WARM_UP_GROUP, KafkaLine)
@@ -101,7 +101,7 @@ async def warm_up(server: Server, plan: Plan) -> None:
     lines = [member.line for member in crowd.members if member.line is not None]
     bodies = [member.heartbeat for member in crowd.members]
     offsets = {TOPIC: {"0": {"offset": 1, "metadata": ""}}}
-    for operation, more in ((HEARTBEAT, {}), (COMMIT, {"offsets": offsets})):
+    for operation, more in ((HEARTBEAT, {}), (COMMIT, {"offsets": offsets}), (FETCH, {"topics": [TOPIC]})):
         frames = [
             line.frame_of(operation, WARM_UP_GROUP, {**body, **more}) for line, body in zip(lines, bodies, strict=True)
         ]
