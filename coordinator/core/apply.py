@@ -230,12 +230,11 @@ def _member_of(stored: r.MemberRecord, protocol_name: str, topics: frozenset[str
             rebalance_timeout_ms=stored.rebalance_timeout_ms,
             disconnect_grace_ms=stored.disconnect_grace_ms,
             request_id=stored.request_id,
-            attempt=stored.attempt,
+            attempt=None,
         ),
         topics=topics,
         assignment=stored.assignment,
         is_new=False,
-        first_request_id=stored.first_request_id,
     )
 
 
