@@ -20,6 +20,7 @@ from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 from rallypoint.assignors.range import RangeAssignor
 from tests.end_to_end.faulty_line import running_line
 from tests.end_to_end.service_process import ServiceProcess, running_service
+from tests.end_to_end.test_cluster import shard_counts
 from tests.end_to_end.three_nodes import three_nodes
 from tests.real.languages import GO, JAVASCRIPT, run_go
 from tests.real.parts import require_program
@@ -201,6 +202,7 @@ async def test_members_in_three_languages_go_on_when_the_node_that_coordinates_t
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with three_nodes(tmp_path, "--group-initial-rebalance-delay-ms", "300", shards=3) as nodes:
+        await wait_until("each has its share", lambda: all(shard_counts(node) == [1, 1, 1] for node in nodes))
         await wait_until("the topic is there", lambda: any(registers(node) for node in nodes))
         urls = ",".join(node.url for node in nodes)
         python = PythonMember(urls)
