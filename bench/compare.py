@@ -3,7 +3,8 @@
 Compares processor time, which other programs change least: of 1,000 calls of a load, of one rebalance, of an
 assignment, and of the longest callback. Both files are best of one machine in one hour; on another, they say little.
 
-Exit status: 0 nothing costs more by a fifth, 1 something does, or was measured before and is not now, 2 called wrongly.
+Exit status: 0 nothing costs more by a fifth, 1 something does, or was measured before and is not now, 2 called wrongly,
+or with a file that has no such figure.
 """
 
 import argparse
@@ -20,10 +21,10 @@ MORE_THAN = 0.2
 HEADER = ("what", "CPU before", "CPU now", "times", "")
 FIGURES: Mapping[str, str] = {
     "load": "cpu_seconds_per_1000", "rebalance": "cpu_seconds", "assignor": "cpu_ms", "callback": "longest_ms",
-    "speed": "cpu_seconds_per_million",
+    "speed": "cpu_seconds_per_million", "move": "cpu_s",
 }  # fmt: skip
 """By the kind of a result; one of another kind is passed over."""
-PLACES = ("name", "what", "way", "members", "size", "partitions", "subscriptions", "change", "pyspark")
+PLACES = ("name", "what", "way", "members", "size", "partitions", "subscriptions", "change", "pyspark", "shards")
 """What tells one result of a name from another."""
 
 
@@ -92,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             read.append(figures(json.loads(path.read_text("utf-8"))))
         except (OSError, ValueError, KeyError, TypeError) as error:
             parser.error(f"{path} is no file of results: {error!r}")
+        if not read[-1]:
+            parser.error(f"{path} has no processor time that could be compared")
     rows = compare(*read)
     print(text(rows, given.more_than))
     return 1 if any(row.is_worse(given.more_than) for row in rows) else 0

@@ -8,6 +8,7 @@
 # It is kept in the user's cache, so a second checkout finds it.
 set -euo pipefail
 cd "$(dirname "$0")"
+. ../go_program.sh
 
 least=3.6.5
 version=$(sed -n 's/^require go\.etcd\.io\/etcd\/server\/v3 v//p' go.mod)
@@ -21,23 +22,7 @@ is_enough() {
 
 if on_path=$(command -v etcd) && is_enough "$on_path"; then
     echo "$on_path"
-elif [ -x "$built" ]; then
-    echo "$built"
-elif [ "${1:-}" != --build ]; then
-    echo "no etcd >= $least: type scripts/etcd/build.sh --build, or put one on PATH" >&2
-    exit 1
-elif ! command -v go >/dev/null; then
-    echo "etcd is built with Go, which is not on PATH" >&2
-    exit 1
 else
-    mkdir -p "$(dirname "$built")"
-    # Under another name first, so that nobody finds half of it.
-    part=$(mktemp "$built.XXXXXX")
-    trap 'rm -f "$part"' EXIT
-    echo "Building etcd $version with $(go version | cut -d' ' -f3)" >&2
-    CGO_ENABLED=0 go build -o "$part" . >&2
-    chmod 755 "$part"
-    mv "$part" "$built"
-    trap - EXIT
-    echo "$built"
+    missing="no etcd >= $least: type scripts/etcd/build.sh --build, or put one on PATH"
+    find_or_build "etcd $version" "$built" "$missing" "${1:-}"
 fi

@@ -49,9 +49,19 @@ def test_what_is_no_file_of_results_is_named(tmp_path: Path, capsys: pytest.Capt
     assert "none.json is no file of results" in capsys.readouterr().err
 
 
-def test_every_file_of_results_that_is_kept_can_be_compared_with_itself() -> None:
-    kept = sorted((Path(compare.__file__).parent / "results").glob("*.json"))
-    assert kept
-    for path in kept:
-        read = compare.figures(json.loads(path.read_text()))
-        assert not any(row.is_worse(compare.MORE_THAN) for row in compare.compare(read, read))
+def test_what_has_nothing_to_compare_is_not_called_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    none = write(tmp_path / "none.json", [{"kind": "stretch", "name": "cluster-commits", "members": 500}])
+    with pytest.raises(SystemExit) as stopped:
+        compare.main([none, none])
+    assert stopped.value.code == 2
+    assert "none.json has no processor time that could be compared" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(compare.__file__).parent / "results").glob("*.json")), ids=lambda path: path.name
+)
+def test_no_figure_of_a_file_that_is_kept_hides_another(path: Path) -> None:
+    document = json.loads(path.read_text())
+    figures = [result.get(compare.FIGURES.get(result["kind"], "")) for result in document["results"]]
+    counted = sorted(figure for figure in figures if figure is not None)
+    assert sorted(compare.figures(document).values()) == counted

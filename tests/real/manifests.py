@@ -135,10 +135,13 @@ def faults(document: dict[str, Any], release: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    try:
-        fetch_schemas()
-        fetch_helm()
-    except MakeError as error:
-        sys.exit(f"The schemas of Kubernetes, or Helm, cannot be had: {error}")
+    # Each by itself: where one cannot be had, the tests that need the others still run.
+    missing: list[str] = []
+    for part, fetch in (("The schemas of Kubernetes", fetch_schemas), ("Helm", fetch_helm)):
+        try:
+            fetch()
+        except MakeError as error:
+            missing.append(f"{part} cannot be had: {error}")
     if find_kustomize("--build") is None:
-        sys.exit(f"Kustomize could not be built; {BUILD.relative_to(ROOT)} --build says why.")
+        missing.append(f"Kustomize could not be built; {BUILD.relative_to(ROOT)} --build says why.")
+    sys.exit("\n".join(missing) or 0)

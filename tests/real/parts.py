@@ -28,7 +28,9 @@ PYTHON_PATH = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
 """Of a process that imports this checkout's `rallypoint`, whatever is installed, and its `tests`."""
 
 PORTS = range(20_000, 32_000)
+PORTS_TRIED_MAX = 1_000
 _taken: set[int] = set()
+"""Ports that this process has locked: its own locks do not keep it from taking one again."""
 
 
 def require(present: object, part: str, remedy: str) -> None:
@@ -73,7 +75,9 @@ def free_port() -> int:
     that is told to listen there, or while that program is started again. For programs that cannot be asked to listen
     on port 0 and say what they got.
     """
-    for port in random.SystemRandom().sample(PORTS, k=len(PORTS)):
+    chance = random.SystemRandom()
+    for _ in range(PORTS_TRIED_MAX):
+        port = chance.choice(PORTS)
         if port in _taken or not _take(port):
             continue
         with socket.socket() as probe:
@@ -82,7 +86,7 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise RuntimeError(f"of {len(PORTS)} ports none is free")
+    raise RuntimeError(f"{PORTS_TRIED_MAX} ports tried, none free")
 
 
 def _take(port: int) -> bool:
@@ -90,7 +94,7 @@ def _take(port: int) -> bool:
     claims = _claims(os.getpid())
     try:
         fcntl.lockf(claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except OSError:
+    except BlockingIOError:  # another process's
         return False
     _taken.add(port)
     return True
