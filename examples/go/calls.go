@@ -27,7 +27,7 @@ func (m *Member) connect(ctx context.Context) error {
 	m.mutex.Lock()
 	m.url = named
 	m.mutex.Unlock()
-	s, err := openChannel(ctx, named, m.options.Token, m.hear)
+	s, err := openChannel(ctx, named, m.options.Credentials, m.hear)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (m *Member) lookUp(ctx context.Context, node string) (string, error) {
 		} `json:"coordinators"`
 	}
 	path := "/v1/coordinator?group_id=" + url.QueryEscape(m.options.GroupID)
-	if err := get(ctx, node, path, m.options.Token, &found); err != nil {
+	if err := get(ctx, node, path, m.options.Credentials, &found); err != nil {
 		return "", err
 	}
 	if len(found.Coordinators) == 0 {
@@ -263,7 +263,7 @@ func (m *Member) partitionCounts(ctx context.Context) (map[string]int, error) {
 			Partitions int    `json:"partitions"`
 		} `json:"topics"`
 	}
-	err := m.ask(func(node string) error { return get(ctx, node, "/v1/topics", m.options.Token, &registry) })
+	err := m.ask(func(node string) error { return get(ctx, node, "/v1/topics", m.options.Credentials, &registry) })
 	counts := map[string]int{}
 	for _, topic := range registry.Topics {
 		counts[topic.Topic] = topic.Partitions

@@ -22,13 +22,6 @@ const callTimeout = 10 * time.Second
 // reachTimeout is for a handshake or a GET: a node that is later is as good as gone.
 const reachTimeout = 3 * time.Second
 
-// client gives each of the few requests a connection of its own: one kept from before may be dead without a sign.
-// Redirects of HTTP are not followed: the token goes to the nodes that were named.
-var client = &http.Client{
-	Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
-
 // errDisconnected: the connection is gone, or never was. The call may have been heard or not.
 var errDisconnected = errors.New("disconnected")
 
@@ -66,11 +59,16 @@ type channel struct {
 }
 
 // openChannel connects. onPush is called by the goroutine that reads, so it must not wait.
-func openChannel(ctx context.Context, url, token string, onPush func(Push)) (*channel, error) {
+func openChannel(ctx context.Context, url string, shown Credentials, onPush func(Push)) (*channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
+	client, err := shown.client()
+	if err != nil {
+		return nil, err
+	}
 	// The library takes http for ws, and https for wss.
-	connection, _, err := websocket.Dial(ctx, url+"/v1/channel", &websocket.DialOptions{HTTPHeader: authorization(token)})
+	how := &websocket.DialOptions{HTTPClient: client, HTTPHeader: shown.headers()}
+	connection, _, err := websocket.Dial(ctx, url+"/v1/channel", how)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", errDisconnected, err)
 	}
@@ -147,14 +145,18 @@ func (s *channel) write(call any) error {
 func (s *channel) close() { s.connection.Close(websocket.StatusNormalClosure, "") }
 
 // get asks the service by a GET.
-func get(ctx context.Context, url, path, token string, result any) error {
+func get(ctx context.Context, url, path string, shown Credentials, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+path, nil)
 	if err != nil {
 		return err
 	}
-	request.Header = authorization(token)
+	request.Header = shown.headers()
+	client, err := shown.client()
+	if err != nil {
+		return err
+	}
 	answer, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("%w: %v", errDisconnected, err)
@@ -176,11 +178,4 @@ func parse(status int, body json.RawMessage, result any) error {
 		return err
 	}
 	return problem
-}
-
-func authorization(token string) http.Header {
-	if token == "" {
-		return http.Header{}
-	}
-	return http.Header{"Authorization": {"Bearer " + token}}
 }

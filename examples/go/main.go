@@ -108,11 +108,15 @@ func tell(member *Member, event string, partitions Partitions, offsets Offsets) 
 }
 
 func main() {
-	options := Options{Token: os.Getenv("RALLYPOINT_TOKEN"), RebalanceTimeout: time.Minute}
+	options := Options{RebalanceTimeout: time.Minute}
+	options.Token = os.Getenv("RALLYPOINT_TOKEN")
 	flag.StringVar(&options.Coordinator, "coordinator", "http://127.0.0.1:8000", "URL of any node, or of several with commas between")
 	flag.StringVar(&options.GroupID, "group", "", "the group")
 	flag.StringVar(&options.ClientID, "client-id", "go", "the start of the member id")
 	flag.DurationVar(&options.SessionTimeout, "session-timeout", 45*time.Second, "without news the group waits so long")
+	flag.StringVar(&options.CA, "ca", "", "file of the authorities to trust over https; the system's if it is left out")
+	flag.StringVar(&options.Certificate, "cert", "", "file of the certificate to show, with -key")
+	flag.StringVar(&options.Key, "key", "", "file of the certificate's key")
 	topics := flag.String("topics", "", "the topics, with commas between")
 	flag.Parse()
 	if options.GroupID == "" || *topics == "" {

@@ -37,11 +37,12 @@ type Handler interface {
 	Lost(member *Member, partitions Partitions)
 }
 
-// Options of a member. Coordinator is the URL of any node, or of several with commas between; Token may be empty.
+// Options of a member. Coordinator is the URL of any node, or of several with commas between.
 type Options struct {
-	Coordinator, GroupID, ClientID, Token string
-	Topics                                []string
-	SessionTimeout, RebalanceTimeout      time.Duration
+	Credentials
+	Coordinator, GroupID, ClientID   string
+	Topics                           []string
+	SessionTimeout, RebalanceTimeout time.Duration
 }
 
 // Member is made by NewMember. Run, Commit and Identity may be called by different goroutines.

@@ -1,6 +1,10 @@
 // One connection to the service: calls with their answers, and what comes unasked (docs/channels.md). It knows nothing of
 // groups, and never tries anything again.
+import http from "node:http";
+import https from "node:https";
+import { json } from "node:stream/consumers";
 import WebSocket from "ws";
+import { authorization, tlsOptions } from "./credentials.mjs";
 
 const CALL_TIMEOUT_MS = 10_000; // for an answer, besides what the service was asked to hold it back
 const REACH_TIMEOUT_MS = 3_000; // for a handshake or a GET: a node that is later is as good as gone
@@ -24,9 +28,10 @@ export class Channel {
   #waiting = new Map(); // id → what waits for the answer
   #lastId = 0;
 
-  static open(url, token, onPush, onClose) {
+  static open(url, credentials, onPush, onClose) {
     const socket = new WebSocket(`${url.replace(/^http/, "ws")}/v1/channel`, {
-      headers: authorization(token),
+      ...tlsOptions(credentials),
+      headers: authorization(credentials.token),
       handshakeTimeout: REACH_TIMEOUT_MS,
       perMessageDeflate: false,
     });
@@ -80,17 +85,20 @@ export class Channel {
 }
 
 /** A GET of the service, parsed. Throws Problem and Disconnected. */
-export async function get(url, path, token) {
+export async function get(url, path, credentials) {
+  const files = tlsOptions(credentials);
   let answer, body;
   try {
+    // Not by `fetch`, which takes no authorities. A redirect is an answer like any other, and not followed.
     const signal = AbortSignal.timeout(REACH_TIMEOUT_MS);
-    answer = await fetch(url + path, { headers: authorization(token), redirect: "manual", signal });
-    body = await answer.json();
+    answer = await new Promise((resolve, reject) => {
+      const { get } = url.startsWith("https:") ? https : http;
+      get(url + path, { ...files, headers: authorization(credentials.token), agent: false, signal }, resolve).on("error", reject);
+    });
+    body = await json(answer);
   } catch (error) {
     throw new Disconnected(`${url}: ${error.cause?.message ?? error.message}`);
   }
-  if (!answer.ok) throw new Problem(body);
+  if (answer.statusCode !== 200) throw new Problem(body);
   return body;
 }
-
-const authorization = (token) => (token ? { Authorization: `Bearer ${token}` } : {});

@@ -19,6 +19,9 @@ const { values: options } = parseArgs({
     topics: { type: "string" }, // with commas between
     "client-id": { type: "string", default: "javascript" },
     "session-timeout-ms": { type: "string", default: "45000" },
+    ca: { type: "string" }, // for https: files, as of openssl
+    cert: { type: "string" },
+    key: { type: "string" },
   },
 });
 if (!options.group || !options.topics) {
@@ -37,6 +40,9 @@ const member = new GroupMember(
     topics: options.topics.split(","),
     clientId: options["client-id"],
     token: process.env.RALLYPOINT_TOKEN,
+    ca: options.ca,
+    certificate: options.cert,
+    key: options.key,
     sessionTimeoutMs: Number(options["session-timeout-ms"]),
   },
   {

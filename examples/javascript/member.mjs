@@ -14,8 +14,8 @@ const SAME_AGAIN = ["COORDINATOR_LOAD_IN_PROGRESS", "THROTTLING_QUOTA_EXCEEDED",
 const ASK_ANOTHER = ["COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"];
 
 /**
- * Options: `coordinator` (the URL of any node, or of several with commas between), `groupId`, `topics`, and where wanted `clientId`, `token`,
- * `sessionTimeoutMs` and `rebalanceTimeoutMs`. The callbacks may be async; until one returns the member does nothing
+ * Options: `coordinator` (the URL of any node, or of several with commas between), `groupId`, `topics`, and where wanted `clientId`,
+ * `sessionTimeoutMs`, `rebalanceTimeoutMs`, `token`, and for https the files `ca`, `certificate` and `key`. The callbacks may be async; until one returns the member does nothing
  * else, no heartbeat either, so let it be much shorter than the session timeout:
  *
  * - `assigned(partitions, offsets)`: read these from now on. Both are by topic: [0, 2] and {0: 42}; a partition that
@@ -98,13 +98,13 @@ export class GroupMember {
 
   async #connect() {
     this.#url = await this.#ask((node) => this.#lookUp(node));
-    this.#channel = await Channel.open(this.#url, this.#options.token, (push) => this.#hear(push), () => this.#wake());
+    this.#channel = await Channel.open(this.#url, this.#options, (push) => this.#hear(push), () => this.#wake());
   }
 
   /** The URL of the coordinator, as the node at `node` has it. */
   async #lookUp(node) {
-    const { groupId, token } = this.#options;
-    const found = await get(node, `/v1/coordinator?group_id=${encodeURIComponent(groupId)}`, token);
+    const path = `/v1/coordinator?group_id=${encodeURIComponent(this.#options.groupId)}`;
+    const found = await get(node, path, this.#options);
     const [{ url, error_code, error_name }] = found.coordinators;
     if (error_code) throw new Problem({ error_name, detail: `${node} knows no coordinator`, retriable: true });
     if (node.startsWith("https:") && !url.startsWith("https:")) throw new Error(`${node} names ${url}, without TLS`);
@@ -263,7 +263,7 @@ export class GroupMember {
   }
 
   async #partitionCounts() {
-    const { topics } = await this.#ask((node) => get(node, "/v1/topics", this.#options.token));
+    const { topics } = await this.#ask((node) => get(node, "/v1/topics", this.#options));
     return new Map(topics.map(({ topic, partitions }) => [topic, partitions]));
   }
 

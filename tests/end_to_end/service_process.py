@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ class ServiceProcess:
     `host`, `namespace`: the address in that network namespace; a loopback one in this process's own by default.
     `files_max`: how many open files the system lets it have; by default as many as this process.
     `environment`: variables besides this process's own. `limits`: other ones than are fixed, by name.
+    `client`: whom it is asked as, over TLS.
     """
 
     folder: Path
@@ -42,6 +44,7 @@ class ServiceProcess:
     files_max: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    client: ssl.SSLContext | None = None
 
     @property
     def url(self) -> str:
@@ -133,7 +136,7 @@ class ServiceProcess:
     def _ask(self, request: urllib.request.Request, timeout_seconds: float) -> tuple[int, bytes]:
         def ask() -> tuple[int, bytes]:
             try:
-                with urllib.request.urlopen(request, timeout=timeout_seconds) as answer:
+                with urllib.request.urlopen(request, timeout=timeout_seconds, context=self.client) as answer:
                     return answer.status, answer.read()
             except urllib.error.HTTPError as error:
                 with error:

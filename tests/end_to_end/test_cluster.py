@@ -1,5 +1,9 @@
-"""Three processes on a real etcd: any of them lists the groups of all, and the command shows and drains them."""
+"""Three processes on a real etcd: any of them lists the groups of all, and the command shows and drains them.
 
+With TLS between all of them, etcd included, where no test says otherwise.
+"""
+
+import asyncio
 import json
 import os
 import subprocess
@@ -11,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from rallypoint import GroupMember, MemberOptions
 from rallypoint.coordinator.http.security import hash_token
+from rallypoint.member.options import TransportName
 from tests.end_to_end.service_process import ServiceProcess
-from tests.end_to_end.three_nodes import three_nodes
+from tests.end_to_end.three_nodes import Certificates, make_certificates, three_nodes
 
 pytestmark = [pytest.mark.etcd, pytest.mark.slow]
 
@@ -65,8 +71,13 @@ def called(node: ServiceProcess, *words: str, **more: str) -> "subprocess.Comple
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_any_node_lists_all_and_names_what_it_cannot_ask(tmp_path: Path) -> None:
-    with three_nodes(tmp_path, shards=SHARDS) as nodes:
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return make_certificates(tmp_path / "certificates")
+
+
+def test_any_node_lists_all_and_names_what_it_cannot_ask(tmp_path: Path, certificates: Certificates) -> None:
+    with three_nodes(tmp_path, shards=SHARDS, certificates=certificates) as nodes:
         settled(nodes)
         for group_id in GROUPS:
             commit(nodes, group_id)
@@ -91,14 +102,15 @@ def test_any_node_lists_all_and_names_what_it_cannot_ask(tmp_path: Path) -> None
         assert metrics['rallypoint_storage_info{engine="etcd"}'] == 1
 
 
-def test_a_node_is_drained_from_the_command_line(tmp_path: Path) -> None:
-    with three_nodes(tmp_path, shards=SHARDS) as nodes:
+def test_a_node_is_drained_from_the_command_line(tmp_path: Path, certificates: Certificates) -> None:
+    shows = certificates.variables()
+    with three_nodes(tmp_path, shards=SHARDS, certificates=certificates) as nodes:
         settled(nodes)
         for group_id in GROUPS:
             commit(nodes, group_id)
-        drained = called(nodes[1], "drain", "n0", "--wait")
+        drained = called(nodes[1], "drain", "n0", "--wait", **shows)
         assert (drained.returncode, drained.stderr) == (0, "")
-        shown = json.loads(called(nodes[2], "--output", "json").stdout)
+        shown = json.loads(called(nodes[2], "--output", "json", **shows).stdout)
         assert [(node["state"], node["shards"]) for node in shown["nodes"]] == [
             ("draining", 0),
             ("live", 6),
@@ -108,10 +120,52 @@ def test_a_node_is_drained_from_the_command_line(tmp_path: Path) -> None:
             assert listed_whole(node) == GROUPS
         assert nodes[0].stop() == 0
         assert "Unclosed" not in nodes[0].log, "connections to the other nodes are left open"
-        assert called(nodes[1], "remove", "n0").stdout == "node n0 is removed from the cluster\n"
+        assert called(nodes[1], "remove", "n0", **shows).stdout == "node n0 is removed from the cluster\n"
         assert listed_whole(nodes[1]) == GROUPS
-        moved = called(nodes[1], "move", "0", "n2", "--wait")
+        moved = called(nodes[1], "move", "0", "n2", "--wait", **shows)
         assert (moved.returncode, moved.stdout) == (0, "node n2 coordinates shard 0\n")
+
+
+@pytest.mark.parametrize("transport", ["channel", "http"])
+async def test_members_go_on_without_a_rebalance_when_their_node_is_killed(
+    tmp_path: Path, certificates: Certificates, transport: TransportName
+) -> None:
+    with three_nodes(tmp_path, shards=SHARDS, certificates=certificates) as nodes:
+        await asyncio.to_thread(settled, nodes)
+        options = MemberOptions(
+            coordinator=tuple(node.url for node in nodes),
+            group_id="over-tls",
+            topics=("clicks",),
+            transport=transport,
+            ca=certificates.authority.ca,
+            certificate=certificates.client.certificate,
+            key=certificates.client.key,
+        )
+        members = [GroupMember(options, partition_counts={"clicks": 4}) for _ in range(2)]
+        try:
+            for member in members:
+                await member.start()
+            async with asyncio.timeout(SETTLED_SECONDS):
+                held = [await member.wait_assigned() for member in members]
+                while {len(one.partitions) for one in held} != {2}:
+                    held = [await member.wait_assigned() for member in members]
+                    await asyncio.sleep(0.05)
+            (owner,) = [node for node in nodes if is_owner(node, "over-tls")]
+            owner.kill()
+            for member, one in zip(members, held, strict=True):
+                await member.commit(dict.fromkeys(one.partitions, 7))
+            assert [member.assignment for member in members] == held
+            (other,) = [node for node in nodes if node is not owner and is_owner(node, "over-tls")]
+            status, described = other.send("GET", "/v1/groups/over-tls")
+            assert (status, described["generation_id"]) == (200, held[0].generation_id)
+        finally:
+            await asyncio.gather(*(member.close() for member in members))
+
+
+def is_owner(node: ServiceProcess, group_id: str) -> bool:
+    status, answer = node.send("GET", f"/v1/groups/{group_id}")
+    assert status in {200, 421}, answer
+    return status == 200
 
 
 def test_nodes_with_tokens_present_one_to_each_other(tmp_path: Path) -> None:

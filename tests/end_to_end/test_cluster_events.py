@@ -1,4 +1,6 @@
-"""A reader follows three nodes on a real etcd: one is killed, the reader goes on at another, the node comes back."""
+"""A reader follows three nodes on a real etcd, with TLS between all: one is killed, the reader goes on at another, the
+node comes back.
+"""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 
 from tests.end_to_end.service_process import ServiceProcess
 from tests.end_to_end.test_cluster import GROUPS, SHARDS, settled
-from tests.end_to_end.three_nodes import three_nodes
+from tests.end_to_end.three_nodes import make_certificates, three_nodes
 from tests.fakes.event_reader import EventReader, Told, read_events
 
 pytestmark = [pytest.mark.etcd, pytest.mark.slow]
@@ -58,9 +60,11 @@ async def until_said(reader: EventReader, kind: str, node_id: str, others: list[
 
 
 async def test_a_reader_goes_on_at_another_node_after_a_kill(tmp_path: Path) -> None:
-    with three_nodes(tmp_path, shards=SHARDS) as nodes:
+    certificates = make_certificates(tmp_path / "certificates")
+    shown = aiohttp.TCPConnector(ssl=certificates.authority.client(certificates.client))
+    with three_nodes(tmp_path, shards=SHARDS, certificates=certificates) as nodes:
         await asyncio.to_thread(settled, nodes)
-        async with aiohttp.ClientSession() as http:
+        async with aiohttp.ClientSession(connector=shown) as http:
             before, everything = await see_a_kill(nodes, http)
             await go_on_elsewhere(nodes, http, before, everything)
         assert await asyncio.to_thread(nodes[0].stop) == 0

@@ -21,7 +21,7 @@ from rallypoint.assignors.range import RangeAssignor
 from tests.end_to_end.faulty_line import running_line
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.end_to_end.test_cluster import shard_counts
-from tests.end_to_end.three_nodes import three_nodes
+from tests.end_to_end.three_nodes import make_certificates, three_nodes
 from tests.real.languages import GO, JAVASCRIPT, run_go
 from tests.real.parts import require_program
 
@@ -90,11 +90,17 @@ async def example(
 class PythonMember:
     """This project's own member, with the same face."""
 
-    def __init__(self, url: str) -> None:
-        options = MemberOptions(
-            coordinator=url, group_id=GROUP, topics=("clicks",), client_id="python", session_timeout_ms=SESSION_MS
-        )  # fmt: skip
-        self.member = GroupMember(options)
+    def __init__(self, url: str, **more: Any) -> None:
+        self.member = GroupMember(
+            MemberOptions(
+                coordinator=url,
+                group_id=GROUP,
+                topics=("clicks",),
+                client_id="python",
+                session_timeout_ms=SESSION_MS,
+                **more,
+            )
+        )
 
     @property
     def owned(self) -> set[int] | None:
@@ -201,15 +207,20 @@ async def test_members_in_three_languages_go_on_when_the_node_that_coordinates_t
     go_member: list[str | Path],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with three_nodes(tmp_path, "--group-initial-rebalance-delay-ms", "300", shards=3) as nodes:
+    """Over TLS, with certificates of all to all."""
+    signed = make_certificates(tmp_path / "certificates")
+    files = {"ca": signed.authority.ca, "certificate": signed.client.certificate, "key": signed.client.key}
+    words = [word for name, file in files.items() for word in (f"--{name.removesuffix('ificate')}", str(file))]
+    options = ("--group-initial-rebalance-delay-ms", "300")
+    with three_nodes(tmp_path, *options, shards=3, certificates=signed) as nodes:
         await wait_until("each has its share", lambda: all(shard_counts(node) == [1, 1, 1] for node in nodes))
         await wait_until("the topic is there", lambda: any(registers(node) for node in nodes))
         urls = ",".join(node.url for node in nodes)
-        python = PythonMember(urls)
+        python = PythonMember(urls, **files)
         async with (
             python.member,
-            example(javascript_member, urls, tmp_path, "--session-timeout-ms", "60000") as javascript,
-            example(go_member, urls, tmp_path, "--session-timeout", "60s") as go,
+            example(javascript_member, urls, tmp_path, "--session-timeout-ms", "60000", *words) as javascript,
+            example(go_member, urls, tmp_path, "--session-timeout", "60s", *words) as go,
         ):
             await wait_until("all share", owned_once(python, javascript, go))
             working = {*(javascript.owned or ()), *(go.owned or ())}

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from examples.handover.processes import wait_until_stopped
+from tests.fakes.certificates import Authority, PemFiles
 from tests.real.parts import ROOT, free_port, last_lines, require, stop_process
 
 START_SECONDS = 30.0
@@ -68,12 +69,21 @@ class Member:
             stop_process(self.process, STOP_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class MutualTls:
+    """Who signs what the members and their clients show to each other, and what an operator shows."""
+
+    authority: Authority
+    shown: PemFiles
+
+
 @dataclass
 class RealEtcd:
     """The members, and what an operator does to them over etcd's JSON."""
 
     members: list[Member] = field(default_factory=list)
     token: str = ""
+    tls: MutualTls | None = None
 
     @property
     def addresses(self) -> list[str]:
@@ -85,10 +95,12 @@ class RealEtcd:
 
     def ask(self, path: str, body: dict[str, Any], member: int = 0, timeout_s: float = 10.0) -> dict[str, Any]:
         """A call of etcd's gateway, e.g. `kv/compaction`."""
+        scheme = "http" if self.tls is None else "https"
         request = urllib.request.Request(
-            f"http://{self.addresses[member]}/v3/{path}", json.dumps(body).encode(), {"Authorization": self.token}
+            f"{scheme}://{self.addresses[member]}/v3/{path}", json.dumps(body).encode(), {"Authorization": self.token}
         )
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        context = None if self.tls is None else self.tls.authority.client(self.tls.shown)
+        with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:
             result: dict[str, Any] = json.load(answer)
         return result
 
@@ -133,7 +145,14 @@ def _b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _members(program: Path, folder: Path, count: int, options: Sequence[str], scheme: str) -> list[Member]:
+def _members(program: Path, folder: Path, count: int, options: Sequence[str], tls: MutualTls | None) -> list[Member]:
+    scheme = "http"
+    if tls is not None:
+        scheme, files = "https", tls.authority.sign("etcd", "127.0.0.1")
+        options = (
+            *("--cert-file", str(files.certificate), "--key-file", str(files.key)),
+            *("--client-cert-auth", "--trusted-ca-file", str(tls.authority.ca), *options),
+        )
     ports = [(free_port(), free_port()) for _ in range(count)]
     cluster = ",".join(f"m{place}=http://127.0.0.1:{peer}" for place, (_, peer) in enumerate(ports))
     members = []
@@ -153,13 +172,16 @@ def _members(program: Path, folder: Path, count: int, options: Sequence[str], sc
 
 @contextmanager
 def running_etcd(
-    folder: Path, count: int = 1, options: Sequence[str] = (), scheme: str = "http", *, wait: bool = True
+    folder: Path, count: int = 1, options: Sequence[str] = (), *, wait: bool = True, tls: MutualTls | None = None
 ) -> Iterator[RealEtcd]:
-    """Run an etcd of so many members until the end of the block. Skips the test where there is no program."""
+    """Run an etcd of so many members until the end of the block. Skips the test where there is no program.
+
+    `tls`: clients have to show a certificate of that authority.
+    """
     program = find_etcd()
     require(program, "etcd", REMEDY)
     assert program is not None
-    etcd = RealEtcd(_members(program, folder, count, options, scheme))
+    etcd = RealEtcd(_members(program, folder, count, options, tls), tls=tls)
     try:
         for member in etcd.members:
             member.start()
