@@ -67,6 +67,7 @@ COMMANDS = (
     Command("check", "wait", "until.check", "judge a group for Nagios, Prometheus or a script"),
     Command("serve", "service", "serve", "run the service"),
     Command("token", "service", "token", "generate a bearer token"),
+    Command("access", "service", "access", "check a policy file, and say who may do what"),
     Command("backup", "service", "backup", "copy the store to a file, also while the service runs"),
     Command("restore", "service", "backup", "replace the store by a backup"),
     Command("store", "service", "store", "copy a whole store to another place or engine"),

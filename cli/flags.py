@@ -48,6 +48,8 @@ def _metavar(name: str) -> str:
         "tokens": "HASHES",
         "token_file": "PATH",
         "cluster_token_file": "PATH",
+        "access": "PATH",
+        "audit_log": "PATH",
         "allowed_hosts": "NAMES",
         "allowed_origins": "ORIGINS",
         "log_level": "LEVEL",

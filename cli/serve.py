@@ -62,7 +62,7 @@ def run_serve(given: argparse.Namespace) -> int:
         fixed = words_of_fixed(name.removeprefix(ENV_PREFIX).lower())
         words = f"is no setting: {fixed}." if fixed else "is no setting; is it misspelt?"
         print(f"rallypoint: {name} in the environment {words}", file=sys.stderr)
-    if MEMBER_TOKEN in os.environ and not settings.tokens and settings.token_file is None:
+    if MEMBER_TOKEN in os.environ and not (settings.tokens or settings.token_file or settings.access):
         print(
             f"rallypoint: {MEMBER_TOKEN} is for members. The service requires no token; set {variable_of('tokens')} to"
             " the token's hash to require it.",

@@ -23,7 +23,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from time import sleep
+from functools import partial
+from time import sleep, time_ns
 from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
@@ -31,6 +32,10 @@ from aiohttp import web
 from rallypoint.coordinator.collector import Collector
 from rallypoint.coordinator.core.cluster.records import NodeAnnouncement
 from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.http.access.audit import Audit, AuditFile
+from rallypoint.coordinator.http.access.control import AccessControl
+from rallypoint.coordinator.http.access.watch import AccessFiles, AccessWatch
+from rallypoint.coordinator.http.access.watched_files import FileProblem
 from rallypoint.coordinator.http.api import HttpApi
 from rallypoint.coordinator.http.cluster.peers import PeerClient
 from rallypoint.coordinator.http.connections import HttpServer
@@ -48,7 +53,7 @@ from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.runtime.event_loop.faults import each
 from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.coordinator.runtime.service import Service
-from rallypoint.coordinator.settings import Settings
+from rallypoint.coordinator.settings import Settings, SettingsError
 from rallypoint.coordinator.storage.codec import MINOR_VERSION, VERSION
 from rallypoint.coordinator.storage.contract import AppendMetrics, StorageError, Store
 from rallypoint.coordinator.storage.engines import is_shared, open_store
@@ -135,12 +140,13 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; `announce` gets the URL once groups are served. `files_max`: of open files."""
     stop = watch_signals(settings.drain_timeout_ms / 1000 + REST_SECONDS)
-    token_hashes, cluster_token = settings.token_hashes(), settings.cluster_token()
+    cluster_token = settings.cluster_token()
     limits = limits_of(settings, given)
     async with AsyncExitStack() as open_parts:
         metrics = Metrics(version, settings.metrics_groups_max, settings.storage.partition(":")[0])
         open_parts.enter_context(FaultCounter(metrics.met_fault))
         clock = SystemClock(metrics.stalled)
+        access = open_access(settings, open_parts, metrics)
         feed = EventFeed(secrets.token_hex(4), settings.events_kept_max, clock.shown_ms)
         listeners = bind(settings.host, settings.port)
         for listener in listeners:
@@ -183,7 +189,7 @@ async def serve(
             service,
             node,
             metrics,
-            policy=policy_of(settings, url, token_hashes),
+            policy=policy_of(settings, url),
             limits=limits.bodies,
             feed=feed,
             stream_limits=limits.streams,
@@ -194,7 +200,11 @@ async def serve(
             channel_limits=limits.channels,
             peers=await open_parts.enter_async_context(PeerClient(clock, cluster_token, certificates)),
             tracer=None if tracing is None else tracing.requests,
+            access=access.control,
+            audit=access.audit,
+            shown_ms=wall_ms,
         )
+        open_parts.push_async_callback(watch_access(access, api, service, settings).close)
         metrics.watch_connections(api.admission)
         server = HttpServer(api, files_max, certificates)
         runner = web.ServerRunner(server, shutdown_timeout=CLOSE_SECONDS)
@@ -205,7 +215,7 @@ async def serve(
             await web.SockSite(runner, listener, backlog=LISTEN_BACKLOG).start()
         if await started(service, stop):
             announce(local_url)
-            tell_what_is_served(settings, address, needs_token=bool(token_hashes))
+            tell_what_is_served(settings, address, access.control)
             await stop.wait()
         await hand_over_everything(node, settings.drain_timeout_ms // 2)
         await api.channels.warn_of_drain()
@@ -234,12 +244,16 @@ def opened_tracing(open_parts: AsyncExitStack, node_id: str, version: str) -> "T
     return tracing
 
 
-def tell_what_is_served(settings: Settings, address: NodeAddress, *, needs_token: bool) -> None:
-    """Say in the log what this node is, and warn if it cannot ask the others. `needs_token`: it has tokens set."""
+def tell_what_is_served(settings: Settings, address: NodeAddress, access: AccessControl) -> None:
+    """Say in the log what this node is, and warn if it cannot ask the others."""
     log.info("serving %s as node %s, advertised as %s", settings.storage, address.node_id, address.url)
+    if not is_shared(settings.storage):
+        return
     has_no_name = settings.cluster_token_file is None and settings.tls_client_ca is None
-    if is_shared(settings.storage) and needs_token and has_no_name:
+    if access.needs_credential and has_no_name:
         log.warning("tokens are set, but cluster_token_file is not: nodes with the same settings refuse this one")
+    if access.policy is not None and not access.policy.nodes:
+        log.warning("the policy file has no `nodes`: nodes with the same file refuse this one")
 
 
 async def started(service: Service, stop: asyncio.Event) -> bool:
@@ -296,14 +310,82 @@ async def say_goodbye(api: HttpApi) -> None:
 # --- what the parts need
 
 
-def policy_of(settings: Settings, url: str, token_hashes: tuple[str, ...]) -> SecurityPolicy:
+def wall_ms() -> int:
+    """The wall clock, in milliseconds since the epoch: what tokens and audit lines speak of."""
+    return time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What decides about access, and where that comes from and goes to."""
+
+    control: AccessControl
+    files: AccessFiles
+    audit: Audit
+    audit_file: AuditFile | None
+
+
+def open_access(settings: Settings, open_parts: AsyncExitStack, metrics: Metrics) -> Access:
+    """Read who is known, and who may do what. Raises SettingsError for a file that cannot be used."""
+    control, files = read_access_files(settings)
+    metrics.watch_access(files.refused)
+    audit_file = open_audit_file(settings, open_parts)
+    audit = Audit(wall_ms, None if audit_file is None else audit_file.write)
+    return Access(control, files, audit, audit_file)
+
+
+def watch_access(access: Access, api: HttpApi, service: Service, settings: Settings) -> AccessWatch:
+    """Follow what changes from now on, until what is returned is closed."""
+    watch = AccessWatch(
+        access.files,
+        access.control,
+        api,
+        api.members,
+        partial(service.call, host=""),
+        access.audit,
+        wall_ms,
+        audit_file=access.audit_file,
+        members_age_ms=settings.group_max_session_timeout_ms,
+    )
+    watch.start()
+    return watch
+
+
+def read_access_files(settings: Settings) -> tuple[AccessControl, AccessFiles]:
+    """What the files say, and what reads them again. Raises SettingsError for one that cannot be used."""
+    entries = settings.token_entries()
+    takes_certificates = settings.tls_client_ca is not None
+    access = AccessControl(entries, key=secrets.token_bytes(32), takes_certificates=takes_certificates)
+    files = AccessFiles(access, entries, settings.token_file, settings.access)
+    try:
+        files.load()
+    except FileProblem as problem:
+        raise SettingsError(str(problem)) from problem
+    return access, files
+
+
+def open_audit_file(settings: Settings, open_parts: AsyncExitStack) -> AuditFile | None:
+    """The file that audit lines go to, if they do not go to the log. Raises SettingsError."""
+    if settings.audit_log is None:
+        logging.getLogger("rallypoint.audit").setLevel(logging.INFO)
+        return None
+    try:
+        file = AuditFile(settings.audit_log)
+    except OSError as error:
+        raise SettingsError(f"audit_log {settings.audit_log} cannot be opened: {error.strerror}.") from error
+    open_parts.callback(file.close)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, file.reopen)
+    open_parts.callback(loop.remove_signal_handler, signal.SIGHUP)
+    return file
+
+
+def policy_of(settings: Settings, url: str) -> SecurityPolicy:
     """Which callers to accept: by the advertised URL, the address listened on, and the settings."""
     names = {host_of_authority(url.partition("://")[2]), host_of_authority(bracketed(settings.host))}
     return SecurityPolicy(
         hosts=frozenset(name for name in names if name) | frozenset(settings.allowed_hosts),
         origins=frozenset({url, *settings.allowed_origins}),
-        token_hashes=token_hashes,
-        takes_certificates=settings.tls_client_ca is not None,
     )
 
 

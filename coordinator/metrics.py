@@ -9,6 +9,7 @@ import asyncio
 import platform
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import nsmallest
 from typing import NamedTuple, Protocol
 
@@ -51,6 +52,8 @@ PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 APPEND_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 CUT_REASONS = ("head_timeout", "made_place", "open_files", "tls_handshake")
 """Why a connection is cut."""
+ACCESS_FILES = ("policy", "tokens")
+"""What is read again when it changes."""
 STATUSES = ("OK", "WARN", "ERR")
 TOPICS_OF_A_GROUP_MAX = 50
 """Topics of a group that have series of their own."""
@@ -180,6 +183,7 @@ class Metrics:
         # The library would add a second series to each counter, which nobody asks for. It has one switch for all.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
+        self._of_groups = CollectorRegistry()
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
         build = Gauge(
@@ -224,6 +228,14 @@ class Metrics:
         )
         for reason in CUT_REASONS:  # from 0, or `increase()` would not see the first
             self._connections_cut.labels(reason)
+        self._access_refused = Gauge(
+            "rallypoint_access_file_refused",
+            "1 while a file about access cannot be used as it is, and what it said before holds, by file.",
+            ("file",),
+            registry=registry,
+        )
+        for kind in ACCESS_FILES:
+            self._access_refused.labels(kind)
         self._channels = Gauge("rallypoint_channels", "Channels that are open now.", registry=registry)
         self._channel_calls = Counter(
             "rallypoint_channel_calls",
@@ -331,6 +343,7 @@ class Metrics:
         """Show this service's groups from now on. To be called once: the service is made after its observer."""
         self._groups = GroupCollector(service, self._groups_max)
         self._registry.register(self._groups)
+        self._of_groups.register(self._groups)
 
     def watch_certificates(self, certificates: Certificates) -> None:
         """Show the TLS files."""
@@ -339,6 +352,11 @@ class Metrics:
     def watch_node(self, node: Node) -> None:
         """Show how this node of a cluster stands, from now on. To be called once; a single node has none of it."""
         self._registry.register(NodeCollector(node))
+
+    def watch_access(self, refused: Callable[[], Mapping[str, bool]]) -> None:
+        """Show which of the files about access cannot be used as they are now, from now on."""
+        for kind in ACCESS_FILES:
+            self._access_refused.labels(kind).set_function(partial(_is_refused, refused, kind))
 
     def watch_connections(self, admission: Connections) -> None:
         """Show how many connections there are, and may be, from now on."""
@@ -434,20 +452,29 @@ class Metrics:
         """A channel has ended."""
         self._channels_closed.labels(reason).inc()
 
-    async def page(self, accept: str) -> tuple[bytes, str]:
-        """As `expose`; what takes long with many groups is done before it, in turns of the loop."""
-        groups = self._groups
-        looked = None if groups is None else await groups.look()
-        if groups is None or looked is None:
-            return self.expose(accept)
-        groups.looked = looked
-        try:
-            return self.expose(accept)
-        finally:
-            groups.looked = None
+    async def page(
+        self, accept: str, sees: Callable[[str], bool] | None = None, *, of_node: bool = True
+    ) -> tuple[bytes, str]:
+        """As `expose`; what takes long with many groups is done before it, in turns of the loop.
 
-    def expose(self, accept: str) -> tuple[bytes, str]:
-        """The page and its content type: OpenMetrics where `accept` asks for it, else Prometheus' text format."""
+        sees: which groups may be shown and counted; None: all. of_node: also what is not of a group.
+        """
+        groups = self._groups
+        if groups is None:
+            return self.expose(accept)
+        groups.looked = await groups.look(sees)
+        groups.sees, groups.shows_node = sees, of_node
+        try:
+            return self.expose(accept, of_node=of_node)
+        finally:
+            groups.looked = groups.sees = None
+            groups.shows_node = True
+
+    def expose(self, accept: str, *, of_node: bool = True) -> tuple[bytes, str]:
+        """The page and its content type: OpenMetrics where `accept` asks for it, else Prometheus' text format.
+
+        of_node: False: the series of groups alone.
+        """
         for (operation, outcome), count in self._channel_calls_tally.items():
             self._channel_calls.labels(operation, outcome).inc(count)
         self._channel_calls_tally.clear()
@@ -455,7 +482,11 @@ class Metrics:
         self._committed_partitions.inc(self._committed_partitions_tally)
         self._commits_tally = self._committed_partitions_tally = 0
         encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+        return encode(self._registry if of_node else self._of_groups), content_type
+
+
+def _is_refused(refused: Callable[[], Mapping[str, bool]], kind: str) -> float:
+    return float(refused().get(kind, False))
 
 
 class Looked(NamedTuple):
@@ -472,18 +503,20 @@ class GroupCollector:
     """Series of the groups, made at each scrape.
 
     Cost: O(groups) for the count by state; lag is computed for the groups shown alone. `looked`: what was looked at
-    before, in slices; without it, all is in one go.
+    before, in slices; without it, all is in one go. `sees`: which groups this scrape may show and count; None: all.
     """
 
     def __init__(self, service: Watched, groups_max: int) -> None:
         self.looked: Looked | None = None
+        self.sees: Callable[[str], bool] | None = None
+        self.shows_node = True
         self._service = service
         self._groups_max = groups_max
 
-    async def look(self) -> Looked:
+    async def look(self, sees: Callable[[str], bool] | None = None) -> Looked:
         """Which groups have series, and the lag of each. A group's is computed in one go: some 30 ms for 200,000."""
         view = self._service.view
-        looked = Looked(nsmallest(self._groups_max, view.summaries), {})
+        looked = Looked(nsmallest(self._groups_max, filter(sees, view.summaries) if sees else view.summaries), {})
         await asyncio.sleep(0)
         count = 0
         for group_id in looked.shown:
@@ -502,6 +535,11 @@ class GroupCollector:
 
     def collect(self) -> Iterator[Metric]:
         """All series that are read rather than counted."""
+        if self.shows_node:
+            yield from self._of_node()
+        yield from self._of_groups()
+
+    def _of_node(self) -> Iterator[Metric]:
         condition = self._service.condition()
         yield GaugeMetricFamily(
             "rallypoint_ready",
@@ -552,23 +590,28 @@ class GroupCollector:
             "Size of the write-ahead log of the store.",
             value=condition.store.log_bytes,
         )
-        view = self._service.view
-        yield self._states(view)
+
+    def _of_groups(self) -> Iterator[Metric]:
+        view, sees = self._service.view, self.sees
+        summaries = (
+            view.summaries if sees is None else {one: view.summaries[one] for one in view.summaries if sees(one)}
+        )
+        yield self._states(summaries)
         looked = self.looked
         if looked is None:
-            looked = Looked(nsmallest(self._groups_max, view.summaries), {})
-        shown = [group_id for group_id in looked.shown if group_id in view.summaries]
+            looked = Looked(nsmallest(self._groups_max, summaries), {})
+        shown = [group_id for group_id in looked.shown if group_id in summaries]
         yield GaugeMetricFamily(
             "rallypoint_groups_without_series",
             "Groups beyond the setting metrics_groups_max, which have no series of their own.",
-            value=len(view.summaries) - len(shown),
+            value=len(summaries) - len(shown),
         )
         yield from self._series(view, shown, looked.lags)
         yield from _history_series({group_id: looked.more[group_id] for group_id in shown if group_id in looked.more})
 
-    def _states(self, view: GroupView) -> Metric:
+    def _states(self, summaries: Mapping[str, GroupSummary]) -> Metric:
         states = GaugeMetricFamily("rallypoint_groups", "Groups by state.", labels=("state",))
-        tally = Tally(summary.state for summary in view.summaries.values())
+        tally = Tally(summary.state for summary in summaries.values())
         for state in GROUP_STATES:
             states.add_metric((state,), tally[state])
         return states

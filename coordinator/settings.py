@@ -25,6 +25,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from rallypoint.coordinator.access.tokens import TokenEntry, read_entry
 from rallypoint.coordinator.core.commands import REBALANCE_COOLDOWN_MAX_MS, TOPICS_PARTITIONS_MAX
 from rallypoint.coordinator.http.hosts import ANY_HOST, host_of_authority, is_host_name, is_loopback
 from rallypoint.coordinator.storage.engines import StorageUrlInvalid, check_url
@@ -432,15 +433,16 @@ class Settings(BaseSettings):
     tokens: TextList = _setting(
         (),
         "Security",
-        "Hashes of the bearer tokens that are accepted, `sha256:HEX`, separated by commas. Without any, the service "
-        "requires no token.",
-        "Set it if others are in the network; `rallypoint token` draws one.",
+        "Bearer tokens that are accepted, separated by commas: of each `NAME sha256:HEX`, or its hash alone, and "
+        "`expires=INSTANT` behind it if it has an end. Without any, and without `access`, the service requires none.",
+        "Set it if others are in the network; `rallypoint token new NAME` draws one.",
     )
     token_file: Path | None = _setting(
         None,
         "Security",
-        "File with more such hashes, one a line; lines that begin with # are notes. It is read once, at the start.",
-        "Set it if secrets are mounted as files.",
+        "File with more such entries, one a line; lines that begin with # are notes. It is read again when it changes, "
+        "within a second: a client whose token is no longer in it is let go. A file with a fault changes nothing.",
+        "Set it if secrets are mounted as files, or if tokens are to be replaced without a restart.",
     )
     cluster_token_file: Path | None = _setting(
         None,
@@ -487,6 +489,20 @@ class Settings(BaseSettings):
         "https; it shows them its own certificate. By default `tls_client_ca`, and the system's authorities without "
         "one.",
         "Set it if the nodes' certificates are of another authority than those of clients.",
+    )
+    access: Path | None = _setting(
+        None,
+        "Security",
+        "Policy file: who may do what (see security.md). It is read again when it changes, within a second. Without "
+        "one, whoever the service knows may do everything; with one, nothing that no rule allows.",
+        "Set it if not everybody may do everything; `rallypoint access check PATH` checks it.",
+    )
+    audit_log: Path | None = _setting(
+        None,
+        "Security",
+        "File to which a line of JSON is appended for each change by an operator and each refusal of access. It is "
+        "opened again when it was renamed, and on SIGHUP. By default these lines go to the service's log.",
+        "Set it if the audit log is kept elsewhere, or for longer, than the log.",
     )
     insecure: bool = _setting(
         False,
@@ -611,9 +627,9 @@ class Settings(BaseSettings):
     @classmethod
     def _check_tokens(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for number, token in enumerate(value, 1):
-            if not _TOKEN_HASH.fullmatch(token):
-                # The value itself is not shown: it may be a token put here by mistake.
-                raise ValueError(f"entry {number} is not `sha256:` and 64 hex digits; `rallypoint token` makes one")
+            entry = read_entry(token)
+            if isinstance(entry, str):
+                raise ValueError(f"entry {number} {entry}")
         return value
 
     @model_validator(mode="after")
@@ -623,7 +639,7 @@ class Settings(BaseSettings):
             if high is not None and low > high:
                 raise ValueError(f"{lower} ({low}) is above {upper} ({high})")
         self._check_tls()
-        has_credentials = self.tokens or self.token_file or self.tls_client_ca
+        has_credentials = self.tokens or self.token_file or self.tls_client_ca or self.access
         if not (is_loopback(self.host) or self.insecure or has_credentials):
             raise ValueError(
                 f"host {self.host} is open to other machines and no token is set: draw one with `rallypoint token` "
@@ -643,31 +659,9 @@ class Settings(BaseSettings):
         if self.tls_certificate is not None and (self.advertised_url or "https").startswith("http:"):
             raise ValueError(f"advertised_url {self.advertised_url} begins with http, and the service speaks TLS")
 
-    def token_hashes(self) -> tuple[str, ...]:
-        """The accepted hashes, of `tokens` and of `token_file`, each `sha256:HEX`. Reads the file.
-
-        Raises SettingsError where the file cannot be read or has another line.
-        """
-        if self.token_file is None:
-            return self.tokens
-        try:
-            lines = self.token_file.read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError(f"token_file {self.token_file} cannot be read: {_reason(error)}.") from error
-        hashes = list(self.tokens)
-        for number, line in enumerate(lines, 1):
-            entry = line.strip()
-            if not entry or entry.startswith("#"):
-                continue
-            if not _TOKEN_HASH.fullmatch(entry):
-                raise SettingsError(
-                    f"token_file {self.token_file}, line {number}, is not `sha256:` and 64 hex digits; "
-                    "`rallypoint token` makes one."
-                )
-            hashes.append(entry)
-        if not hashes:
-            raise SettingsError(f"token_file {self.token_file} holds no token's hash; `rallypoint token` makes one.")
-        return tuple(hashes)
+    def token_entries(self) -> tuple[TokenEntry, ...]:
+        """The accepted tokens of `tokens`."""
+        return tuple(entry for entry in map(read_entry, self.tokens) if isinstance(entry, TokenEntry))
 
     def cluster_token(self) -> str | None:
         """The token in `cluster_token_file`; None where no file is set. Reads the file.

@@ -368,6 +368,7 @@ class DescribeAnswer(AnswerModel):
     to or has committed.
     `freeze_until`, `freeze_missing` and `freeze_missing_count` are those of a freeze. `join_wait_max_ms` is the longest
     wait for a join that is in force, null for the members' own rebalance timeouts.
+    `authorized_operations`: the rights that the caller has on the group.
     """
 
     group_id: str
@@ -401,6 +402,7 @@ class DescribeAnswer(AnswerModel):
     freeze_missing: tuple[str, ...] = ()
     freeze_missing_count: int = 0
     join_wait_max_ms: int | None = None
+    authorized_operations: tuple[str, ...] = ()
 
 
 class DeletedGroup(AnswerModel):
@@ -727,6 +729,7 @@ class DescribeTopicAnswer(Topic):
     is_registered: false if only groups know it; then `partitions` and `version` are 0.
     group_count: all such groups, but for those of `unavailable_shards`.
     groups: those of this page.
+    authorized_operations: the rights that the caller has on the topic.
     """
 
     is_registered: bool
@@ -734,6 +737,7 @@ class DescribeTopicAnswer(Topic):
     groups: tuple[GroupListing, ...]
     next_cursor: str | None = None
     unavailable_shards: tuple[UnavailableShard, ...] = ()
+    authorized_operations: tuple[str, ...] = ()
 
 
 class LagSample(AnswerModel):
@@ -955,12 +959,14 @@ class ClusterAnswer(AnswerModel):
     registry_owner: the node that changes the topic registry; null while none does.
     nodes: in the order of their ids.
     shards: in the order of their numbers.
+    authorized_operations: the rights that the caller has on the cluster.
     """
 
     node_id: str
     registry_owner: str | None
     nodes: tuple[ClusterNode, ...]
     shards: tuple[ClusterShard, ...]
+    authorized_operations: tuple[str, ...] = ()
 
 
 class MoveShardRequest(RequestModel):

@@ -87,6 +87,7 @@ PLANTS: dict[str, Plant] = {
     "rules-are-pure": Plant("rallypoint.coordinator.core.planted", "time"),
     "member-and-consumer": Plant("rallypoint.member.topic_watch", "rallypoint.member.consumer"),
     "server-layers": Plant("rallypoint.coordinator.runtime.condition", "rallypoint.coordinator.settings"),
+    "access-is-pure": Plant("rallypoint.coordinator.access.policy", "time"),
     "runtime-packages": Plant("rallypoint.coordinator.runtime.appends.writer", "rallypoint.coordinator.runtime.shard"),
     "http-packages": Plant("rallypoint.coordinator.http.requests.routes", "rallypoint.coordinator.http.handlers"),
     "core-and-assignors": Plant("rallypoint.coordinator.core.planted", "rallypoint.assignors.range"),

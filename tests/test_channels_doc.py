@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.http.channel.channel import Ending
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.protocol.channel_messages import AUTHENTICATE, OPERATIONS_BY_OP, PUSHES, ChannelCall
 from tests.fakes.channel_client import SECONDS, open_channel
 from tests.fakes.set_service import open_service
@@ -16,7 +17,7 @@ SAID = re.findall(r"^([→←]) (.*)$", "\n".join(re.findall(r"```json channel\n
 
 
 async def test_a_service_answers_as_it_stands_there() -> None:
-    policy = SecurityPolicy(token_hashes=(hash_token("TOKEN"),))
+    policy = SecurityPolicy(tokens=(hash_token("TOKEN"),))
     async with (
         open_service(policy=policy) as api,
         open_channel(api.http, api.port) as client,

@@ -7,14 +7,27 @@ The law: whatever bytes arrive, the answer is a coded one. A 500 is a fault of o
 """
 
 import logging
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 
 from aiohttp import web
 from pydantic import BaseModel
 
+from rallypoint.coordinator.access.principals import ANONYMOUS
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
+from rallypoint.coordinator.http.access.audit import Audit
+from rallypoint.coordinator.http.access.control import AccessControl, Permit
+from rallypoint.coordinator.http.access.held_calls import HeldCalls
+from rallypoint.coordinator.http.access.members import MemberCallers
+from rallypoint.coordinator.http.access.requirements import (
+    ACCESS_CODES,
+    METRICS,
+    REQUIREMENTS,
+    check_route,
+    resource_text,
+)
 from rallypoint.coordinator.http.answers.json_response import JsonResponse
 from rallypoint.coordinator.http.answers.large_answers import StreamedResponse, chunks_of
 from rallypoint.coordinator.http.channel.channel import ChannelContext, ChannelLimits
@@ -23,10 +36,17 @@ from rallypoint.coordinator.http.channel.handshake import asks_for_upgrade
 from rallypoint.coordinator.http.cluster.group_lists import GroupLists
 from rallypoint.coordinator.http.cluster.peers import PeerClient
 from rallypoint.coordinator.http.contract import ClusterService, GroupService, HttpMetrics, RequestTracer
-from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, respond_problem
+from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, respond_problem, unauthenticated
 from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.events.streams import EventStreams
-from rallypoint.coordinator.http.handlers import LARGE_OPERATIONS, SMALL_BYTES, Handlers, outcome_of, respond
+from rallypoint.coordinator.http.handlers import (
+    LARGE_OPERATIONS,
+    SMALL_BYTES,
+    UNCHANGED,
+    Handlers,
+    outcome_of,
+    respond,
+)
 from rallypoint.coordinator.http.limits.admission import Admission, ConnectionLimits
 from rallypoint.coordinator.http.limits.recent_work import RecentWork
 from rallypoint.coordinator.http.limits.work_turns import LARGE, WorkTurns, recent_work_of
@@ -35,16 +55,28 @@ from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
 from rallypoint.coordinator.http.requests.request_ids import REQUEST_ID, RequestIds
 from rallypoint.coordinator.http.requests.routes import Answer, Route, Routes
-from rallypoint.coordinator.http.security import PREFLIGHT_HEADERS, Guard, SecurityPolicy, is_preflight, show_to_origin
+from rallypoint.coordinator.http.security import (
+    NO_TOKEN,
+    PERMIT,
+    PREFLIGHT_HEADERS,
+    Guard,
+    SecurityPolicy,
+    is_preflight,
+    permit_of,
+    show_to_origin,
+)
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.coordinator.runtime.origin import ORIGIN, Origin
+from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
-from rallypoint.protocol.operations import CHANNEL, COMMIT, EVENTS, JOIN, OPERATIONS, SYNC
+from rallypoint.protocol.operations import CHANNEL, COMMIT, EVENTS, JOIN, LIST_GROUPS, OPERATIONS, SYNC
 from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
 
 LARGE_OF_MEMBERS = frozenset({JOIN.name, SYNC.name, COMMIT.name})
 """What a member says that may be large."""
+ASKED_BY_NODES = frozenset({LIST_GROUPS.name, EVENTS.name})
+"""What a node asks the others for, in the name of a caller."""
 UNROUTED = "unrouted"
 """The operation, in metrics, of requests that fit no route."""
 MALFORMED = "malformed"
@@ -77,6 +109,9 @@ class HttpApi:
         peers: PeerClient | None = None,
         request_ids: RequestIds | None = None,
         tracer: RequestTracer | None = None,
+        access: AccessControl | None = None,
+        audit: Audit | None = None,
+        shown_ms: Callable[[], int] | None = None,
     ) -> None:
         """Build the routes.
 
@@ -84,6 +119,9 @@ class HttpApi:
         cluster: knows the nodes, and who owns what.
         metrics: counts requests, channels and streams, and renders `/metrics`.
         policy: which hosts, origins and tokens are accepted.
+        access: who is known, and who may do what; without it, the tokens of `policy` may do everything.
+        audit: gets changes and refusals.
+        shown_ms: the wall clock, by which tokens run out and audit lines are dated; the service's clock without it.
         limits: how large a body may be and how long it may take.
         feed: the events for event streams.
         stream_limits: how many event streams there may be, and how long they may be quiet.
@@ -109,19 +147,45 @@ class HttpApi:
         self.turns = WorkTurns()
         self.request_ids = RequestIds() if request_ids is None else request_ids
         self._tracer = tracer
-        self._guard = Guard(policy)
+        self.access = (
+            AccessControl(policy.entries(), key=secrets.token_bytes(32), takes_certificates=policy.takes_certificates)
+            if access is None
+            else access
+        )
+        shown_ms = self.clock.now_ms if shown_ms is None else shown_ms
+        self._audit = Audit(shown_ms) if audit is None else audit
+        self.members = MemberCallers()
+        self.held_calls = HeldCalls(self.members)
+        self._guard = Guard(policy, self.access, shown_ms)
         checks = RequestChecks(RequestLimits() if requests is None else requests)
         self._routes = Routes(checks.limits)
         self.bodies = LargeBodies(limits.bodies_max_bytes)
         peers = PeerClient(self.clock) if peers is None else peers
         group_lists = GroupLists(service, cluster, peers)
-        handlers = Handlers(service, cluster, group_lists, limits, checks, self.bodies, self.clock, self.turns)
+        handlers = Handlers(
+            service,
+            cluster,
+            group_lists,
+            limits,
+            checks,
+            self.bodies,
+            self.clock,
+            self.turns,
+            self.members,
+            self.held_calls,
+            self._audit,
+        )
         for operation in OPERATIONS:
             handler = handlers.by_operation[operation.name]
-            route = Route(operation.name, handler, is_large=operation in LARGE_OPERATIONS)
+            is_large = operation in LARGE_OPERATIONS
+            route = Route(operation.name, handler, is_large=is_large, requirement=REQUIREMENTS[operation.name])
             self._routes.add(operation.method, operation.path, route)
-        streams = EventStreams(feed, cluster, peers, metrics, stream_limits, lambda: service.phase, checks, self.clock)
-        self._routes.add(EVENTS.method, EVENTS.path, Route(EVENTS.name, streams.open))
+        self.streams = streams = EventStreams(
+            feed, cluster, peers, metrics, stream_limits, lambda: service.phase, checks, self.clock
+        )
+        self._routes.add(
+            EVENTS.method, EVENTS.path, Route(EVENTS.name, streams.open, requirement=REQUIREMENTS[EVENTS.name])
+        )
         context = ChannelContext(
             service,
             metrics,
@@ -129,18 +193,22 @@ class HttpApi:
             limits,
             ChannelLimits() if channel_limits is None else channel_limits,
             self.bodies,
-            self._guard.is_known_token,
+            self._guard.permit_of,
+            self.members,
+            self._audit,
             tracer,
         )
         self.channels = Channels(context, self._guard, self._admit)
         # A browser cannot send the token with the handshake, so the channel itself asks for it.
-        self._routes.add(CHANNEL.method, CHANNEL.path, Route(CHANNEL.name, self.channels.open, public=True))
-        pages = Pages(service, metrics, version)
+        route = Route(CHANNEL.name, self.channels.open, public=True, requirement=REQUIREMENTS[CHANNEL.name])
+        self._routes.add(CHANNEL.method, CHANNEL.path, route)
+        pages = Pages(service, metrics, version, metrics_are_public=not metrics_need_token)
         for path, handler in pages.public.items():
             self._routes.add("GET", path, Route("page", handler, public=True))
         for path, handler in pages.probes.items():
             self._routes.add("GET", path, Route("probe", handler, public=True, any_host=True))
-        route = Route("metrics", pages.metrics, public=not metrics_need_token, is_large=True)
+        public, requirement = not metrics_need_token, REQUIREMENTS[METRICS]
+        route = Route(METRICS, pages.metrics, public=public, is_large=True, requirement=requirement)
         self._routes.add("GET", "/metrics", route)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -157,6 +225,7 @@ class HttpApi:
         operation = UNROUTED
         allowed = ""
         ids: Mapping[str, str] = {}
+        route: Route | None = None
         turns, work = self.turns, recent_work_of(request)
         turns.begin(work)
         try:
@@ -166,10 +235,11 @@ class HttpApi:
             authority, path, query = _split_target(request.raw_path)
             if allowed and is_preflight(request):
                 self._guard.check_host(request, authority)
-                route, ids = PREFLIGHT, dict[str, str]()
+                route = PREFLIGHT
             else:
                 route, ids = self._find(request, authority, path)
             operation = route.name
+            self._let_in(request, route, ids)
             size_bytes = LARGE if route.is_large else len(request.raw_path)
             if work.is_behind:
                 # Its large body is not even read before its turn.
@@ -182,8 +252,10 @@ class HttpApi:
             if not work.is_small(0):
                 await turns.enter(work)
             response: web.StreamResponse = self._respond(answer, origin)
+            self._tell_change(request, route, ids, outcome, origin)
         except Refused as refused:
             outcome = refused.problem.error_name
+            self._tell_refusal(request, route, ids, refused.problem, origin)
             response = respond_problem(refused.problem, origin.request_id, refused.headers, close=refused.close)
         except ConnectionError:
             raise
@@ -197,20 +269,38 @@ class HttpApi:
         if response.status != 101 and asks_for_upgrade(request):
             # What comes after it is no HTTP. A request before it on the connection has nothing to do with that.
             response.force_close()
-        seconds = perf_counter() - started
+        self._observe(request, origin, operation, outcome, response.status, perf_counter() - started, ids)
+        return response
+
+    def _observe(
+        self,
+        request: web.BaseRequest,
+        origin: Origin,
+        operation: str,
+        outcome: str,
+        status: int,
+        seconds: float,
+        ids: Mapping[str, str],
+    ) -> None:
+        """The request is answered: count it, and tell of it where that is asked for."""
         self.metrics.request_answered(operation, outcome, seconds)
         if self._tracer is not None:
             self._tracer.request_answered(
                 operation,
                 origin,
                 seconds=seconds,
-                status=response.status,
+                status=status,
                 outcome=outcome,
                 group_id=ids.get("group_id"),
             )
         if access.isEnabledFor(logging.DEBUG):
-            _log_access(request, response.status, outcome, seconds, ids)
-        return response
+            _log_access(request, status, outcome, seconds, ids)
+
+    async def look_at_callers(self, now_ms: int) -> None:
+        """Access has changed, or time has passed: let go of whoever is connected and known no more."""
+        self.held_calls.look(now_ms)
+        self.streams.end_strangers(now_ms)
+        await self.channels.look_at_callers(now_ms)
 
     def _refuse_url(self) -> Refused:
         limit = self._max_url_bytes
@@ -244,14 +334,50 @@ class HttpApi:
             route, ids = self._routes.find(request.method, path)
         except Refused:
             guard.check_host(request, authority)
-            guard.check_token(request)
+            guard.authenticate(request)
             raise
         if not route.any_host:
             guard.check_host(request, authority)
-        if not route.public:
-            guard.check_token(request)
-            self._admit(request.protocol)
         return route, ids
+
+    def _let_in(self, request: web.BaseRequest, route: Route, ids: Mapping[str, str]) -> None:
+        """Note the permit of the caller. Refuse a caller that is not known, or may not ask for this."""
+        guard = self._guard
+        if route.requirement is None:
+            return
+        if route.public:
+            request[PERMIT] = self.access.anybody
+            return
+        permit = guard.authenticate(request)
+        self._admit(request.protocol)
+        if route.name in ASKED_BY_NODES:
+            permit = guard.asks_for(request, permit)
+        request[PERMIT] = permit
+        try:
+            check_route(permit, route.requirement, ids)
+        except Refused:
+            if permit is self.access.anybody:
+                raise unauthenticated(NO_TOKEN) from None
+            raise
+
+    def _tell_change(
+        self, request: web.BaseRequest, route: Route, ids: Mapping[str, str], outcome: str, origin: Origin
+    ) -> None:
+        requirement = route.requirement
+        is_change = requirement is not None and requirement.is_change and outcome == ErrorCode.NONE.name
+        if is_change and not request.get(UNCHANGED):
+            who, resource = permit_of(request).caller.name, resource_text(requirement, ids)
+            self._audit.changed(who, request.remote or "", route.name, resource, origin.request_id)
+
+    def _tell_refusal(
+        self, request: web.BaseRequest, route: Route | None, ids: Mapping[str, str], problem: m.Problem, origin: Origin
+    ) -> None:
+        if problem.error_code not in ACCESS_CODES:
+            return
+        permit: Permit | None = request.get(PERMIT)
+        who = ANONYMOUS if permit is None else permit.caller.name
+        name, resource = (UNROUTED, "") if route is None else (route.name, resource_text(route.requirement, ids))
+        self._audit.refused(who, request.remote or "", name, resource, problem.error_name, origin.request_id)
 
     def _respond(self, answer: Answer, origin: Origin) -> web.StreamResponse:
         if isinstance(answer, LARGE_ANSWERS):

@@ -76,8 +76,13 @@ class GroupService(Protocol):
     def find_coordinators(self, request: m.CoordinatorRequest) -> m.CoordinatorAnswer:
         """One entry for each group asked for."""
 
-    async def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
-        """One page of the groups of this node. With `node_only` it names the shards whose groups it has."""
+    async def list_groups(
+        self, request: admin.ListGroupsRequest, sees: Callable[[str], bool] | None = None
+    ) -> admin.ListGroupsAnswer | Failure:
+        """One page of the groups of this node. With `node_only` it names the shards whose groups it has.
+
+        sees: which groups the caller may see, by id; None: all. Others are not counted either.
+        """
 
     async def find_owner(self, group_id: str, request: admin.OwnerRequest) -> admin.OwnerAnswer | Failure:
         """The owner of a partition."""
@@ -98,8 +103,10 @@ class GroupService(Protocol):
     async def preview(self, group_id: str, request: admin.PreviewRequest) -> admin.PreviewAnswer | Failure:
         """What the assignment would be."""
 
-    def list_topics(self, request: m.ListTopicsRequest) -> m.ListTopicsAnswer | Failure:
-        """One page of the registered topics."""
+    def list_topics(
+        self, request: m.ListTopicsRequest, sees: Callable[[str], bool] | None = None
+    ) -> m.ListTopicsAnswer | Failure:
+        """One page of the registered topics. sees: which topics the caller may see; None: all."""
 
     def find_topic(self, topic: str) -> m.Topic | Failure | None:
         """The topic as it is registered; None where it is not."""
@@ -183,5 +190,10 @@ class HttpMetrics(Protocol):
     def channel_closed(self, reason: str) -> None:
         """A channel has ended."""
 
-    async def page(self, accept: str) -> tuple[bytes, str]:
-        """The page for Prometheus and its content type, in the format that the `Accept` header asks for."""
+    async def page(
+        self, accept: str, sees: Callable[[str], bool] | None = None, *, of_node: bool = True
+    ) -> tuple[bytes, str]:
+        """The page for Prometheus and its content type, in the format that the `Accept` header asks for.
+
+        sees: which groups the caller may see, by id; None: all. of_node: whether it gets what is not of a group.
+        """

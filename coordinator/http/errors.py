@@ -164,6 +164,12 @@ def refuse_http(
     return Refused(problem, headers, close=close)
 
 
+def unauthenticated(detail: str, challenge: str = "", field: str | None = None, *, close: bool = False) -> Refused:
+    """A refusal (401) of a caller that is not known. `challenge`: what the header says beside the scheme."""
+    headers = {"WWW-Authenticate": f'Bearer realm="rallypoint"{challenge}'}
+    return refuse_http(401, detail, field=field, headers=headers, close=close)
+
+
 def respond_problem(
     problem: m.Problem, request_id: str, headers: Mapping[str, str] | None = None, *, close: bool = False
 ) -> web.Response:

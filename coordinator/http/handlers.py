@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 from aiohttp import web
 from pydantic import BaseModel
 
+from rallypoint.coordinator.access.policy import CLUSTER, GROUP, TOPIC
 from rallypoint.coordinator.core.commands import (
     DeleteGroupRequest,
     DescribeRequest,
@@ -16,6 +17,11 @@ from rallypoint.coordinator.core.commands import (
     ThawRequest,
 )
 from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.http.access.audit import Audit
+from rallypoint.coordinator.http.access.control import JOIN_GROUP, Permit
+from rallypoint.coordinator.http.access.held_calls import HeldCalls
+from rallypoint.coordinator.http.access.members import LIVING, MemberCallers
+from rallypoint.coordinator.http.access.requirements import DESCRIBE_TOPIC, check_call, only_seen
 from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.answers.json_response import JsonResponse
 from rallypoint.coordinator.http.cluster.group_lists import GroupLists
@@ -36,6 +42,7 @@ from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, Large
 from rallypoint.coordinator.http.requests.routes import Answer, Handler
 from rallypoint.coordinator.http.requests.speaker import member_of
 from rallypoint.coordinator.http.requests.syncs import parse_sync
+from rallypoint.coordinator.http.security import permit_of
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits, operations
@@ -92,6 +99,9 @@ Page = TypeVar(
 
 _SHARD = re.compile(r"[0-9]{1,6}", re.ASCII)
 
+UNCHANGED = "rallypoint.unchanged"
+"""Marks a request of an operation that changes something, which has changed nothing: the audit log leaves it out."""
+
 SMALL_BYTES = 1_024
 """A body up to this is read in the turn in which it came: some tens of microseconds."""
 
@@ -109,8 +119,20 @@ class Handlers:
         bodies: LargeBodies,
         clock: Clock,
         turns: WorkTurns,
+        members: MemberCallers,
+        held_calls: HeldCalls,
+        audit: Audit,
     ) -> None:
-        """`clock`: what the time for a body goes by."""
+        """
+        Args:
+            clock: what the time for a body goes by.
+            members: learns as which caller each member calls.
+            held_calls: knows the calls that wait.
+            audit: gets the refusals of parts of a request.
+        """
+        self._members = members
+        self._held_calls = held_calls
+        self._audit = audit
         self._service = service
         self._cluster = cluster
         self._group_lists = group_lists
@@ -148,15 +170,32 @@ class Handlers:
         """The handler of a call whose body is a request to the group."""
         model = operation.request
         assert model is not None
-        call, read = self._service.call, self._read
+        call, read, name = self._call, self._read, operation.name
 
         async def handle(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
             if query:
                 refuse_query(query)
             parsed = cast(GroupRequest, await read(request, model, ids["group_id"]))
-            return await call(ids["group_id"], parsed, host=request.remote or "")
+            return await call(request, name, ids["group_id"], parsed)
 
         return handle
+
+    async def _call(self, request: web.BaseRequest, operation: str, group_id: str, parsed: GroupRequest) -> Answer:
+        """Ask the group, if the caller may. While a call waits, its caller may lose its right."""
+        permit, host = permit_of(request), request.remote or ""
+        check_call(permit, operation, group_id, parsed)
+        if not permit.can_be_lost:
+            answer = await self._service.call(group_id, parsed, host=host)
+        elif isinstance(parsed, m.JoinRequest | m.SyncRequest):
+            with self._held_calls.of(permit, group_id, parsed.member_id):
+                answer = await self._service.call(group_id, parsed, host=host)
+            self._members.note_answer(group_id, parsed, answer, permit)
+        else:
+            answer = await self._service.call(group_id, parsed, host=host)
+            self._members.note_answer(group_id, parsed, answer, permit)
+        if getattr(parsed, "dry_run", False):
+            request[UNCHANGED] = True
+        return answer
 
     async def _read(self, request: web.BaseRequest, model: type[Model], group_id: str = "") -> Model:
         """The request in the body. `group_id`: for which its sender lives, if it is a member's."""
@@ -196,7 +235,7 @@ class Handlers:
         refuse_query(query)
         group_id = ids["group_id"]
         parsed = await self._read_sync(request, group_id)
-        return await self._service.call(group_id, parsed, host=request.remote or "")
+        return await self._call(request, operations.SYNC.name, group_id, parsed)
 
     async def _read_sync(self, request: web.BaseRequest, group_id: str) -> m.SyncRequest:
         bodies, checks, limits = self._bodies, self._checks, self._limits
@@ -228,7 +267,11 @@ class Handlers:
 
         async def handle(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
             _take_nothing(request, query)
-            return await call(ids["group_id"], asked, host=request.remote or "")
+            answer = await call(ids["group_id"], asked, host=request.remote or "")
+            if isinstance(answer, admin.DescribeAnswer):
+                listed = permit_of(request).rights.listed(GROUP, ids["group_id"])
+                return answer.model_copy(update={"authorized_operations": listed})
+            return answer
 
         return handle
 
@@ -242,29 +285,58 @@ class Handlers:
         """Take committed offsets away."""
         refuse_body(request)
         parsed = parse_query(admin.DeleteOffsetsRequest, query, self._checks)
-        return await self._service.call(ids["group_id"], parsed, host=request.remote or "")
+        return await self._call(request, operations.DELETE_OFFSETS.name, ids["group_id"], parsed)
 
     async def heartbeats(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Heartbeats of many members."""
         refuse_query(query)
         parsed = await self._read(request, m.HeartbeatsRequest)
         give_way = partial(self._turns.enter, recent_work_of(request))
-        return await self._service.beat(parsed, host=request.remote or "", give_way=give_way)
+        permit, host = permit_of(request), request.remote or ""
+        rights = permit.rights
+        if not permit.can_be_lost:
+            return await self._service.beat(parsed, host=host, give_way=give_way)
+        allowed = [rights.allows(JOIN_GROUP, beat.group_id) for beat in parsed.heartbeats]
+        asked = m.HeartbeatsRequest.model_construct(
+            heartbeats=tuple(beat for beat, is_allowed in zip(parsed.heartbeats, allowed, strict=True) if is_allowed)
+        )
+        answer = await self._service.beat(asked, host=host, give_way=give_way)
+        results = iter(answer.heartbeats)
+        joined = tuple(
+            next(results) if is_allowed else self._refused_beat(beat, permit, host)
+            for beat, is_allowed in zip(parsed.heartbeats, allowed, strict=True)
+        )
+        for result in joined:
+            if result.error_code in LIVING:
+                self._members.note(result.group_id, result.member_id, permit)
+        return m.HeartbeatsAnswer(heartbeats=joined)
+
+    def _refused_beat(self, beat: m.GroupHeartbeat, permit: Permit, host: str) -> m.HeartbeatResult:
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        name = operations.HEARTBEATS.name
+        self._audit.refused(permit.caller.name, host, name, f"group:{beat.group_id}", code.name, None)
+        return m.HeartbeatResult(
+            group_id=beat.group_id, member_id=beat.member_id, error_code=code, error_name=code.name
+        )
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """The coordinators of groups."""
         refuse_body(request)
-        return self._service.find_coordinators(parse_query(m.CoordinatorRequest, query, self._checks))
+        parsed = parse_query(m.CoordinatorRequest, query, self._checks)
+        return only_seen(self._service.find_coordinators(parsed), permit_of(request))
 
     async def list_groups(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the groups of all nodes."""
         refuse_body(request)
-        return await self._group_lists.list_groups(self._page_request(admin.ListGroupsRequest, query))
+        asked = self._page_request(admin.ListGroupsRequest, query)
+        return await self._group_lists.list_groups(asked, permit_of(request))
 
     async def list_topics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the registry."""
         refuse_body(request)
-        return self._service.list_topics(parse_query(m.ListTopicsRequest, query, self._checks))
+        rights = permit_of(request).rights
+        sees = None if rights.allows_all(DESCRIBE_TOPIC) else partial(rights.allows, DESCRIBE_TOPIC)
+        return self._service.list_topics(parse_query(m.ListTopicsRequest, query, self._checks), sees)
 
     async def owner(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """The owner of a partition."""
@@ -312,14 +384,20 @@ class Handlers:
         if isinstance(topic, Failure):
             return topic
         asked = admin.ListGroupsRequest(topic=name, limit=parsed.limit, cursor=parsed.cursor, totals=True)
-        page = await self._group_lists.list_groups(asked)
-        return page if isinstance(page, Failure) else _described_topic(name, topic, page)
+        permit = permit_of(request)
+        page = await self._group_lists.list_groups(asked, permit)
+        if isinstance(page, Failure):
+            return page
+        return _described_topic(name, topic, page, permit.rights.listed(TOPIC, name))
 
     async def put_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Register or change a topic."""
         refuse_query(query)
         _check_topic(ids["topic"])
-        return await self._service.put_topic(ids["topic"], await self._read(request, m.PutTopicRequest))
+        parsed, known = await self._read(request, m.PutTopicRequest), self._service.find_topic(ids["topic"])
+        if parsed.end_offsets and isinstance(known, m.Topic) and known.partitions == parsed.partitions:
+            request[UNCHANGED] = True  # how far the topic is; members report it every few seconds
+        return await self._service.put_topic(ids["topic"], parsed)
 
     async def delete_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Forget a topic."""
@@ -330,7 +408,10 @@ class Handlers:
     async def describe_cluster(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """The nodes, and who coordinates what."""
         _take_nothing(request, query)
-        return self._cluster.describe_cluster()
+        answer = self._cluster.describe_cluster()
+        if isinstance(answer, Failure):
+            return answer
+        return answer.model_copy(update={"authorized_operations": permit_of(request).rights.listed(CLUSTER, "")})
 
     async def drain_node(
         self, request: web.BaseRequest, ids: Mapping[str, str], query: str, *, draining: bool
@@ -371,7 +452,9 @@ def _check_topic(topic: str) -> None:
         )
 
 
-def _described_topic(name: str, topic: m.Topic | None, page: admin.ListGroupsAnswer) -> Answer:
+def _described_topic(
+    name: str, topic: m.Topic | None, page: admin.ListGroupsAnswer, authorized: tuple[str, ...]
+) -> Answer:
     """The topic with a page of its groups; one that neither the registry nor a group knows is not there."""
     count = 0 if page.totals is None else page.totals.matching_count
     if topic is None and not count and not page.unavailable_shards:
@@ -385,6 +468,7 @@ def _described_topic(name: str, topic: m.Topic | None, page: admin.ListGroupsAns
         groups=page.groups,
         next_cursor=page.next_cursor,
         unavailable_shards=page.unavailable_shards,
+        authorized_operations=authorized,
     )
 
 

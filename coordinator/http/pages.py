@@ -11,12 +11,15 @@ from typing import Any
 
 from aiohttp import web
 
+from rallypoint.coordinator.http.access.control import Permit
+from rallypoint.coordinator.http.access.requirements import DESCRIBE_CLUSTER
 from rallypoint.coordinator.http.answers.json_response import JSON_HEADERS
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
 from rallypoint.coordinator.http.errors import ERROR_PAGES, Refused, problem_of, refuse_http
 from rallypoint.coordinator.http.reference import html
 from rallypoint.coordinator.http.reference.openapi import openapi_document
 from rallypoint.coordinator.http.requests.routes import Answer, Handler
+from rallypoint.coordinator.http.security import PERMIT
 from rallypoint.coordinator.http.ui.files import PageFiles
 from rallypoint.coordinator.runtime.condition import Condition, why_not_ready
 from rallypoint.protocol import admin_messages as admin
@@ -51,7 +54,11 @@ page_files_of = lru_cache(maxsize=1)(PageFiles)
 class Pages:
     """Handlers by path. `public`: no token needed; `probes`: nor an allowed `Host`."""
 
-    def __init__(self, service: GroupService, metrics: HttpMetrics, version: str) -> None:
+    def __init__(
+        self, service: GroupService, metrics: HttpMetrics, version: str, *, metrics_are_public: bool = False
+    ) -> None:
+        """`metrics_are_public`: what is not of a group is for everybody who scrapes."""
+        self._shows_node = metrics_are_public
         self._service = service
         self._metrics = metrics
         self._texts = texts_of(version)
@@ -90,8 +97,12 @@ class Pages:
         return admin.ReadinessAnswer(status="ok", **_shards_of(condition))
 
     async def metrics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
-        """Everything that is counted."""
-        body, content_type = await self._metrics.page(request.headers.get("Accept", ""))
+        """Everything that is counted, as far as the caller may see it."""
+        permit: Permit | None = request.get(PERMIT)
+        assert permit is not None, "who scrapes is known, if only as anonymous"
+        sees = None if permit.sees_all_groups else permit.sees
+        of_node = self._shows_node or permit.may(DESCRIBE_CLUSTER, "")
+        body, content_type = await self._metrics.page(request.headers.get("Accept", ""), sees, of_node=of_node)
         return web.Response(body=body, headers={"Content-Type": content_type, "Server": "rallypoint"})
 
 

@@ -1,15 +1,13 @@
-"""Access control: the `Host` and `Origin` of a request, and its bearer token or its client's certificate.
+"""Access control: the `Host` and `Origin` of a request, and who sends it.
 
 Without tokens a service on loopback is open to the programs of its machine, but not to the pages of its browsers. A
 page of another site can reach a port of this machine in two ways. It can send a cross-origin request: the browser then
 names the page in `Origin`, and `inputs.check_media_type` checks what a page may send without it. Or it can point a name
 of its own at 127.0.0.1 and be of the same origin: then the `Host` is that name.
-
-A token is kept as its SHA-256: tokens are drawn with 256 random bits, so a slow hash would add nothing.
 """
 
-import hashlib
-import hmac
+import base64
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +15,13 @@ from functools import lru_cache
 
 from aiohttp import web
 
-from rallypoint.coordinator.http.errors import Refused, refuse, refuse_http
+from rallypoint.coordinator.access.principals import PRINCIPALS_MAX, Caller, is_principal
+from rallypoint.coordinator.access.tokens import TokenEntry, read_entry
+from rallypoint.coordinator.http.access.control import AccessControl, Permit
+from rallypoint.coordinator.http.errors import refuse, unauthenticated
 from rallypoint.coordinator.http.hosts import ANY_HOST, host_of_authority, is_loopback
-from rallypoint.coordinator.http.tls.peer_names import peer_of
+from rallypoint.coordinator.http.tls.peer_names import NOBODY, peer_of
 from rallypoint.protocol.errors import ErrorCode
-
-TOKEN_HASH_PREFIX = "sha256:"
 
 _NAME = re.compile(r"[a-z0-9_.-]{1,253}")
 """What is shown of a `Host`."""
@@ -35,31 +34,44 @@ PREFLIGHT_HEADERS = {
 """The answer to a preflight, with which a browser asks before it sends a page's request."""
 
 
-def hash_token(token: str) -> str:
-    """How a token stands in the settings: `sha256:` and 64 hex digits."""
-    return TOKEN_HASH_PREFIX + hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class SecurityPolicy:
     """Which callers to accept. `origins` and `hosts` come from the advertised URL and the settings, in lower case.
 
-    `token_hashes` are those of `hash_token`. `takes_certificates`: a client's certificate that was verified is as good
-    as a token. Without either no token is asked for. `hosts` may hold `*`.
+    `tokens` are entries as of the setting of that name. `takes_certificates`: a client's certificate that was verified
+    is as good as a token. Without either no token is asked for. `hosts` may hold `*`.
     """
 
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
-    token_hashes: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
     takes_certificates: bool = False
+
+    def entries(self) -> tuple[TokenEntry, ...]:
+        """The tokens, read."""
+        return tuple(entry for entry in map(read_entry, self.tokens) if isinstance(entry, TokenEntry))
+
+
+CALLER_HEADER = "Rallypoint-Caller"
+"""In whose name another node of the cluster asks: base64 of a JSON list of principals, in parts."""
+CALLER_PART = 4_000
+CALLER_TEXT_MAX = 24_000
+"""A head has 32 KiB for all its headers."""
+PERMIT = "rallypoint.permit"
+"""Where a request has the permit of its caller."""
+
+NO_TOKEN = "The request carries no bearer token."
+INVALID_TOKEN = ', error="invalid_token"'
 
 
 class Guard:
-    """Checks requests against a policy. The order: host, origin, and, where the route is not public, the token."""
+    """Checks requests against a policy. The order: host, origin, and, where the route is not public, the caller."""
 
-    def __init__(self, policy: SecurityPolicy) -> None:
+    def __init__(self, policy: SecurityPolicy, access: AccessControl, now_ms: Callable[[], int]) -> None:
+        """`now_ms`: the wall clock, by which tokens run out."""
         self._policy = policy
-        self._hashes = tuple(entry.encode() for entry in policy.token_hashes)
+        self.access = access
+        self._now_ms = now_ms
         # The same few authorities come with every request. The bound keeps invented ones from growing the cache.
         self._is_allowed_authority: Callable[[str], bool] = lru_cache(maxsize=256)(self._allows_authority)
 
@@ -99,37 +111,68 @@ class Guard:
                 )
         return ""
 
-    def check_token(self, request: web.BaseRequest) -> None:
-        """Refuse (401) a request without a token that is known, or a certificate. Every hash is compared, in constant
-        time. A token that is sent counts, also beside a certificate.
+    def authenticate(self, request: web.BaseRequest) -> Permit:
+        """The permit of the caller. Refuses (401) a request without what is known, where something is needed.
+
+        A token goes before a certificate, and one that is not known is refused, whatever certificate comes with it. A
+        certificate that has run out since the handshake ends its connection: the client may have a new one.
         """
-        if not self.needs_token:
-            return
-        if self.has_certificate(request) and not (self._hashes and "Authorization" in request.headers):
-            return
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token:
-            raise _unauthenticated("The request carries no bearer token.", "")
-        if not self.is_known_token(token):
-            raise _unauthenticated("The service does not know this token.", ', error="invalid_token"')
+        access = self.access
+        if not access.knows_credentials:
+            return access.anybody
+        peer = peer_of(request) if access.takes_certificates else NOBODY
+        if "Authorization" in request.headers and (access.knows_tokens or not peer.names):
+            token = _bearer_of(request)
+            if not token:
+                raise unauthenticated(NO_TOKEN)
+            return self.permit_of(token)
+        if peer.names:
+            caller = Caller(peer.names, None if peer.not_after_s is None else peer.not_after_s * 1000)
+            if caller.is_expired(self._now_ms()):
+                raise unauthenticated("The client's certificate has expired.", close=True)
+            return Permit(caller, access)
+        if access.needs_credential:
+            raise unauthenticated(NO_TOKEN)
+        return access.anybody
+
+    def permit_of(self, token: str, field: str | None = None) -> Permit:
+        """The permit of whoever shows this token. Refuses (401) one that is not known or has run out, in the same
+        words. `field`: where it stands, if not in the header.
+        """
+        access = self.access
+        if not access.knows_credentials:
+            return access.anybody
+        permit = access.find(token, self._now_ms())
+        if permit is None:
+            raise unauthenticated("The service does not know this token.", INVALID_TOKEN, field)
+        return permit
+
+    def asks_for(self, request: web.BaseRequest, permit: Permit) -> Permit:
+        """The permit of the caller in whose name another node asks; of the sender itself, where it is in no other's.
+
+        Refuses (403) whoever is no node of the cluster.
+        """
+        parts = request.headers.getall(CALLER_HEADER, [])
+        policy = self.access.policy
+        if not parts or policy is None:
+            return permit
+        if not policy.is_node(permit.caller.principals):
+            detail = f"{permit.caller.name} may not ask in the name of others: the policy does not list it in `nodes`."
+            raise refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, field=CALLER_HEADER)
+        principals = _principals_in(parts)
+        if not principals:
+            raise refuse(ErrorCode.INVALID_REQUEST, f"`{CALLER_HEADER}` names no caller.", field=CALLER_HEADER)
+        node = permit.caller
+        return Permit(Caller(principals, node.expires_at_ms, node.credential), self.access)
 
     @property
-    def needs_token(self) -> bool:
-        """Whether a token is asked for at all, where no certificate is shown."""
-        return bool(self._hashes) or self._policy.takes_certificates
+    def needs_credential(self) -> bool:
+        """Whether something has to be shown at all."""
+        return self.access.needs_credential
 
     def has_certificate(self, request: web.BaseRequest) -> bool:
         """Whether the client has shown a certificate that says who it is."""
-        return self._policy.takes_certificates and bool(peer_of(request).names)
-
-    def is_known_token(self, token: str) -> bool:
-        """Whether the token is one that is accepted; any is where none is asked for."""
-        if not self.needs_token:
-            return True
-        given = hash_token(token).encode()
-        matches = [hmac.compare_digest(given, known) for known in self._hashes]
-        return any(matches)
+        return self.access.takes_certificates and bool(peer_of(request).names)
 
     def _allows_authority(self, authority: str) -> bool:
         host = host_of_authority(authority)
@@ -160,5 +203,33 @@ def show_to_origin(response: web.StreamResponse, origin: str) -> None:
     response.headers["Vary"] = "Origin"
 
 
-def _unauthenticated(detail: str, challenge: str) -> Refused:
-    return refuse_http(401, detail, headers={"WWW-Authenticate": f'Bearer realm="rallypoint"{challenge}'})
+def caller_headers(caller: Caller) -> list[tuple[str, str]] | None:
+    """The headers that say in whose name a node asks another. None: its names are too long for that."""
+    text = base64.b64encode(json.dumps(caller.principals, ensure_ascii=False).encode()).decode("ascii")
+    if len(text) > CALLER_TEXT_MAX:
+        return None
+    return [(CALLER_HEADER, text[at : at + CALLER_PART]) for at in range(0, len(text), CALLER_PART)]
+
+
+def _principals_in(parts: list[str]) -> tuple[str, ...]:
+    try:
+        found = json.loads(base64.b64decode("".join(parts), validate=True))
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(found, list) or not 1 <= len(found) <= PRINCIPALS_MAX:
+        return ()
+    if not all(isinstance(one, str) and is_principal(one) for one in found):
+        return ()
+    return tuple(found)
+
+
+def _bearer_of(request: web.BaseRequest) -> str:
+    """The token in the header; "" where there is none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def permit_of(request: web.BaseRequest) -> Permit:
+    """The permit of the request's caller. There is none before it was let in."""
+    permit: Permit = request[PERMIT]
+    return permit

@@ -575,8 +575,12 @@ class Service:
             error_name=code.name,
         )
 
-    async def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
+    async def list_groups(
+        self, request: admin.ListGroupsRequest, sees: Callable[[str], bool] | None = None
+    ) -> admin.ListGroupsAnswer | Failure:
         """One page of the groups of this node, which of them are shut off, and which shards it knows nothing of.
+
+        sees: which groups may be told of, by id; None: all.
 
         With `node_only` the page names the shards whose groups it has. Refused while the node starts, and where no
         shard is served: an empty list would be taken for no groups.
@@ -599,17 +603,24 @@ class Service:
         if unavailable and not any(shard.state is ShardState.ACTIVE for shard in self._shards):
             worst = max(unavailable, key=lambda shard: shard.error_code)
             return Failure(ErrorCode(worst.error_code), worst.detail)
-        is_hidden = (lambda group_id: self._shard_of(group_id) in outdated) if outdated else None
-        page = await self._table.page(request, order, after, is_hidden)
+        page = await self._table.page(request, order, after, self._hiding(outdated, sees))
         # Shards may have come and gone meanwhile: of those that came, not all groups are on the page.
         gone = self._outdated_shards() | outdated
         damaged = (group for shard in self._shards for group in shard.damaged.values())
+        if sees is not None:
+            damaged = (group for group in damaged if sees(group.group_id))
         page = with_damaged(page, request, order, after, damaged)
         if gone:
             page = self._without(page, gone)
         still = set(self._listed_shards())
         named = tuple(shard for shard in listed if shard in still) if request.node_only else None
         return page.model_copy(update={"unavailable_shards": unavailable, "listed_shards": named})
+
+    def _hiding(self, outdated: frozenset[int], sees: Callable[[str], bool] | None) -> Callable[[str], bool] | None:
+        """Which groups are not listed: those of these shards, and those that may not be seen; None: there are none."""
+        if sees is None:
+            return (lambda group_id: self._shard_of(group_id) in outdated) if outdated else None
+        return lambda group_id: not sees(group_id) or self._shard_of(group_id) in outdated
 
     def _awaited_count(self, group_id: str) -> int:
         executor = self._shards[self._shard_of(group_id)].executors.get(group_id)
@@ -682,8 +693,12 @@ class Service:
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
-    def list_topics(self, request: m.ListTopicsRequest = _ALL_TOPICS) -> m.ListTopicsAnswer | Failure:
+    def list_topics(
+        self, request: m.ListTopicsRequest = _ALL_TOPICS, sees: Callable[[str], bool] | None = None
+    ) -> m.ListTopicsAnswer | Failure:
         """One page of the registered topics, in the order of their names; without a limit, all of them.
+
+        sees: which topics may be told of; None: all.
 
         Refused where it would lack one whose record cannot be read: to whoever reads it that topic would be deleted.
         """
@@ -694,10 +709,14 @@ class Service:
         found = sorted(
             topic
             for topic in registry.topics
-            if topic.startswith(request.prefix) and (request.cursor is None or topic > request.cursor)
+            if topic.startswith(request.prefix)
+            and (request.cursor is None or topic > request.cursor)
+            and (sees is None or sees(topic))
         )
         shown = found[: request.limit]
         for topic in sorted(registry.unreadable):
+            if sees is not None and not sees(topic):
+                continue
             is_after = request.cursor is None or topic > request.cursor
             if topic.startswith(request.prefix) and is_after and (len(shown) == len(found) or topic < shown[-1]):
                 return _unreadable(topic)

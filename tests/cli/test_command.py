@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rallypoint.cli.main import main
-from rallypoint.coordinator.http.security import hash_token
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.settings import Settings, flag_of, load_settings
 
 

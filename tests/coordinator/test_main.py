@@ -80,10 +80,9 @@ def test_own_names_and_origins_are_let_in() -> None:
         allowed_hosts=("other.example.org",),
         allowed_origins=("https://console.example.org",),
     )
-    policy = policy_of(settings, settings.advertised_url or "", ("sha256:x",))
+    policy = policy_of(settings, settings.advertised_url or "")
     assert policy.hosts == {"10.0.0.5", "rally.example.org", "other.example.org"}
     assert policy.origins == {"https://rally.example.org", "https://console.example.org"}
-    assert policy.token_hashes == ("sha256:x",)
 
 
 def test_port_0_binds_one_address() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from rallypoint.coordinator.access.tokens import TokenEntry, hash_token
+from rallypoint.coordinator.http.access.control import AccessControl
 from rallypoint.coordinator.http.hosts import host_of_authority
-from rallypoint.coordinator.http.security import hash_token
+from rallypoint.coordinator.main import read_access_files
 from rallypoint.coordinator.settings import (
     CONFIG_VARIABLE,
     Settings,
@@ -164,13 +166,19 @@ def test_loopback_needs_no_token(host: str) -> None:
     assert load_settings({"host": host}).host == host
 
 
+def read_access(settings: Settings) -> AccessControl:
+    access, _ = read_access_files(settings)
+    return access
+
+
 def test_a_token_or_a_word_opens_the_service(tmp_path: Path) -> None:
-    assert load_settings({"host": "0.0.0.0", "tokens": HASH}).token_hashes() == (HASH,)
+    assert load_settings({"host": "0.0.0.0", "tokens": HASH}).token_entries() == (TokenEntry("unnamed", HASH),)
     assert load_settings({"host": "0.0.0.0", "insecure": True}).insecure
     file = tmp_path / "tokens"
-    file.write_text(f"# etl\n{HASH}\n\n  {hash_token('b')}  \n")
-    settings = load_settings({"host": "0.0.0.0", "token_file": str(file), "tokens": hash_token("c")})
-    assert settings.token_hashes() == (hash_token("c"), HASH, hash_token("b"))
+    file.write_text(f"# etl\n{HASH}\n\n  etl {hash_token('b')} expires=2100-01-01  \n")
+    access = read_access(load_settings({"host": "0.0.0.0", "token_file": str(file), "tokens": hash_token("c")}))
+    names = [None if permit is None else permit.caller.name for permit in (access.find(one, 0) for one in "bcd")]
+    assert names == ["token:etl", "token:unnamed", None]
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "rp_plain-token\n", HASH.upper(), HASH[:-1]])
@@ -178,14 +186,21 @@ def test_a_token_file_without_hashes_is_refused(tmp_path: Path, text: str) -> No
     file = tmp_path / "tokens"
     file.write_text(text)
     with pytest.raises(SettingsError) as caught:
-        load_settings({"token_file": file}).token_hashes()
+        read_access(load_settings({"token_file": file}))
     assert "rallypoint token" in str(caught.value)
     assert "rp_plain" not in str(caught.value)
 
 
 def test_a_token_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
-        load_settings({"token_file": tmp_path / "none"}).token_hashes()
+        read_access(load_settings({"token_file": tmp_path / "none"}))
+
+
+def test_a_policy_file_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "access.toml"
+    file.write_text('[[allow]]\nwho = ["token:a"]\nmay = ["fly"]\non = ["cluster"]\n')
+    with pytest.raises(SettingsError, match="Line 3: may: there is no right 'fly'"):
+        read_access(load_settings({"access": file}))
 
 
 def test_the_token_for_other_nodes_is_read_from_its_file(tmp_path: Path) -> None:

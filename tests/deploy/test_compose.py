@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rallypoint.coordinator.http.security import hash_token
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.settings import Settings, load_settings, unknown_variables, variable_of
 from tests.deploy.test_prometheus_rules import ROOT
 
@@ -83,14 +83,14 @@ def test_one_node_serves_this_machine_and_its_network(monkeypatch: pytest.Monkey
     assert published(service) == {8000: settings.port}
     assert (settings.host, settings.advertised_url) == ("0.0.0.0", "http://localhost:8000")
     assert "rallypoint" in settings.allowed_hosts
-    assert settings.token_hashes() == ()
+    assert settings.tokens == ()
     volume = settings.storage.removeprefix("sqlite:///").rpartition("/")[0]
     assert f"data:{volume}" in service["volumes"]
 
     url = "http://rallypoint:8000"
     operator = {"RALLYPOINT_TOKENS": hash_token("honest"), "RALLYPOINT_ADVERTISED_URL": url}
     settings = settings_of("compose.yaml", "rallypoint", monkeypatch, operator)
-    assert (settings.token_hashes(), settings.advertised_url) == ((hash_token("honest"),), url)
+    assert (settings.tokens, settings.advertised_url) == ((hash_token("honest"),), url)
 
 
 def test_the_nodes_of_the_cluster_reach_each_other_as_clients_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rallypoint import GroupMember, MemberOptions
-from rallypoint.coordinator.http.security import hash_token
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.member.options import TransportName
 from tests.end_to_end.service_process import ServiceProcess
 from tests.end_to_end.three_nodes import Certificates, make_certificates, three_nodes

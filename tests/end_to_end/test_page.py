@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from rallypoint.coordinator.http.security import hash_token
+from rallypoint.coordinator.access.tokens import hash_token
 from tests.end_to_end.member_process import MemberProcess, running_members
 from tests.end_to_end.program_process import ProgramProcess
 from tests.end_to_end.service_process import ServiceProcess, running_service

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from rallypoint.coordinator.http.access.audit import Audit
+from rallypoint.coordinator.http.access.control import AccessControl
 from rallypoint.coordinator.http.api import HttpApi
 from rallypoint.coordinator.http.channel.channel import ChannelLimits
 from rallypoint.coordinator.http.cluster.peers import PeerClient
@@ -128,6 +130,9 @@ async def open_api(
     clock: Clock | None = None,
     peers: PeerClient | None = None,
     certificates: Certificates | None = None,
+    access: AccessControl | None = None,
+    audit: Audit | None = None,
+    shown_ms: Callable[[], int] | None = None,
     port: int = 0,
 ) -> AsyncIterator[ApiClient]:
     """Serve until the block ends."""
@@ -148,6 +153,9 @@ async def open_api(
         channel_limits=channel_limits,
         clock=clock,
         peers=peers,
+        access=access,
+        audit=audit,
+        shown_ms=shown_ms,
     )
     server = HttpServer(api, files_max, certificates)
     runner = web.ServerRunner(server, shutdown_timeout=1.0)

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.http.cluster.peers import PeerClient
 from rallypoint.coordinator.http.events.stream import StreamLimits
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.runtime.events.feed import EventFeed
 from tests.fakes.api_server import Answer, ApiClient, open_api
@@ -45,7 +46,7 @@ class Nodes:
         stack = self.stacks[node_id] = AsyncExitStack()
         peers = await stack.enter_async_context(PeerClient(SystemClock(), token, timeout_ms=timeout_ms))
         self.peers[node_id] = peers
-        policy = SecurityPolicy(token_hashes=() if accepted is None else (hash_token(accepted),))
+        policy = SecurityPolicy(tokens=() if accepted is None else (hash_token(accepted),))
         node = self.cluster[node_id]
         api = open_api(
             node.service,

@@ -128,7 +128,9 @@ class FakeService:
         )
         return m.CoordinatorAnswer(coordinators=tuple(entries))
 
-    async def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
+    async def list_groups(
+        self, request: admin.ListGroupsRequest, sees: Callable[[str], bool] | None = None
+    ) -> admin.ListGroupsAnswer | Failure:
         self.calls.append(("", request, ""))
         return admin.ListGroupsAnswer(groups=())
 
@@ -159,7 +161,9 @@ class FakeService:
         self.calls.append((group_id, request, ""))
         return self.preview_answer
 
-    def list_topics(self, request: m.ListTopicsRequest) -> m.ListTopicsAnswer | Failure:
+    def list_topics(
+        self, request: m.ListTopicsRequest, sees: Callable[[str], bool] | None = None
+    ) -> m.ListTopicsAnswer | Failure:
         self.calls.append(("", request, ""))
         return self.topics_answer
 
@@ -226,5 +230,7 @@ class FakeMetrics:
     def channel_closed(self, reason: str) -> None:
         self.closed[reason] += 1
 
-    async def page(self, accept: str) -> tuple[bytes, str]:
+    async def page(
+        self, accept: str, sees: Callable[[str], bool] | None = None, *, of_node: bool = True
+    ) -> tuple[bytes, str]:
         return b"# nothing is counted\n", "text/plain"

@@ -13,6 +13,9 @@ from pydantic_core import from_json
 
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer
+from rallypoint.coordinator.http.access.audit import Audit
+from rallypoint.coordinator.http.access.control import AccessControl, Permit
+from rallypoint.coordinator.http.access.members import MemberCallers
 from rallypoint.coordinator.http.channel.channel import Channel, ChannelContext
 from rallypoint.coordinator.http.channel.channels import Channels
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
@@ -75,15 +78,23 @@ class ChannelServer:
         self.loop = loop
         self.tally = Tally()
         self.limits = replace(plan.channels, channel_ping_interval_ms=plan.server_ping_ms)
-        self.channels = Channels(
-            self._context(cast(GroupService, service)), Guard(SecurityPolicy()), lambda connection: None
-        )
+        self.access = AccessControl()
+        guard = Guard(SecurityPolicy(), self.access, lambda: 0)
+        self.channels = Channels(self._context(cast(GroupService, service)), guard, lambda connection: None)
         self.lines: dict[Line, Channel] = {}
 
     def _context(self, service: GroupService) -> ChannelContext:
         metrics = cast(HttpMetrics, self.tally)
         return ChannelContext(
-            service, metrics, CHECKS, BodyLimits(), self.limits, LargeBodies(1_000_000), lambda token: False
+            service,
+            metrics,
+            CHECKS,
+            BodyLimits(),
+            self.limits,
+            LargeBodies(1_000_000),
+            lambda token, field: self.access.anybody,
+            MemberCallers(),
+            Audit(lambda: 0),
         )
 
     def accept(self, line: Line) -> bool:
@@ -91,7 +102,7 @@ class ChannelServer:
         if not self.is_up or self.channels._is_closed or self.service.phase in {"draining", "stopped"}:
             return False
         watched = WatchedService(self, line)
-        channel = SeenChannel(self._context(cast(GroupService, watched)), watched)
+        channel = SeenChannel(self._context(cast(GroupService, watched)), watched, self.access.anybody)
         self.channels._open[channel] = None
         self.lines[line] = channel
         self.tally.channels_open(+1)
@@ -215,8 +226,8 @@ class WatchedService:
 class SeenChannel(Channel):
     """A channel that tells of each call that it takes."""
 
-    def __init__(self, context: ChannelContext, watched: WatchedService) -> None:
-        super().__init__(context, "192.0.2.1", is_authenticated=True)
+    def __init__(self, context: ChannelContext, watched: WatchedService, permit: Permit) -> None:
+        super().__init__(context, "192.0.2.1", permit)
         self._watched = watched
 
     def _take(self, text: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from rallypoint.coordinator.http.security import hash_token
+from rallypoint.coordinator.access.tokens import hash_token
 from tests.real.kafka import SecuredBroker, create_topic
 from tests.real.parts import PYTHON_PATH, ROOT, last_lines
 from tests.spark_bridge.spark_run import WITH_SPARK, running_service

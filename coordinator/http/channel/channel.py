@@ -26,8 +26,21 @@ from aiohttp import WSCloseCode, WSMsgType
 from pydantic import BaseModel
 from websockets.frames import Frame, Opcode
 
+from rallypoint.coordinator.access.policy import ALL_RIGHTS
+from rallypoint.coordinator.access.principals import ANONYMOUS
 from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
+from rallypoint.coordinator.http.access.audit import Audit
+from rallypoint.coordinator.http.access.control import JOIN_GROUP, Permit
+from rallypoint.coordinator.http.access.held_calls import NO_LONGER
+from rallypoint.coordinator.http.access.members import MemberCallers
+from rallypoint.coordinator.http.access.requirements import (
+    ACCESS_CODES,
+    DESCRIBE_TOPIC,
+    check_call,
+    only_seen,
+    refuse_right,
+)
 from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.answers.large_answers import LargeAnswer, chunks_of, whole_text
 from rallypoint.coordinator.http.channel.allowance import FrameRate
@@ -43,14 +56,14 @@ from rallypoint.coordinator.http.channel.codec import (
 )
 from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Message, Wire
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics, RequestTracer, WaitingCall
-from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http
+from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http, unauthenticated
 from rallypoint.coordinator.http.limits.deadline import Deadline, time_limit
 from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, LargeBodies
 from rallypoint.coordinator.http.requests.request_ids import trace_of
 from rallypoint.coordinator.http.requests.speaker import group_of, member_of_message
 from rallypoint.coordinator.runtime.event_loop.faults import begin, each, survives
-from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent
+from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent, TopicsListed
 from rallypoint.coordinator.runtime.origin import ORIGIN, Origin
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import messages as m
@@ -93,6 +106,7 @@ class Ending(Enum):
     NO_UTF_8 = End("malformed", WSCloseCode.INVALID_TEXT)
     FLOOD = End("flood", WSCloseCode.POLICY_VIOLATION)
     NOT_AUTHENTICATED = End("not_authenticated", WSCloseCode.POLICY_VIOLATION)
+    NOT_ACCEPTED = End("not_accepted", WSCloseCode.POLICY_VIOLATION)
     FAULT = End("fault", WSCloseCode.INTERNAL_ERROR)
 
 
@@ -125,7 +139,10 @@ class ChannelContext:
     sizes: BodyLimits
     limits: ChannelLimits
     bodies: LargeBodies
-    is_known_token: Callable[[str], bool]
+    permit_of: Callable[[str, str], Permit]
+    """The permit of whoever shows this token, in this field; raises Refused for one that is not known."""
+    members: MemberCallers
+    audit: Audit
     tracer: RequestTracer | None = None
 
 
@@ -133,6 +150,7 @@ class Channel:
     """The calls and answers of one connection, and the members that call on it.
 
     `on_token` is called when a token that is known has come in the first message; it may raise Refused.
+    `permit` is that of its caller, once that is known.
     """
 
     __slots__ = (
@@ -152,21 +170,21 @@ class Channel:
         "_socket",
         "_takes_at_once",
         "_traced",
-        "is_authenticated",
         "number",
         "on_token",
+        "permit",
     )
 
-    def __init__(self, context: ChannelContext, host: str, *, is_authenticated: bool, request_id: str = "") -> None:
-        """`request_id`: of the handshake."""
+    def __init__(self, context: ChannelContext, host: str, permit: Permit | None, request_id: str = "") -> None:
+        """`permit`: None: its caller is not known yet. `request_id`: of the handshake."""
         self.number = next(_NUMBERS)
         self._context = context
         self._host = host
         self._request_id = request_id
-        self.is_authenticated = is_authenticated
+        self.permit = permit
         self.on_token: Callable[[], None] | None = None
         self._socket: Wire | None = None
-        self._calls: dict[int | str, tuple[WaitingCall, bool]] = {}
+        self._calls: dict[int | str, tuple[WaitingCall, bool, s.GroupCall]] = {}
         self._committing: tuple[Id, asyncio.Future[None]] | None = None
         self._control_frames: FrameRate | None = None
         self._ending: Ending | None = None
@@ -177,6 +195,11 @@ class Channel:
         self._making: asyncio.Task[None] | None = None
         self._is_members = False
         self._is_over = False
+
+    @property
+    def is_authenticated(self) -> bool:
+        """It is known who calls."""
+        return self.permit is not None
 
     @property
     def groups_max(self) -> int:
@@ -338,6 +361,27 @@ class Channel:
             if self._socket is not None:
                 self._begin_goodbye(self._socket, ending.value, detail)
 
+    def look_at_caller(self, now_ms: int) -> None:
+        """Access has changed, or time has passed: end the channel of a caller that is known no more, and answer what
+        waits in groups that it may no longer join.
+        """
+        permit = self.permit
+        if permit is None or self._ending is not None:
+            return
+        is_kept = permit.is_kept(now_ms)
+        for call_id, (waiting, is_first, call) in tuple(self._calls.items()):
+            # What a commit stores is stored: its answer comes.
+            if not isinstance(call, s.JoinCall | s.SyncCall) or (is_kept and permit.may(JOIN_GROUP, call.group_id)):
+                continue
+            del self._calls[call_id]
+            waiting.hang_up(connection_lost=is_first)
+            if call.body.member_id:  # it has not been heard of before, perhaps: it goes with the others of this caller
+                self._context.members.note(call.group_id, call.body.member_id, permit)
+            refusal = refuse_right(permit, JOIN_GROUP, call.group_id) if is_kept else unauthenticated(NO_LONGER)
+            self._refuse(call_id, refusal, call.op, call.group_id)
+        if not is_kept:
+            self.end(Ending.NOT_ACCEPTED, "what the client has shown is no longer accepted")
+
     def end_by_fault(self) -> None:
         """A fault, which is logged, may have cost the client an answer or a push: let it begin anew."""
         self.end(Ending.FAULT, "the service met a fault of its own")
@@ -463,7 +507,7 @@ class Channel:
         try:
             self._answer_call(call)
         except Refused as refused:
-            self._refuse(call.id, refused, call.op)
+            self._refuse(call.id, refused, call.op, getattr(call, "group_id", ""))
         except Exception:
             log.exception("a fault of the service, in %s on a channel", call.op)
             self._answer(call.id, call.op, FAULT)
@@ -474,23 +518,25 @@ class Channel:
         if isinstance(call, s.AuthenticateCall):
             self._authenticate(call)
             return
-        if not self.is_authenticated:
+        permit = self.permit
+        if permit is None:
             raise refuse_http(401, "The first message must be `authenticate`, with a token.", field="op")
         if isinstance(call, s.CoordinatorCall):
-            self._answer(call.id, call.op, self._context.service.find_coordinators(call.body))
+            self._answer(call.id, call.op, only_seen(self._context.service.find_coordinators(call.body), permit))
         else:
-            self._ask(call)
+            check_call(permit, call.op, call.group_id, call.body)
+            self._ask(call, permit)
 
     def _authenticate(self, call: s.AuthenticateCall) -> None:
-        if not self._context.is_known_token(call.token):
-            raise refuse_http(401, "The service does not know this token.", field="token")
+        permit = self._context.permit_of(call.token, "token")
         if self.on_token is not None:
             self.on_token()
             self.on_token = None
-        self.is_authenticated = True
+        self.permit = permit
+        permit.tell_end()
         self._answer(call.id, call.op, AUTHENTICATED)
 
-    def _ask(self, call: s.GroupCall) -> None:
+    def _ask(self, call: s.GroupCall, permit: Permit) -> None:
         context, calls = self._context, self._calls
         if calls and call.id in calls:
             raise refuse(ErrorCode.INVALID_REQUEST, "id: a call of this id waits for its answer.", field="id")
@@ -500,9 +546,11 @@ class Channel:
             raise refuse(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, limit=limit, limit_name="channel_calls_max")
         answer = context.service.ask(call.group_id, call.body, host=self._host, connection=self)
         if isinstance(answer, _ANSWERS):
+            if permit.can_be_lost:
+                context.members.note_answer(call.group_id, call.body, answer, permit)
             self._answer(call.id, call.op, answer)
             return
-        calls[call.id] = answer, isinstance(call, s.JoinCall) and not call.body.member_id
+        calls[call.id] = answer, isinstance(call, s.JoinCall) and not call.body.member_id, call
         answer.on_answer = partial(self._answered, call)
 
     def _answered(self, call: s.GroupCall, answer: BaseModel | Failure) -> None:
@@ -511,6 +559,9 @@ class Channel:
             del self._calls[call.id]
             if self._committing is not None and self._committing[0] == call.id:
                 self._committed()
+            permit = self.permit
+            if permit is not None and permit.can_be_lost:
+                self._context.members.note_answer(call.group_id, call.body, answer, permit)
             self._answer(call.id, call.op, answer)
         except Exception:
             log.exception("a fault of the service, in the answer to %s on a channel", call.op)
@@ -544,7 +595,15 @@ class Channel:
             self._count(call_id, op, status, "NONE" if status == 200 else "WAITING")
             self._send(answer_text(call_id, status, text_of(answer)))
 
-    def _refuse(self, call_id: Id, refused: Refused, op: str = "malformed") -> None:
+    def _refuse(self, call_id: Id, refused: Refused, op: str = "malformed", group_id: str = "") -> None:
+        code = refused.problem.error_code
+        if code in ACCESS_CODES:
+            who = ANONYMOUS if self.permit is None else self.permit.caller.name
+            resource, request_id = (
+                f"group:{group_id}" if group_id else "",
+                Origin(self._request_id, None, call_id).request_id,
+            )
+            self._context.audit.refused(who, self._host, op, resource, refused.problem.error_name, request_id)
         self._count(call_id, op, refused.problem.status, refused.problem.error_name)
         self._send(problem_text(call_id, refused.problem))
 
@@ -576,6 +635,12 @@ class Channel:
 
     def on_event(self, event: ConnectionEvent) -> None:
         """Push what has happened to a group, or to the registry."""
+        permit = self.permit
+        if permit is not None and permit.rights is not ALL_RIGHTS:
+            seen = _as_seen(event, permit)
+            if seen is None:
+                return
+            event = seen
         self._push(push_name(event), push_text(event))
 
     def warn_of_drain(self) -> None:
@@ -601,6 +666,14 @@ class Channel:
 async def _say_goodbye(socket: Wire, end: End, detail: str) -> None:
     await socket.close(end.code, detail)
     socket.abort()
+
+
+def _as_seen(event: ConnectionEvent, permit: Permit) -> ConnectionEvent | None:
+    """What the caller may learn of the event; None: nothing."""
+    if isinstance(event, TopicsListed):
+        topics = tuple(topic for topic in event.topics if permit.may(DESCRIBE_TOPIC, topic))
+        return TopicsListed(topics) if topics else None
+    return event if permit.may(JOIN_GROUP, event.group_id) else None
 
 
 def _is_whole_text(frame: Frame) -> bool:

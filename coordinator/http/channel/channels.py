@@ -53,10 +53,11 @@ class Channels:
         A client that sends no `Authorization` is let in to send its token as the first message.
         """
         context = self._context
+        permit = None
         guard = self._guard
-        has_token = not guard.needs_token or "Authorization" in request.headers or guard.has_certificate(request)
-        if has_token:
-            guard.check_token(request)
+        if not guard.needs_credential or "Authorization" in request.headers or guard.has_certificate(request):
+            permit = guard.authenticate(request)
+            permit.tell_end()
             self._admit(request.protocol)
         refuse_query(query)
         refuse_body(request)
@@ -69,7 +70,7 @@ class Channels:
         host, connection = request.remote or "", request.protocol
         origin = ORIGIN.get()
         request_id = "" if origin is None else origin.request_id
-        channel = Channel(context, host, is_authenticated=has_token, request_id=request_id)
+        channel = Channel(context, host, permit, request_id=request_id)
         response = ChannelResponse(
             channel,
             {**accepted, REQUEST_ID: request_id},
@@ -77,16 +78,25 @@ class Channels:
             self._pings,
             context.limits.channel_ping_interval_ms,
             # Who has shown no token yet must not make the service hold much.
-            context.sizes.max_sync_bytes if has_token else context.sizes.max_body_bytes,
+            context.sizes.max_sync_bytes if permit is not None else context.sizes.max_body_bytes,
         )
         self._open[channel] = None
-        if not has_token:
+        if permit is None:
             channel.on_token = lambda: self._authenticated(channel, connection)
             self._unauthenticated.add(channel, network_of(host))
             self._make_place()
         context.metrics.channels_open(+1)
         await response.prepare(request)
         return response
+
+    async def look_at_callers(self, now_ms: int) -> None:
+        """Access has changed, or time has passed: each channel looks whether its caller is still what it was."""
+        await each_in_turns(
+            tuple(self._open),
+            lambda channel: channel.look_at_caller(now_ms),
+            lambda channel: channel.end_by_fault(),
+            at_once_max=TOLD_AT_ONCE_MAX,
+        )
 
     def _check_room(self) -> None:
         limit = self._context.limits.channels_max

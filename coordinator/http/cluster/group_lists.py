@@ -11,6 +11,7 @@ from operator import itemgetter
 
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.group_order import GroupOrder, Place
+from rallypoint.coordinator.http.access.control import Permit
 from rallypoint.coordinator.http.cluster.peers import PeerClient, Unanswered
 from rallypoint.coordinator.http.contract import ClusterService, GroupService
 from rallypoint.coordinator.runtime.condition import READY
@@ -31,20 +32,23 @@ class GroupLists:
         self._cluster = cluster
         self._peers = peers
 
-    async def list_groups(self, request: admin.ListGroupsRequest) -> admin.ListGroupsAnswer | Failure:
-        """One page of the groups of all nodes. A single node, and a request of `node_only`, asks nobody.
+    async def list_groups(self, request: admin.ListGroupsRequest, permit: Permit) -> admin.ListGroupsAnswer | Failure:
+        """One page of the groups of all nodes that the caller may see. A single node, and a request of `node_only`,
+        asks nobody.
 
         Refused where this node would refuse its own list, but for shards that it cannot load; and where no node lists
         any shard. Cost: one request to each other node, all at once.
         """
+        sees = None if permit.sees_all_groups else permit.sees
         if request.node_only or not self._cluster.is_shared:
-            return await self._service.list_groups(request)
+            return await self._service.list_groups(request, sees)
         of_a_node = request.model_copy(update={"node_only": True})
-        own = await self._service.list_groups(of_a_node)
+        own = await self._service.list_groups(of_a_node, sees)
         if isinstance(own, Failure) and (own.code is ErrorCode.INVALID_REQUEST or self._service.phase != READY):
             return own
         peers = self._cluster.live_peers()
-        answers = await asyncio.gather(*(self._peers.list_groups(peer, of_a_node) for peer in peers))
+        asked = (self._peers.list_groups(peer, of_a_node, permit.caller) for peer in peers)
+        answers = await asyncio.gather(*asked)
         pages = dict(zip((peer.node_id for peer in peers), answers, strict=True))
         pages[self._cluster.node_id] = Unanswered(own.detail.rstrip(".")) if isinstance(own, Failure) else own
         order = GroupOrder(request.sort, descending=request.descending)

@@ -12,10 +12,13 @@ from http import HTTPStatus
 from typing import Protocol, Self
 
 import aiohttp
+from multidict import CIMultiDict
 from pydantic import ValidationError
 from yarl import URL
 
+from rallypoint.coordinator.access.principals import ANYBODY, Caller
 from rallypoint.coordinator.http.limits.deadline import time_limit
+from rallypoint.coordinator.http.security import caller_headers
 from rallypoint.coordinator.runtime.contract import NodeAddress
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import admin_messages as admin
@@ -107,22 +110,40 @@ class PeerClient:
                 await session.close()
 
     async def list_groups(
-        self, peer: NodeAddress, request: admin.ListGroupsRequest
+        self, peer: NodeAddress, request: admin.ListGroupsRequest, caller: Caller = ANYBODY
     ) -> admin.ListGroupsAnswer | Unanswered:
-        """The page of the peer's own groups: `node_only` of the request is to be set."""
-        answer = await self._ask(peer, _query_of(request))
+        """The page of the peer's own groups that the caller may see: `node_only` of the request is to be set."""
+        headers = self._headers_for(caller)
+        if isinstance(headers, Unanswered):
+            return headers
+        answer = await self._ask(peer, _query_of(request), headers)
         self._tell(peer, answer)
         return answer
 
-    async def open_events(self, peer: NodeAddress, query: Sequence[tuple[str, str]]) -> PeerEvents | Unanswered:
-        """A stream of the peer's own events: `node_only` of the query is to be set. It is the caller's to close."""
+    def _headers_for(self, caller: Caller) -> CIMultiDict[str] | Unanswered:
+        """The peer answers what the caller may see, and not what this node may."""
+        named = caller_headers(caller)
+        if named is None:
+            return Unanswered("the caller has more names than a request has room for")
+        return CIMultiDict([*self._headers.items(), *named])
+
+    async def open_events(
+        self, peer: NodeAddress, query: Sequence[tuple[str, str]], caller: Caller = ANYBODY
+    ) -> PeerEvents | Unanswered:
+        """A stream of the peer's own events that the caller may see: `node_only` of the query is to be set.
+
+        It is for whoever opens it to close.
+        """
         url = URL(peer.url).join(URL(EVENTS.path)).with_query(query)
+        headers = self._headers_for(caller)
+        if isinstance(headers, Unanswered):
+            return headers
         self._streaming = self._streaming or _session_of(connections_per_peer=0)
         try:
             async with time_limit(self._clock, self._timeout_ms):
                 timeout = aiohttp.ClientTimeout(total=None)
                 response = await self._streaming.get(
-                    url, headers=self._headers, allow_redirects=False, timeout=timeout, ssl=self._ssl()
+                    url, headers=headers, allow_redirects=False, timeout=timeout, ssl=self._ssl()
                 )
                 if response.status == HTTPStatus.OK:
                     self._tell(peer, None)
@@ -136,12 +157,14 @@ class PeerClient:
         self._tell(peer, refused)
         return refused
 
-    async def _ask(self, peer: NodeAddress, query: dict[str, str]) -> admin.ListGroupsAnswer | Unanswered:
+    async def _ask(
+        self, peer: NodeAddress, query: dict[str, str], headers: CIMultiDict[str]
+    ) -> admin.ListGroupsAnswer | Unanswered:
         url = URL(peer.url).join(URL(LIST_GROUPS.path)).with_query(query)
         try:
             async with (
                 time_limit(self._clock, self._timeout_ms),
-                self._open().get(url, headers=self._headers, allow_redirects=False, ssl=self._ssl()) as response,
+                self._open().get(url, headers=headers, allow_redirects=False, ssl=self._ssl()) as response,
             ):
                 text = await response.read()
         except TimeoutError:
@@ -166,6 +189,18 @@ class PeerClient:
                 log.warning("node %r at %s cannot be asked: %s", peer.node_id, peer.url, answer.why)
         elif before is not None:
             log.info("node %r at %s answers again", peer.node_id, peer.url)
+
+
+@dataclass(frozen=True, slots=True)
+class EventsForCaller:
+    """Opens event streams of other nodes in the name of one caller."""
+
+    peers: PeerClient
+    caller: Caller
+
+    async def open_events(self, peer: NodeAddress, query: Sequence[tuple[str, str]]) -> PeerEvents | Unanswered:
+        """A stream of the peer's own events that the caller may see."""
+        return await self.peers.open_events(peer, query, self.caller)
 
 
 def read_page(status: int, text: bytes) -> admin.ListGroupsAnswer | Unanswered:

@@ -72,6 +72,7 @@ class EventResponse(web.StreamResponse):
         self._limits = limits
         self._clock = clock
         self._on_ended = on_ended
+        self.has_ended = False
         self._request: web.BaseRequest | None = None
         self._writer: AbstractStreamWriter | None = None
 
@@ -81,7 +82,7 @@ class EventResponse(web.StreamResponse):
         try:
             self._writer = await super().prepare(request)
         except BaseException:  # also a cancellation: the client has gone, and nobody will ask for the end
-            self._on_ended()
+            self._end()
             raise
         return self._writer
 
@@ -93,8 +94,17 @@ class EventResponse(web.StreamResponse):
                 self._abort()
                 return
         finally:
-            self._on_ended()
+            self._end()
         await super().write_eof(data)
+
+    def _end(self) -> None:
+        self.has_ended = True
+        self._on_ended()
+
+    def cut(self) -> None:
+        """End it now: its client is known no more."""
+        if self._request is not None and self._request.transport is not None:
+            self._request.transport.abort()
 
     @abstractmethod
     async def _run(self) -> bool:

@@ -5,11 +5,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
 from rallypoint.coordinator.core.effects import Event, Failure
-from rallypoint.coordinator.http.cluster.peers import PeerClient
+from rallypoint.coordinator.http.access.control import Permit
+from rallypoint.coordinator.http.cluster.peers import EventsForCaller, PeerClient
 from rallypoint.coordinator.http.contract import ClusterService, HttpMetrics
 from rallypoint.coordinator.http.errors import refuse
 from rallypoint.coordinator.http.events.cluster_stream import Cluster, ClusterEventStream
@@ -24,6 +26,7 @@ from rallypoint.coordinator.http.events.positions import (
 from rallypoint.coordinator.http.events.stream import EventResponse, EventStream, StreamLimits, Wanted
 from rallypoint.coordinator.http.requests.inputs import parse_query, refuse_body
 from rallypoint.coordinator.http.requests.routes import Answer
+from rallypoint.coordinator.http.security import permit_of
 from rallypoint.coordinator.runtime.condition import why_not_serving
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.events.feed import EventFeed
@@ -49,6 +52,7 @@ class EventStreams:
         clock: Clock,
     ) -> None:
         """`phase` tells that of the service."""
+        self._permits: WeakKeyDictionary[EventResponse, Permit] = WeakKeyDictionary()
         self._feed = feed
         self._cluster = cluster
         self._peers = peers
@@ -76,17 +80,28 @@ class EventStreams:
         if full is not None:
             return full
         is_of_one = for_node or not self._cluster.is_shared
-        stream = (self._of_this_node if is_of_one else self._of_all_nodes)(asked, kinds, cursor)
+        permit = permit_of(request)
+        stream = (self._of_this_node if is_of_one else self._of_all_nodes)(asked, kinds, cursor, permit)
+        self._permits[stream] = permit
+        permit.tell_end()
         self._count(+1, for_node=for_node)
         return stream
 
-    def _of_this_node(self, asked: admin.EventsRequest, kinds: frozenset[str], cursor: Cursor) -> EventResponse:
+    def end_strangers(self, now_ms: int) -> None:
+        """Cut the streams of callers that are known no more. What others may see, each event asks."""
+        for stream, permit in tuple(self._permits.items()):
+            if not stream.has_ended and not permit.is_kept(now_ms):
+                stream.cut()
+
+    def _of_this_node(
+        self, asked: admin.EventsRequest, kinds: frozenset[str], cursor: Cursor, permit: Permit
+    ) -> EventResponse:
         commits = not kinds.isdisjoint(KINDS_ASKED_FOR)
         after = self._after(cursor, commits=commits)
         return EventStream(
             self._feed,
             self._feed.read(commits=commits, after=after.number),
-            _filter(asked, kinds),
+            _filter(asked, kinds, permit),
             after.gap,
             for_node=asked.node_only,
             metrics=self._metrics,
@@ -95,12 +110,14 @@ class EventStreams:
             on_ended=self._ended_for_node if asked.node_only and self._cluster.is_shared else self._ended,
         )
 
-    def _of_all_nodes(self, asked: admin.EventsRequest, kinds: frozenset[str], cursor: Cursor) -> EventResponse:
+    def _of_all_nodes(
+        self, asked: admin.EventsRequest, kinds: frozenset[str], cursor: Cursor, permit: Permit
+    ) -> EventResponse:
         return ClusterEventStream(
             self._feed,
-            Cluster(self._cluster, self._peers, _query_of_peers(asked)),
+            Cluster(self._cluster, EventsForCaller(self._peers, permit.caller), _query_of_peers(asked)),
             cursor,
-            _filter(asked, kinds),
+            _filter(asked, kinds, permit),
             commits=not kinds.isdisjoint(KINDS_ASKED_FOR),
             metrics=self._metrics,
             limits=self._limits,
@@ -191,15 +208,17 @@ def _query_of_peers(asked: admin.EventsRequest) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _filter(asked: admin.EventsRequest, kinds: frozenset[str]) -> Wanted:
+def _filter(asked: admin.EventsRequest, kinds: frozenset[str], permit: Permit) -> Wanted:
     group_ids, prefix = frozenset(asked.group_ids), asked.prefix
 
     def is_wanted(event: Event) -> bool:
         if kind_of(event) not in kinds:
             return False
+        group_id = group_id_of(event)
+        if not permit.sees(group_id):
+            return False
         if prefix is None and not group_ids:
             return True
-        group_id = group_id_of(event)
         return group_id in group_ids or (prefix is not None and group_id.startswith(prefix))
 
     return is_wanted

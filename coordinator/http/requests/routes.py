@@ -13,6 +13,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.http.access.requirements import Requirement
 from rallypoint.coordinator.http.errors import refuse, refuse_http
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.ids import PATH_IDS_REFUSED
@@ -34,6 +35,7 @@ class Route:
     public: answered without a token even if tokens are set.
     any_host: answered whatever `Host` says, for probes that call by an address.
     is_large: it may be much work, however short the request.
+    requirement: the rights that it needs; None: it is of no contract, and public.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Route:
     public: bool = False
     any_host: bool = False
     is_large: bool = False
+    requirement: Requirement | None = None
 
 
 @dataclass(slots=True)

@@ -12,8 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-CERTIFICATE = "cert:"
-"""How the name of whoever has shown a certificate begins."""
+from rallypoint.coordinator.access.principals import CERTIFICATE
 
 NAME_LENGTH_MAX = 2_048
 """Of a SPIFFE id, the longest name that is in use."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.http.channel.channels import UNAUTHENTICATED_MAX
 from rallypoint.coordinator.http.connections import HttpServer
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.member.core.outcomes import Answered
 from rallypoint.member.http import HttpTransport
 from rallypoint.protocol.operations import LIST_TOPICS
@@ -23,7 +24,7 @@ from tests.fakes.manual_clock import ManualClock
 from tests.fakes.set_service import open_service
 
 TOKEN = "honest"
-POLICY = SecurityPolicy(token_hashes=(hash_token(TOKEN),))
+POLICY = SecurityPolicy(tokens=(hash_token(TOKEN),))
 ASKED = b"GET /v1/groups HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 HANDSHAKE = (
     b"GET /v1/channel HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.http.limits.deadline import Deadline, time_limit
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from tests.fakes.api_server import Answer, ApiClient, parse_answer
 from tests.fakes.manual_clock import HastyClock, ManualClock, settle
 from tests.fakes.set_service import open_service
 
 TOKEN = "honest"
-POLICY = SecurityPolicy(token_hashes=(hash_token(TOKEN),))
+POLICY = SecurityPolicy(tokens=(hash_token(TOKEN),))
 ASKED = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 BODY = b'{"partitions":1}'
 PUT = (

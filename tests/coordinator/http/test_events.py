@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.core.commands import Trigger
 from rallypoint.coordinator.core.effects import (
     Event,
@@ -37,7 +38,7 @@ from rallypoint.coordinator.core.moves import Move, OwnerNames
 from rallypoint.coordinator.http.events.codec import KINDS, KINDS_ASKED_FOR, data_of, group_id_of, kind_of
 from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.reference.openapi import openapi_document
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.protocol.operations import EVENTS
@@ -359,7 +360,7 @@ async def test_a_stream_ends_whole_when_the_feed_does() -> None:
 
 
 async def test_host_origin_and_token_are_asked_for_as_everywhere() -> None:
-    policy = SecurityPolicy(origins=frozenset({"https://console.example.org"}), token_hashes=(hash_token("secret"),))
+    policy = SecurityPolicy(origins=frozenset({"https://console.example.org"}), tokens=(hash_token("secret"),))
     feed = feed_of()
     async with open_api(FakeService(), policy=policy, feed=feed) as api:
         for headers, status in (

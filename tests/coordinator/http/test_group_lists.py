@@ -10,7 +10,9 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rallypoint.coordinator.access.principals import ANYBODY, Caller
 from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.http.access.control import AccessControl
 from rallypoint.coordinator.http.cluster.group_lists import GroupLists, join_pages
 from rallypoint.coordinator.http.cluster.peers import PeerClient, Unanswered
 from rallypoint.coordinator.runtime.contract import NodeAddress
@@ -290,7 +292,7 @@ class MovingPeers(PeerClient):
         self.loads = loads
 
     async def list_groups(
-        self, peer: NodeAddress, request: admin.ListGroupsRequest
+        self, peer: NodeAddress, request: admin.ListGroupsRequest, caller: Caller = ANYBODY
     ) -> admin.ListGroupsAnswer | Unanswered:
         cluster = self.nodes.cluster
         if not self.loads:
@@ -311,7 +313,7 @@ async def test_a_group_that_moves_while_the_nodes_are_asked_is_listed_once() -> 
         assert nodes.shards_of(first)
         asking = nodes.cluster[first]
         lists = GroupLists(asking.service, asking.member, MovingPeers(nodes, first, loads=True))
-        answer = await lists.list_groups(admin.ListGroupsRequest())
+        answer = await lists.list_groups(admin.ListGroupsRequest(), AccessControl().anybody)
         assert isinstance(answer, admin.ListGroupsAnswer)
         assert nodes.shards_of(second) == set(range(SHARDS))
         assert ids(answer) == group_ids
@@ -325,7 +327,7 @@ async def test_groups_that_leave_a_node_before_it_is_asked_are_named_as_missing(
         lost = nodes.shards_of(second)
         asking = nodes.cluster[first]
         lists = GroupLists(asking.service, asking.member, MovingPeers(nodes, second, loads=False))
-        answer = await lists.list_groups(admin.ListGroupsRequest())
+        answer = await lists.list_groups(admin.ListGroupsRequest(), AccessControl().anybody)
         assert isinstance(answer, admin.ListGroupsAnswer)
         assert {one.shard for one in answer.unavailable_shards} == lost
         assert set(ids(answer)) == {one for one in group_ids if shard_of_group(one, SHARDS) not in lost}

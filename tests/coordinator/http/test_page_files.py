@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.access.tokens import hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.http.ui.files import HTML, TYPES, PageFiles, read_all, takes_gzip
 from tests.coordinator.http.problem_checks import check_problem
 from tests.coordinator.http.test_pages import read
@@ -113,7 +114,7 @@ async def test_nothing_else_is_served(api: ApiClient, path: str) -> None:
 
 
 async def test_the_page_needs_no_token_and_the_groups_do(service: FakeService) -> None:
-    policy = SecurityPolicy(token_hashes=(hash_token("secret"),))
+    policy = SecurityPolicy(tokens=(hash_token("secret"),))
     async with open_api(service, policy=policy) as api:
         assert (await api.request("GET", "/")).status == 200
         for url in await urls(api):

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.http.hosts import host_of_authority, is_loopback
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.settings import Settings, flag_of, variable_of
 from rallypoint.protocol.operations import OPERATIONS, Operation, path_of
 from tests.coordinator.http.problem_checks import check_problem
@@ -22,7 +23,7 @@ async def guarded(service: FakeService) -> AsyncIterator[ApiClient]:
     policy = SecurityPolicy(
         hosts=frozenset({"rally.example.org"}),
         origins=frozenset({"https://console.example.org"}),
-        token_hashes=(hash_token("another"), hash_token(TOKEN)),
+        tokens=(hash_token("another"), hash_token(TOKEN)),
     )
     async with open_api(service, policy=policy) as client:
         yield client
@@ -197,7 +198,7 @@ async def test_what_says_nothing_of_groups_is_public(guarded: ApiClient) -> None
 
 
 async def test_metrics_can_be_opened(service: FakeService) -> None:
-    policy = SecurityPolicy(token_hashes=(hash_token(TOKEN),))
+    policy = SecurityPolicy(tokens=(hash_token(TOKEN),))
     async with open_api(service, policy=policy, metrics_need_token=False) as api:
         assert (await api.request("GET", "/metrics")).status == 200
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.http.connections import Connection
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.http.tls.certificates import Certificates, TlsFiles, TlsFilesInvalid
 from rallypoint.coordinator.http.tls.peer_names import NAMES_MAX, peer_names
 from rallypoint.coordinator.http.tls.validity import not_after_s
@@ -141,7 +142,7 @@ async def test_an_expired_certificate_is_refused(
 async def test_optional_lets_in_a_token_or_a_certificate_and_no_one_else(
     node: PemFiles, authority: Authority, member: PemFiles
 ) -> None:
-    policy = SecurityPolicy(takes_certificates=True, token_hashes=(hash_token(TOKEN),))
+    policy = SecurityPolicy(takes_certificates=True, tokens=(hash_token(TOKEN),))
     async with open_tls(Certificates(files_of(node, authority, required=False)), policy) as api:
         bare = authority.client()
         assert (await ask(api, bare)).status == 401

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.core.commands import Trigger
 from rallypoint.coordinator.core.effects import RebalanceBegan
 from rallypoint.coordinator.http.channel.codec import parse_call
 from rallypoint.coordinator.http.errors import ERROR_PAGES
 from rallypoint.coordinator.http.reference.openapi import openapi_document
 from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.channel_messages import OPERATIONS_BY_OP
 from rallypoint.protocol.errors import ErrorCode
@@ -632,7 +633,7 @@ def hanging(client: ChannelClient) -> Iterator[None]:
 # --- who may ---------------------------------------------------------------------------------------------------------
 
 TOKEN = "a-token"
-WITH_TOKEN = SecurityPolicy(token_hashes=(hash_token(TOKEN),))
+WITH_TOKEN = SecurityPolicy(tokens=(hash_token(TOKEN),))
 
 
 async def test_a_token_comes_in_the_header() -> None:

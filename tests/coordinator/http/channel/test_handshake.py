@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.access.tokens import hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from tests.coordinator.http.problem_checks import check_problem
 from tests.fakes.api_server import parse_answer
 from tests.fakes.set_service import open_service
@@ -148,7 +149,7 @@ async def test_behind_an_upgrade_that_is_not_made_the_connection_ends(sent: byte
 
 
 async def test_after_a_refused_handshake_nothing_is_left_hanging() -> None:
-    policy = SecurityPolicy(token_hashes=(hash_token("t"),))
+    policy = SecurityPolicy(tokens=(hash_token("t"),))
     async with open_service(policy=policy) as api:
         reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
         writer.write(with_("Authorization", b"Bearer wrong"))

@@ -7,6 +7,9 @@ from typing import Any, cast
 
 from aiohttp import WSMsgType
 
+from rallypoint.coordinator.http.access.audit import Audit
+from rallypoint.coordinator.http.access.control import AccessControl
+from rallypoint.coordinator.http.access.members import MemberCallers
 from rallypoint.coordinator.http.channel.channel import RESTING_BYTES, Channel, ChannelContext, ChannelLimits, Ending
 from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
@@ -69,10 +72,19 @@ def channel_on(pipe: Pipe, clock: Clock) -> tuple[Channel, "asyncio.Task[None]"]
     )
     metrics = SimpleNamespace(channel_call=lambda *_: None, channel_closed=lambda _: None)
     checks = RequestChecks(RequestLimits())
+    access = AccessControl()
     context = ChannelContext(
-        cast(Any, service), cast(Any, metrics), checks, BodyLimits(), ChannelLimits(), LargeBodies(0), lambda _: True
+        cast(Any, service),
+        cast(Any, metrics),
+        checks,
+        BodyLimits(),
+        ChannelLimits(),
+        LargeBodies(0),
+        lambda *_: access.anybody,
+        MemberCallers(),
+        Audit(lambda: 0),
     )
-    channel = Channel(context, "host", is_authenticated=True)
+    channel = Channel(context, "host", access.anybody)
     return channel, asyncio.get_running_loop().create_task(channel.serve(cast(Any, pipe)))
 
 

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
+from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.http.channel.channel import RESTING_BYTES
 from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES
 from rallypoint.coordinator.http.limits.turn_share import SHARE_UNITS
-from rallypoint.coordinator.http.security import SecurityPolicy, hash_token
+from rallypoint.coordinator.http.security import SecurityPolicy
 from tests.fakes.api_server import ApiClient
 from tests.fakes.raw_channel import MASK, RawChannel, frame, raw_channel
 from tests.fakes.set_service import open_service
 
 CALL = b'{"id":1,"op":"coordinator","body":{"group_ids":["g"]}}'
 TOKEN = "a-token"
-WITH_TOKEN = SecurityPolicy(token_hashes=(hash_token(TOKEN),))
+WITH_TOKEN = SecurityPolicy(tokens=(hash_token(TOKEN),))
 AUTHENTICATE = frame(json.dumps({"op": "authenticate", "token": TOKEN}).encode())
 
 

@@ -1,0 +1,187 @@
+"""The policy file: TOML into a policy, or sentences about what is wrong with it.
+
+nodes = ["token:nodes"]
+
+[[allow]]
+who = ["token:clicks", "cert:clicks"]
+may = ["describe", "join"]
+on = ["group:clicks*", "topic:clicks*"]
+
+[[deny]]
+…
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rallypoint.coordinator.access.policy import (
+    ANY,
+    CLUSTER,
+    RIGHTS,
+    RIGHTS_ON,
+    Policy,
+    Resource,
+    Rule,
+)
+from rallypoint.coordinator.access.principals import PRINCIPAL_KINDS, is_principal
+
+FILE_MAX_BYTES = 1_048_576
+RULES_MAX = 10_000
+SHOWN_MAX = 60
+
+_TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z_-]+)\s*\]\]?\s*(?:#.*)?$")
+_KEYS = {"nodes", "allow", "deny"}
+_RULE_KEYS = ("who", "may", "on")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFile:
+    """What a file says. problems: sentences; with any, the rest is not to be used."""
+
+    policy: Policy = field(default_factory=lambda: Policy(()))
+    problems: tuple[str, ...] = ()
+
+
+def read_access(text: str) -> AccessFile:
+    """What the file says, or all that is wrong with it."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return AccessFile(problems=(f"It is not TOML: {error}.",))
+    reader = _Reader(text)
+    policy = reader.read(values)
+    return AccessFile(policy, tuple(reader.problems))
+
+
+class _Reader:
+    """Reads the values, and collects what is wrong, each with the line and the key."""
+
+    def __init__(self, text: str) -> None:
+        self.problems: list[str] = []
+        self._lines = text.splitlines()
+        self._tables: dict[str, list[int]] = {}
+        for number, line in enumerate(self._lines, 1):
+            found = _TABLE.match(line)
+            if found:
+                self._tables.setdefault(found[1], []).append(number)
+
+    def read(self, values: Mapping[str, Any]) -> Policy:
+        for key in sorted(values.keys() - _KEYS):
+            self._say(self._line_of_key(key, 1), f"there is no key `{_shown(key)}`; there are: allow, deny, nodes")
+        rules = [*self._rules("allow", values), *self._rules("deny", values)]
+        if len(rules) > RULES_MAX:
+            self.problems.append(f"It has {len(rules)} rules, and may have {RULES_MAX}.")
+        nodes = self._texts(values.get("nodes", []), self._line_of_key("nodes", 1), "nodes")
+        for principal in nodes:
+            if not is_principal(principal):
+                self._say(self._line_of_key("nodes", 1), f"nodes: {_quoted(principal)} is no principal{_PRINCIPALS}")
+        return Policy(sorted(rules, key=lambda rule: rule.line), nodes)
+
+    # --- rules
+
+    def _rules(self, key: str, values: Mapping[str, Any]) -> Iterator[Rule]:
+        tables = values.get(key, [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            self._say(self._line_of_key(key, 1), f"`{key}` is a list of tables, each below `[[{key}]]`")
+            return
+        lines = self._tables.get(key, [])
+        for at, table in enumerate(tables):
+            line = lines[at] if len(lines) == len(tables) else self._line_of_key(key, 1)
+            rule = self._rule(key, table, line)
+            if rule is not None:
+                yield rule
+
+    def _rule(self, key: str, table: Mapping[str, Any], line: int) -> Rule | None:
+        before = len(self.problems)
+        for name in sorted(table.keys() - set(_RULE_KEYS)):
+            self._say(self._line_of_key(name, line), f"a rule has no key `{_shown(name)}`; it has: who, may, on")
+        texts = {}
+        for name in _RULE_KEYS:
+            texts[name] = self._texts(table.get(name), self._line_of_key(name, line), name)
+            if name not in table:
+                self._say(line, f"the rule has no `{name}`")
+            elif texts[name] == () and len(self.problems) == before:
+                self._say(self._line_of_key(name, line), f"`{name}` is empty, so the rule is about nothing")
+        self._check_who(texts["who"], self._line_of_key("who", line))
+        on = self._resources(texts["on"], self._line_of_key("on", line))
+        may = self._rights(texts["may"], on, self._line_of_key("may", line))
+        if len(self.problems) > before:
+            return None
+        return Rule(key == "allow", texts["who"], may, on, line)
+
+    def _check_who(self, who: tuple[str, ...], line: int) -> None:
+        for pattern in who:
+            known = pattern == ANY or is_principal(pattern) or pattern in [f"{kind}{ANY}" for kind in PRINCIPAL_KINDS]
+            if not known:
+                self._say(line, f"who: {_quoted(pattern)} is no principal{_PRINCIPALS}")
+
+    def _resources(self, texts: tuple[str, ...], line: int) -> tuple[Resource, ...]:
+        found = []
+        for text in texts:
+            resource = read_resource(text)
+            if resource is None:
+                self._say(line, f"on: {_quoted(text)} is no resource; there are: {_RESOURCES}")
+            else:
+                found.append(resource)
+        return tuple(found)
+
+    def _rights(self, texts: tuple[str, ...], on: tuple[Resource, ...], line: int) -> frozenset[str]:
+        if ANY in texts:
+            return frozenset(RIGHTS)
+        kinds = {resource.kind for resource in on}
+        for text in texts:
+            if text not in RIGHTS:
+                self._say(line, f"may: there is no right {_quoted(text)}; there are: {', '.join(RIGHTS)}, {ANY}")
+            elif kinds and not any(text in RIGHTS_ON[kind] for kind in kinds):
+                fitting = " or ".join(kind for kind, rights in RIGHTS_ON.items() if text in rights)
+                self._say(line, f"may: `{text}` is a right on a {fitting}, and `on` names none")
+        return frozenset(texts)
+
+    # --- words
+
+    def _texts(self, value: Any, line: int, key: str) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            self._say(line, f"`{key}` is a list of texts")
+            return ()
+        return tuple(value)
+
+    def _line_of_key(self, key: str, after: int) -> int:
+        """Where the key stands, from a line on and up to the next table; the line itself where it is not found."""
+        pattern = re.compile(rf"\s*['\"]?{re.escape(key)}['\"]?\s*=")
+        for number in range(after, len(self._lines) + 1):
+            if number > after and _TABLE.match(self._lines[number - 1]):
+                break
+            if pattern.match(self._lines[number - 1]):
+                return number
+        return after
+
+    def _say(self, line: int, text: str) -> None:
+        self.problems.append(f"Line {line}: {text}.")
+
+
+_PRINCIPALS = "; it is `token:NAME`, `cert:NAME` or `anonymous`"
+_RESOURCES = "cluster, group:NAME, group:PREFIX*, topic:NAME, topic:PREFIX*"
+
+
+def read_resource(text: str) -> Resource | None:
+    """The resource; None where it is none. A name may end in `*`, and then means all that begin with the rest."""
+    if text == CLUSTER:
+        return Resource(CLUSTER, "")
+    kind, colon, name = text.partition(":")
+    if not colon or not name or kind not in RIGHTS_ON or kind == CLUSTER:
+        return None
+    return Resource(kind, name.removesuffix(ANY), name.endswith(ANY))
+
+
+def _shown(text: str) -> str:
+    printable = "".join(char if char.isprintable() else "?" for char in text)
+    return printable if len(printable) <= SHOWN_MAX else f"{printable[:SHOWN_MAX]}…"
+
+
+def _quoted(text: str) -> str:
+    return repr(_shown(text))

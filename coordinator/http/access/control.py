@@ -1,0 +1,165 @@
+"""The policy and the tokens as they stand, and the permit of a caller, which follows their changes.
+
+Everything that answers a caller holds its `Permit` and asks it, each time: a look-up in a dictionary. A changed policy
+is another object, which the permit sees by itself.
+"""
+
+from collections.abc import Iterable
+
+from rallypoint.coordinator.access.policy import (
+    ALL_RIGHTS,
+    DELETE,
+    DESCRIBE,
+    GROUP,
+    JOIN,
+    OFFSETS,
+    OPERATE,
+    Policy,
+    Rights,
+)
+from rallypoint.coordinator.access.principals import ANYBODY, Caller
+from rallypoint.coordinator.access.tokens import TokenEntry, TokenTable
+
+DESCRIBE_GROUP = (DESCRIBE, GROUP)
+JOIN_GROUP = (JOIN, GROUP)
+OPERATE_GROUP = (OPERATE, GROUP)
+OFFSETS_GROUP = (OFFSETS, GROUP)
+DELETE_GROUP = (DELETE, GROUP)
+
+
+class AccessControl:
+    """What is accepted now. Belongs to one event loop.
+
+    change_count: grows whenever the policy or the tokens change.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[TokenEntry] = (),
+        policy: Policy | None = None,
+        *,
+        key: bytes = b"",
+        takes_certificates: bool = False,
+    ) -> None:
+        """
+        Args:
+            entries: the tokens that are known.
+            policy: None: whoever is known may do everything.
+            key: random; it hides the hashes of tokens from those who measure times.
+            takes_certificates: whether a client's certificate that was verified says who calls.
+        """
+        self._key = key
+        self._tokens = TokenTable(entries, key)
+        self.policy = policy
+        self.takes_certificates = takes_certificates
+        self.change_count = 0
+        self.first_end_ms: int | None = None
+        """Nothing that is connected runs out before, nor a member's caller; None: nothing does."""
+        self.anybody = Permit(ANYBODY, self)
+
+    def use_tokens(self, entries: Iterable[TokenEntry]) -> None:
+        """These are known from now on."""
+        self._tokens = TokenTable(entries, self._key)
+        self.change_count += 1
+
+    def use_policy(self, policy: Policy) -> None:
+        """This holds from now on."""
+        self.policy = policy
+        self.change_count += 1
+
+    @property
+    def needs_credential(self) -> bool:
+        """Whether a caller has to show something."""
+        if self.policy is None:
+            return self.knows_tokens or self.takes_certificates
+        return not self.policy.admits_anybody
+
+    @property
+    def knows_tokens(self) -> bool:
+        """Whether there is a token that a caller could show."""
+        return len(self._tokens) > 0
+
+    @property
+    def knows_credentials(self) -> bool:
+        """Whether it matters what a caller shows."""
+        return self.policy is not None or self.knows_tokens or self.takes_certificates
+
+    def find(self, token: str, now_ms: int) -> "Permit | None":
+        """The permit of whoever shows this token; None where it is not known, or has run out."""
+        caller = self._tokens.find(token, now_ms)
+        return None if caller is None else Permit(caller, self)
+
+    def accepts(self, caller: Caller, now_ms: int) -> bool:
+        """Whether what the caller has shown still counts."""
+        if caller.is_expired(now_ms):
+            return False
+        if caller is ANYBODY:
+            return not self.needs_credential
+        return not caller.credential or self._tokens.has(caller.credential)
+
+    def tell_end(self, caller: Caller) -> None:
+        """Something lives as long as what the caller has shown: it is to be looked at when that runs out."""
+        end_ms = caller.expires_at_ms
+        if end_ms is not None and (self.first_end_ms is None or end_ms < self.first_end_ms):
+            self.first_end_ms = end_ms
+
+    def rights_of(self, caller: Caller) -> Rights:
+        """What the caller may do now."""
+        return ALL_RIGHTS if self.policy is None else self.policy.rights_of(caller.principals)
+
+
+class Permit:
+    """What one caller may do, as the policy stands at the time of asking."""
+
+    __slots__ = ("_access", "_rights", "caller")
+
+    def __init__(self, caller: Caller, access: AccessControl) -> None:
+        self.caller = caller
+        self._access = access
+        self._rights = access.rights_of(caller)
+
+    @property
+    def rights(self) -> Rights:
+        """By the policy of now."""
+        rights = self._rights
+        if rights.policy is not self._access.policy:
+            rights = self._rights = self._access.rights_of(self.caller)
+        return rights
+
+    def may(self, need: tuple[str, str], name: str) -> bool:
+        """Whether it has the right on what has this name."""
+        return self.rights.allows(need, name)
+
+    def may_any(self, needs: tuple[tuple[str, str], ...], name: str) -> bool:
+        """Whether it has one of these rights."""
+        rights = self.rights
+        return any(rights.allows(need, name) for need in needs)
+
+    def is_accepted(self, now_ms: int) -> bool:
+        """Whether what the caller has shown still counts."""
+        return self._access.accepts(self.caller, now_ms)
+
+    def is_kept(self, now_ms: int) -> bool:
+        """As `is_accepted`, of something that goes on: it is looked at again when that runs out."""
+        if not self._access.accepts(self.caller, now_ms):
+            return False
+        self.tell_end()
+        return True
+
+    def tell_end(self) -> None:
+        """Something begins that lives as long as what the caller has shown."""
+        self._access.tell_end(self.caller)
+
+    @property
+    def can_be_lost(self) -> bool:
+        """Whether it matters who calls: rights or tokens can be taken away."""
+        return self._access.knows_credentials
+
+    def sees(self, group_id: str) -> bool:
+        """Whether it may describe the group."""
+        return self.rights.allows(DESCRIBE_GROUP, group_id)
+
+    @property
+    def sees_all_groups(self) -> bool:
+        """Whether there is no group that it may not describe."""
+        return self.rights.allows_all(DESCRIBE_GROUP)

@@ -1,0 +1,195 @@
+"""The policy file and the token file while the service runs: read at the start, read again when they change.
+
+After each change, and when a token runs out, the channels, the event streams and the members are looked at again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+from rallypoint.coordinator.access.policy_file import FILE_MAX_BYTES, read_access
+from rallypoint.coordinator.access.tokens import MADE_BY, TokenEntry, read_entries
+from rallypoint.coordinator.core.commands import GroupRequest
+from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.http.access.audit import Audit, AuditFile
+from rallypoint.coordinator.http.access.control import AccessControl
+from rallypoint.coordinator.http.access.members import MemberCallers
+from rallypoint.coordinator.http.access.watched_files import POLL_MS, FileProblem, WatchedFile
+from rallypoint.coordinator.runtime.event_loop.faults import begin
+from rallypoint.protocol.admin_messages import RemoveMembersRequest
+from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.limits import LEAVERS_MAX
+
+REMOVED_REASON = "their caller may no longer join the group"
+
+log = logging.getLogger("rallypoint.access")
+
+
+class AccessFiles:
+    """The files that say who is known and who may do what. Nothing is read before `load`."""
+
+    def __init__(
+        self,
+        access: AccessControl,
+        fixed: tuple[TokenEntry, ...],
+        token_path: Path | None,
+        policy_path: Path | None,
+    ) -> None:
+        """
+        Args:
+            access: is told what the files say.
+            fixed: tokens that stand in the settings.
+            token_path: the file with more; None: there is none.
+            policy_path: the policy file; None: whoever is known may do everything.
+        """
+        self._access = access
+        self._fixed = fixed
+        self.by_kind: dict[str, WatchedFile] = {}
+        self._token_path, self._policy_path = token_path, policy_path
+        if token_path is not None:
+            self.by_kind["tokens"] = WatchedFile(token_path, FILE_MAX_BYTES, self._use_tokens)
+        if policy_path is not None:
+            self.by_kind["policy"] = WatchedFile(policy_path, FILE_MAX_BYTES, self._use_policy)
+
+    def load(self) -> None:
+        """Read them for the first time. Raises FileProblem."""
+        for file in self.by_kind.values():
+            file.load()
+
+    def look(self) -> None:
+        """Look at each, and use what has changed."""
+        for file in self.by_kind.values():
+            file.look()
+
+    def refused(self) -> dict[str, bool]:
+        """By kind of file, whether it cannot be used as it is now."""
+        return {kind: file.is_refused for kind, file in self.by_kind.items()}
+
+    def _use_tokens(self, data: bytes) -> None:
+        entries, problem = read_entries(_text(data, self._token_path).splitlines())
+        if problem is not None:
+            raise FileProblem(f"token_file {self._token_path}, {problem}.")
+        if not entries:
+            raise FileProblem(f"token_file {self._token_path} holds no token's hash; {MADE_BY}.")
+        self._access.use_tokens((*self._fixed, *entries))
+
+    def _use_policy(self, data: bytes) -> None:
+        text = _text(data, self._policy_path)
+        if not text.strip():
+            raise FileProblem(f"The policy file {self._policy_path} is empty.")
+        found = read_access(text)
+        if found.problems:
+            raise FileProblem(f"The policy file {self._policy_path} cannot be used. {' '.join(found.problems)}")
+        self._access.use_policy(found.policy)
+
+
+def _text(data: bytes, path: Path | None) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FileProblem(f"{path} is not UTF-8.") from error
+
+
+class LiveCallers(Protocol):
+    """Those that are connected now; the API has them."""
+
+    async def look_at_callers(self, now_ms: int) -> None:
+        """Let go of whoever is known no more."""
+
+
+RemoveMembers = Callable[[str, GroupRequest], Awaitable[object]]
+"""Gives a request to a group."""
+
+
+class AccessWatch:
+    """Looks at the files and at the live callers, four times a second, until it is closed."""
+
+    def __init__(
+        self,
+        files: AccessFiles,
+        access: AccessControl,
+        live: LiveCallers,
+        members: MemberCallers,
+        remove: RemoveMembers,
+        audit: Audit,
+        now_ms: Callable[[], int],
+        *,
+        audit_file: AuditFile | None = None,
+        members_age_ms: int,
+        poll_ms: int = POLL_MS,
+    ) -> None:
+        """
+        Args:
+            files: what is read again.
+            access: what they say.
+            live: those that are connected.
+            members: as which caller each member calls.
+            remove: takes members out of a group.
+            audit: has lines to write, now and then.
+            now_ms: the wall clock.
+            audit_file: is opened again where it was renamed.
+            members_age_ms: the longest session of a member.
+            poll_ms: how often to look.
+        """
+        self._files = files
+        self._access = access
+        self._live = live
+        self._members = members
+        self._remove = remove
+        self._audit = audit
+        self._now_ms = now_ms
+        self._audit_file = audit_file
+        self._members_age_ms = members_age_ms
+        self._poll_ms = poll_ms
+        self._aged_at_ms = now_ms()
+        self._seen_count = access.change_count
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = begin(self._run(), self.start)
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_ms / 1000)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once."""
+        self._files.look()
+        self._audit.flush()
+        if self._audit_file is not None:
+            self._audit_file.follow()
+        now_ms = self._now_ms()
+        if now_ms - self._aged_at_ms >= self._members_age_ms:
+            self._aged_at_ms = now_ms
+            self._members.age()
+        access, end_ms = self._access, self._access.first_end_ms
+        if access.change_count != self._seen_count or (end_ms is not None and now_ms >= end_ms):
+            self._seen_count, access.first_end_ms = access.change_count, None
+            await self._live.look_at_callers(now_ms)
+            await self._remove_members(now_ms)
+
+    async def _remove_members(self, now_ms: int) -> None:
+        """Those whose callers lost their right. A group that is on another node by now is that node's to look at.
+
+        One that cannot be removed, for nothing can be stored now, is fenced all the same: each of its calls is refused,
+        and its session ends by itself.
+        """
+        for group_id, member_ids in self._members.take_lost(now_ms).items():
+            log.warning("group %s: %d members are removed: %s", group_id, len(member_ids), REMOVED_REASON)
+            for at in range(0, len(member_ids), LEAVERS_MAX):
+                removed = tuple(member_ids[at : at + LEAVERS_MAX])
+                answer = await self._remove(group_id, RemoveMembersRequest(members=removed, reason=REMOVED_REASON))
+                if isinstance(answer, Failure) and answer.code is not ErrorCode.NOT_COORDINATOR:
+                    log.warning(
+                        "group %s: they cannot be removed now (%s): %s", group_id, answer.code.name, answer.detail
+                    )
