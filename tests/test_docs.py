@@ -80,6 +80,7 @@ def test_every_metric_has_its_row() -> None:
     metrics.watch(service)
     metrics.watch_node(Node())
     metrics.watch_certificates(Certificates())
+    metrics.watch_access(dict)
     rows = dict(re.findall(r"^\| `(rallypoint_\w+)(?:{[\w,]+})?` \| (\w+) \|", (DOCS / "metrics.md").read_text(), re.M))
     registry = CollectorRegistry()
     of_members = MemberMetrics(registry)

@@ -97,9 +97,8 @@ def read_entries(lines: Iterable[str]) -> tuple[tuple[TokenEntry, ...], str | No
         entry = read_entry(text)
         if isinstance(entry, str):
             return (), f"line {number}, {entry}"
-        if entry.hash in entries:
-            return (), f"line {number}, is the hash of another line again"
-        entries[entry.hash] = entry
+        if entries.setdefault(entry.hash, entry) != entry:
+            return (), f"line {number}, has the hash of another line with another name or end"
     return tuple(entries.values()), None
 
 

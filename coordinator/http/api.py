@@ -18,9 +18,10 @@ from pydantic import BaseModel
 from rallypoint.coordinator.access.principals import ANONYMOUS
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
 from rallypoint.coordinator.http.access.audit import Audit
-from rallypoint.coordinator.http.access.control import AccessControl, Permit
+from rallypoint.coordinator.http.access.control import AccessControl
 from rallypoint.coordinator.http.access.held_calls import HeldCalls
 from rallypoint.coordinator.http.access.members import MemberCallers
+from rallypoint.coordinator.http.access.request_caller import REQUEST_CALLER, RequestCaller
 from rallypoint.coordinator.http.access.requirements import (
     ACCESS_CODES,
     METRICS,
@@ -42,7 +43,6 @@ from rallypoint.coordinator.http.events.streams import EventStreams
 from rallypoint.coordinator.http.handlers import (
     LARGE_OPERATIONS,
     SMALL_BYTES,
-    UNCHANGED,
     Handlers,
     outcome_of,
     respond,
@@ -57,12 +57,10 @@ from rallypoint.coordinator.http.requests.request_ids import REQUEST_ID, Request
 from rallypoint.coordinator.http.requests.routes import Answer, Route, Routes
 from rallypoint.coordinator.http.security import (
     NO_TOKEN,
-    PERMIT,
     PREFLIGHT_HEADERS,
     Guard,
     SecurityPolicy,
     is_preflight,
-    permit_of,
     show_to_origin,
 )
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
@@ -214,11 +212,12 @@ class HttpApi:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request. Raises only what ends a connection: cancellation, and ConnectionError."""
         origin = self.request_ids.origin_of(request)
-        of_request = ORIGIN.set(origin)
+        of_request, of_caller = ORIGIN.set(origin), REQUEST_CALLER.set(None)
         try:
             return await self._handle(request, origin)
         finally:
             ORIGIN.reset(of_request)
+            REQUEST_CALLER.reset(of_caller)
 
     async def _handle(self, request: web.BaseRequest, origin: Origin) -> web.StreamResponse:
         started = perf_counter()
@@ -252,10 +251,10 @@ class HttpApi:
             if not work.is_small(0):
                 await turns.enter(work)
             response: web.StreamResponse = self._respond(answer, origin)
-            self._tell_change(request, route, ids, outcome, origin)
+            self._tell_change(request, route, ids, outcome)
         except Refused as refused:
             outcome = refused.problem.error_name
-            self._tell_refusal(request, route, ids, refused.problem, origin)
+            self._tell_refusal(request, route, ids, refused.problem)
             response = respond_problem(refused.problem, origin.request_id, refused.headers, close=refused.close)
         except ConnectionError:
             raise
@@ -268,6 +267,8 @@ class HttpApi:
             show_to_origin(response, allowed)
         if response.status != 101 and asks_for_upgrade(request):
             # What comes after it is no HTTP. A request before it on the connection has nothing to do with that.
+            response.force_close()
+        elif self._guard.is_near_its_end(request) and not response.prepared:
             response.force_close()
         self._observe(request, origin, operation, outcome, response.status, perf_counter() - started, ids)
         return response
@@ -346,13 +347,13 @@ class HttpApi:
         if route.requirement is None:
             return
         if route.public:
-            request[PERMIT] = self.access.anybody
+            REQUEST_CALLER.set(RequestCaller(self.access.anybody))
             return
         permit = guard.authenticate(request)
         self._admit(request.protocol)
         if route.name in ASKED_BY_NODES:
             permit = guard.asks_for(request, permit)
-        request[PERMIT] = permit
+        REQUEST_CALLER.set(RequestCaller(permit))
         try:
             check_route(permit, route.requirement, ids)
         except Refused:
@@ -360,24 +361,25 @@ class HttpApi:
                 raise unauthenticated(NO_TOKEN) from None
             raise
 
-    def _tell_change(
-        self, request: web.BaseRequest, route: Route, ids: Mapping[str, str], outcome: str, origin: Origin
-    ) -> None:
-        requirement = route.requirement
-        is_change = requirement is not None and requirement.is_change and outcome == ErrorCode.NONE.name
-        if is_change and not request.get(UNCHANGED):
-            who, resource = permit_of(request).caller.name, resource_text(requirement, ids)
-            self._audit.changed(who, request.remote or "", route.name, resource, origin.request_id)
+    def _tell_change(self, request: web.BaseRequest, route: Route, ids: Mapping[str, str], outcome: str) -> None:
+        requirement, caller, origin = route.requirement, REQUEST_CALLER.get(), ORIGIN.get()
+        if requirement is None or not requirement.is_change or outcome != ErrorCode.NONE.name:
+            return
+        if caller is not None and origin is not None and caller.is_change:
+            resource = resource_text(requirement, ids)
+            who, host = caller.permit.caller.name, request.remote or ""
+            self._audit.changed(who, host, route.name, resource, origin.request_id)
 
     def _tell_refusal(
-        self, request: web.BaseRequest, route: Route | None, ids: Mapping[str, str], problem: m.Problem, origin: Origin
+        self, request: web.BaseRequest, route: Route | None, ids: Mapping[str, str], problem: m.Problem
     ) -> None:
         if problem.error_code not in ACCESS_CODES:
             return
-        permit: Permit | None = request.get(PERMIT)
-        who = ANONYMOUS if permit is None else permit.caller.name
+        caller, origin = REQUEST_CALLER.get(), ORIGIN.get()
+        who = ANONYMOUS if caller is None else caller.permit.caller.name
         name, resource = (UNROUTED, "") if route is None else (route.name, resource_text(route.requirement, ids))
-        self._audit.refused(who, request.remote or "", name, resource, problem.error_name, origin.request_id)
+        request_id = None if origin is None else origin.request_id
+        self._audit.refused(who, request.remote or "", name, resource, problem.error_name, request_id)
 
     def _respond(self, answer: Answer, origin: Origin) -> web.StreamResponse:
         if isinstance(answer, LARGE_ANSWERS):

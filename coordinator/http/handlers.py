@@ -21,6 +21,7 @@ from rallypoint.coordinator.http.access.audit import Audit
 from rallypoint.coordinator.http.access.control import JOIN_GROUP, Permit
 from rallypoint.coordinator.http.access.held_calls import HeldCalls
 from rallypoint.coordinator.http.access.members import LIVING, MemberCallers
+from rallypoint.coordinator.http.access.request_caller import note_unchanged, permit_of_request
 from rallypoint.coordinator.http.access.requirements import DESCRIBE_TOPIC, check_call, only_seen
 from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.answers.json_response import JsonResponse
@@ -42,7 +43,6 @@ from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, Large
 from rallypoint.coordinator.http.requests.routes import Answer, Handler
 from rallypoint.coordinator.http.requests.speaker import member_of
 from rallypoint.coordinator.http.requests.syncs import parse_sync
-from rallypoint.coordinator.http.security import permit_of
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits, operations
@@ -98,9 +98,6 @@ Page = TypeVar(
 )
 
 _SHARD = re.compile(r"[0-9]{1,6}", re.ASCII)
-
-UNCHANGED = "rallypoint.unchanged"
-"""Marks a request of an operation that changes something, which has changed nothing: the audit log leaves it out."""
 
 SMALL_BYTES = 1_024
 """A body up to this is read in the turn in which it came: some tens of microseconds."""
@@ -182,7 +179,7 @@ class Handlers:
 
     async def _call(self, request: web.BaseRequest, operation: str, group_id: str, parsed: GroupRequest) -> Answer:
         """Ask the group, if the caller may. While a call waits, its caller may lose its right."""
-        permit, host = permit_of(request), request.remote or ""
+        permit, host = permit_of_request(), request.remote or ""
         check_call(permit, operation, group_id, parsed)
         if not permit.can_be_lost:
             answer = await self._service.call(group_id, parsed, host=host)
@@ -194,7 +191,7 @@ class Handlers:
             answer = await self._service.call(group_id, parsed, host=host)
             self._members.note_answer(group_id, parsed, answer, permit)
         if getattr(parsed, "dry_run", False):
-            request[UNCHANGED] = True
+            note_unchanged()
         return answer
 
     async def _read(self, request: web.BaseRequest, model: type[Model], group_id: str = "") -> Model:
@@ -269,7 +266,7 @@ class Handlers:
             _take_nothing(request, query)
             answer = await call(ids["group_id"], asked, host=request.remote or "")
             if isinstance(answer, admin.DescribeAnswer):
-                listed = permit_of(request).rights.listed(GROUP, ids["group_id"])
+                listed = permit_of_request().rights.listed(GROUP, ids["group_id"])
                 return answer.model_copy(update={"authorized_operations": listed})
             return answer
 
@@ -292,7 +289,7 @@ class Handlers:
         refuse_query(query)
         parsed = await self._read(request, m.HeartbeatsRequest)
         give_way = partial(self._turns.enter, recent_work_of(request))
-        permit, host = permit_of(request), request.remote or ""
+        permit, host = permit_of_request(), request.remote or ""
         rights = permit.rights
         if not permit.can_be_lost:
             return await self._service.beat(parsed, host=host, give_way=give_way)
@@ -323,18 +320,18 @@ class Handlers:
         """The coordinators of groups."""
         refuse_body(request)
         parsed = parse_query(m.CoordinatorRequest, query, self._checks)
-        return only_seen(self._service.find_coordinators(parsed), permit_of(request))
+        return only_seen(self._service.find_coordinators(parsed), permit_of_request())
 
     async def list_groups(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the groups of all nodes."""
         refuse_body(request)
         asked = self._page_request(admin.ListGroupsRequest, query)
-        return await self._group_lists.list_groups(asked, permit_of(request))
+        return await self._group_lists.list_groups(asked, permit_of_request())
 
     async def list_topics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the registry."""
         refuse_body(request)
-        rights = permit_of(request).rights
+        rights = permit_of_request().rights
         sees = None if rights.allows_all(DESCRIBE_TOPIC) else partial(rights.allows, DESCRIBE_TOPIC)
         return self._service.list_topics(parse_query(m.ListTopicsRequest, query, self._checks), sees)
 
@@ -384,7 +381,7 @@ class Handlers:
         if isinstance(topic, Failure):
             return topic
         asked = admin.ListGroupsRequest(topic=name, limit=parsed.limit, cursor=parsed.cursor, totals=True)
-        permit = permit_of(request)
+        permit = permit_of_request()
         page = await self._group_lists.list_groups(asked, permit)
         if isinstance(page, Failure):
             return page
@@ -396,7 +393,7 @@ class Handlers:
         _check_topic(ids["topic"])
         parsed, known = await self._read(request, m.PutTopicRequest), self._service.find_topic(ids["topic"])
         if parsed.end_offsets and isinstance(known, m.Topic) and known.partitions == parsed.partitions:
-            request[UNCHANGED] = True  # how far the topic is; members report it every few seconds
+            note_unchanged()  # how far the topic is; members report it every few seconds
         return await self._service.put_topic(ids["topic"], parsed)
 
     async def delete_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
@@ -411,7 +408,7 @@ class Handlers:
         answer = self._cluster.describe_cluster()
         if isinstance(answer, Failure):
             return answer
-        return answer.model_copy(update={"authorized_operations": permit_of(request).rights.listed(CLUSTER, "")})
+        return answer.model_copy(update={"authorized_operations": permit_of_request().rights.listed(CLUSTER, "")})
 
     async def drain_node(
         self, request: web.BaseRequest, ids: Mapping[str, str], query: str, *, draining: bool

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rallypoint.coordinator.http.access.control import Permit
+from rallypoint.coordinator.http.access.request_caller import permit_of_request
 from rallypoint.coordinator.http.access.requirements import DESCRIBE_CLUSTER
 from rallypoint.coordinator.http.answers.json_response import JSON_HEADERS
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics
@@ -19,7 +19,6 @@ from rallypoint.coordinator.http.errors import ERROR_PAGES, Refused, problem_of,
 from rallypoint.coordinator.http.reference import html
 from rallypoint.coordinator.http.reference.openapi import openapi_document
 from rallypoint.coordinator.http.requests.routes import Answer, Handler
-from rallypoint.coordinator.http.security import PERMIT
 from rallypoint.coordinator.http.ui.files import PageFiles
 from rallypoint.coordinator.runtime.condition import Condition, why_not_ready
 from rallypoint.protocol import admin_messages as admin
@@ -98,8 +97,7 @@ class Pages:
 
     async def metrics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """Everything that is counted, as far as the caller may see it."""
-        permit: Permit | None = request.get(PERMIT)
-        assert permit is not None, "who scrapes is known, if only as anonymous"
+        permit = permit_of_request()
         sees = None if permit.sees_all_groups else permit.sees
         of_node = self._shows_node or permit.may(DESCRIBE_CLUSTER, "")
         body, content_type = await self._metrics.page(request.headers.get("Accept", ""), sees, of_node=of_node)

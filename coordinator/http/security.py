@@ -57,8 +57,9 @@ CALLER_HEADER = "Rallypoint-Caller"
 CALLER_PART = 4_000
 CALLER_TEXT_MAX = 24_000
 """A head has 32 KiB for all its headers."""
-PERMIT = "rallypoint.permit"
-"""Where a request has the permit of its caller."""
+
+CERTIFICATE_REST_MS = 60_000
+"""Far above the time between two heartbeats."""
 
 NO_TOKEN = "The request carries no bearer token."
 INVALID_TOKEN = ', error="invalid_token"'
@@ -165,6 +166,15 @@ class Guard:
         node = permit.caller
         return Permit(Caller(principals, node.expires_at_ms, node.credential), self.access)
 
+    def is_near_its_end(self, request: web.BaseRequest) -> bool:
+        """Whether the client's certificate runs out soon. A client that renews its own shows the new one on its next
+        connection, and so gets no 401 on this one.
+        """
+        if not self.access.takes_certificates:
+            return False
+        not_after_s = peer_of(request).not_after_s
+        return not_after_s is not None and not_after_s * 1000 - self._now_ms() < CERTIFICATE_REST_MS
+
     @property
     def needs_credential(self) -> bool:
         """Whether something has to be shown at all."""
@@ -227,9 +237,3 @@ def _bearer_of(request: web.BaseRequest) -> str:
     """The token in the header; "" where there is none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def permit_of(request: web.BaseRequest) -> Permit:
-    """The permit of the request's caller. There is none before it was let in."""
-    permit: Permit = request[PERMIT]
-    return permit

@@ -383,3 +383,29 @@ def test_the_tls_files_are_shown() -> None:
     shown = samples(metrics)
     assert shown["rallypoint_tls_files_outdated"] == 1
     assert [value for name, value in shown.items() if name.startswith("rallypoint_tls_reloads_total")] == [2, 3]
+
+
+async def test_a_scrape_shows_and_counts_the_groups_that_its_caller_may_see() -> None:
+    metrics = Metrics("1.0", 10)
+    service = Watched()
+    for group_id in ("clicks-1", "clicks-2", "orders-1"):
+        service.view.add(group_id)
+    metrics.watch(service)
+    metrics.event(SessionExpired("orders-1", "a"))
+    page = (await metrics.page("", lambda group_id: group_id.startswith("clicks"), of_node=False))[0].decode()
+    assert "orders" not in page
+    assert "clicks-1" in page
+    names = {family.name for family in text_string_to_metric_families(page)}
+    assert not names & {"rallypoint_sessions_expired", "rallypoint_ready", "rallypoint_shards", "python_gc_objects"}
+    counted = [
+        sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if family.name == "rallypoint_groups"
+    ]
+    assert sum(counted) == 2
+    of_node = (await metrics.page("", lambda group_id: False, of_node=True))[0].decode()
+    assert "rallypoint_sessions_expired_total" in of_node
+    assert "orders" not in of_node
+    assert "clicks" not in of_node
+    assert "orders-1" in (await metrics.page(""))[0].decode(), "the next scrape is another caller's"

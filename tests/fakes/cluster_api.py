@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from rallypoint.coordinator.access.tokens import hash_token
+from rallypoint.coordinator.http.access.control import AccessControl
 from rallypoint.coordinator.http.cluster.peers import PeerClient
 from rallypoint.coordinator.http.events.stream import StreamLimits
 from rallypoint.coordinator.http.security import SecurityPolicy
@@ -34,9 +35,10 @@ class Nodes:
         node_id: str | None = None,
         kept_max: int = 1_000,
         stream_limits: StreamLimits | None = None,
+        access: AccessControl | None = None,
     ) -> str:
         """A node more. `token`: what it presents. `accepted`: the token that it asks for. `node_id`: one that it had
-        before. `kept_max`: of its events.
+        before. `kept_max`: of its events. `access`: who may do what, in place of `accepted`.
         """
         node_id = node_id or f"127.0.0.1:{free_port()}"
         self.lives += 1
@@ -57,6 +59,7 @@ class Nodes:
             feed=feed,
             stream_limits=stream_limits,
             clock=SystemClock(),
+            access=access,
         )
         self.clients[node_id] = await stack.enter_async_context(api)
         return node_id

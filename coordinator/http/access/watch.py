@@ -22,6 +22,7 @@ from rallypoint.protocol.admin_messages import RemoveMembersRequest
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.limits import LEAVERS_MAX
 
+TOKEN_FILE, POLICY_FILE = "token_file", "The policy file"
 REMOVED_REASON = "their caller may no longer join the group"
 
 log = logging.getLogger("rallypoint.access")
@@ -49,9 +50,9 @@ class AccessFiles:
         self.by_kind: dict[str, WatchedFile] = {}
         self._token_path, self._policy_path = token_path, policy_path
         if token_path is not None:
-            self.by_kind["tokens"] = WatchedFile(token_path, FILE_MAX_BYTES, self._use_tokens)
+            self.by_kind["tokens"] = WatchedFile(TOKEN_FILE, token_path, FILE_MAX_BYTES, self._use_tokens)
         if policy_path is not None:
-            self.by_kind["policy"] = WatchedFile(policy_path, FILE_MAX_BYTES, self._use_policy)
+            self.by_kind["policy"] = WatchedFile(POLICY_FILE, policy_path, FILE_MAX_BYTES, self._use_policy)
 
     def load(self) -> None:
         """Read them for the first time. Raises FileProblem."""
@@ -68,28 +69,28 @@ class AccessFiles:
         return {kind: file.is_refused for kind, file in self.by_kind.items()}
 
     def _use_tokens(self, data: bytes) -> None:
-        entries, problem = read_entries(_text(data, self._token_path).splitlines())
+        entries, problem = read_entries(_text(data, TOKEN_FILE, self._token_path).splitlines())
         if problem is not None:
-            raise FileProblem(f"token_file {self._token_path}, {problem}.")
+            raise FileProblem(f"{TOKEN_FILE} {self._token_path}, {problem}.")
         if not entries:
-            raise FileProblem(f"token_file {self._token_path} holds no token's hash; {MADE_BY}.")
+            raise FileProblem(f"{TOKEN_FILE} {self._token_path} holds no token's hash; {MADE_BY}.")
         self._access.use_tokens((*self._fixed, *entries))
 
     def _use_policy(self, data: bytes) -> None:
-        text = _text(data, self._policy_path)
+        text = _text(data, POLICY_FILE, self._policy_path)
         if not text.strip():
-            raise FileProblem(f"The policy file {self._policy_path} is empty.")
+            raise FileProblem(f"{POLICY_FILE} {self._policy_path} is empty.")
         found = read_access(text)
         if found.problems:
-            raise FileProblem(f"The policy file {self._policy_path} cannot be used. {' '.join(found.problems)}")
+            raise FileProblem(f"{POLICY_FILE} {self._policy_path} cannot be used. {' '.join(found.problems)}")
         self._access.use_policy(found.policy)
 
 
-def _text(data: bytes, path: Path | None) -> str:
+def _text(data: bytes, name: str, path: Path | None) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise FileProblem(f"{path} is not UTF-8.") from error
+        raise FileProblem(f"{name} {path} is not UTF-8.") from error
 
 
 class LiveCallers(Protocol):

@@ -25,8 +25,10 @@ class FileProblem(Exception):  # noqa: N818 - it says what is wrong with a file
 class WatchedFile:
     """One file. `use` gets its bytes, and raises FileProblem where they cannot be used; then nothing has changed."""
 
-    def __init__(self, path: Path, bytes_max: int, use: Callable[[bytes], None]) -> None:
+    def __init__(self, name: str, path: Path, bytes_max: int, use: Callable[[bytes], None]) -> None:
+        """`name`: what it is, in front of its path in a sentence."""
         self.path = path
+        self._name = f"{name} {path}"
         self._bytes_max = bytes_max
         self._use = use
         self._used = self._seen = self._refused = b""
@@ -68,14 +70,14 @@ class WatchedFile:
         self._use(data)
         self._used = seen
         if self._problem is None:
-            log.info("%s has changed, and holds from now on", self.path)
+            log.info("%s has changed, and holds from now on", self._name)
         self._accept("has changed, and holds from now on")
         return True
 
     def _accept(self, words: str) -> None:
         self._refused = b""
         if self._problem is not None:
-            log.info("%s is in order again: it %s", self.path, words)
+            log.info("%s is in order again: it %s", self._name, words)
         self._problem = None
 
     @property
@@ -95,9 +97,9 @@ class WatchedFile:
             with self.path.open("rb") as file:
                 data = file.read(self._bytes_max + 1)
         except OSError as error:
-            raise FileProblem(f"{self.path} cannot be read: {error.strerror}.") from error
+            raise FileProblem(f"{self._name} cannot be read: {error.strerror}.") from error
         if len(data) > self._bytes_max:
-            raise FileProblem(f"{self.path} has more than {self._bytes_max} bytes.")
+            raise FileProblem(f"{self._name} has more than {self._bytes_max} bytes.")
         return data
 
 

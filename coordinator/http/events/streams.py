@@ -11,6 +11,7 @@ from aiohttp import web
 
 from rallypoint.coordinator.core.effects import Event, Failure
 from rallypoint.coordinator.http.access.control import Permit
+from rallypoint.coordinator.http.access.request_caller import permit_of_request
 from rallypoint.coordinator.http.cluster.peers import EventsForCaller, PeerClient
 from rallypoint.coordinator.http.contract import ClusterService, HttpMetrics
 from rallypoint.coordinator.http.errors import refuse
@@ -26,7 +27,6 @@ from rallypoint.coordinator.http.events.positions import (
 from rallypoint.coordinator.http.events.stream import EventResponse, EventStream, StreamLimits, Wanted
 from rallypoint.coordinator.http.requests.inputs import parse_query, refuse_body
 from rallypoint.coordinator.http.requests.routes import Answer
-from rallypoint.coordinator.http.security import permit_of
 from rallypoint.coordinator.runtime.condition import why_not_serving
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.coordinator.runtime.events.feed import EventFeed
@@ -80,7 +80,7 @@ class EventStreams:
         if full is not None:
             return full
         is_of_one = for_node or not self._cluster.is_shared
-        permit = permit_of(request)
+        permit = permit_of_request()
         stream = (self._of_this_node if is_of_one else self._of_all_nodes)(asked, kinds, cursor, permit)
         self._permits[stream] = permit
         permit.tell_end()

@@ -57,7 +57,9 @@ def test_a_file_names_the_line_of_its_first_fault() -> None:
     assert entries == ()
     assert problem is not None
     assert problem.startswith("line 4, is not")
-    assert read_entries([HASH, f"etl {HASH}"])[1] == "line 2, is the hash of another line again"
+    again = read_entries([HASH, f"etl {HASH}"])[1]
+    assert again == "line 2, has the hash of another line with another name or end"
+    assert read_entries([HASH, HASH]) == ((TokenEntry("unnamed", HASH),), None)
 
 
 def test_a_token_is_found_until_it_ends() -> None:
