@@ -35,7 +35,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     check.add_argument(
         "words",
         nargs="+",
-        metavar="PATH | RIGHT RESOURCE",
+        metavar="WORD",
         help=f"the file to check; or, with --as, a right ({', '.join(RIGHTS)}) and what it is on (cluster, group:NAME,"
         " topic:NAME)",
     )
