@@ -23,7 +23,10 @@ PROMISED = {
         "deploy", "wait", "check",
     ],
     "keep": ["backup", "restore", "store copy"],
-    "set up": ["context list", "context use", "context set", "completion", "serve", "token", "assign"],
+    "set up": [
+        "context list", "context use", "context set", "completion", "serve", "token", "token new", "access check",
+        "assign",
+    ],
 }  # fmt: skip
 HEAVY = ("pydantic", "aiohttp", "rallypoint.coordinator", "rallypoint.protocol.messages", "shtab", "tomlkit", "asyncio")
 
