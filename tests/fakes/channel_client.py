@@ -55,7 +55,9 @@ class ChannelClient:
 
     async def read(self) -> None:
         """Take one message in."""
-        message = json.loads(await self.socket.receive_str(timeout=SECONDS))
+        # `receive_str` has a timeout of its own, which each ping of the service begins anew.
+        async with asyncio.timeout(SECONDS):
+            message = json.loads(await self.socket.receive_str())
         if "event" in message:
             self.pushes.append(message)
         else:
