@@ -124,8 +124,9 @@ class JoinRequest(RequestModel):
     `member_id` is empty at first; the answer MEMBER_ID_REQUIRED hands one out. `protocols` come in order of preference.
     `rebalance_timeout_ms` is how long others wait for this member to join again. `disconnect_grace_ms` is for members
     on a channel. `request_id`, random for each attempt and kept for its retries, makes a repeat harmless. `attempt`
-    grows with each attempt of a `member_id`: one that arrives after a later one is refused, and changes nothing.
-    `max_wait_ms` bounds how long the answer may be held back; then it is 202 and the same request goes on waiting.
+    grows with each attempt of a `member_id`: one that arrives after a later one is refused, and changes nothing; so is
+    one that was answered and arrives amid a later rebalance, with REBALANCE_IN_PROGRESS. `max_wait_ms` bounds how long
+    the answer may be held back; then it is 202 and the same request goes on waiting.
     """
 
     member_id: MemberId

@@ -230,11 +230,12 @@ def _member_of(stored: r.MemberRecord, protocol_name: str, topics: frozenset[str
             rebalance_timeout_ms=stored.rebalance_timeout_ms,
             disconnect_grace_ms=stored.disconnect_grace_ms,
             request_id=stored.request_id,
-            attempt=None,
+            attempt=stored.attempt,
         ),
         topics=topics,
         assignment=stored.assignment,
         is_new=False,
+        first_request_id=stored.first_request_id,
     )
 
 

@@ -75,6 +75,9 @@ def join(group: Group, call: Call, request: m.JoinRequest, context: DecisionCont
     if _is_superseded(group, request):
         draft.reply(call, _SUPERSEDED)
         return
+    if _is_used_up(group, request):
+        draft.reply(call, rebalance.in_progress(group, group.join_until_ms, context.now_ms))
+        return
     if request.request_id is not None and _repeat(group, call, request, context, draft):
         return
     if group.state is State.DEAD and request.member_id:
@@ -201,6 +204,25 @@ def _is_superseded(group: Group, request: m.JoinRequest) -> bool:
     )
 
 
+def _is_used_up(group: Group, request: m.JoinRequest) -> bool:
+    """An attempt that has been part of a rebalance, or was answered without one, comes again amid another rebalance.
+
+    Its member may have had the answer: then it is at work on what it was given since, and this copy was held up on its
+    way. If it has not, it makes another attempt. So an attempt counts for one rebalance, whatever comes late, and
+    whichever node or process answered it. Without an `attempt` a join counts for the rebalance that it comes to.
+    """
+    if request.attempt is None or group.state is not State.PREPARING_REBALANCE:
+        return False
+    member = group.members.get(request.member_id)
+    if not request.member_id:
+        # The join without an id by which a static member got its own: taken for a new one it would take the slot over.
+        holder_id = group.static_members.get(request.group_instance_id or "")
+        member = None if holder_id is None else group.members[holder_id]
+        if member is None or request.request_id is None or request.request_id != member.terms.request_id:
+            return False
+    return member is not None and not member.joined and member.terms.attempt == request.attempt
+
+
 def _repeat(group: Group, call: Call, request: m.JoinRequest, context: DecisionContext, draft: Draft) -> bool:
     """A join whose request_id is remembered gets its first answer again and moves nothing; false: it is no repeat."""
     assert request.request_id is not None
@@ -225,7 +247,7 @@ def _repeat(group: Group, call: Call, request: m.JoinRequest, context: DecisionC
         draft.extend_session(member, context)
         draft.reply(call, rebalance.join_answer(group, member, context))
         return True
-    # A newer phase began before this answer was read: the join counts for that one.
+    # A newer phase began before this answer was read: of a client that counts no attempts, the join is one for that.
     return False
 
 
@@ -354,6 +376,7 @@ def _join_again(group: Group, call: Call, request: m.JoinRequest, context: Decis
         # Timeouts of the request are ignored, as in Kafka; but the request id is the last one from now on, and what
         # a load had forgotten of the protocols is known again.
         draft.fact(_reminded(member, changed.terms))
+        _store_attempt(group, request, draft)
         draft.reply(call, rebalance.join_answer(group, member, context))
         draft.extend_session(member, context)
         return
@@ -387,6 +410,16 @@ def _reminded(member: Member, said: MemberTerms) -> t.MemberChanged:
     """The member's terms as they were, but for what a join that moves nothing still brings."""
     terms = member.terms._replace(protocols=said.protocols, request_id=said.request_id, attempt=said.attempt)
     return t.MemberChanged(member.member_id, terms, member.topics)
+
+
+def _store_attempt(group: Group, request: m.JoinRequest, draft: Draft) -> None:
+    """The attempt is answered and no rebalance follows, so no other record says so: after a crash, a copy of it that
+    was held up on its way would count as a new join. Until a generation is stored, the leader's sync stores it.
+    """
+    stored = group.stored_members.get(request.member_id)
+    is_newer = stored is not None and request.attempt is not None and request.attempt != stored.attempt
+    if stored is not None and is_newer and group.state is State.STABLE:
+        draft.fact(stored._replace(request_id=request.request_id, attempt=request.attempt))
 
 
 def _take_over(

@@ -489,6 +489,7 @@ def store_replacement(group: Group, old: Member, replaced: t.StaticMemberReplace
             client_id=replaced.client_id,
             terms=replaced.terms,
             assignment=old.assignment,
+            first_request_id=replaced.terms.request_id,
         )
     )
     leader = replaced.new_member_id if group.leader == old.member_id else group.leader
@@ -502,7 +503,7 @@ def store_static_member(
 
     Else an old id, replaced or gone since, would come back with a crash, or with an append that fails, and fence the
     live process for good. The old metadata stays with the old assignment, so that what the new process says is held
-    against it; for the same reason its request id is not kept.
+    against it; for the same reason its request id is not kept, nor its attempt, which counts from the beginning.
     """
     old_id = group.stored_instances.get(instance)
     if old_id is None or group.header is None:
@@ -518,6 +519,8 @@ def store_static_member(
             rebalance_timeout_ms=terms.rebalance_timeout_ms,
             disconnect_grace_ms=terms.disconnect_grace_ms,
             request_id=None,
+            attempt=None,
+            first_request_id=None,
         )
     )
     if group.header.leader == old_id:
@@ -595,7 +598,8 @@ def store_counted(group: Group, moves: MovesCounted, context: DecisionContext, d
     """The leader's assignment is stored, then handed to everyone who waits for it.
 
     Whom the leader forgot gets nothing; whom the group does not know is ignored. Only members whose record changed
-    are written, so that the store's work grows with the change and not with the group.
+    are written, so that the store's work grows with the change and not with the group. Another attempt to join is a
+    change: after a crash, only what is stored tells a late copy of it from a new one.
     """
     call, moved = moves.call, moves.moved
     partitions_moved = None if moved is None else moved.lost_count
@@ -650,6 +654,8 @@ def _store_member(group: Group, member: Member, assignment: OpaqueJson, draft: D
         client_id=member.client_id,
         terms=member.terms,
         assignment=assignment,
+        # Of another member the id was handed out before it joined: a late join without one takes nothing over.
+        first_request_id=None if member.group_instance_id is None else member.first_request_id,
     )
     stored = group.stored_members.get(member.member_id)
     if stored is not None:
@@ -669,6 +675,7 @@ def _member_record(
     client_id: str,
     terms: MemberTerms,
     assignment: OpaqueJson,
+    first_request_id: str | None,
 ) -> r.MemberRecord:
     return r.MemberRecord(
         group_id=group.group_id,
@@ -684,6 +691,8 @@ def _member_record(
         metadata=terms.metadata_of(group.protocol_name),
         assignment=assignment,
         request_id=terms.request_id,
+        attempt=terms.attempt,
+        first_request_id=first_request_id,
     )
 
 

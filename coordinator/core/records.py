@@ -41,6 +41,8 @@ class MemberRecord(NamedTuple):
     seniority: orders members by when they were added, lowest first.
     metadata: that of the chosen protocol.
     request_id: that of the member's last join.
+    attempt: that of the same join; None where it had none, and where an older release has written the record.
+    first_request_id: of the join that gave a static member its id, as far as it is known.
     removed: an operator has taken the member out since: a load leaves it out too, and shares out what it owned.
     """
 
@@ -58,6 +60,8 @@ class MemberRecord(NamedTuple):
     assignment: OpaqueJson
     request_id: str | None = None
     removed: bool = False
+    attempt: int | None = None
+    first_request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

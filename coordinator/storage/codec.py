@@ -171,6 +171,8 @@ _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _ADDED: Mapping[str, Any] = {
     "replica_racks": (),
     "removed": False,
+    "attempt": None,
+    "first_request_id": None,
     "freeze_until": None,
     "freeze_roster": {},
     "join_wait_max_ms": None,

@@ -198,6 +198,7 @@ type joinAnswer struct {
 func (m *Member) join(ctx context.Context) error {
 	if m.joinID == "" {
 		m.joinID = randomID()
+		m.attempt++
 	}
 	id, _ := m.Identity()
 	metadata := map[string]any{"topics": m.options.Topics}
@@ -210,6 +211,7 @@ func (m *Member) join(ctx context.Context) error {
 		"session_timeout_ms":   m.options.SessionTimeout.Milliseconds(),
 		"rebalance_timeout_ms": m.options.RebalanceTimeout.Milliseconds(),
 		"request_id":           m.joinID,
+		"attempt":              m.attempt,
 		"max_wait_ms":          parkTime.Milliseconds(),
 	}, joined, parkTime)
 	if err != nil {

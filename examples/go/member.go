@@ -66,6 +66,7 @@ type Member struct {
 	// Of the goroutine that runs:
 	interval time.Duration // between heartbeats, as the join's answer says
 	joinID   string        // names a join until it is answered, so that sending it again is harmless
+	attempt  int           // counts the joins, so that the service knows one that comes late
 	joined   *joinAnswer   // the answer to a join that has no sync yet
 }
 
@@ -245,7 +246,7 @@ func (m *Member) learn(err error) error {
 	m.mutex.Lock()
 	switch name {
 	case "REBALANCE_IN_PROGRESS":
-		m.ending = m.generation
+		m.ending, m.joinID = m.generation, ""
 	case "UNKNOWN_MEMBER_ID":
 		m.id, m.joinID = "", ""
 	case "MEMBER_ID_REQUIRED":

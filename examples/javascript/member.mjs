@@ -35,6 +35,7 @@ export class GroupMember {
   #endingGeneration = -1; // the newest that is known to be over
   #heartbeatIntervalMs = 3_000; // what the join's answer says
   #joinId = null; // names a join until it is answered, so that sending it again is harmless
+  #attempt = 0; // counts the joins, so that the service knows one that comes late
   #joined = null; // the answer to a join that has no sync yet
   #stopping = new AbortController();
   #woken = false;
@@ -230,7 +231,10 @@ export class GroupMember {
   }
 
   async #join() {
-    this.#joinId ??= randomUUID();
+    if (!this.#joinId) {
+      this.#joinId = randomUUID();
+      this.#attempt++;
+    }
     const { clientId, topics, sessionTimeoutMs, rebalanceTimeoutMs } = this.#options;
     const joined = await this.#call("join", {
       member_id: this.memberId,
@@ -240,6 +244,7 @@ export class GroupMember {
       session_timeout_ms: sessionTimeoutMs,
       rebalance_timeout_ms: rebalanceTimeoutMs,
       request_id: this.#joinId,
+      attempt: this.#attempt,
       max_wait_ms: PARK_MS,
     });
     this.#joinId = null;
@@ -275,7 +280,7 @@ export class GroupMember {
         return;
       case "REBALANCE_IN_PROGRESS":
         this.#endingGeneration = this.generationId;
-        this.#joined = null;
+        this.#joined = this.#joinId = null;
         return;
       case "UNKNOWN_MEMBER_ID":
         this.memberId = "";

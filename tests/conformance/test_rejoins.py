@@ -294,10 +294,120 @@ def test_the_same_attempt_and_a_later_one_count_and_so_does_a_join_without_a_num
     assert claims_of(harness, follower) == owning(8)
 
 
-def test_after_a_crash_a_join_counts_whatever_its_number() -> None:
+def test_a_crash_forgets_no_attempt_that_made_a_generation() -> None:
     harness, _, follower = stable_at_attempt_two()
     harness.crash()
-    assert harness.waits(harness.join(follower, request_id="one", attempt=1, protocols=owning(1)))
+    late = harness.answer(harness.join(follower, request_id="one", attempt=1, protocols=owning(1)))
+    assert (late.code, late.superseded, harness.state()) == (ErrorCode.REBALANCE_IN_PROGRESS, True, State.STABLE)
+    assert harness.waits(harness.join(follower, request_id="three", attempt=3, protocols=owning(3)))
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("is_answered_again", [False, True])
+def test_an_attempt_that_was_answered_counts_for_no_later_rebalance(crashes: bool, is_answered_again: bool) -> None:
+    """Its member may be at work on what it brought. Kafka takes whatever arrives for a join of the present phase."""
+    harness, leader, follower = stable_at_attempt_two()
+    if crashes:
+        harness.crash()
+    if is_answered_again:
+        two = harness.join(follower, request_id="two", attempt=2, protocols=owning(2), session_ms=9_000)
+        assert harness.answer(two).generation_id == 1, "where nothing goes on it gets its answer again"
+    first = harness.join(leader)
+    claimed, deadline_ms = claims_of(harness, follower), harness.group.members[follower].deadline_ms
+    harness.advance(1_000)
+
+    late = harness.answer(harness.join(follower, request_id="two", attempt=2, protocols=owning(9), session_ms=9_000))
+
+    assert (late.code, late.superseded, late.generation_id) == (ErrorCode.REBALANCE_IN_PROGRESS, False, 1)
+    assert late.rejoin_within_ms == 9_000, "if its member waits for it after all, that makes another attempt"
+    assert harness.waits(first), "the phase goes on waiting for it"
+    assert (claims_of(harness, follower), harness.group.members[follower].deadline_ms) == (claimed, deadline_ms)
+    newer = harness.join(follower, request_id="three", attempt=3, protocols=owning(3), session_ms=9_000)
+    assert harness.answer(newer).generation_id == harness.answer(first).generation_id == 2
+
+
+def test_the_answer_of_a_join_that_moves_nothing_is_stored_with_its_attempt() -> None:
+    """Else a crash would forget it, and a late copy would count: the member goes on in the same generation."""
+    harness, leader, follower = stable_at_attempt_two()
+    before = dict(harness.log)
+    assert harness.answer(harness.join(follower, request_id="six", attempt=6, protocols=owning(2))).generation_id == 1
+    changed = [key for key, record in harness.log.items() if before.get(key) != record]
+    assert changed == [("member", follower, 1)]
+    harness.crash()
+    first = harness.join(leader)
+    for attempt, superseded in ((5, True), (6, False)):
+        late = harness.answer(harness.join(follower, request_id="late", attempt=attempt, protocols=owning(2)))
+        assert (late.code, late.superseded) == (ErrorCode.REBALANCE_IN_PROGRESS, superseded)
+    assert harness.waits(first)
+    before = dict(harness.log)
+    harness.join(follower, protocols=owning(2))
+    harness.join(follower, attempt=7, protocols=owning(2))
+    assert {key[0] for key, record in harness.log.items() if before.get(key) != record} == {"header", "rebalance"}
+
+
+def test_an_attempt_that_a_crash_took_back_counts_again() -> None:
+    """Nobody has had a part in the generation that it made, so nobody is at work on it."""
+    harness, leader, follower = stable_at_attempt_two()
+    first, second = harness.join(leader), harness.join(follower, request_id="three", attempt=3, protocols=owning(3))
+    assert harness.answer(first).generation_id == harness.answer(second).generation_id == 2
+    harness.crash()
+    harness.join(leader)
+    again = harness.join(follower, request_id="three", attempt=3, protocols=owning(3))
+    assert harness.answer(again).generation_id == 3
+
+
+def test_without_an_attempt_a_repeated_join_counts_for_the_rebalance_that_it_comes_to() -> None:
+    harness = GroupHarness()
+    leader, _ = harness.join_new()
+    follower = harness.answer(harness.join()).member_id
+    harness.advance_until_answered(harness.join(follower, request_id="one"))
+    harness.settle_generation(leader, follower)
+    first = harness.join(leader)
+    assert harness.answer(harness.join(follower, request_id="one")).generation_id == 2
+    assert harness.answer(first).generation_id == 2
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_late_first_join_amid_a_rebalance_does_not_fence_its_own_sender(crashes: bool) -> None:
+    harness = GroupHarness()
+    leader, _ = harness.join_new()
+    first = harness.join(instance="slot", request_id="first", attempt=1)
+    harness.advance_until_answered(first)
+    member_id = harness.answer(first).member_id
+    harness.settle_generation(leader, member_id)
+    if crashes:
+        harness.crash()
+    waiting = harness.join(leader)
+
+    late = harness.answer(harness.join(instance="slot", request_id="first", attempt=1))
+
+    assert (late.code, late.superseded) == (ErrorCode.REBALANCE_IN_PROGRESS, False)
+    assert harness.group.static_members == {"slot": member_id}
+    assert harness.waits(waiting)
+    harness.join(member_id, instance="slot", request_id="second", attempt=2)
+    harness.settle_generation(leader, member_id)
+    if crashes:
+        harness.crash()
+    later = harness.answer(harness.join(instance="slot", request_id="first", attempt=1))
+    assert (later.code, later.superseded) == (ErrorCode.REBALANCE_IN_PROGRESS, True)
+    assert harness.group.static_members == {"slot": member_id}
+
+
+def test_a_new_process_in_a_slot_counts_its_attempts_from_the_beginning() -> None:
+    """Whatever was stored of the process before it: also where a crash takes its first rebalance back."""
+    harness = GroupHarness()
+    leader, _ = harness.join_new()
+    old = harness.join(instance="slot", request_id="old", attempt=90)
+    harness.advance_until_answered(old)
+    harness.settle_generation(leader, harness.answer(old).member_id)
+    harness.topics(t=2)
+    harness.join(instance="slot", request_id="new", attempt=1)
+    harness.crash()
+    member_id = harness.group.static_members["slot"]
+    harness.topics(t=3)
+    harness.join(leader)
+    again = harness.join(member_id, instance="slot", request_id="newer", attempt=2)
+    assert harness.answer(again).generation_id == 2
 
 
 def test_the_late_first_join_of_a_static_member_does_not_take_its_own_slot_over() -> None:

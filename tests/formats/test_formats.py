@@ -228,6 +228,27 @@ RECORDS_V1_1: list[r.Record] = [
 """Format 1.1: an operator may have removed a member, freeze until members come, and say how long to wait for joins; and
 it is kept where topics ended at which times."""
 
+RECORDS_V1_1_ATTEMPTS: list[r.Record] = [
+    r.MemberRecord(
+        group_id=GROUP,
+        member_id="seat%2-33ef",
+        generation_id=6,
+        seniority=1,
+        group_instance_id="seat%2",
+        client_id="seat",
+        host="198.51.100.8",
+        session_timeout_ms=45000,
+        rebalance_timeout_ms=300000,
+        disconnect_grace_ms=None,
+        metadata=OpaqueJson.of({"topics": ["clicks"]}),
+        assignment=OpaqueJson.of({"partitions": {"clicks": [2]}}),
+        request_id="req-9",
+        attempt=4,
+        first_request_id="req-5",
+    ),
+]
+"""Format 1.1, too: which attempt to join was a member's last, and which join gave a static member its id."""
+
 PAIRS_V1 = [
     *zip(samples("records-v1.jsonl"), RECORDS_V1, strict=True),
     *zip(samples("rebalances-v1.jsonl"), REBALANCES_V1, strict=True),
@@ -238,6 +259,7 @@ PAIRS_V1 = [
     *zip(samples("records-v1-running-time.jsonl"), RECORDS_V1_RUNNING_TIME, strict=True),
     *zip(samples("records-v1-restored.jsonl"), RECORDS_V1_RESTORED, strict=True),
     *zip(samples("records-v1.1.jsonl"), RECORDS_V1_1, strict=True),
+    *zip(samples("records-v1.1-attempts.jsonl"), RECORDS_V1_1_ATTEMPTS, strict=True),
 ]
 
 

@@ -274,7 +274,7 @@ class Teller:
             options.pop("wait", None),
             options.pop("request", None),
         )
-        protocol_type = options.pop("type", "consumer")
+        attempt, protocol_type = options.pop("attempt", None), options.pop("type", "consumer")
         self._say(
             client,
             "join",
@@ -286,6 +286,7 @@ class Teller:
                 session_ms=terms.get("session_ms", 10_000),
                 rebalance_ms=terms.get("rebalance_ms", 10_000),
                 request_id=request_id,
+                attempt=None if attempt is None else int(attempt),
                 client_id=client.name,
                 max_wait_ms=None if wait is None else milliseconds(wait),
             ),

@@ -77,7 +77,8 @@ MEANINGS: Mapping[str, Meaning] = {
         "session_timeout_ms must be from 6000 to 1800000, not 500.", "session_timeout_ms",
     ),
     "rebalance-in-progress": Meaning(
-        "The members are asked to join again, and the call belongs to the generation before.",
+        "The members are asked to join again, and the call belongs to the generation before; so does a join whose "
+        "`attempt` was answered before this rebalance.",
         "The group is rebalancing: join again.",
     ),
     "invalid-commit-offset-size": Meaning(
