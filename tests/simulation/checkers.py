@@ -13,7 +13,7 @@ from tests.simulation.laws_of_commits import I3Commits, I4Fencing
 from tests.simulation.laws_of_damage import I18Damage
 from tests.simulation.laws_of_generations import I1Generations, I2SyncAnswers, I5Instances, MembersBelieve
 from tests.simulation.laws_of_holds import I11Holds
-from tests.simulation.laws_of_joining import I19JoinPhases
+from tests.simulation.laws_of_joining import I19JoinPhases, I22JoinsOnce
 from tests.simulation.laws_of_ownership import I12OneAtWork
 from tests.simulation.laws_of_removal import I21Removed
 from tests.simulation.laws_of_rest import (
@@ -81,6 +81,7 @@ class Judge:
             self.i19,
             I20ServiceTime(sight),
             I21Removed(sight),
+            I22JoinsOnce(sight),
             GroupInvariants(sight),
             MembersBelieve(sight, i2),
         )

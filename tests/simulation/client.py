@@ -111,6 +111,11 @@ class Client:
         return self.machine.assignment if self.is_alive else None
 
     @property
+    def is_leaving(self) -> bool:
+        """It is on its way out, whatever its state: a join of it may still count."""
+        return self.machine._context.ending is not None
+
+    @property
     def is_in_doubt(self) -> bool:
         """Its last heartbeat has failed, so its session may end on its side."""
         slot = self.machine._net.slot(HEARTBEAT)

@@ -1,4 +1,4 @@
-"""The law of join phases: nobody but the members has a say in how long one takes."""
+"""Laws of join phases: how long one takes, and which joins count for it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,8 +7,11 @@ from rallypoint.coordinator.core import roster
 from rallypoint.coordinator.core.effects import Event, GroupUnloaded
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.runtime.event_loop.timers import BUCKET_MS
+from rallypoint.member.core.states import State as MemberState
 from tests.simulation.checker import Checker, Sight
+from tests.simulation.client import Client
 from tests.simulation.laws_of_rest import HEAD_START_MS
+from tests.simulation.network import Answer, ApiCall
 from tests.simulation.node import Node, Seen
 
 
@@ -86,3 +89,42 @@ class I19JoinPhases(Checker):
                 self.fail(
                     f"{group.group_id}: nobody has joined with {member_id}, and it lives for {now_ms - since_ms} ms"
                 )
+
+
+AT_WORK = frozenset({MemberState.STABLE, MemberState.REVOKING})
+
+
+class I22JoinsOnce(Checker):
+    """A member that has not asked for a part in the next generation has not joined its join phase.
+
+    It is at work on what its last join brought. A copy of that join, or of an older one, that was held up on its way
+    counts for nothing, whichever node or process has answered the join. Left out are runs in which a stranger speaks
+    for members, and a member that leaves: it gives up what it has while its join waits.
+    """
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__(sight)
+        self._clients: dict[str, Client] = {}
+
+    def believed(self, client: Client) -> None:
+        self._clients[client.name] = client
+        if not client.runs:
+            del self._clients[client.name]
+
+    def on_call(self, api_call: ApiCall) -> None:
+        self._look_at(api_call.group_id)
+
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        self._look_at(api_call.group_id)
+
+    def _look_at(self, group_id: str) -> None:
+        node = self.sight.node
+        seen = None if node is None or not node.is_up or "lie" in self.sight.plan.weights else node.group(group_id)
+        if seen is None:
+            return
+        for client in self._clients.values():
+            member = seen.group.members.get(client.machine.member_id) if client.group_id == group_id else None
+            if member is not None and member.joined and client.state in AT_WORK and not client.is_leaving:
+                at_work = f"{client.name} is {client.state.value} in generation {client.machine.generation_id}"
+                counts = f"attempt {member.terms.attempt} of {member.member_id} counts as a join of the next one"
+                self.fail(f"{group_id}: {at_work}, and {counts}")

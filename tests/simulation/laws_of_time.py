@@ -1,7 +1,7 @@
 """The law of the service's time: what members cannot help does not count against them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rallypoint.coordinator.core.effects import Event, GroupUnloaded, SessionExpired
 from rallypoint.coordinator.core.group import Member
@@ -65,9 +65,13 @@ class I20ServiceTime(Checker):
                 self._undisturbed.discard(group_id)
 
     def _hear(self, node: Node, member: Member, before: Heard | None) -> Heard:
-        """A new member's time to join is not set again by what it says; a load may have been a while ago."""
+        """A new member's time to join is not set again by what it says; a load may have been a while ago.
+
+        A join of somebody else under its id may ask for a shorter session, and hang up.
+        """
         if before is not None and (member.deadline_ms == before.deadline_ms or (member.is_new and before.is_new)):
-            return before
+            asked_ms = member.terms.session_timeout_ms
+            return before if before.left_ms <= asked_ms else replace(before, left_ms=asked_ms)
         left_ms = min(member.terms.session_timeout_ms, member.deadline_ms - node.clock.peek_ms())
         return Heard(self.sight.now_ms, left_ms, member.deadline_ms, member.is_new)
 

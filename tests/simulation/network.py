@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
 
 LATE_MS = (5, 40, 300, 2_000, 7_000)
+VERY_LATE_MS = (4_000, 9_000, 15_000, 25_000)
+"""When a late copy comes: its member has long had an answer from elsewhere, and has gone on."""
+OF_MEMBERS = frozenset(one.name for one in (ops.JOIN, ops.SYNC, ops.HEARTBEAT, ops.LEAVE, ops.COMMIT, ops.FETCH))
+"""The calls of which there are late copies."""
 READ_MS = (1, 30, 100)
 """So long after a stall of the node what came meanwhile is read."""
 
@@ -112,10 +116,18 @@ class Network:
     """All wires. `node` is the one that can be reached, None while there is none."""
 
     def __init__(
-        self, loop: VirtualLoop, chance: random.Random, trace: Trace, rates: dict[str, float], api: HttpApi
+        self,
+        loop: VirtualLoop,
+        chance: random.Random,
+        trace: Trace,
+        rates: dict[str, float],
+        api: HttpApi,
+        late_chance: random.Random,
     ) -> None:
+        """`late_chance`: draws the late copies alone, so that a run without them is what it was."""
         self._loop = loop
         self._chance = chance
+        self._late_chance = late_chance
         self._trace = trace
         self._api = api
         self._numbers = 0
@@ -162,13 +174,18 @@ class Network:
         """Ask; the exchange ends with an outcome unless it is dropped before."""
         self.await_end(exchange, timeout_ms)
         text = f"{exchange.who} {exchange.operation.name}"
+        if exchange.operation.name in OF_MEMBERS and self.strikes("late_copy", text, self._late_chance):
+            self.later(self._late_chance.choice(VERY_LATE_MS), self._arrive, self._late_copy(exchange))
         if self.strikes("request_lost", text):
             self._lost.append(exchange)
             return
         self.later(self._delay_ms(text), self._arrive, exchange)
         if self.strikes("doubled", text):
-            copy = replace(exchange, on_end=None, is_cut_off=False, serving=[], timeout=None, forget=None)
-            self.later(self._chance.choice(LATE_MS), self._arrive, copy)
+            self.later(self._chance.choice(LATE_MS), self._arrive, _copy_of(exchange))
+
+    def _late_copy(self, exchange: Exchange) -> Exchange:
+        """What a path that somebody held up brings in the end. Nobody reads the answer."""
+        return _copy_of(exchange)
 
     def drop(self, exchange: Exchange) -> None:
         """Nobody waits any more; the node sees the connection end, unless its client is cut off."""
@@ -231,10 +248,10 @@ class Network:
 
     # --- one way ----------------------------------------------------------------------------------------------------
 
-    def strikes(self, kind: str, text: str) -> bool:
+    def strikes(self, kind: str, text: str, chance: random.Random | None = None) -> bool:
         """Whether this fault comes now."""
         rate = self.rates[kind]
-        if rate and self._chance.random() < rate:
+        if rate and (chance or self._chance).random() < rate:
             self._trace.fault(self.now_ms, kind, text)
             return True
         return False
@@ -351,6 +368,10 @@ class Network:
         self.drop(exchange)
         if on_end is not None:
             on_end(Unreachable(f"no answer within {timeout_ms} ms"))
+
+
+def _copy_of(exchange: Exchange) -> Exchange:
+    return replace(exchange, on_end=None, is_cut_off=False, serving=[], timeout=None, forget=None)
 
 
 def _calls_of(exchange: Exchange) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ from rallypoint.coordinator.storage.contract import BatchLimits
 from rallypoint.coordinator.storage.memory import MEMORY_LIMITS
 
 NETWORK_FAULTS = ("request_lost", "answer_lost", "delayed", "doubled", "connection_reset")
+LATE_FAULTS = ("late_copy",)
 LINE_FAULTS = ("line_cut", "line_lost", "push_lost", "push_doubled", "handshake_lost")
 STORE_FAULTS = (
     "store_slow",
@@ -233,12 +234,19 @@ def plan_of(seed: int, focus: str | None = None) -> Plan:
         beats_in_batches=random.Random(f"batches {seed}").random() < 0.5,
         counts_elsewhere=elsewhere,
     )
+    plan = replace(plan, rates={**plan.rates, "late_copy": late_copy_rate(seed, share)})
     plan = _narrowed(plan) if plan.limits is NARROWEST else plan
     plan = _with_channels(_with_hangs(plan, share), share, is_sure=focus == "channels")
     if focus == "chunks":
         return _full_of_chunks(plan)
     plan = _with_tiny_limits(plan, is_sure=focus == "limits")
     return _with_clock_steps(plan, is_sure=focus == "clocks")
+
+
+def late_copy_rate(seed: int, share: float) -> float:
+    """How many calls come again, long after their member has gone on; none in half of the runs."""
+    chance = random.Random(f"late copies {seed}")
+    return chance.choice([0.05, 0.2]) if share and chance.random() < 0.5 else 0.0
 
 
 def _offers(chance: float) -> tuple[tuple[str, ...], ...]:

@@ -41,7 +41,7 @@ from tests.simulation.link import Link
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Answer, ApiCall, Exchange, HttpApi, Network, raise_its_fault
 from tests.simulation.node import EPOCH_MS, Node, member_ids
-from tests.simulation.plan import CLOCK_STEPS_MS, LINE_FAULTS, NETWORK_FAULTS, Plan
+from tests.simulation.plan import CLOCK_STEPS_MS, LATE_FAULTS, LINE_FAULTS, NETWORK_FAULTS, Plan
 from tests.simulation.trace import Trace, Violation
 
 GROWTH_MAX = 20
@@ -63,9 +63,9 @@ class World(HttpApi):
         self.chance = chance
         self.trace = trace
         self.loop = loop
-        self.network = Network(
-            loop, chance, trace, {kind: plan.rates[kind] for kind in (*NETWORK_FAULTS, *LINE_FAULTS)}, self
-        )
+        rates = {kind: plan.rates[kind] for kind in (*NETWORK_FAULTS, *LATE_FAULTS, *LINE_FAULTS)}
+        late_chance = random.Random(f"late {plan.seed}")
+        self.network = Network(loop, chance, trace, rates, self, late_chance)
         self.sight = Sight(plan, self.network.callers_at_api)
         self.judge = Judge(self.sight)
         slow_ms = max(SLOW_MS) if plan.rates["store_slow"] else 0

@@ -18,6 +18,7 @@ from tests.simulation.cluster.network import ClusterCall
 from tests.simulation.cluster.node import ClusterNode
 from tests.simulation.laws_of_commits import I3JoinedCommits
 from tests.simulation.laws_of_generations import I1Generations, I2SyncAnswers, MembersBelieve
+from tests.simulation.laws_of_joining import I22JoinsOnce
 from tests.simulation.laws_of_ownership import I12OneAtWork
 from tests.simulation.network import Answer, ApiCall
 from tests.simulation.node import Node, Seen
@@ -285,6 +286,7 @@ class Laws:
             I3JoinedCommits(sight),
             MembersBelieve(sight, i2),
             I12OneAtWork(sight),
+            I22JoinsOnce(sight),
         )
         etcd.before = self._before
         etcd.after = self._after

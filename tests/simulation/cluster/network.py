@@ -42,9 +42,12 @@ class ClusterNetwork(Network):
         trace: Trace,
         rates: dict[str, float],
         api: HttpApi,
+        late_chance: random.Random,
         node_at: Callable[[str], ClusterNode | None],
+        urls: tuple[str, ...],
     ) -> None:
-        super().__init__(loop, chance, trace, rates, api)
+        super().__init__(loop, chance, trace, rates, api, late_chance)
+        self._urls = urls
         self.cut: dict[str, int] = {}
         self._node_at = node_at
         self._watcher = api
@@ -59,6 +62,13 @@ class ClusterNetwork(Network):
         for exchange in [one for one, serving in self._served.items() if serving is node]:
             del self._served[exchange]
             self.later(1, self.end, exchange, Unreachable("the node is gone"))
+
+    def _late_copy(self, exchange: Exchange) -> Exchange:
+        """At any node, as a proxy before them all would bring it: the coordinator may be another one by then."""
+        copy = super()._late_copy(exchange)
+        assert isinstance(copy, RoutedExchange)
+        copy.url = self._late_chance.choice(self._urls)
+        return copy
 
     def _arrive(self, exchange: Exchange) -> None:
         assert isinstance(exchange, RoutedExchange)

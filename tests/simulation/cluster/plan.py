@@ -11,10 +11,11 @@ from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.coordinator.storage.contract import BatchLimits
 from rallypoint.coordinator.storage.etcd.keyspace import ETCD_LIMITS
-from tests.simulation.plan import COOPERATIVE, EAGER, HOUR_MS, YEAR_MS, Plan, plan_of
+from tests.simulation.plan import COOPERATIVE, EAGER, HOUR_MS, YEAR_MS, Plan, late_copy_rate, plan_of
 
 NODE_IDS = ("node-1", "node-2", "node-3")
 NETWORK_RATES = ("request_lost", "answer_lost", "delayed", "doubled", "connection_reset")
+ALL_NETWORK_RATES = (*NETWORK_RATES, "late_copy")
 ETCD_RATES = ("lost", "slow", "late", "answer_lost")
 CLIENT_STEPS = {"start": 10, "commit": 14, "fetch": 5, "leave": 2, "vanish": 2, "rejoin": 1, "client_stall": 2}
 """What members do, with its weight."""
@@ -84,7 +85,7 @@ class ClusterPlan:
     @property
     def faults(self) -> list[str]:
         """The random faults that the run has, as `without` names them."""
-        network = [kind for kind in NETWORK_RATES if self.rates[kind]]
+        network = [kind for kind in ALL_NETWORK_RATES if self.rates[kind]]
         return [*network, *(f"etcd_{kind}" for kind in ETCD_RATES if self.etcd_rates[kind])]
 
     def without(self, kinds: frozenset[str]) -> "ClusterPlan":
@@ -137,7 +138,7 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         lease_ttl_ms=chance.choice([2_000, 2_000, 3_000, 6_000]),
         limits=SMALL_LIMITS if chance.random() < 0.3 else ETCD_LIMITS,
         clock_rates=tuple(chance.choice(CLOCK_RATES) for _ in NODE_IDS),
-        rates=rates,
+        rates={**rates, "late_copy": late_copy_rate(seed, share)},
         etcd_rates=etcd_rates,
         steps=tuple(steps),
         movement=chance.choice(MOVEMENTS),

@@ -47,7 +47,9 @@ class ClusterWorld(HttpApi):
         self.is_calm = False
         self.etcd = ObservedEtcd(lambda: self.now_ms)
         self.etcd_faults = EtcdFaults(random.Random(f"etcd {plan.seed}"), trace, plan.etcd_rates)
-        self.network = ClusterNetwork(loop, chance, trace, dict(plan.rates), self, self.node_at)
+        late_chance = random.Random(f"late {plan.seed}")
+        urls = tuple(f"http://{node_id}" for node_id in NODE_IDS)
+        self.network = ClusterNetwork(loop, chance, trace, dict(plan.rates), self, late_chance, self.node_at, urls)
         self.nodes: dict[str, ClusterNode] = {}
         self.clients: list[ClusterClient] = []
         self.sight = Sight(plan.basis)
