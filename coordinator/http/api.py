@@ -6,10 +6,11 @@ are routed.
 The law: whatever bytes arrive, the answer is a coded one. A 500 is a fault of ours, and is logged.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from time import perf_counter
 
 from aiohttp import web
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 
 from rallypoint.coordinator.access.principals import ANONYMOUS
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
+from rallypoint.coordinator.core.network import network_of
 from rallypoint.coordinator.http.access.audit import Audit
 from rallypoint.coordinator.http.access.control import AccessControl
 from rallypoint.coordinator.http.access.held_calls import HeldCalls
@@ -48,6 +50,8 @@ from rallypoint.coordinator.http.handlers import (
     respond,
 )
 from rallypoint.coordinator.http.limits.admission import Admission, ConnectionLimits
+from rallypoint.coordinator.http.limits.deadline import time_limit
+from rallypoint.coordinator.http.limits.failed_attempts import FailedAttempts
 from rallypoint.coordinator.http.limits.recent_work import RecentWork
 from rallypoint.coordinator.http.limits.work_turns import LARGE, WorkTurns, recent_work_of
 from rallypoint.coordinator.http.pages import Pages
@@ -155,6 +159,7 @@ class HttpApi:
         self.members = MemberCallers()
         self.held_calls = HeldCalls(self.members)
         self._guard = Guard(policy, self.access, shown_ms)
+        self._failed_attempts = FailedAttempts()
         checks = RequestChecks(RequestLimits() if requests is None else requests)
         self._routes = Routes(checks.limits)
         self.bodies = LargeBodies(limits.bodies_max_bytes)
@@ -192,6 +197,7 @@ class HttpApi:
             ChannelLimits() if channel_limits is None else channel_limits,
             self.bodies,
             self._guard.permit_of,
+            self._note_guess,
             self.members,
             self._audit,
             tracer,
@@ -254,7 +260,7 @@ class HttpApi:
             self._tell_change(request, route, ids, outcome)
         except Refused as refused:
             outcome = refused.problem.error_name
-            self._tell_refusal(request, route, ids, refused.problem)
+            await self._meet_refusal(request, route, ids, refused)
             response = respond_problem(refused.problem, origin.request_id, refused.headers, close=refused.close)
         except ConnectionError:
             raise
@@ -302,6 +308,20 @@ class HttpApi:
         self.held_calls.look(now_ms)
         self.streams.end_strangers(now_ms)
         await self.channels.look_at_callers(now_ms)
+
+    async def _meet_refusal(
+        self, request: web.BaseRequest, route: Route | None, ids: Mapping[str, str], refused: Refused
+    ) -> None:
+        """The audit log is told; of an unknown token, where there were many, the answer waits."""
+        self._tell_refusal(request, route, ids, refused.problem)
+        if refused.is_guess and (wait_ms := self._note_guess(request.remote or "")):
+            with suppress(TimeoutError):
+                async with time_limit(self.clock, wait_ms):
+                    await asyncio.get_running_loop().create_future()
+
+    def _note_guess(self, address: str) -> int:
+        """An unknown token has come from there: how many milliseconds its refusal waits."""
+        return self._failed_attempts.add(network_of(address), self.clock.now_ms())
 
     def _refuse_url(self) -> Refused:
         limit = self._max_url_bytes

@@ -114,13 +114,17 @@ def problem_of(failure: Failure) -> m.Problem:
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer on its way, not a fault
-    """The API refuses the request: this problem, with these headers, is the answer."""
+    """The API refuses the request: this problem, with these headers, is the answer.
+
+    is_guess: for a token that is not known, as of somebody who guesses: the answer may have to wait.
+    """
 
     def __init__(self, problem: m.Problem, headers: Mapping[str, str] | None = None, *, close: bool = False) -> None:
         super().__init__(problem.detail)
         self.problem = problem
         self.headers = headers or {}
         self.close = close
+        self.is_guess = False
 
 
 def refuse(

@@ -145,7 +145,9 @@ class Guard:
             return access.anybody
         permit = access.find(token, self._now_ms())
         if permit is None:
-            raise unauthenticated("The service does not know this token.", INVALID_TOKEN, field)
+            refusal = unauthenticated("The service does not know this token.", INVALID_TOKEN, field)
+            refusal.is_guess = True
+            raise refusal
         return permit
 
     def asks_for(self, request: web.BaseRequest, permit: Permit) -> Permit:

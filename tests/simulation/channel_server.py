@@ -93,6 +93,7 @@ class ChannelServer:
             self.limits,
             LargeBodies(1_000_000),
             lambda token, field: self.access.anybody,
+            lambda address: 0,
             MemberCallers(),
             Audit(lambda: 0),
         )

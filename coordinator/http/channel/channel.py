@@ -141,6 +141,8 @@ class ChannelContext:
     bodies: LargeBodies
     permit_of: Callable[[str, str], Permit]
     """The permit of whoever shows this token, in this field; raises Refused for one that is not known."""
+    note_guess: Callable[[str], int]
+    """An unknown token has come from this address: how many milliseconds its refusal waits."""
     members: MemberCallers
     audit: Audit
     tracer: RequestTracer | None = None
@@ -163,6 +165,7 @@ class Channel:
         "_goodbye",
         "_heard_at_ms",
         "_host",
+        "_is_late",
         "_is_members",
         "_is_over",
         "_making",
@@ -193,6 +196,7 @@ class Channel:
         self._takes_at_once = False
         self._traced: dict[int | str, tuple[Origin, float, str | None]] | None = None
         self._making: asyncio.Task[None] | None = None
+        self._is_late = False
         self._is_members = False
         self._is_over = False
 
@@ -399,7 +403,7 @@ class Channel:
             self._socket.abort()
 
     def _end_unauthenticated(self) -> None:
-        if not self.is_authenticated:
+        if not self.is_authenticated and not self._is_late:
             self.end(Ending.NOT_AUTHENTICATED, "no token came in time")
 
     def _over(self, ending: Ending) -> None:
@@ -424,8 +428,35 @@ class Channel:
 
     def _take(self, text: bytes) -> None:
         """One message, whatever is in it."""
-        if self._ending is None:
-            self._take_call(text, self._parse(text))
+        if self._ending is not None or self._is_late:
+            return
+        call = self._parse(text)
+        wait_ms = self._refusal_wait_ms(call)
+        if wait_ms:
+            self._is_late = True  # what comes behind is not looked at: there is no second try
+            Deadline(self._context.service.clock, wait_ms, partial(self._take_late, text, call))
+        else:
+            self._take_call(text, call)
+
+    def _refusal_wait_ms(self, call: s.ChannelCall | Refused) -> int:
+        """How long the refusal of an unknown token waits, if it is one."""
+        if self.is_authenticated or not isinstance(call, s.AuthenticateCall):
+            return 0
+        context = self._context
+        try:
+            context.permit_of(call.token, "token")
+        except Refused as refused:
+            forget_frames(refused)
+            return context.note_guess(self._host)
+        return 0
+
+    def _take_late(self, text: bytes, call: s.ChannelCall | Refused) -> None:
+        self._is_late = False
+        try:
+            self._take_call(text, call)
+        except Exception:
+            log.exception("a fault of the service, in refusing a token on a channel")
+            self.end_by_fault()
 
     def _parse(self, text: bytes) -> s.ChannelCall | Refused:
         try:

@@ -17,14 +17,15 @@ from rallypoint.coordinator.access.principals import CERTIFICATE
 NAME_LENGTH_MAX = 2_048
 """Of a SPIFFE id, the longest name that is in use."""
 NAMES_MAX = 32
-"""Names of one certificate that count."""
+"""Of one certificate."""
 
 _DNS = re.compile(r"(\*\.)?[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
 
 @dataclass(frozen=True, slots=True)
 class PeerNames:
-    """The names of a client, as its certificate has them: `cert:` and the name. None without a certificate.
+    """The names of a client, as its certificate has them: `cert:` and the name. None without a certificate, nor with
+    one of more than `NAMES_MAX` names: were some left out, a rule that denies one of those would not be seen to.
 
     names: the URIs first, then the DNS names, then the common names of the subject, each kind in its own order.
     not_after_s: when the certificate expires, in seconds since 1970; None without one.
@@ -41,7 +42,9 @@ def peer_names(certificate: Mapping[str, Any] | None) -> PeerNames:
     """The names in what `SSLSocket.getpeercert` returns for a certificate that was verified."""
     if not certificate:
         return NOBODY
-    found = list(dict.fromkeys(CERTIFICATE + name for name in _names_in(certificate)))[:NAMES_MAX]
+    found = list(dict.fromkeys(CERTIFICATE + name for name in _names_in(certificate)))
+    if len(found) > NAMES_MAX:
+        found = []
     not_after = certificate.get("notAfter")
     return PeerNames(tuple(found), None if not_after is None else ssl.cert_time_to_seconds(not_after))
 

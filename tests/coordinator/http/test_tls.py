@@ -222,8 +222,9 @@ def test_what_has_not_the_form_of_its_kind_is_no_name(wrong: dict[str, object] |
 
 
 def test_names_are_bounded() -> None:
-    many = tuple(("DNS", f"host-{number}") for number in range(1_000))
+    many = tuple(("DNS", f"host-{number}") for number in range(NAMES_MAX))
     assert len(peer_names(certificate(*many)).names) == NAMES_MAX
+    assert peer_names(certificate(*many, ("DNS", "one-too-many"))).names == (), "a rule might deny the one left out"
 
 
 # --- files

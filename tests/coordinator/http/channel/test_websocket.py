@@ -81,6 +81,7 @@ def channel_on(pipe: Pipe, clock: Clock) -> tuple[Channel, "asyncio.Task[None]"]
         ChannelLimits(),
         LargeBodies(0),
         lambda *_: access.anybody,
+        lambda _: 0,
         MemberCallers(),
         Audit(lambda: 0),
     )
