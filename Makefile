@@ -64,8 +64,8 @@ sim-cluster: setup ## three nodes over an etcd: SEED=n shows one schedule, SCHED
 	@exec $(BIN)/python -m tests.simulation.cluster \
 		$(if $(SEED),--seed $(SEED) --verbose,--seed $(FROM) --schedules $(SCHEDULES) --shrink) $(ARGS)
 
-plants: setup ## the simulations must find each fault of the two plants.toml in tests/simulation
-	@exec $(PYTEST) --dist load --size long tests/simulation/plants tests/simulation/cluster/plants $(ARGS)
+plants: setup ## the simulations must find each fault of the two plants.toml in tests/simulation, tests each of attacks.toml
+	@exec $(PYTEST) --dist load --size long tests/simulation/plants tests/simulation/cluster/plants tests/attacks $(ARGS)
 
 scenarios: setup ## the stories of tests/scenarios; REWRITE=1 writes what comes of them now into the files, to be read
 	@REWRITE="$(REWRITE)" exec $(BIN)/python -m pytest -q tests/scenarios $(ARGS)

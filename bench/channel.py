@@ -81,9 +81,9 @@ class ChannelConnection(Line):
         key = base64.b64encode(secrets.token_bytes(16)).decode()
         head = (
             f"GET {CHANNEL.path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nConnection: Upgrade\r\n"
-            f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+            f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
         )
-        self._send(head.encode())
+        self._send(head.encode() + self.headers + b"\r\n")
         await self._opened
 
     def frame_of(self, operation: Operation, group_id: str, body: Any) -> bytes:

@@ -20,8 +20,9 @@ _HEAD_END = b"\r\n\r\n"
 class Frames:
     """Makes the bytes of requests to one address."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, headers: bytes = b"") -> None:
         self._host = f"{host}:{port}".encode()
+        self._headers = headers
 
     def post(self, operation: Operation, group_id: str, body: Any) -> bytes:
         """A POST of a JSON body to the operation's path."""
@@ -34,17 +35,21 @@ class Frames:
     def with_body(self, method: str, path: str, body: Any) -> bytes:
         """A request of a JSON body."""
         text = json.dumps(body, separators=(",", ":")).encode()
-        return b"%b %b HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
-            method.encode(), path.encode(), self._host, len(text), text,
+        return b"%b %b HTTP/1.1\r\nHost: %b\r\n%bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+            method.encode(), path.encode(), self._host, self._headers, len(text), text,
         )  # fmt: skip
 
     def post_nothing(self, path: str) -> bytes:
         """A POST without a body."""
-        return b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Length: 0\r\n\r\n" % (path.encode(), self._host)
+        return b"POST %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: 0\r\n\r\n" % (
+            path.encode(),
+            self._host,
+            self._headers,
+        )
 
     def get(self, path: str) -> bytes:
         """A GET."""
-        return b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path.encode(), self._host)
+        return b"GET %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (path.encode(), self._host, self._headers)
 
 
 class Connection(Line):
@@ -52,7 +57,7 @@ class Connection(Line):
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
-        self._frames = Frames(host, port)
+        self._frames = Frames(host, port, self.headers)
 
     def frame_of(self, operation: Operation, group_id: str, body: Any) -> bytes:
         """A POST of the body."""

@@ -28,7 +28,11 @@ class ConnectionBrokenError(Exception):
 
 
 class Line(asyncio.Protocol, ABC):
-    """Sends frames and waits for their answers. `request_count`: how many it has sent."""
+    """Sends frames and waits for their answers. `request_count`: how many it has sent. `headers`: the lines that a head
+    has besides those of its kind.
+    """
+
+    headers = b""
 
     def __init__(self, host: str, port: int) -> None:
         self.request_count = 0

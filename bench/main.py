@@ -17,7 +17,7 @@ from typing import Any
 
 import uvloop
 
-from bench import beside, kafka, many_groups, report, scenarios
+from bench import beside, kafka, many_groups, permissions, report, scenarios
 from bench.beside import Result
 from bench.cluster import parts as cluster_parts
 from bench.cluster import scenarios as cluster
@@ -33,6 +33,7 @@ from bench.spark.metrics import MovesResult, SpeedResult, is_whole
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     **scenarios.BENCHMARKS,
+    **permissions.BENCHMARKS,
     **many_groups.BENCHMARKS,
     **kafka.BENCHMARKS,
     **spark.BENCHMARKS,

@@ -60,12 +60,12 @@ async def service(plan: Plan, *, delay_ms: int = 0) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def serving(
-    directory: Path, *, port: int = 0, delay_ms: int = 0, storage: str | None = None
+    directory: Path, *, port: int = 0, delay_ms: int = 0, storage: str | None = None, settings: Sequence[str] = ()
 ) -> AsyncIterator[Server]:
     """A service on the SQLite file of that directory, which may be of one that ran before; or on the storage of that
-    URL. Port 0 is any.
+    URL. Port 0 is any. `settings`: further flags.
     """
     arguments = ("--port", str(port), "--storage", storage or f"sqlite:///{directory}/store.db")
     delay = ("--group-initial-rebalance-delay-ms", str(delay_ms))
-    async with running(python("rallypoint.cli.main", "serve", *arguments, *delay), directory) as server:
+    async with running(python("rallypoint.cli.main", "serve", *arguments, *delay, *settings), directory) as server:
         yield server
