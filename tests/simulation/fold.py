@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rallypoint.coordinator.core.records import (
     DeletedTopicRecord,
@@ -35,6 +36,14 @@ class Share:
     assignment: OpaqueJson
 
 
+class Standing(NamedTuple):
+    """What members had in a generation, in one life of their group."""
+
+    generation_id: int
+    deaths: int
+    shares: dict[str, Share]
+
+
 @dataclass(slots=True)
 class FoldedGroup:
     """A group as its log comes to. `written` keeps every offset that was ever durable, by partition."""
@@ -48,6 +57,8 @@ class FoldedGroup:
     deletions: int = 0
     deaths: int = 0
     """How often the group has gone, with its header."""
+    amid: list[Standing] = field(default_factory=list)
+    """How it stood in the midst of the last append: one may hold an assignment, and what takes it away again."""
 
     @property
     def members(self) -> dict[str, MemberRecord]:
@@ -74,6 +85,11 @@ class FoldedGroup:
             member_id: Share(record.group_instance_id, record.assignment) for member_id, record in self.members.items()
         }
 
+    @property
+    def standing(self) -> Standing | None:
+        """As of now; None without a header."""
+        return None if self.header is None else Standing(self.header.generation_id, self.deaths, self.shares)
+
 
 @dataclass(slots=True)
 class Fold:
@@ -94,6 +110,8 @@ class Fold:
     def take(self, writes: Sequence[Write]) -> list[str]:
         """Fold one append. The groups that it touched, each once, in order."""
         touched: dict[str, None] = {}
+        for group in self.groups.values():
+            group.amid.clear()
         for key, value in writes:
             if value is None:
                 self.topics.pop(self._registered.pop(key, ""), None)
@@ -122,6 +140,7 @@ class Fold:
         match record:
             case GroupRecord():
                 group.header = record
+                group.amid.append(Standing(record.generation_id, group.deaths, group.shares))
             case MemberRecord() | MemberGone():
                 group.records[record.member_id, record.generation_id] = record
             case OffsetRecord():

@@ -26,6 +26,7 @@ class _Writing:
 
     offset: int | None
     asked_at: int
+    asked_at_ms: int
     ended_at: int | None = None
     is_acknowledged: bool = False
 
@@ -49,7 +50,7 @@ class I3Commits(Checker):
         self._of_topics: list[TopicDeletion] = []
         self._topics_gone: dict[str, int] = {}
         self._first_asked: dict[tuple[OfPartition, int], int] = {}
-        self._stored_at_ms: dict[OffsetRecord, int] = {}
+        self._began_at_ms: dict[OffsetRecord, int] = {}
         self._stood: dict[str, dict[OffsetKey, OffsetRecord]] = {}
         self._members_before: dict[str, dict[str, MemberRecord]] = {}
 
@@ -94,7 +95,7 @@ class I3Commits(Checker):
                 self._add(deletion, where, None)
 
     def _add(self, api_call: ApiCall | TopicDeletion, where: OfPartition, offset: int | None) -> None:
-        entry = _Writing(offset, api_call.number)
+        entry = _Writing(offset, api_call.number, self.sight.now_ms)
         self._writings[where].append(entry)
         self._open.setdefault(api_call, []).append((where, entry))
 
@@ -184,8 +185,15 @@ class I3Commits(Checker):
                 self._gone(record)
         self._stood[group_id] = dict(group.offsets)
         for record in group.offsets.values():
-            self._stored_at_ms.setdefault(record, self.sight.now_ms)
+            if record not in self._began_at_ms:
+                self._began_at_ms[record] = self._asked_at_ms(record)
         self._members_before[group_id] = group.members
+
+    def _asked_at_ms(self, record: OffsetRecord) -> int:
+        """When what is stored now was asked for, at the earliest: its age counts from before its append began."""
+        entries = self._writings.get((record.group_id, record.topic, record.partition), ())
+        asked = (x.asked_at_ms for x in entries if x.offset == record.offset and x.ended_at is None)
+        return min(asked, default=self.sight.now_ms)
 
     def _gone(self, record: OffsetRecord) -> None:
         """An operator took it, it went with its topic, or it is old enough to have expired; where more than one can be,
@@ -194,16 +202,16 @@ class I3Commits(Checker):
         where = (record.group_id, record.topic, record.partition)
         entries = self._writings[where]
         is_asked_for = any(x.offset is None and x.ended_at is None for x in entries) or self._goes_with_topic(record)
-        stored_ms = self._stored_at_ms[record]
+        began_ms = self._began_at_ms[record]
         rules = self.sight.plan.rules
-        steps = sum(at_ms >= stored_ms for at_ms in self.sight.clock_steps)
+        steps = sum(at_ms >= began_ms for at_ms in self.sight.clock_steps)
         # No step of a clock makes it older; but a node whose clock was put elsewhere cannot tell when the one before
         # ended, by so much.
-        age_ms = self.sight.now_ms - stored_ms + steps * 2 * rules.offsets_retention_check_interval_ms
+        age_ms = self.sight.now_ms - began_ms + steps * 2 * rules.offsets_retention_check_interval_ms
         is_old = age_ms >= rules.offsets_retention_ms - CLOCK_MS
         if is_old and not self._is_read(record):
             number = self.sight.number
-            entries.append(_Writing(None, number, number, is_acknowledged=not is_asked_for))
+            entries.append(_Writing(None, number, self.sight.now_ms, number, is_acknowledged=not is_asked_for))
         elif not is_asked_for:
             self.fail(f"{record.group_id}: {record.topic}-{record.partition} is gone after {age_ms} ms, unasked")
 

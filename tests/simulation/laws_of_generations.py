@@ -90,10 +90,11 @@ class I2SyncAnswers(Checker):
         """Of each member that an assignment was stored for: in which life of its group. Its id is never drawn again."""
 
     def stored(self, group_id: str, group: FoldedGroup) -> None:
-        if group.header is not None:
-            for member_id in group.shares:
-                self.lives.setdefault(member_id, group.deaths)
-            self.given.setdefault((group_id, group.header.generation_id), {}).update(group.shares)
+        for stood in (*group.amid, group.standing):
+            if stood is not None:
+                for member_id in stood.shares:
+                    self.lives.setdefault(member_id, stood.deaths)
+                self.given.setdefault((group_id, stood.generation_id), {}).update(stood.shares)
 
     def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         if isinstance(answer, m.SyncAnswer):
