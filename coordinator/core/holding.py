@@ -30,7 +30,7 @@ from rallypoint.coordinator.core import rebalance_history, roster
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import Call, DecisionContext, Rebalance, TimerFired, Trigger
-from rallypoint.coordinator.core.decision import Draft, hold_timer
+from rallypoint.coordinator.core.decision import Draft, hold_timer, linger_timer
 from rallypoint.coordinator.core.effects import Failure, GroupFrozen, GroupThawed, RebalanceHeld
 from rallypoint.coordinator.core.group import Group, State, check_exists
 from rallypoint.protocol import admin_messages as admin
@@ -290,6 +290,10 @@ def store(group: Group, change: Callable[[r.HoldRecord], r.HoldRecord], draft: D
         draft.fact(record)
     elif group.hold is not None:
         draft.fact(r.HoldForgotten(group.group_id))
+    if group.lingers_until_ms is not None:
+        # A join phase may have lingered for those whom a freeze waits for. Until when it does now is looked at anew.
+        draft.fact(t.LingerSet(None))
+        draft.cancel_timer(linger_timer(group))
 
 
 def forget(group: Group, draft: Draft) -> None:

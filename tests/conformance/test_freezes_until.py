@@ -2,6 +2,7 @@
 
 import pytest
 
+from rallypoint.coordinator.core.commands import TimerKind
 from rallypoint.coordinator.core.effects import GroupThawed, RebalanceBegan
 from rallypoint.coordinator.core.group import State
 from rallypoint.protocol import admin_messages as admin
@@ -137,6 +138,26 @@ def test_the_join_phase_waits_for_the_missing_no_longer_than_members_say() -> No
     assert harness.state() is State.PREPARING_REBALANCE
     harness.advance(1_000)
     assert (harness.state(), list(harness.group.members)) == (State.COMPLETING_REBALANCE, [waiting])
+
+
+@pytest.mark.parametrize("is_lifted", [True, False])
+def test_an_id_that_is_out_holds_no_join_phase_up_once_the_freeze_has_ended(is_lifted: bool) -> None:
+    """The phase lingered until the end of the freeze. An id holds it up for a while after its beginning alone."""
+    harness = GroupHarness()
+    old = formed(harness, "a", "b")
+    harness.freeze(50_000, None, "members_replaced")
+    harness.leave(old[0])
+    waiting = [come(harness, "a")]
+    harness.leave(old[1])
+    harness.advance(harness.rules.group_pending_timeout_ms + 1)
+    harness.join(client_id="uses-none")
+    assert harness.state() is State.PREPARING_REBALANCE
+    if is_lifted:
+        harness.thaw()
+    else:
+        waiting.append(come(harness, "b"))
+    assert (harness.state(), list(harness.group.members)) == (State.COMPLETING_REBALANCE, waiting)
+    assert not [key for key in harness.timers if key.kind is TimerKind.LINGER]
 
 
 def test_a_second_freeze_remembers_who_is_there_then() -> None:
