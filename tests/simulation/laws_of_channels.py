@@ -149,12 +149,19 @@ class I13Connections(Checker):
 
 class I17Attempts(Checker):
     """What a member says at a join stands until a later attempt of it: an older one that was held up on its way, on
-    another connection, replaces nothing. A load forgets the number.
+    another connection, replaces nothing. A load takes the number back to that which was stored.
+
+    Left out are members for whom somebody has joined without a number: after such a join any number counts.
     """
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self._last: dict[MemberKey, int] = {}
+        self._spoken_for: set[MemberKey] = set()
+
+    def on_call(self, api_call: ApiCall) -> None:
+        if isinstance(api_call.request, m.JoinRequest) and api_call.request.attempt is None:
+            self._spoken_for.add((api_call.group_id, api_call.request.member_id))
 
     def node_began(self) -> None:
         self._last.clear()
@@ -167,7 +174,7 @@ class I17Attempts(Checker):
         for group in (one.group for one in seen if one.is_idle):
             for member in group.members.values():
                 key, attempt = (group.group_id, member.member_id), member.terms.attempt
-                if attempt is None:
+                if attempt is None or key in self._spoken_for:
                     self._last.pop(key, None)
                 elif attempt < self._last.get(key, attempt):
                     self.fail(f"{group.group_id}: attempt {attempt} of {member.member_id} replaces {self._last[key]}")
@@ -196,6 +203,11 @@ class Loss:
     grace_ms: int | None
     waits: bool = False
     is_sharp: bool = True
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nobody can tell what is to come of it: its group was busy, perhaps with the member's death."""
+        return self.at_ms is not None and self.grace_ms is None
 
     def is_over(self, now_ms: int) -> bool:
         """Whether the grace may have come to its end."""
@@ -251,7 +263,8 @@ class I14Graces(Checker):
         member_id = speaker_of(api_call)
         if member_id:
             lost = self._lost.pop((api_call.group_id, member_id), None)
-            if lost is not None and lost.is_over(self.sight.now_ms) and self._group(api_call.group_id) is None:
+            may_be_dead = lost is not None and (lost.is_unknown or lost.is_over(self.sight.now_ms))
+            if may_be_dead and self._group(api_call.group_id) is None:
                 # Its death may be on its way to the store: nobody can tell from here.
                 self._lost[api_call.group_id, member_id] = Loss(self.sight.now_ms, None)
         elif isinstance(api_call.request, m.JoinRequest):
