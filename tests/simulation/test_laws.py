@@ -1,6 +1,7 @@
 """What single laws say of a store's log and of answers, where a schedule that shows it is rare."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -8,10 +9,13 @@ from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.storage.codec import encode
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
+from tests.conformance.group_harness import GroupHarness
 from tests.simulation.checker import Sight
+from tests.simulation.laws_of_channels import I17Attempts
 from tests.simulation.laws_of_commits import CLOCK_MS, I3Commits
 from tests.simulation.laws_of_generations import I2SyncAnswers
 from tests.simulation.network import ApiCall
+from tests.simulation.node import Seen
 from tests.simulation.plan import plan_of
 from tests.simulation.trace import Violation
 
@@ -59,3 +63,28 @@ def test_an_assignment_that_the_same_append_takes_away_was_stored(is_stored: boo
     else:
         with pytest.raises(Violation, match="stored is None"):
             law.on_answer(ApiCall(1, "g", sync, 0), answer)
+
+
+@pytest.mark.parametrize("is_spoken_for", [True, False])
+def test_after_a_join_without_a_number_any_number_counts(is_spoken_for: bool) -> None:
+    """A stranger's, which the law need not have seen counting: a member's own may come in the same turn."""
+    law, harness = I17Attempts(Sight(plan_of(1))), GroupHarness()
+    member_id, _ = harness.join_new(attempt=4)
+    member, no = harness.group.members[member_id], cast(Any, None)
+    law.turned(no, [Seen(harness.group, no, is_idle=True)])
+    request = m.JoinRequest(
+        member_id=member_id,
+        client_id="stranger",
+        protocol_type="consumer",
+        protocols=(m.JoinProtocol(name="range", metadata=ASSIGNMENT),),
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        attempt=None if is_spoken_for else 5,
+    )
+    law.on_call(ApiCall(1, "g", request, 0))
+    member.terms = member.terms._replace(attempt=3)
+    if is_spoken_for:
+        law.turned(no, [Seen(harness.group, no, is_idle=True)])
+    else:
+        with pytest.raises(Violation, match="replaces 4"):
+            law.turned(no, [Seen(harness.group, no, is_idle=True)])
