@@ -39,7 +39,7 @@ ROWS_MAX = 150
 """Rows in the document, however long the list."""
 
 
-async def commit_to_groups(url: str, group_ids: list[str], at_once: int = 24) -> None:
+async def commit_to_groups(url: str, group_ids: list[str], at_once: int = 24, token: str = "") -> None:
     """A commit makes each of them."""
     body = {"generation_id": -1, "member_id": "", "offsets": {"clicks": {"0": {"offset": 7}}}}
     waiting = iter(group_ids)
@@ -51,7 +51,8 @@ async def commit_to_groups(url: str, group_ids: list[str], at_once: int = 24) ->
             async with session.post(target, json=body) as answer:
                 assert answer.status == 200, await answer.text()
 
-    async with aiohttp.ClientSession() as session:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with aiohttp.ClientSession(headers=headers) as session:
         await asyncio.gather(*(work(session) for _ in range(at_once)))
 
 
@@ -376,6 +377,27 @@ def test_the_token_is_asked_for_and_stays_out_of_every_url(browser: Browser, tmp
         browser.click("button:has-text('Forget the token')")
         browser.wait("h1", text="A token, please")
         assert browser.complaints() == []
+
+
+def test_what_the_viewer_may_not_do_is_greyed_and_says_so(browser: Browser, tmp_path: Path) -> None:
+    rule = '[[allow]]\nwho = ["token:{}"]\nmay = [{}]\non = ["group:*"]\n'
+    maker, policy = rule.format("maker", '"*"'), tmp_path / "access.toml"
+    policy.write_text(maker + rule.format("viewer", '"describe"'))
+    (tmp_path / "tokens").write_text(f"maker {hash_token('made')}\nviewer {hash_token('seen')}\n")
+    with running_service(tmp_path, "--token-file", str(tmp_path / "tokens"), "--access", str(policy)) as service:
+        asyncio.run(commit_to_groups(service.url, ["clicks"], token="made"))
+        browser.open(f"{service.url}/{place_of('groups', 'clicks', 'actions')}")
+        browser.fill("input[type=password]", "seen")
+        browser.click("button[type=submit]")
+        browser.wait("ul.actions", text="You do not have the right “offsets” on this group.")
+        buttons = "Array.from(document.querySelectorAll('.quick button, ul.actions button'))"
+        enabled = buttons + ".filter((one) => !one.disabled).map((one) => one.textContent).join()"
+        assert browser.evaluate(enabled) == ""
+        policy.write_text(maker + rule.format("viewer", '"describe", "operate"'))
+        browser.wait("ul.actions", text="You do not have the right “operate”", gone=True)
+        assert "Freeze…" in browser.evaluate(enabled)
+        assert "Reset offsets…" not in browser.evaluate(enabled)
+        assert "Delete the group…" not in browser.evaluate(enabled)
 
 
 @pytest.fixture(scope="module")

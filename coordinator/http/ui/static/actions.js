@@ -10,33 +10,37 @@ const ROWS_MAX = 200;
 const PARTITIONS_MAX = 10_000; // the service takes no more in one request
 const post = (groupId, parts, body) => call("POST", pathOf("groups", groupId, ...parts), { body });
 
+/** Why the viewer may not do what needs this right on the group; "" if that is allowed. */
+export const missing = (group, right) => (group.authorized_operations.includes(right) ? "" : `You do not have the right “${right}” on this group.`);
+
 /** Those that are wanted in a hurry, beside the group's name. */
 export function QuickActions({ group, reload }) {
+  const not = missing(group, "operate");
   const show = (Dialog) => () => open(html`<${Dialog} group=${group} reload=${reload} />`);
   return html`<div class="quick">
-    ${group.awaited_count > 0 && html`<button type="button" class="primary" onClick=${show(Proceed)}>Go on without ${number(group.awaited_count)}…</button>`}
-    ${group.frozen_until_ms ? html`<button type="button" onClick=${show(Thaw)}>End the freeze…</button>` : html`<button type="button" onClick=${show(FreezeGroup)}>Freeze…</button>`}
-    ${group.members.length > 0 && html`<button type="button" onClick=${show(Rebalance)}>Rebalance now…</button>`}
+    ${group.awaited_count > 0 && html`<button type="button" class="primary" disabled=${Boolean(not)} title=${not} onClick=${show(Proceed)}>Go on without ${number(group.awaited_count)}…</button>`}
+    ${group.frozen_until_ms ? html`<button type="button" disabled=${Boolean(not)} title=${not} onClick=${show(Thaw)}>End the freeze…</button>` : html`<button type="button" disabled=${Boolean(not)} title=${not} onClick=${show(FreezeGroup)}>Freeze…</button>`}
+    ${group.members.length > 0 && html`<button type="button" disabled=${Boolean(not)} title=${not} onClick=${show(Rebalance)}>Rebalance now…</button>`}
   </div>`;
 }
 
 const ALL = [
-  ["Preview", "See what the assignment would be if members left or joined, or topics grew, as before a deploy.", "Preview…", (props) => html`<${Preview} ...${props} />`],
-  ["Freeze", "Hold rebalances for a deploy; one follows for all of it.", "Freeze…", (props) => html`<${FreezeGroup} ...${props} />`],
-  ["End the freeze", "Let what was held begin at once.", "End the freeze…", (props) => html`<${Thaw} ...${props} />`, (group) => (group.frozen_until_ms ? "" : "The group is not frozen.")],
-  ["Rebalance now", "Begin a rebalance, also of a group that is frozen or cools down.", "Rebalance now…", (props) => html`<${Rebalance} ...${props} />`, (group) => (group.members.length ? "" : "The group has no members.")],
-  ["Go on without the awaited", "End the wait now; who is awaited is left out, and comes back as a newcomer.", "Go on without them…", (props) => html`<${Proceed} ...${props} />`, (group) => (group.awaited_count ? "" : "Nobody is awaited.")],
-  ["Cool-down", "Set how long after a rebalance the next one is held.", "Cool-down…", (props) => html`<${Cooldown} ...${props} />`],
-  ["Longest wait", "Set for how long a rebalance waits for members before it goes on without them.", "Longest wait…", (props) => html`<${JoinWait} ...${props} />`],
-  ["Reset offsets", "Set the committed offsets of a group without members elsewhere.", "Reset offsets…", (props) => html`<${ResetOffsets} ...${props} />`],
-  ["Delete offsets", "Delete the committed offsets of topics that no member subscribes to.", "Delete offsets…", (props) => html`<${DeleteOffsets} ...${props} />`],
-  ["Delete the group", "Delete a group without members, with its offsets.", "Delete the group…", (props) => html`<${DeleteGroup} ...${props} />`],
+  ["operate", "Preview", "See what the assignment would be if members left or joined, or topics grew, as before a deploy.", "Preview…", (props) => html`<${Preview} ...${props} />`],
+  ["operate", "Freeze", "Hold rebalances for a deploy; one follows for all of it.", "Freeze…", (props) => html`<${FreezeGroup} ...${props} />`],
+  ["operate", "End the freeze", "Let what was held begin at once.", "End the freeze…", (props) => html`<${Thaw} ...${props} />`, (group) => (group.frozen_until_ms ? "" : "The group is not frozen.")],
+  ["operate", "Rebalance now", "Begin a rebalance, also of a group that is frozen or cools down.", "Rebalance now…", (props) => html`<${Rebalance} ...${props} />`, (group) => (group.members.length ? "" : "The group has no members.")],
+  ["operate", "Go on without the awaited", "End the wait now; who is awaited is left out, and comes back as a newcomer.", "Go on without them…", (props) => html`<${Proceed} ...${props} />`, (group) => (group.awaited_count ? "" : "Nobody is awaited.")],
+  ["operate", "Cool-down", "Set how long after a rebalance the next one is held.", "Cool-down…", (props) => html`<${Cooldown} ...${props} />`],
+  ["operate", "Longest wait", "Set for how long a rebalance waits for members before it goes on without them.", "Longest wait…", (props) => html`<${JoinWait} ...${props} />`],
+  ["offsets", "Reset offsets", "Set the committed offsets of a group without members elsewhere.", "Reset offsets…", (props) => html`<${ResetOffsets} ...${props} />`],
+  ["offsets", "Delete offsets", "Delete the committed offsets of topics that no member subscribes to.", "Delete offsets…", (props) => html`<${DeleteOffsets} ...${props} />`],
+  ["delete", "Delete the group", "Delete a group without members, with its offsets.", "Delete the group…", (props) => html`<${DeleteGroup} ...${props} />`],
 ];
 
 export function Actions({ group, reload }) {
   return html`<p class="faint">Each shows what it would do first. To remove members, choose them in <b>Members</b>.</p>
-    <ul class="actions">${ALL.map(([title, about, label, dialog, why]) => {
-      const not = why?.(group);
+    <ul class="actions">${ALL.map(([right, title, about, label, dialog, why]) => {
+      const not = missing(group, right) || why?.(group);
       return html`<li><div><h2>${title}</h2><p>${about}${not && html` <span class="faint">${not}</span>`}</p></div>
         <button type="button" disabled=${Boolean(not)} onClick=${() => open(dialog({ group, reload }))}>${label}</button></li>`;
     })}</ul>`;

@@ -3,7 +3,7 @@ import { html, useState } from "./html.js";
 import { Ago, Text, compact, count, duration, nameOf, number, rangesOf } from "./format.js";
 import { List } from "./table.js";
 import { open } from "./dialog.js";
-import { RemoveMembers } from "./actions.js";
+import { RemoveMembers, missing } from "./actions.js";
 import { Preview } from "./preview.js";
 import { refine, route } from "./route.js";
 import { useTyped } from "./groups.js";
@@ -30,6 +30,7 @@ export function Members({ group, groupId, reload }) {
   const flapping = new Set(group.flapping.map((one) => `${one.client_id}\n${one.group_instance_id ?? ""}`));
   const rows = sorted(group.members.filter((member) => matches(member, words)), sort, descending);
   const here = [...chosen].filter((id) => group.members.some((member) => member.member_id === id));
+  const not = missing(group, "operate");
   const toggle = (id) => {
     const next = new Set(here);
     if (!next.delete(id)) next.add(id);
@@ -49,8 +50,8 @@ export function Members({ group, groupId, reload }) {
   return html`<div class="toolbar">
       <label class="grow">Find<input type="search" data-key="/" placeholder="member, client, host or topic" value=${typed.text} onInput=${typed.onInput} /></label>
       <span class="faint">${count(rows.length, "member")}${here.length > 0 && `, ${number(here.length)} chosen`}</span>
-      <button type="button" disabled=${!here.length} onClick=${() => open(html`<${Preview} group=${group} leave=${here} />`)}>Preview without them…</button>
-      <button type="button" class="danger" disabled=${!here.length} onClick=${() => open(html`<${RemoveMembers} group=${group} members=${here} reload=${reload} />`)}>Remove…</button>
+      <button type="button" disabled=${Boolean(not) || !here.length} title=${not} onClick=${() => open(html`<${Preview} group=${group} leave=${here} />`)}>Preview without them…</button>
+      <button type="button" class="danger" disabled=${Boolean(not) || !here.length} title=${not} onClick=${() => open(html`<${RemoveMembers} group=${group} members=${here} reload=${reload} />`)}>Remove…</button>
     </div>
     <${List} label="List of members" rows=${rows} columns=${columns} keyOf=${(member) => member.member_id} sort=${sort} descending=${descending}
       onSort=${(name, down) => refine({ sort: name, descending: down ? "true" : "" })} empty=${group.members.length ? "No member is like that." : "The group has no members."} />`;
