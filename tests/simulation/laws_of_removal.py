@@ -11,8 +11,8 @@ from tests.simulation.network import Answer, ApiCall
 class I21Removed(Checker):
     """Whom an operator was told to be removed is never taken for a member again under that id, crashes included.
 
-    Judged by calls that came after the answer: one that came before may have been decided before. While a group is
-    loaded, every heartbeat is answered, and says nothing of members.
+    Judged by calls that came after the answer: one that came before may have been decided before. Until a group has
+    been read, every heartbeat is answered, which says nothing of members.
     """
 
     def __init__(self, sight: Sight) -> None:
@@ -23,7 +23,7 @@ class I21Removed(Checker):
     def on_call(self, api_call: ApiCall) -> None:
         node = self.sight.node
         is_heartbeat = isinstance(api_call.request, m.HeartbeatRequest)
-        if is_heartbeat and node is not None and node.is_loading(api_call.group_id):
+        if is_heartbeat and node is not None and not node.is_serving(api_call.group_id):
             self._unjudged.add(api_call)
 
     def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:

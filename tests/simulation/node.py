@@ -262,6 +262,11 @@ class Node:
         shard = self.shards[self.service._shard_of(group_id)]
         return shard.state in (ShardState.LOADING, ShardState.FAILED) or group_id in shard._reloads
 
+    def is_serving(self, group_id: str) -> bool:
+        """What is said of the group's members is true: it has been read, if it is there."""
+        shard = self.shards[self.service._shard_of(group_id)]
+        return shard.state is ShardState.ACTIVE and group_id not in shard._reloads
+
     @property
     def timers_set(self) -> int:
         """Timers of the whole process."""
