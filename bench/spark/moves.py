@@ -53,7 +53,8 @@ class Workload:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """Produce, and watch."""
+        """Produce, and watch; also again after `end`."""
+        self._producing = True
         self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._watch())]
 
     async def driver(self, name: str) -> Driver:
@@ -153,49 +154,57 @@ async def play(plan: Plan) -> AsyncIterator[tuple[Workload, Driver]]:
         yield workload, first
 
 
-async def measure_handovers(plan: Plan) -> Sequence[MovesResult]:
-    """A second driver's query starts, and ends in good order, in turns: half of the partitions go there and back."""
-    times_s: list[float] = []
+async def measure_moves(plan: Plan) -> Sequence[MovesResult]:
+    """Drivers that come and go in good order, then others that are killed, beside the same first one."""
     async with play(plan) as (workload, first):
-        second = await workload.driver(SECOND)
-        await second.wait_ready()
-        marks_s: list[float] = []
-        for number in range(plan.moves):
-            marks_s.append(monotonic())
-            if number % 2 == 0:
-                workload.join(second, checkpoint=SECOND)
-                await workload.wait_until_reads(SECOND, PARTITIONS // 2, marks_s[-1])
-            else:
-                second.tell("stop")
-                if not (await second.line("stopped"))["committed"]:
-                    raise WrongAnswerError("a driver that ended in good order had not committed")
-                await workload.wait_until_reads(FIRST, PARTITIONS, monotonic())
-        await workload.end()
-        for begin_s, end_s in zip(marks_s, [*marks_s[1:], monotonic()], strict=True):
-            times_s.append(slowest_taking(workload.commits, workload.batches, begin_s, end_s))
-            if isnan(times_s[-1]):
-                raise WrongAnswerError("a driver came or went, and no partition changed hands")
-        return [workload.result("spark-handovers", first.pyspark, times_s)]
+        return [await measure_handovers(workload, first, plan.moves), *await measure_kills(workload, first, plan.moves)]
 
 
-async def measure_kills(plan: Plan) -> Sequence[MovesResult]:
+async def measure_handovers(workload: Workload, first: Driver, moves: int) -> MovesResult:
+    """A second driver's query starts, and ends in good order, in turns: half of the partitions go there and back. Of an
+    odd number of moves there is one more, so that the first owns all again.
+    """
+    times_s: list[float] = []
+    second = await workload.driver(SECOND)
+    await second.wait_ready()
+    marks_s: list[float] = []
+    for number in range(moves + moves % 2):
+        marks_s.append(monotonic())
+        if number % 2 == 0:
+            workload.join(second, checkpoint=SECOND)
+            await workload.wait_until_reads(SECOND, PARTITIONS // 2, marks_s[-1])
+        else:
+            second.tell("stop")
+            if not (await second.line("stopped"))["committed"]:
+                raise WrongAnswerError("a driver that ended in good order had not committed")
+            await workload.wait_until_reads(FIRST, PARTITIONS, monotonic())
+    await second.end()
+    await workload.end()
+    for begin_s, end_s in zip(marks_s, [*marks_s[1:], monotonic()], strict=True):
+        times_s.append(slowest_taking(workload.commits, workload.batches, begin_s, end_s))
+        if isnan(times_s[-1]):
+            raise WrongAnswerError("a driver came or went, and no partition changed hands")
+    return workload.result("spark-handovers", first.pyspark, times_s)
+
+
+async def measure_kills(workload: Workload, first: Driver, moves: int) -> Sequence[MovesResult]:
     """A second driver comes, and is killed: the driver alone and all that came of it in turns, at any moment."""
     chance = random.Random(SEED)
     starts_s: list[float] = []
     times_s: list[float] = []
-    async with play(plan) as (workload, first):
-        for number in range(plan.moves):
-            second = await workload.driver(f"{SECOND}-{number}")
-            workload.join(second, checkpoint=second.name)
-            starts_s.append((await second.line("first"))["at_s"] - second.started_s)
-            await workload.wait_until_reads(second.name, PARTITIONS // 2, 0.0)
-            await asyncio.sleep(chance.uniform(0.0, 1.0))
-            killed_s = await second.kill(everything=number % 2 == 1)
-            workload.killed.append(second.name)
-            await workload.wait_until_reads(FIRST, PARTITIONS, killed_s)
-            times_s.append(slowest_takeover(workload.batches, second.name, killed_s))
-        await workload.end()
-        return [
-            workload.result("spark-kills", first.pyspark, times_s),
-            workload.result("spark-second-driver", first.pyspark, starts_s),
-        ]
+    workload.begin()
+    for number in range(moves):
+        second = await workload.driver(f"{SECOND}-{number}")
+        workload.join(second, checkpoint=second.name)
+        starts_s.append((await second.line("first"))["at_s"] - second.started_s)
+        await workload.wait_until_reads(second.name, PARTITIONS // 2, 0.0)
+        await asyncio.sleep(chance.uniform(0.0, 1.0))
+        killed_s = await second.kill(everything=number % 2 == 1)
+        workload.killed.append(second.name)
+        await workload.wait_until_reads(FIRST, PARTITIONS, killed_s)
+        times_s.append(slowest_takeover(workload.batches, second.name, killed_s))
+    await workload.end()
+    return [
+        workload.result("spark-kills", first.pyspark, times_s),
+        workload.result("spark-second-driver", first.pyspark, starts_s),
+    ]

@@ -133,5 +133,5 @@ def test_spark_is_measured_where_it_is_asked_for(capsys: pytest.CaptureFixture[s
     assert names_of(make_parser().parse_args(["--spark"])) == tuple(scenarios.BENCHMARKS)
     assert plan_of(make_parser().parse_args(["--rounds", "2"])).moves == 2
     with pytest.raises(SystemExit):
-        main(["--spark", "--only", "spark-kills"])
+        main(["--spark", "--only", "spark-moves"])
     assert "--spark: it says itself which benchmarks run; leave --only out" in capsys.readouterr().err

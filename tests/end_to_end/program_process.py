@@ -79,6 +79,11 @@ class ProgramProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and not ended since by what is done to it here."""
+        return self._process is not None
+
     def tell(self, command: str) -> None:
         """Send it a command."""
         assert self._process is not None

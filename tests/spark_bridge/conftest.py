@@ -1,4 +1,6 @@
-"""What the tests of whole queries share: one session, since a JVM takes ten seconds to start, and one service."""
+"""What the tests of whole queries share: one session and some drivers, since a JVM takes ten seconds to start, and one
+service.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -9,6 +11,8 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.spark_bridge.driver_process import IdleDrivers
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +35,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with running_service(tmp_path_factory.mktemp("service")) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def idle_drivers(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[IdleDrivers]":
+    """Drivers for all tests that need several: one goes on with that of the test before, unless it was killed there."""
+    from tests.spark_bridge.driver_process import IdleDrivers  # noqa: PLC0415 - as above
+
+    drivers = IdleDrivers(tmp_path_factory.mktemp("drivers"))
+    yield drivers
+    drivers.end()

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.spark_bridge.driver_process import DriverProcess, HeldBatch
+from tests.spark_bridge.driver_process import DriverProcess, HeldBatch, IdleDrivers
 from tests.spark_bridge.driver_program import Spec
 from tests.spark_bridge.ledger import LedgerFiles, Place
 from tests.spark_bridge.spark_run import PATIENCE_SECONDS, wait_until
 from tests.spark_bridge.topic_fixture import TopicFixture, describe
+
+PRODUCING_SECONDS = 3.0
 
 
 class DriverCluster(TopicFixture):
@@ -19,9 +21,16 @@ class DriverCluster(TopicFixture):
     """
 
     def __init__(
-        self, url: str, path: Path, partitions: int, options: Mapping[str, str], files: Path | None = None
+        self,
+        idle: IdleDrivers,
+        url: str,
+        path: Path,
+        partitions: int,
+        options: Mapping[str, str],
+        files: Path | None = None,
     ) -> None:
         super().__init__(url, path, partitions)
+        self._idle = idle
         self._options = options
         self._into = files
         self._folder = path.parent / f"{path.name}-drivers"
@@ -29,21 +38,31 @@ class DriverCluster(TopicFixture):
         self._files = LedgerFiles(self._folder)
         self.ledger = self._files.ledger
         self.drivers: list[DriverProcess] = []
+        self._wanted = threading.Event()
         self._known: dict[str, int] = {}
         """The lines of a driver up to the last failure that was waited for."""
 
-    def open(self, name: str, checkpoint: str = "") -> DriverProcess:
-        """Start the program, which is `ready` some seconds later. The checkpoint is named as the driver is, or so."""
-        options = self.options(clientId=name, **self._options)
-        checkpoint_path = self._folder / f"checkpoint-{checkpoint or name}"
-        spec = Spec(options, self._folder / f"{name}.ledger", checkpoint_path, files=self._into)
-        driver = DriverProcess(self._folder, name, spec)
-        driver.start()
+    def open(self, name: str) -> DriverProcess:
+        """A driver, to `begin` with: one that is there, or a new one, which is ready some seconds later."""
+        driver = self._idle.take(name)
         self.drivers.append(driver)
         return driver
 
+    def begin(self, driver: DriverProcess, checkpoint: str = "") -> None:
+        """Start its query, whose checkpoint is named as the driver is, or so."""
+        options = self.options(clientId=driver.name, **self._options)
+        checkpoint_path = self._folder / f"checkpoint-{checkpoint or driver.name}"
+        driver.begin(Spec(options, self._folder / f"{driver.name}.ledger", checkpoint_path, files=self._into))
+
+    def give_back(self) -> None:
+        """Let other tests have the drivers that were not killed: the last step of one that found nothing wrong."""
+        while self.drivers:
+            driver = self.drivers.pop()
+            if driver.is_running:
+                self._idle.give_back(driver)
+
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill what still runs, and was not given back."""
         for driver in self.drivers:
             driver.make_sure_it_is_gone()
 
@@ -81,6 +100,8 @@ class DriverCluster(TopicFixture):
 
     def wait_for_reading_since(self, ends: Sequence[int], shares: Mapping[str, set[int]]) -> None:
         """Until each driver has read of each partition of its share what was produced after it had this end."""
+
+        self._wanted.set()
 
         def are_read() -> bool:
             self.read()
@@ -120,11 +141,15 @@ class DriverCluster(TopicFixture):
 
     @contextmanager
     def producing(self) -> Iterator[None]:
-        """A record a partition each second meanwhile: a batch takes a driver a second of CPU time, however small."""
+        """A record a partition meanwhile: whenever somebody begins to wait for reading, and now and then besides. Not
+        more often, for a batch takes a driver half a second of CPU time, however small.
+        """
         ended = threading.Event()
 
         def produce() -> None:
-            while not ended.wait(1.0):
+            while not ended.is_set():
+                self._wanted.wait(PRODUCING_SECONDS)
+                self._wanted.clear()
                 self.produce(1)
 
         thread = threading.Thread(target=produce)
@@ -133,6 +158,7 @@ class DriverCluster(TopicFixture):
             yield
         finally:
             ended.set()
+            self._wanted.set()
             thread.join()
 
     def wait_for_failure(self, driver: DriverProcess) -> str:

@@ -66,10 +66,18 @@ class SessionProcess(ProgramProcess):
 
 
 class DriverProcess(SessionProcess):
-    """One driver."""
+    """One driver. With a `spec` it runs a loop of batches at once; else it runs the queries that it is told."""
 
-    def __init__(self, folder: Path, name: str, spec: Spec) -> None:
-        super().__init__(folder, name, PROGRAM, (spec.to_json(),))
+    def __init__(self, folder: Path, name: str, spec: Spec | None = None) -> None:
+        super().__init__(folder, name, PROGRAM, () if spec is None else (spec.to_json(),))
+        self._is_ready = False
+
+    def begin(self, spec: Spec) -> None:
+        """Start a query, once it can; returns when it has."""
+        if not self._is_ready:
+            self.say_next("ready")
+            self._is_ready = True
+        self.obey(f"start {spec.to_json()}", "started")
 
     def obey(self, command: str, answer: str) -> Line:
         """Tell it, and wait for its answer."""
@@ -89,3 +97,35 @@ class DriverProcess(SessionProcess):
         code = self._process.wait(PATIENCE_SECONDS)
         self._gone()
         return code
+
+
+class IdleDrivers:
+    """Drivers without a query, by name, for the next test: to start one takes ten seconds of CPU time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._idle: dict[str, DriverProcess] = {}
+
+    def take(self, name: str) -> DriverProcess:
+        """The one of that name, or a new one, which is ready some seconds later."""
+        driver = self._idle.pop(name, None)
+        if driver is None:
+            driver = DriverProcess(self._folder, name)
+            driver.start()
+        driver.lines.clear()
+        return driver
+
+    def give_back(self, driver: DriverProcess) -> None:
+        """Its query is stopped if it runs; AssertionError if that is not in good order."""
+        assert driver.obey("idle", "idle").more["committed"], driver.show()
+        self._idle[driver.name] = driver
+
+    def end(self) -> None:
+        """Each must end well."""
+        drivers = list(self._idle.values())
+        try:
+            for driver in drivers:
+                driver.end("end")
+        finally:
+            for driver in drivers:
+                driver.make_sure_it_is_gone()

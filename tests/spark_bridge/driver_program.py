@@ -1,12 +1,13 @@
-"""A driver as a user would write it, with a JVM of its own: `python -m tests.spark_bridge.driver_program SPEC`.
+"""A driver as a user would write it, with a JVM of its own: `python -m tests.spark_bridge.driver_program [SPEC]`.
 
-SPEC is a `Spec` as JSON. With `way=query` it obeys its standard input, a word a line: `start` a query, `stop` it in
-good order, `end`. With `way=batches` it runs a loop of batches at once, until SIGTERM; exit code 0 if all that was
-written is committed. Either way the words `hold` and `release` are obeyed at any time: while it is held, a batch stands
-still once half of its records are written; with `files`, once its files are staged and nothing is decided.
+Without a SPEC it obeys its standard input, a command a line: `start SPEC`, a query; `stop` it in good order; `idle`,
+the same if it runs still; `end`. With one it runs a loop of batches at once, until SIGTERM; exit code 0 if all that was
+written is committed. SPEC is a `Spec` as JSON. The words `hold` and `release` are obeyed at any time: while it is held,
+a batch stands still once half of its records are written; with `files`, once its files are staged and nothing is
+decided.
 
 It says what happens as JSON lines, `what`, `at_s` and more: `ready`; `started`; `progress`, with the query's place in
-its group; `held`; `stopped`; `failed`, with the sentence; `ended`. What it writes goes to its ledger's file.
+its group; `held`; `stopped`; `idle`; `failed`, with the sentence; `ended`. What it writes goes to its ledger's file.
 """
 
 import json
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import (
@@ -47,7 +48,6 @@ class Spec:
     options: Mapping[str, str]
     ledger: Path
     checkpoint: Path | None = None
-    way: Literal["query", "batches"] = "query"
     jars: Sequence[Path] = field(default=())
     files: Path | None = None
 
@@ -62,7 +62,7 @@ class Spec:
         checkpoint = None if value["checkpoint"] is None else Path(value["checkpoint"])
         files = None if value["files"] is None else Path(value["files"])
         jars = [Path(jar) for jar in value["jars"]]
-        return cls(value["options"], Path(value["ledger"]), checkpoint, value["way"], jars, files)
+        return cls(value["options"], Path(value["ledger"]), checkpoint, jars, files)
 
 
 class Voice:
@@ -165,21 +165,38 @@ class Listener(StreamingQueryListener):
         """The thread that waits for the query says it."""
 
 
+def sink_of(spec: Spec, voice: Voice) -> Sink:
+    """Where its batches go."""
+    return Sink(voice, spec.ledger) if spec.files is None else FilesSink(voice, spec.ledger, spec.files)
+
+
 class QueryDriver:
     """One query at a time, as it is told."""
 
-    def __init__(self, spark: SparkSession, spec: Spec, voice: Voice, sink: Sink) -> None:
+    def __init__(self, spark: SparkSession, voice: Voice) -> None:
         self._spark = spark
-        self._spec = spec
         self._voice = voice
-        self._sink = sink
         self._query: StreamingQuery | None = None
+        self.sink: Sink | None = None
         rallypoint_spark.register(spark)
         spark.streams.addListener(Listener(voice))
 
-    def start(self) -> None:
+    def obey(self, command: str) -> None:
+        """A line of standard input."""
+        match command.split(" ", 1):
+            case ["start", spec]:
+                self.start(Spec.from_json(spec))
+            case ["stop"]:
+                self.stop()
+            case ["idle"]:
+                self.idle()
+            case _:
+                raise ValueError(command)
+
+    def start(self, spec: Spec) -> None:
         """Begin, again if Spark's Python came late."""
-        self._query = rallypoint_spark.start(self._begin)
+        sink = self.sink = sink_of(spec, self._voice)
+        self._query = rallypoint_spark.start(lambda: self._begin(spec, sink))
         self._voice.say("started")
         threading.Thread(target=self._await, args=(self._query,), daemon=True).start()
 
@@ -188,10 +205,17 @@ class QueryDriver:
         assert self._query is not None
         self._voice.say("stopped", committed=rallypoint_spark.stop(self._query))
 
-    def _begin(self) -> StreamingQuery:
-        frame = self._spark.readStream.format("rallypoint").options(**self._spec.options).load()
-        writer = frame.writeStream.foreachBatch(self._sink.write)
-        writer = writer.option("checkpointLocation", str(self._spec.checkpoint))
+    def idle(self) -> None:
+        """Have no query, so that the next may be another test's. `committed`: of one that ran, what `stop` said."""
+        is_running = self._query is not None and self._query.isActive
+        committed = rallypoint_spark.stop(self._query) if self._query is not None and is_running else True
+        self._query, self.sink = None, None
+        self._voice.say("idle", committed=committed)
+
+    def _begin(self, spec: Spec, sink: Sink) -> StreamingQuery:
+        frame = self._spark.readStream.format("rallypoint").options(**spec.options).load()
+        writer = frame.writeStream.foreachBatch(sink.write)
+        writer = writer.option("checkpointLocation", str(spec.checkpoint))
         return writer.trigger(processingTime="2 seconds").start()
 
     def _await(self, query: StreamingQuery) -> None:
@@ -201,39 +225,45 @@ class QueryDriver:
             self._voice.say("failed", sentence=str(error))
 
 
-def listen(sink: Sink, commands: "SimpleQueue[str]") -> None:
+def listen(sink: Callable[[], Sink | None], commands: "SimpleQueue[str]") -> None:
     """Obey what cannot wait, and pass on the rest."""
     for line in sys.stdin:
-        match line.strip():
-            case "hold":
-                sink.hold()
-            case "release":
-                sink.release()
-            case command:
-                commands.put(command)
+        command, current = line.strip(), sink()
+        if command in {"hold", "release"}:
+            assert current is not None, "nothing runs that could be held"
+            {"hold": current.hold, "release": current.release}[command]()
+        else:
+            commands.put(command)
     commands.put("end")
 
 
-def main(text: str) -> None:
+def run_queries(spark: SparkSession, voice: Voice) -> None:
+    """One after the other, as it is told, until `end`."""
+    commands: SimpleQueue[str] = SimpleQueue()
+    driver = QueryDriver(spark, voice)
+    threading.Thread(target=listen, args=(lambda: driver.sink, commands), daemon=True).start()
+    voice.say("ready")
+    while (command := commands.get()) != "end":
+        driver.obey(command)
+
+
+def main(text: str | None) -> None:
     """Run until `end`, or SIGTERM."""
-    voice, spec = Voice(), Spec.from_json(text)
+    voice = Voice()
+    spec = None if text is None else Spec.from_json(text)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     logging.basicConfig(level=logging.INFO)
-    sink = Sink(voice, spec.ledger) if spec.files is None else FilesSink(voice, spec.ledger, spec.files)
-    commands: SimpleQueue[str] = SimpleQueue()
-    threading.Thread(target=listen, args=(sink, commands), daemon=True).start()
     code = 0
-    with running_spark(*spec.jars) as spark:
-        if spec.way == "batches":
-            code = 0 if rallypoint_spark.batches(spark, spec.options, sink.write, interval_ms=100) else 1
+    with running_spark(*(() if spec is None else spec.jars)) as spark:
+        if spec is None:
+            run_queries(spark, voice)
         else:
-            driver = QueryDriver(spark, spec, voice, sink)
-            voice.say("ready")
-            while (command := commands.get()) != "end":
-                {"start": driver.start, "stop": driver.stop}[command]()
+            sink = sink_of(spec, voice)
+            threading.Thread(target=listen, args=(lambda: sink, SimpleQueue()), daemon=True).start()
+            code = 0 if rallypoint_spark.batches(spark, spec.options, sink.write, interval_ms=100) else 1
     voice.say("ended")
     sys.exit(code)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -220,7 +220,7 @@ def test_a_program_reads_kafka_through_sparks_own_source_until_it_is_told_to_sto
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "40",
     }
-    spec = Spec(options, tmp_path / "one.ledger", way="batches", jars=spark_kafka_jars)
+    spec = Spec(options, tmp_path / "one.ledger", jars=spark_kafka_jars)
     driver = DriverProcess(tmp_path, "one", spec)
     driver.start()
     try:

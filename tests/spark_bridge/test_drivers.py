@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.spark_bridge.driver_cluster import DriverCluster
-from tests.spark_bridge.driver_process import DriverProcess
+from tests.spark_bridge.driver_process import DriverProcess, IdleDrivers
 from tests.spark_bridge.ledger import Place
 from tests.spark_bridge.spark_run import WITH_DRIVERS, wait_until
 from tests.spark_bridge.topic_fixture import describe
@@ -28,7 +28,7 @@ QUICK = ("--group-initial-rebalance-delay-ms", "0")
 
 
 @pytest.fixture
-def service(tmp_path: Path, java_home: Path) -> Iterator[ServiceProcess]:
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     with running_service(tmp_path, *QUICK) as service:
         yield service
 
@@ -48,16 +48,18 @@ class Three:
         self.cluster.ledger.check(self.cluster.ends_by_partition, self.twice)
 
 
-def test_three_drivers_lose_nothing_whatever_becomes_of_them(service: ServiceProcess, tmp_path: Path) -> None:
+def test_three_drivers_lose_nothing_whatever_becomes_of_them(
+    service: ServiceProcess, idle_drivers: IdleDrivers, tmp_path: Path
+) -> None:
     # Growth is to be noticed soon; where others start at the latest record, new partitions start at their first.
     options = {
         "startingOffsets": "latest",
         "sessionTimeoutMs": str(SESSION_TIMEOUT_MS),
         "partitionCheckIntervalMs": "500",
     }
-    cluster = DriverCluster(service.url, tmp_path / "clicks", 6, options)
-    three = Three(service, cluster)
+    cluster = DriverCluster(idle_drivers, service.url, tmp_path / "clicks", 6, options)
     try:
+        three = Three(service, cluster)
         join_while_others_run(three)
         add_partitions(three)
         kill_the_coordinator(three)
@@ -65,6 +67,7 @@ def test_three_drivers_lose_nothing_whatever_becomes_of_them(service: ServicePro
         kill_one_in_a_batch(three)
         bring_it_back(three)
         leave_one_after_another(three)
+        cluster.give_back()
     finally:
         cluster.close()
 
@@ -72,14 +75,12 @@ def test_three_drivers_lose_nothing_whatever_becomes_of_them(service: ServicePro
 def join_while_others_run(all_of: Three) -> None:
     """The first begins at the end of an empty topic, and commits that. Later ones take over between batches."""
     cluster = all_of.cluster
-    all_of.one.say_next("ready")
-    all_of.one.obey("start", "started")
+    cluster.begin(all_of.one)
     wait_until(lambda: cluster.committed() == cluster.ends, "the first to begin", failed=cluster.find_failure)
     with cluster.producing():
         cluster.wait_for_reading(all_of.one)
         for joined, driver in ((2, all_of.two), (3, all_of.three)):
-            driver.say_next("ready")
-            driver.obey("start", "started")
+            cluster.begin(driver)
             cluster.wait_for_reading(*cluster.drivers[:joined])
     all_of.settle()
 
@@ -163,9 +164,8 @@ def bring_it_back(all_of: Three) -> None:
     cluster = all_of.cluster
     batches = [batch for places in cluster.ledger.written.values() for name, batch in places if name == "three"]
     all_of.three = cluster.open("three")
-    all_of.three.say_next("ready")
     with cluster.producing():
-        all_of.three.obey("start", "started")
+        cluster.begin(all_of.three)
         cluster.wait_for_reading(all_of.one, all_of.two, all_of.three)
     all_of.twice |= cluster.ledger.in_batch("three", max(batches))
     all_of.settle()
@@ -183,30 +183,27 @@ def leave_one_after_another(all_of: Three) -> None:
     assert all_of.three.obey("stop", "stopped").more["committed"]
     assert cluster.members() == 0
     all_of.settle()
-    for driver in (all_of.one, all_of.two, all_of.three):
-        driver.end("end")
 
 
 def test_of_two_drivers_on_one_checkpoint_the_earlier_stops_with_a_sentence(
-    service: ServiceProcess, tmp_path: Path
+    service: ServiceProcess, idle_drivers: IdleDrivers, tmp_path: Path
 ) -> None:
-    cluster = DriverCluster(service.url, tmp_path / "clicks", 4, {})
-    first, second = cluster.open("first", "shared"), cluster.open("second", "shared")
+    cluster = DriverCluster(idle_drivers, service.url, tmp_path / "clicks", 4, {})
     try:
+        first, second = cluster.open("one"), cluster.open("two")
         cluster.produce(10)
-        first.say_next("ready")
-        first.obey("start", "started")
+        cluster.begin(first, "shared")
         cluster.wait_for_all()
         # Nothing is produced, so the two cannot meet in one batch, and it is the group that tells them apart.
-        second.say_next("ready")
-        second.obey("start", "started")
+        cluster.begin(second, "shared")
         sentence = cluster.wait_for_failure(first)
         assert "another query uses this query's checkpoint since generation" in sentence
         cluster.produce(10)
         cluster.wait_for_all()
         cluster.check_exactly()
-        assert cluster.shares() == {"second": set(range(4))}
+        assert cluster.shares() == {"two": set(range(4))}
         take_over_in_a_batch(cluster, first, second)
+        cluster.give_back()
     finally:
         cluster.close()
 
@@ -215,7 +212,7 @@ def take_over_in_a_batch(cluster: DriverCluster, first: DriverProcess, second: D
     """The first comes back and does the batch that the second has in hand; that is the end of the second."""
     cluster.produce(10)
     held = second.hold_a_batch()
-    first.obey("start", "started")
+    cluster.begin(first, "shared")
     second.tell("release")
     assert cluster.wait_for_failure(second)
     cluster.produce(10)

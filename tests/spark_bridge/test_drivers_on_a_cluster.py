@@ -9,6 +9,7 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 from tests.end_to_end.service_process import ServiceProcess
 from tests.end_to_end.three_nodes import three_nodes
 from tests.spark_bridge.driver_cluster import DriverCluster
+from tests.spark_bridge.driver_process import IdleDrivers
 from tests.spark_bridge.spark_run import WITH_DRIVERS, wait_until
 from tests.spark_bridge.topic_fixture import describe
 
@@ -24,15 +25,13 @@ def coordinator_of(nodes: list[ServiceProcess], group_id: str) -> ServiceProcess
     return next(node for node in nodes if node.url == answer["coordinators"][0]["url"])
 
 
-@pytest.mark.usefixtures("java_home")
-def test_two_drivers_go_on_when_their_coordinator_is_killed(tmp_path: Path) -> None:
+def test_two_drivers_go_on_when_their_coordinator_is_killed(idle_drivers: IdleDrivers, tmp_path: Path) -> None:
     with three_nodes(tmp_path, *QUICK, shards=6) as nodes:
-        cluster = DriverCluster(",".join(node.url for node in nodes), tmp_path / "clicks", 4, {})
+        cluster = DriverCluster(idle_drivers, ",".join(node.url for node in nodes), tmp_path / "clicks", 4, {})
         try:
             drivers = [cluster.open(name) for name in ("one", "two")]
             for driver in drivers:
-                driver.say_next("ready")
-                driver.obey("start", "started")
+                cluster.begin(driver)
             with cluster.producing():
                 cluster.wait_for_reading(*drivers)
                 before, shares = describe(cluster.url, cluster.group), cluster.shares()
@@ -49,5 +48,6 @@ def test_two_drivers_go_on_when_their_coordinator_is_killed(tmp_path: Path) -> N
             assert {name: after[name] for name in KEPT} == {name: before[name] for name in KEPT}
             assert cluster.shares() == shares
             cluster.check_exactly()
+            cluster.give_back()
         finally:
             cluster.close()

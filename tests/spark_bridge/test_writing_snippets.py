@@ -5,6 +5,7 @@ All run side by side, in the two drivers, each as a group of its own on the same
 
 import json
 import secrets
+import time
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -24,6 +25,8 @@ from tests.spark_bridge.writing_snippets import SNIPPETS, Written, examples
 pytestmark = [*WITH_SPARK, pytest.mark.postgresql]
 
 PROGRAM = "tests.spark_bridge.snippet_program"
+PRODUCING_SECONDS = 2.0
+"""All that is produced is a batch for each of twelve queries."""
 TABLES = """
 CREATE TABLE clicks (topic text, "partition" integer, "offset" bigint, word text);
 CREATE TABLE words (word text PRIMARY KEY, count bigint);
@@ -40,6 +43,7 @@ class Fixture:
         self.topics = folder / "topics"
         self._writers = {topic: FilesWriter(self.topics, topic, PARTITIONS) for topic in (TOPIC, "orders")}
         self.end = 0
+        self._next_s = 0.0
         self.drivers = [self._open(name) for name in ("a", "b")]
 
     def _open(self, driver: str) -> SessionProcess:
@@ -78,7 +82,9 @@ class Fixture:
         """Until each group has so many members, and has committed everything up to `beyond`."""
 
         def reached() -> bool:
-            self.produce()
+            if time.monotonic() >= self._next_s:
+                self.produce()
+                self._next_s = time.monotonic() + PRODUCING_SECONDS
             for driver in self.drivers[:members]:
                 driver.check_that_it_runs()
             return all(self._stands(name, members, beyond) for name in SNIPPETS)

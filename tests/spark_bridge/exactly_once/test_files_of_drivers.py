@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.spark_bridge.driver_cluster import DriverCluster
+from tests.spark_bridge.driver_process import IdleDrivers
 from tests.spark_bridge.ledger import Place, value_of
 from tests.spark_bridge.spark_run import WITH_DRIVERS, wait_until
 from tests.spark_bridge.topic_fixture import TOPIC
@@ -21,7 +22,7 @@ QUICK = ("--group-initial-rebalance-delay-ms", "0")
 
 
 @pytest.fixture
-def service(tmp_path: Path, java_home: Path) -> Iterator[ServiceProcess]:
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     with running_service(tmp_path, *QUICK) as service:
         yield service
 
@@ -37,14 +38,16 @@ def written(folder: Path) -> Counter[Place]:
     return found
 
 
-def test_each_record_is_in_one_file_whatever_becomes_of_the_drivers(service: ServiceProcess, tmp_path: Path) -> None:
+def test_each_record_is_in_one_file_whatever_becomes_of_the_drivers(
+    service: ServiceProcess, idle_drivers: IdleDrivers, tmp_path: Path
+) -> None:
     folder = tmp_path / "clicks-as-files"
-    cluster = DriverCluster(service.url, tmp_path / "clicks", 3, {"sessionTimeoutMs": "6000"}, files=folder)
-    one, two, three = (cluster.open(name) for name in ("one", "two", "three"))
+    options = {"sessionTimeoutMs": "6000"}
+    cluster = DriverCluster(idle_drivers, service.url, tmp_path / "clicks", 3, options, files=folder)
     try:
+        one, two, three = (cluster.open(name) for name in ("one", "two", "three"))
         for driver in cluster.drivers:
-            driver.say_next("ready")
-            driver.obey("start", "started")
+            cluster.begin(driver)
         with cluster.producing():
             cluster.wait_for_reading(one, two, three)
             stands_still = two.hold_a_batch()
@@ -59,8 +62,7 @@ def test_each_record_is_in_one_file_whatever_becomes_of_the_drivers(service: Ser
             two.tell("release")
             two.resume()
             three = cluster.open("three")
-            three.say_next("ready")
-            three.obey("start", "started")
+            cluster.begin(three)
             cluster.wait_for_reading(one, two, three)
         cluster.wait_for_all()
         wait_until(
@@ -70,5 +72,6 @@ def test_each_record_is_in_one_file_whatever_becomes_of_the_drivers(service: Ser
         assert written(folder) == Counter(expected)
         assert stands_still.places <= cluster.ledger.by("two")
         assert dies.places <= cluster.ledger.by("three")
+        cluster.give_back()
     finally:
         cluster.close()
