@@ -51,8 +51,8 @@ class DriverCluster(TopicFixture):
     def begin(self, driver: DriverProcess, checkpoint: str = "") -> None:
         """Start its query, whose checkpoint is named as the driver is, or so."""
         options = self.options(clientId=driver.name, **self._options)
-        checkpoint_path = self._folder / f"checkpoint-{checkpoint or driver.name}"
-        driver.begin(Spec(options, self._folder / f"{driver.name}.ledger", checkpoint_path, files=self._into))
+        ledger, place = self._folder / f"{driver.name}.ledger", self._checkpoint(checkpoint or driver.name)
+        driver.begin(Spec(options, ledger, place, files=self._into))
 
     def give_back(self) -> None:
         """Let other tests have the drivers that were not killed: the last step of one that found nothing wrong."""
@@ -81,6 +81,14 @@ class DriverCluster(TopicFixture):
             }
             for member in group["members"]
         }
+
+    def wait_for_end(self, driver: DriverProcess, batch: HeldBatch) -> None:
+        """Until the query has ended this batch, by Spark's own account. The checkpoint is named as the driver is."""
+        ended = self._checkpoint(driver.name) / "commits" / str(batch.number)
+        wait_until(ended.exists, f"the batch that {driver.name} had in hand to end", failed=self.find_failure)
+
+    def _checkpoint(self, name: str) -> Path:
+        return self._folder / f"checkpoint-{name}"
 
     def wait_for_shares(self, *drivers: DriverProcess) -> dict[str, set[int]]:
         """Until these have all partitions among them, none more than one above another."""

@@ -6,8 +6,9 @@ written is committed. SPEC is a `Spec` as JSON. The words `hold` and `release` a
 a batch stands still once half of its records are written; with `files`, once its files are staged and nothing is
 decided.
 
-It says what happens as JSON lines, `what`, `at_s` and more: `ready`; `started`; `progress`, with the query's place in
-its group; `held`; `stopped`; `idle`; `failed`, with the sentence; `ended`. What it writes goes to its ledger's file.
+It says what happens as JSON lines, `what`, `at_s` and more: `ready`; `started`; `held`; `stopped`; `idle`; `failed`,
+with the sentence; `ended`. What it writes goes to its ledger's file. It does not say what the query's progress is: a
+listener of PySpark's costs as much CPU time as a batch.
 """
 
 import json
@@ -23,13 +24,6 @@ from queue import SimpleQueue
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rallypoint import spark as rallypoint_spark
@@ -143,28 +137,6 @@ class FilesSink(Sink):
             self._free.wait()
 
 
-class Listener(StreamingQueryListener):
-    """Passes on what a query's progress says of its place in the group."""
-
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing is known yet."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is over, or there was none for a while."""
-        progress = event.progress
-        latest = json.loads(progress.sources[0].latestOffset or "null") or {}
-        self._voice.say("progress", batch=progress.batchId, rows=progress.numInputRows, place=latest.get("rallypoint"))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing happened."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """The thread that waits for the query says it."""
-
-
 def sink_of(spec: Spec, voice: Voice) -> Sink:
     """Where its batches go."""
     return Sink(voice, spec.ledger) if spec.files is None else FilesSink(voice, spec.ledger, spec.files)
@@ -179,7 +151,6 @@ class QueryDriver:
         self._query: StreamingQuery | None = None
         self.sink: Sink | None = None
         rallypoint_spark.register(spark)
-        spark.streams.addListener(Listener(voice))
 
     def obey(self, command: str) -> None:
         """A line of standard input."""

@@ -127,14 +127,9 @@ def let_one_stand_still(all_of: Three) -> None:
     all_of.twice |= cluster.ledger.in_batch("two", held.number)
     all_of.settle()
     offsets = describe(cluster.url, cluster.group)["offsets"]
-    mark = len(two.lines)
     two.tell("release")
     two.resume()
-    wait_until(
-        lambda: any(line.what == "progress" and line.more["batch"] == held.number for line in two.lines[mark:]),
-        "the batch that was in hand to end",
-        failed=cluster.find_failure,
-    )
+    cluster.wait_for_end(two, held)
     cluster.wait_for_shares(all_of.one, two, all_of.three)
     assert member_of(cluster, two) != old_member
     assert positions(describe(cluster.url, cluster.group)["offsets"]) == positions(offsets)
