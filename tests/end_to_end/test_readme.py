@@ -14,12 +14,6 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def with_sparks_own_defaults(java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a user finds it: with all that Spark generates and compiles."""
-    monkeypatch.delenv("SPARK_CONF_DIR")
-
-
-@pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
     require_program("bash", "sudo apt-get install bash")
     require_program("curl", "sudo apt-get install curl")
@@ -33,7 +27,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("with_sparks_own_defaults")
+@pytest.mark.usefixtures("java_home")
 def test_every_part_runs_after_the_one_before(reader: Reader) -> None:
     form_a_group_by_hand(reader)
     assert reader.group("by-hand")["state"] == "Empty"

@@ -9,8 +9,6 @@ from tests.real.java_classes import java_options
 from tests.real.parts import find_java_home, require
 from tests.real.spark_home import spark_home
 
-SPARK_CONF = Path(__file__).parent / "spark_conf"
-
 
 @pytest.fixture(scope="session")
 def java_home() -> Iterator[Path]:
@@ -18,7 +16,7 @@ def java_home() -> Iterator[Path]:
 
     PySpark starts `$JAVA_HOME/bin/java`, so an older `java` on PATH does not get in its way. A program
     of the JVM that a test starts is told the same options, in JDK_JAVA_OPTIONS. SPARK_HOME is the
-    installed PySpark's, as workers import it fast, and SPARK_CONF_DIR has defaults that cost little.
+    installed PySpark's, as workers import it fast.
     """
     home = find_java_home()
     require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
@@ -26,7 +24,6 @@ def java_home() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("JAVA_HOME", str(home))
         environment.setenv("JDK_JAVA_OPTIONS", java_options(home))
-        environment.setenv("SPARK_CONF_DIR", str(SPARK_CONF))
         if (spark := spark_home()) is not None:
             environment.setenv("SPARK_HOME", str(spark))
         yield home
