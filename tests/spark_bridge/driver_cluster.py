@@ -57,9 +57,10 @@ class DriverCluster(TopicFixture):
     def give_back(self) -> None:
         """Let other tests have the drivers that were not killed: the last step of one that found nothing wrong."""
         while self.drivers:
-            driver = self.drivers.pop()
-            if driver.is_running:
-                self._idle.give_back(driver)
+            if self.drivers[-1].is_running:
+                self._idle.give_back(self.drivers[-1])
+            # Not before: `close` kills one that does not become idle.
+            self.drivers.pop()
 
     def close(self) -> None:
         """Kill what still runs, and was not given back."""
