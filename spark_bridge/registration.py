@@ -164,9 +164,9 @@ def control_directory() -> ControlDirectory:
 class QueryListener(StreamingQueryListener):
     """Checks what the reader cannot see: a query's plan and engine.
 
-    It asks the reader of a stateful query to fail. It stops a query under asynchronous progress tracking and logs the
-    reason: if the reader failed, Spark's thread would die and the query would hang. It does the same to a query with
-    Spark's file sink before it reads anything: records that the sink leaves out would be committed.
+    It asks the reader of a stateful query to fail. It stops a query under asynchronous progress tracking, or with Spark's
+    file sink, before it reads anything, and logs the reason. If the reader failed under asynchronous progress tracking,
+    Spark's thread would die and the query would hang. Records that the file sink leaves out would be committed.
     """
 
     def __init__(self, spark: SparkSession, control: ControlDirectory) -> None:
@@ -175,13 +175,14 @@ class QueryListener(StreamingQueryListener):
         self._checked: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Check the sink. Spark starts the source only after this returns."""
-        if self._writes_files(str(event.id)):
-            log.error("query %s: %s", event.id, FILE_SINK)
+        """Check the engine and the sink. Spark starts the source only after this returns."""
+        reason = self._refusal(str(event.id))
+        if reason is not None:
+            log.error("query %s: %s", event.id, reason)
             self._stop(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Check the plan and the engine after the first batch of each run, and stop queries that were refused."""
+        """Check the plan after the first batch of each run, and stop queries that were refused."""
         self._check(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
@@ -202,9 +203,6 @@ class QueryListener(StreamingQueryListener):
         for report in reports:
             if operators and not report.allow_stateful:
                 self._control.ask(report.reader_id, Request("refuse", STATEFUL.format(operators=operators)))
-        if self._is_asynchronous(str(progress.id)):
-            log.error("query %s: %s", progress.id, ASYNCHRONOUS)
-            self._stop(str(progress.id))
         self._checked.add(run)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
@@ -217,27 +215,27 @@ class QueryListener(StreamingQueryListener):
         if query is not None:
             threading.Thread(target=query.stop, name="rallypoint-stop", daemon=True).start()
 
-    def _writes_files(self, query_id: str) -> bool:
-        """Whether a query uses Spark's file sink without `allowFileSink`, by the sink's name and the source options."""
+    def _refusal(self, query_id: str) -> str | None:
+        """Why a query of the source may not run, by the engine's class, the sink's name and the source options.
+
+        The reader also detects an asynchronous engine, after two batches.
+        """
         query = self._spark.streams.get(query_id)
         if query is None:
-            return False
+            return None
         execution = query._jsq.streamingQuery()
-        if not str(execution.sink().toString()).startswith("FileSink["):
-            return False
+        is_asynchronous = "Async" in execution.getClass().getSimpleName()
+        writes_files = str(execution.sink().toString()).startswith("FileSink[")
+        if not is_asynchronous and not writes_files:
+            return None
         leaves = execution.analyzedPlan().collectLeaves()
         for leaf in (leaves.apply(index) for index in range(leaves.size())):
             if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() == "rallypoint":
+                if is_asynchronous:
+                    return ASYNCHRONOUS
                 options = OptionText({"allowFileSink": leaf.extraOptions().getOrDefault("allowFileSink", "false")})
-                return not options.boolean("allowFileSink", default=False)
-        return False
-
-    def _is_asynchronous(self, query_id: str) -> bool:
-        """Whether the engine is asynchronous, by the name of its class. The reader also detects it, one batch later."""
-        query = self._spark.streams.get(query_id)
-        if query is None:
-            return False
-        return "Async" in query._jsq.streamingQuery().getClass().getSimpleName()
+                return None if options.boolean("allowFileSink", default=False) else FILE_SINK
+        return None
 
 
 def _readers(query: "StreamingQuery") -> list[str]:

@@ -17,6 +17,7 @@ from rallypoint.spark_bridge.progress_reports import Report, reports_in
 from rallypoint.spark_bridge.registration import QueryListener
 
 OURS = {"reader_id": "r1", "allow_stateful": False, "refused": "", "assigned": {}, "lag": 3}
+REFUSED = OURS | {"refused": "it left its group"}
 OTHERS = ["None", None, "", "null", "17", '{"clicks":{"0":5}}', "nonsense", "NaN", '"text"', "[1]", "[" * 100_000]
 
 values = st.recursive(
@@ -42,16 +43,12 @@ class Session:
         self.streams: dict[str, Any] = {}
 
 
-class AsynchronousQuery:
-    """As much of a query under asynchronous progress tracking."""
+class Query:
+    """As much of a query."""
 
     def __init__(self, last_progress: Any) -> None:
         self.lastProgress = last_progress
         self.stopped = threading.Event()
-        self._jsq = SimpleNamespace(streamingQuery=lambda: self)
-
-    def getClass(self) -> Any:  # noqa: N802 - Java's name
-        return SimpleNamespace(getSimpleName=lambda: "AsyncProgressTrackingMicroBatchExecution")
 
     def stop(self) -> None:
         self.stopped.set()
@@ -93,18 +90,18 @@ def test_a_stateful_query_is_refused_whatever_stands_beside_our_source(
 def test_a_query_whose_event_is_lost_is_checked_when_it_is_idle(watch: QueryListener, session: Session) -> None:
     idle: Any = SimpleNamespace(id="q", runId="run")
     watch.onQueryIdle(idle)  # it has ended meanwhile
-    session.streams["q"] = AsynchronousQuery(None)
+    session.streams["q"] = Query(None)
     watch.onQueryIdle(idle)  # no batch yet
-    query = session.streams["q"] = AsynchronousQuery(progress([json.dumps({"rallypoint": OURS})]))
+    query = session.streams["q"] = Query(progress([json.dumps({"rallypoint": REFUSED})]))
     watch.onQueryIdle(idle)
     assert query.stopped.wait(10)
 
 
 def test_a_check_that_failed_is_made_again(watch: QueryListener, session: Session) -> None:
-    event: Any = SimpleNamespace(progress=progress([json.dumps({"rallypoint": OURS})]))
+    event: Any = SimpleNamespace(progress=progress([json.dumps({"rallypoint": REFUSED})]))
     session.streams["q"] = SimpleNamespace()  # the connection to the JVM breaks
     with pytest.raises(AttributeError):
         watch.onQueryProgress(event)
-    query = session.streams["q"] = AsynchronousQuery(None)
+    query = session.streams["q"] = Query(None)
     watch.onQueryProgress(event)
     assert query.stopped.wait(10)
