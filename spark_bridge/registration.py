@@ -166,7 +166,8 @@ class QueryListener(StreamingQueryListener):
 
     It asks the reader of a stateful query to fail. It stops a query under asynchronous progress tracking, or with
     Spark's file sink, before it reads anything, and logs the reason. If the reader failed under asynchronous progress
-    tracking, Spark's thread would die and the query would hang. Records that the file sink leaves out would be committed.
+    tracking, Spark's thread would die and the query would hang. Records that the file sink leaves out would be
+    committed.
     """
 
     def __init__(self, spark: SparkSession, control: ControlDirectory) -> None:
