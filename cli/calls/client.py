@@ -108,21 +108,14 @@ class Client:
                 return
 
     @contextmanager
-    def stream(
-        self, url: str, query: Query, *, silence_s: float | None = None
-    ) -> Iterator[tuple[Mapping[str, str], Iterator[bytes]]]:
-        """The event stream of one node: its headers, and the lines as they come. Raises CallFailed, also while they are
-        read.
-
-        `silence_s`: the lines end when it says nothing for so long. By default a silence that is longer than that
-        of a whole stream is a loss.
-        """
+    def stream(self, url: str, query: Query) -> Iterator[Iterator[bytes]]:
+        """The event stream of one node: the lines as they come. Raises CallFailed, also while they are read."""
         _, target = target_of("events", query, {})
         headers = self._headers(None) | {"Accept": "text/event-stream"}
         if self._prints:
             raise RequestPrinted(self._curl("GET", target, headers, None))
         try:
-            with self._transport.stream(url, target, headers, silence_s) as (reply, lines):
+            with self._transport.stream(url, target, headers) as (reply, lines):
                 if reply.status != 200:
                     failure = refusal(url, reply)
                     if failure.error_name in _OF_THIS_NODE:  # while it starts, or stops
@@ -131,7 +124,7 @@ class Client:
                 kind = reply.headers.get("content-type", "")
                 if not kind.startswith("text/event-stream"):
                     raise CallFailed(f"{url} answers without events: it is no Rallypoint service; check the URL.")
-                yield reply.headers, lines
+                yield lines
         except (NotSent, NoReply) as error:
             raise Unreachable(f"{url}: {error}.") from error
 

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event. `cursor`: to resume behind it. `data`: None for one that only moves the cursor."""
+    """An event. `cursor`: to resume behind it. `data`: None for a comment, which only moves the cursor."""
 
     cursor: str | None
     data: dict[str, Any] | None

@@ -4,7 +4,6 @@ It follows no redirect, so a token goes to the node that was asked, and to nobod
 """
 
 import http.client
-import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -106,17 +105,13 @@ class Transport:
         return reply
 
     @contextmanager
-    def stream(
-        self, base: str, target: str, headers: Mapping[str, str], silence_s: float | None = None
-    ) -> Iterator[tuple[Reply, Iterator[bytes]]]:
+    def stream(self, base: str, target: str, headers: Mapping[str, str]) -> Iterator[tuple[Reply, Iterator[bytes]]]:
         """An answer that does not end: its head (with the body of a refusal), and its lines as they come.
 
-        silence_s: once the answer has begun, the lines end with a silence of so long. By default a stream that is
-            silent for longer than a whole one is broken.
+        A stream that is silent for longer than a whole one is broken.
         Raises NotSent and NoReply, the latter also while lines are read.
         """
         connection = self._connected(base, STREAM_SILENCE_S)
-        opened = connection.sock  # which the connection itself forgets if the answer ends with it
         try:
             try:
                 connection.request("GET", urlsplit(base).path + target, headers=dict(headers))
@@ -124,28 +119,20 @@ class Transport:
                 refused = response.read() if response.status != http.client.OK else b""
             except (http.client.HTTPException, OSError) as error:
                 raise NoReply(self._why(error, base)) from error
-            yield Reply(response.status, _headers_of(response), refused), self._lines(response, opened, silence_s)
+            yield Reply(response.status, _headers_of(response), refused), self._lines(response)
         finally:
             connection.close()
 
-    def _lines(
-        self, response: http.client.HTTPResponse, opened: socket.socket, silence_s: float | None
-    ) -> Iterator[bytes]:
+    def _lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
         rest = b""
-        has_begun = False
         while True:
             try:
                 # readline would take a stream that breaks off for one that has ended.
                 piece = response.read1(PIECE_BYTES)
             except (http.client.HTTPException, OSError) as error:
-                if isinstance(error, TimeoutError) and has_begun and silence_s is not None:
-                    return
                 raise NoReply(self._why(error)) from error
             if not piece:
                 return
-            if silence_s is not None and not has_begun:
-                opened.settimeout(silence_s)
-            has_begun = True
             *lines, rest = (rest + piece).split(b"\n")
             yield from lines
 

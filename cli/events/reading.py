@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rallypoint.cli.calls.client import Client
@@ -10,8 +9,6 @@ from rallypoint.cli.calls.event_stream import Event, events_of
 from rallypoint.cli.calls.failures import CallFailed, Unreachable
 from rallypoint.member.core.route import may_go_on_at
 
-QUIET_S = 1.0
-"""How long a stream that is not followed may say nothing before it counts as read."""
 RETRY_S = 1.0
 OPENED = "opened"
 NODE_FOLLOWED = "node_followed"
@@ -31,12 +28,11 @@ class Reading:
         follows: bool,
         lost: OnLost,
         sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Ask nobody yet.
 
         query: the parameters, with the cursor to begin at.
-        follows: whether to go on after the stream has ended or was quiet.
+        follows: whether to go on when all that was kept is told, or the stream has ended.
         lost: called for each loss, if another node is asked or the same one again.
         """
         self._client = client
@@ -44,7 +40,6 @@ class Reading:
         self._follows = follows
         self._lost = lost
         self._sleep = sleep
-        self._clock = clock
         self._urls = list(client.urls)
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -53,22 +48,17 @@ class Reading:
         Unreachable comes only if it is not followed, and after every node that is known was asked.
         """
         failures = 0
-        began_ms: int | None = None
         while True:
             url = self._urls[0]
             failure: Unreachable | None = None
             try:
-                silence_s = None if self._follows else QUIET_S
-                with self._client.stream(url, self._query, silence_s=silence_s) as (headers, lines):
-                    began_ms = began_ms or _date_ms(headers)
-                    kept_at_s = self._clock()
+                with self._client.stream(url, self._query) as lines:
                     for event in events_of(lines):
                         failures = 0
                         yield from self._told(url, event)
-                        if self._follows or _was_kept(event, began_ms):
-                            kept_at_s = self._clock()
-                        elif self._clock() - kept_at_s > QUIET_S:
-                            break  # so much happens that it is never quiet
+                        # The first comment says that all that was kept is told, or that there is nothing to tell.
+                        if event.data is None and not self._follows:
+                            return
             except Unreachable as error:
                 failure = error
             except ValueError as error:
@@ -105,17 +95,3 @@ class Reading:
         if len(announced) > 1:  # a node by itself may announce what only its host reaches
             self._client.know(one for one in announced if may_go_on_at(url, one))
             self._urls = list(dict.fromkeys([url, *self._client.urls]))
-
-
-def _date_ms(headers: Mapping[str, str]) -> int | None:
-    """The service's clock when the stream began; None if it does not say."""
-    try:
-        return round(parsedate_to_datetime(headers["date"]).timestamp() * 1_000)
-    except (KeyError, ValueError):
-        return None
-
-
-def _was_kept(event: Event, began_ms: int | None) -> bool:
-    """Whether an event is from before the stream began, as far as is known."""
-    at_ms = None if event.data is None else event.data.get("at_ms")
-    return began_ms is None or not isinstance(at_ms, int) or at_ms < began_ms + 1_000  # whole seconds

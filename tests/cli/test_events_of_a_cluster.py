@@ -16,7 +16,7 @@ import pytest
 
 from rallypoint.cli.calls.client import Client
 from rallypoint.cli.calls.failures import CallFailed
-from rallypoint.cli.events.reading import QUIET_S, Reading
+from rallypoint.cli.events.reading import Reading
 from rallypoint.cli.main import main
 from rallypoint.coordinator.core.effects import GroupCreated
 from tests.fakes.cluster_api import Nodes, opened
@@ -144,10 +144,9 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 
 
 @contextmanager
-def streams(*bodies: bytes | None, pause_s: float = 0.0) -> Iterator[tuple[str, list[str]]]:
+def streams(*bodies: bytes | None) -> Iterator[tuple[str, list[str]]]:
     """A server that answers each request for events with the next body, and then breaks off; None: with nothing at all.
 
-    pause_s: between the head and the body.
     Its URL, and the cursors that were asked for.
     """
     cursors: list[str] = []
@@ -165,7 +164,6 @@ def streams(*bodies: bytes | None, pause_s: float = 0.0) -> Iterator[tuple[str, 
             body = next(rest)
             if body is not None:
                 self.wfile.write(HEAD)
-                time.sleep(pause_s)
                 self.wfile.write(f"{len(body):x}\r\n".encode() + body + b"\r\n")
 
     server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
@@ -209,45 +207,32 @@ def test_what_is_not_followed_and_breaks_off_is_no_whole_answer(capsys: Captured
         assert cursors == ["oldest"]
 
 
-def test_a_node_may_take_a_while_until_it_tells_the_first_event() -> None:
-    """As one that asks others first. The silence that ends what is not followed counts from then on."""
-    with streams(body(1), pause_s=QUIET_S + 0.4) as (base, _):
-        client = Client((base,))
-        events = Reading(client, {"cursor": "oldest"}, follows=False, lost=lambda *_: None).events()
-        assert next(events)["n"] == 1
-        client.close()
-
-
 class Endless:
-    """A service on which something happens each quarter of a second, for ever: the stream is never quiet."""
+    """A service that has kept ten events, says so, and on which something happens for ever."""
 
     urls = ("http://127.0.0.1:1",)
 
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def clock(self) -> float:
-        return self.now_s
+    def __init__(self, comment: str) -> None:
+        self.comment = comment
 
     @contextmanager
-    def stream(self, *_: object, silence_s: float | None) -> Iterator[tuple[dict[str, str], Iterator[bytes]]]:
-        assert silence_s == QUIET_S
-        yield {"date": "Thu, 01 Jan 1970 00:01:40 GMT"}, self._lines()
+    def stream(self, *_: object) -> Iterator[Iterator[bytes]]:
+        yield self._lines()
 
     def _lines(self) -> Iterator[bytes]:
         for number in itertools.count():
-            at_ms = number * 10_000 if number < 10 else 100_000 + round(self.now_s * 1_000)
-            self.now_s += 0.25
-            event = json.dumps({"kind": "x", "group_id": "g", "at_ms": at_ms, "n": number})
+            if number == 10:
+                yield from (self.comment.encode(), b"id: a-9", b"")
+            event = json.dumps({"kind": "x", "group_id": "g", "n": number})
             yield from (f"id: a-{number}".encode(), f"data: {event}".encode(), b"")
 
 
-def test_what_is_not_followed_ends_although_it_is_never_quiet() -> None:
-    busy: Any = Endless()
-    reading = Reading(busy, {"cursor": "oldest"}, follows=False, lost=lambda *_: None, clock=busy.clock)
-    told = [event["n"] for event in reading.events()]
-    assert told[:10] == list(range(10)), "all that were kept"
-    assert len(told) < 20
+@pytest.mark.parametrize("comment", [": caught up", ": heartbeat"])
+def test_what_is_not_followed_ends_when_all_that_was_kept_is_told(comment: str) -> None:
+    """A service of an earlier release says nothing of it, but in time a heartbeat that there is nothing to tell."""
+    busy: Any = Endless(comment)
+    reading = Reading(busy, {"cursor": "oldest"}, follows=False, lost=lambda *_: None)
+    assert [event["n"] for event in reading.events()] == list(range(10))
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ class Told:
 
 
 class EventReader:
-    """`cursor` is the last one that was seen, in an event or in a heartbeat; `heartbeats` counts these. `nodes`: those
-    that the stream of a cluster begins with.
+    """`cursor` is the last one that was seen, in an event or in a heartbeat; `heartbeats` counts these,
+    `caught_up` how often the stream said that all that was kept is told. `nodes`: those that the stream of a cluster
+    begins with.
     """
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
@@ -31,6 +32,7 @@ class EventReader:
         self.cursor = ""
         self.retry_ms: int | None = None
         self.heartbeats = 0
+        self.caught_up = 0
         self.nodes: list[str] = []
 
     async def next(self, seconds: float = EVENT_SECONDS) -> Told | None:
@@ -69,6 +71,7 @@ class EventReader:
             match name:
                 case "":
                     self.heartbeats += value == "heartbeat"
+                    self.caught_up += value == "caught up"
                 case "id":
                     self.cursor = value
                 case "event":

@@ -16,6 +16,7 @@ from rallypoint.coordinator.http.events.codec import (
     NODE_LOST,
     OPENED,
     block,
+    caught_up,
     group_id_of,
     heartbeat,
     text_of,
@@ -111,6 +112,8 @@ class ClusterEventStream(EventResponse):
         after, self._own_gap = own_start(self._starts[self._own_id], feed.life, feed.oldest(commits=commits))
         self._reader = feed.read(commits=commits, after=after)
         self._own_head: Kept | None = None
+        self._own_kept_number = feed.last_number
+        self._has_caught_up = False
         self._own_wait: asyncio.Task[None] | None = None
         self._own_lost_reason = CURSOR_TOO_OLD
         self._positions = {**beginning.positions, self._own_id: Position(feed.life, self._reader.number)}
@@ -169,6 +172,9 @@ class ClusterEventStream(EventResponse):
             self._is_awake.clear()
             chunk = self._follow_nodes()
             waits = self._add_events(chunk)
+            if not self._has_caught_up and self._has_told_what_was_kept():
+                self._has_caught_up = True
+                chunk += caught_up(self._cursor)
             now_ms = self._clock.now_ms()
             if not chunk and now_ms - said_ms >= self._limits.events_heartbeat_interval_ms:
                 chunk += heartbeat(self._cursor)
@@ -186,6 +192,11 @@ class ClusterEventStream(EventResponse):
             else:
                 heartbeat_ms = said_ms + self._limits.events_heartbeat_interval_ms
                 await self._wait(min(NODES_CHECK_MS, heartbeat_ms - now_ms, (waits.until_ms or heartbeat_ms) - now_ms))
+
+    def _has_told_what_was_kept(self) -> bool:
+        """Whether all is told that happened before this was asked, at nodes that can be reached."""
+        is_own_told = self._positions[self._own_id].number >= self._own_kept_number
+        return is_own_told and not any(follower.is_behind for follower in self._followers.values())
 
     async def _wait(self, wait_ms: int) -> None:
         """Until something is there to be told, or for so long."""

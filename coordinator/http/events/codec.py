@@ -26,7 +26,7 @@ NODE_LOST = "node_lost"
 STREAM_KINDS = (OPENED, GAP, NODE_FOLLOWED, NODE_LOST)
 """Kinds of events of the stream itself. Every stream gets them, whatever kinds it asks for."""
 CAUGHT_UP = b"caught up"
-"""The comment of one node's stream when it has told for the first time all that there is."""
+"""The comment of a stream once it has told all that happened before it was asked."""
 WHAT_TO_DO = "List the groups again (GET /v1/groups); what follows here is whole from this cursor on."
 
 

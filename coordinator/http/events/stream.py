@@ -149,16 +149,14 @@ class EventStream(EventResponse):
         is_wanted: Wanted,
         gap: str | None,
         *,
-        for_node: bool,
         metrics: HttpMetrics,
         limits: StreamLimits,
         clock: Clock,
         on_ended: Callable[[], None],
     ) -> None:
-        """Stream what the reader reads.
+        """Stream what the reader reads. A comment says when all that has happened until now is told.
 
         gap: why events before the reader's cursor are missing, if any are.
-        for_node: `node_only` was asked for. A comment says when all that there is has been told.
         on_ended: called once.
         """
         super().__init__(metrics=metrics, limits=limits, clock=clock, on_ended=on_ended)
@@ -166,7 +164,8 @@ class EventStream(EventResponse):
         self._reader = reader
         self._is_wanted = is_wanted
         self._first_gap = gap
-        self._says_caught_up = for_node
+        self._kept_number = feed.last_number
+        self._has_caught_up = False
 
     async def _run(self) -> bool:
         beginning = f"retry: {RETRY_MS}\n".encode() + block(
@@ -180,6 +179,9 @@ class EventStream(EventResponse):
         while True:
             chunk = self._next_chunk(lost_reason)
             lost_reason = SLOW_READER
+            if not self._has_caught_up and self._reader.number >= self._kept_number:
+                self._has_caught_up = True
+                chunk += caught_up(self._cursor)
             if chunk and not await self._write(chunk):
                 return False
             if self._reader.has_more:
@@ -188,11 +190,6 @@ class EventStream(EventResponse):
                 continue
             if self._feed.is_closed:
                 return True
-            if self._says_caught_up:
-                self._says_caught_up = False
-                if not await self._write(caught_up(self._cursor)):
-                    return False
-                continue
             if not await self._wait() and not await self._write(heartbeat(self._cursor)):
                 return False
 

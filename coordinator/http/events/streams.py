@@ -103,7 +103,6 @@ class EventStreams:
             self._feed.read(commits=commits, after=after.number),
             _filter(asked, kinds, permit),
             after.gap,
-            for_node=asked.node_only,
             metrics=self._metrics,
             limits=self._limits,
             clock=self._clock,

@@ -81,8 +81,13 @@ async def test_all_that_any_node_keeps_is_told_from_the_oldest_on() -> None:
             tell(nodes, node_id, f"g{number}", f"h{number}")
         async with reading(nodes, ids[1], "?cursor=oldest") as reader:
             assert sorted(await told_groups(reader, 4)) == ["g0", "g1", "h0", "h1"]
+            assert reader.caught_up == 0
+            await nothing_more(reader)
+            assert reader.caught_up == 1
             tell(nodes, ids[0], "later")
             assert await told_groups(reader, 1) == ["later"]
+            await nothing_more(reader)
+            assert reader.caught_up == 1
 
 
 async def test_a_reader_goes_on_at_another_node_and_misses_nothing() -> None:
@@ -261,6 +266,9 @@ async def test_the_events_of_a_node_that_could_not_be_asked_at_first_begin_with_
             assert (told.kind, told.data["node_id"], told.data["reason"]) == ("node_lost", first, "unreachable")
             assert "cluster_token_file" in told.data["detail"]
             assert f"{first}=?" in reader.cursor
+            tell(nodes, second, "own")
+            assert await told_groups(reader, 1) == ["own"]
+            assert reader.caught_up == 1
             cursor = reader.cursor
             await nodes.stacks.pop(first).aclose()
             await nodes.cluster[first].cut_short()

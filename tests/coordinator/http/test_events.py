@@ -36,7 +36,7 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.core.moves import Move, OwnerNames
 from rallypoint.coordinator.http.events.codec import KINDS, KINDS_ASKED_FOR, data_of, group_id_of, kind_of
-from rallypoint.coordinator.http.events.stream import StreamLimits
+from rallypoint.coordinator.http.events.stream import SCAN_MAX, StreamLimits
 from rallypoint.coordinator.http.reference.openapi import openapi_document
 from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
@@ -283,6 +283,21 @@ async def test_the_oldest_cursor_that_is_whole_gets_no_gap(cursor: str) -> None:
         feed.event(GroupCreated(name))
     async with api_of(feed) as api, reading(api, f"?cursor={cursor}") as reader:
         assert [one.kind for one in await reader.until("group_created", group_id="d")] == ["group_created"] * 2
+
+
+@pytest.mark.parametrize("query", ["", "&node_only=true"])
+async def test_a_stream_says_once_that_all_that_was_kept_is_told(query: str) -> None:
+    feed = feed_of(kept_max=2 * SCAN_MAX)
+    names = [f"g{number}" for number in range(SCAN_MAX + 10)]
+    for name in names:
+        feed.event(GroupCreated(name))
+    async with api_of(feed) as api, reading(api, f"?cursor=oldest{query}") as reader:
+        await reader.until("group_created", group_id=names[-1])
+        assert reader.caught_up == 0
+        for name in ("a", "b"):
+            feed.event(GroupCreated(name))
+            await reader.until("group_created", group_id=name)
+            assert reader.caught_up == 1
 
 
 @pytest.mark.parametrize(
