@@ -74,13 +74,16 @@ async def test_any_node_tells_the_events_of_all() -> None:
         assert [client.metrics.peer_streams for client in nodes.clients.values()] == [0, 0, 0]
 
 
-async def test_all_that_any_node_keeps_is_told_from_the_oldest_on() -> None:
+@pytest.mark.parametrize("asked", [1, 2])
+async def test_all_that_any_node_keeps_is_told_from_the_oldest_on(asked: int) -> None:
+    """They are more than one chunk. The third node has kept none of them."""
     async with opened() as nodes:
-        ids = [await nodes.start() for _ in range(2)]
-        for number, node_id in enumerate(ids):
-            tell(nodes, node_id, f"g{number}", f"h{number}")
-        async with reading(nodes, ids[1], "?cursor=oldest") as reader:
-            assert sorted(await told_groups(reader, 4)) == ["g0", "g1", "h0", "h1"]
+        ids = [await nodes.start(kept_max=1_000) for _ in range(3)]
+        kept = sorted(f"g{number}" for number in range(1_200))
+        for node_id, names in zip(ids, (kept[:600], kept[600:]), strict=False):
+            tell(nodes, node_id, *names)
+        async with reading(nodes, ids[asked], "?cursor=oldest") as reader:
+            assert sorted(await told_groups(reader, len(kept))) == kept
             assert reader.caught_up == 0
             await nothing_more(reader)
             assert reader.caught_up == 1
