@@ -103,8 +103,10 @@ class I11Holds(Checker):
         assert self.sight.node is not None
         if event.members_came:
             deploy = self._deploys.get(event.group_id)
-            # Not where another freeze has begun in memory, of which nothing is told yet.
-            is_this = deploy is not None and deploy.hold.frozen_until_ms == until_ms
+            # Not where another freeze has begun in memory, perhaps with the same end, of which nothing is told yet.
+            node = self.sight.node.group(event.group_id)
+            goes_on = node is not None and deploy is not None and node.group.hold == deploy.hold
+            is_this = deploy is not None and deploy.hold.frozen_until_ms == until_ms and not goes_on
             why_not = deploy.why_not_over() if deploy is not None and is_this else ""
             if why_not:
                 self.fail(f"the freeze of {event.group_id} ended as if its members were back, and {why_not}")
