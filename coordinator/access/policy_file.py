@@ -13,6 +13,7 @@ on = ["group:clicks*", "topic:clicks*"]
 
 import re
 import tomllib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,13 +27,15 @@ from rallypoint.coordinator.access.policy import (
     Resource,
     Rule,
 )
-from rallypoint.coordinator.access.principals import PRINCIPAL_KINDS, is_principal
+from rallypoint.coordinator.access.principals import CERTIFICATE, TOKEN, is_principal
+from rallypoint.coordinator.access.tokens import is_token_name
 
 FILE_MAX_BYTES = 1_048_576
 RULES_MAX = 10_000
 SHOWN_MAX = 60
 
 _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z_-]+)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"\s*['\"]?([^'\"=\s]+)['\"]?\s*=")
 _KEYS = {"nodes", "allow", "deny"}
 _RULE_KEYS = ("who", "may", "on")
 
@@ -49,7 +52,9 @@ def read_access(text: str) -> AccessFile:
     """What the file says, or all that is wrong with it."""
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        return AccessFile(problems=("It is not TOML that can be read: it is nested too deeply.",))
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         return AccessFile(problems=(f"It is not TOML: {error}.",))
     reader = _Reader(text)
     policy = reader.read(values)
@@ -63,10 +68,14 @@ class _Reader:
         self.problems: list[str] = []
         self._lines = text.splitlines()
         self._tables: dict[str, list[int]] = {}
+        self._table_lines: list[int] = []
+        self._key_lines: dict[str, list[int]] = {}
         for number, line in enumerate(self._lines, 1):
-            found = _TABLE.match(line)
-            if found:
+            if found := _TABLE.match(line):
                 self._tables.setdefault(found[1], []).append(number)
+                self._table_lines.append(number)
+            elif found := _KEY.match(line):
+                self._key_lines.setdefault(found[1], []).append(number)
 
     def read(self, values: Mapping[str, Any]) -> Policy:
         for key in sorted(values.keys() - _KEYS):
@@ -110,12 +119,11 @@ class _Reader:
         may = self._rights(texts["may"], on, self._line_of_key("may", line))
         if len(self.problems) > before:
             return None
-        return Rule(key == "allow", texts["who"], may, on, line)
+        return Rule(key == "allow", _with_lower_case(texts["who"]), may, on, line)
 
     def _check_who(self, who: tuple[str, ...], line: int) -> None:
         for pattern in who:
-            known = pattern == ANY or is_principal(pattern) or pattern in [f"{kind}{ANY}" for kind in PRINCIPAL_KINDS]
-            if not known:
+            if not _may_be_meant(pattern):
                 self._say(line, f"who: {_quoted(pattern)} is no principal{_PRINCIPALS}")
 
     def _resources(self, texts: tuple[str, ...], line: int) -> tuple[Resource, ...]:
@@ -152,16 +160,36 @@ class _Reader:
 
     def _line_of_key(self, key: str, after: int) -> int:
         """Where the key stands, from a line on and up to the next table; the line itself where it is not found."""
-        pattern = re.compile(rf"\s*['\"]?{re.escape(key)}['\"]?\s*=")
-        for number in range(after, len(self._lines) + 1):
-            if number > after and _TABLE.match(self._lines[number - 1]):
-                break
-            if pattern.match(self._lines[number - 1]):
-                return number
+        numbers = self._key_lines.get(key, [])
+        at, next_table = bisect_left(numbers, after), bisect_right(self._table_lines, after)
+        is_there = at < len(numbers)
+        if is_there and (next_table == len(self._table_lines) or numbers[at] < self._table_lines[next_table]):
+            return numbers[at]
         return after
 
     def _say(self, line: int, text: str) -> None:
         self.problems.append(f"Line {line}: {text}.")
+
+
+def _may_be_meant(pattern: str) -> bool:
+    """Whether there can be a principal that the pattern means."""
+    if pattern == ANY:
+        return True
+    kind, colon, name = pattern.partition(":")
+    if kind + colon == TOKEN:
+        name = name.removesuffix(ANY)
+        return is_token_name(name) or pattern == TOKEN + ANY
+    return is_principal(pattern)
+
+
+def _with_lower_case(who: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of hosts in certificates count in lower case, however a rule has them."""
+    found = []
+    for pattern in who:
+        found.append(pattern)
+        if pattern.startswith(CERTIFICATE) and "://" not in pattern:
+            found.append(pattern.lower())
+    return tuple(dict.fromkeys(found))
 
 
 _PRINCIPALS = "; it is `token:NAME`, `cert:NAME` or `anonymous`"

@@ -125,9 +125,12 @@ class TokenTable:
             return None
         return None if found[1].is_expired(now_ms) else found[1]
 
-    def has(self, credential: bytes) -> bool:
-        """Whether the token that a caller has shown is still among them."""
-        return credential in self._known
+    def as_now(self, caller: Caller) -> Caller | None:
+        """Who shows the token now that the caller has shown: with another end, perhaps. None where the token is not
+        among them, or has another name.
+        """
+        found = self._known.get(caller.credential)
+        return found[1] if found is not None and found[1].principals == caller.principals else None
 
     def _digest(self, hashed: bytes) -> bytes:
         return hmac.digest(self._key, hashed, "sha256")

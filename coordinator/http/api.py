@@ -252,12 +252,11 @@ class HttpApi:
             if not work.looks_small(operation, size_bytes):
                 with self._waiting_sender(work, operation, request, ids):
                     await turns.enter(work, size_bytes)
-            answer = await route.handler(request, ids, query)
+            answer = await self._carry_out(route, request, ids, query)
             outcome = outcome_of(answer)
             if not work.is_small(0):
                 await turns.enter(work)
             response: web.StreamResponse = self._respond(answer, origin)
-            self._tell_change(request, route, ids, outcome)
         except Refused as refused:
             outcome = refused.problem.error_name
             await self._meet_refusal(request, route, ids, refused)
@@ -278,6 +277,18 @@ class HttpApi:
             response.force_close()
         self._observe(request, origin, operation, outcome, response.status, perf_counter() - started, ids)
         return response
+
+    async def _carry_out(self, route: Route, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
+        """Do what is asked for; a change has its line in the audit log, also one whose client does not wait for it."""
+        try:
+            answer = await route.handler(request, ids, query)
+        except asyncio.CancelledError:
+            # It hung up. What it asked for goes on, and may change something.
+            self._tell_change(request, route, ids, is_answered=False)
+            raise
+        if outcome_of(answer) == ErrorCode.NONE.name:
+            self._tell_change(request, route, ids)
+        return answer
 
     def _observe(
         self,
@@ -381,14 +392,16 @@ class HttpApi:
                 raise unauthenticated(NO_TOKEN) from None
             raise
 
-    def _tell_change(self, request: web.BaseRequest, route: Route, ids: Mapping[str, str], outcome: str) -> None:
+    def _tell_change(
+        self, request: web.BaseRequest, route: Route, ids: Mapping[str, str], *, is_answered: bool = True
+    ) -> None:
         requirement, caller, origin = route.requirement, REQUEST_CALLER.get(), ORIGIN.get()
-        if requirement is None or not requirement.is_change or outcome != ErrorCode.NONE.name:
+        if requirement is None or not requirement.is_change:
             return
         if caller is not None and origin is not None and caller.is_change:
             resource = resource_text(requirement, ids)
             who, host = caller.permit.caller.name, request.remote or ""
-            self._audit.changed(who, host, route.name, resource, origin.request_id)
+            self._audit.changed(who, host, route.name, resource, origin.request_id, is_answered=is_answered)
 
     def _tell_refusal(
         self, request: web.BaseRequest, route: Route | None, ids: Mapping[str, str], problem: m.Problem

@@ -23,6 +23,8 @@ WINDOW_MS = 1_000
 TEXT_LENGTH_MAX = 256
 """Characters of what clients choose: an id, or a principal."""
 FILE_MODE = 0o600
+UNANSWERED = "UNANSWERED"
+"""The outcome of a change whose client hung up before it was answered: it may be made all the same."""
 
 audit_log = logging.getLogger("rallypoint.audit")
 log = logging.getLogger("rallypoint.access")
@@ -41,9 +43,18 @@ class Audit:
         self._refusals: dict[Any, int] = {}
         self._written = self._left_out = 0
 
-    def changed(self, who: str, address: str, operation: str, resource: str, request_id: str | None) -> None:
-        """An operator's change was made."""
-        self._tell(who, address, operation, resource, "NONE", request_id)
+    def changed(
+        self,
+        who: str,
+        address: str,
+        operation: str,
+        resource: str,
+        request_id: str | None,
+        *,
+        is_answered: bool = True,
+    ) -> None:
+        """An operator's change was made; or the client has hung up meanwhile, and nobody knows."""
+        self._tell(who, address, operation, resource, "NONE" if is_answered else UNANSWERED, request_id)
 
     def refused(
         self, who: str, address: str, operation: str, resource: str, outcome: str, request_id: str | None

@@ -91,15 +91,18 @@ class AccessControl:
 
     def accepts(self, caller: Caller, now_ms: int) -> bool:
         """Whether what the caller has shown still counts."""
-        if caller.is_expired(now_ms):
-            return False
         if caller is ANYBODY:
             return not self.needs_credential
-        return not caller.credential or self._tokens.has(caller.credential)
+        now = self._as_now(caller)
+        return now is not None and not now.is_expired(now_ms)
+
+    def _as_now(self, caller: Caller) -> Caller | None:
+        return self._tokens.as_now(caller) if caller.credential else caller
 
     def tell_end(self, caller: Caller) -> None:
         """Something lives as long as what the caller has shown: it is to be looked at when that runs out."""
-        end_ms = caller.expires_at_ms
+        now = self._as_now(caller)
+        end_ms = None if now is None else now.expires_at_ms
         if end_ms is not None and (self.first_end_ms is None or end_ms < self.first_end_ms):
             self.first_end_ms = end_ms
 

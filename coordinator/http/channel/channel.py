@@ -163,6 +163,7 @@ class Channel:
         "_control_frames",
         "_ending",
         "_goodbye",
+        "_has_guessed",
         "_heard_at_ms",
         "_host",
         "_is_late",
@@ -197,6 +198,7 @@ class Channel:
         self._traced: dict[int | str, tuple[Origin, float, str | None]] | None = None
         self._making: asyncio.Task[None] | None = None
         self._is_late = False
+        self._has_guessed = False
         self._is_members = False
         self._is_over = False
 
@@ -440,7 +442,7 @@ class Channel:
 
     def _refusal_wait_ms(self, call: s.ChannelCall | Refused) -> int:
         """How long the refusal of an unknown token waits, if it is one."""
-        if self.is_authenticated or not isinstance(call, s.AuthenticateCall):
+        if not isinstance(call, s.AuthenticateCall):
             return 0
         context = self._context
         try:
@@ -526,9 +528,9 @@ class Channel:
             self._refuse(read_id(text), call)
         else:
             self._serve_call(call)
-        if not self.is_authenticated:
+        if not self.is_authenticated or self._has_guessed:
             # There is no second try: who guesses tokens is to pay for a handshake each.
-            self.end(Ending.NOT_AUTHENTICATED, "the first message was no token that is known")
+            self.end(Ending.NOT_AUTHENTICATED, "a message was no token that is known")
 
     def _serve_call(self, call: s.ChannelCall) -> None:
         origin = Origin(self._request_id, trace_of(call.traceparent), call.id)
@@ -559,7 +561,11 @@ class Channel:
             self._ask(call, permit)
 
     def _authenticate(self, call: s.AuthenticateCall) -> None:
-        permit = self._context.permit_of(call.token, "token")
+        try:
+            permit = self._context.permit_of(call.token, "token")
+        except Refused:
+            self._has_guessed = True
+            raise
         if self.on_token is not None:
             self.on_token()
             self.on_token = None

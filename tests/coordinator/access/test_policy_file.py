@@ -55,6 +55,11 @@ BAD = {
     "allow = 3\n": "Line 1: `allow` is a list of tables, each below `[[allow]]`.",
     'nodes = ["a"]\n': "Line 1: nodes: 'a' is no principal",
     "[[allow]\n": "It is not TOML: ",
+    "a = " + "9" * 5_000: "It is not TOML: ",
+    "a = " + "[" * 100_000: "It is not TOML that can be read: it is nested too deeply.",
+    RULE.replace("token:a", "token:*a"): "Line 2: who: 'token:*a' is no principal",
+    RULE.replace("token:a", "token:a/b"): "Line 2: who: 'token:a/b' is no principal",
+    RULE.replace("token:a", "token: a"): "Line 2: who: 'token: a' is no principal",
 }
 
 
@@ -62,6 +67,22 @@ BAD = {
 def test_what_is_wrong_is_said_with_its_line(text: str) -> None:
     problems = read_access(text).problems
     assert any(problem.startswith(BAD[text]) or BAD[text] in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize("key", ["allow", "deny"])
+def test_a_name_of_a_host_is_meant_however_it_is_written(key: str) -> None:
+    text = RULE.replace("allow", key).replace("token:a", "cert:Etl.Example.org") + RULE.replace("token:a", "cert:*")
+    allows = key == "allow"
+    rights = read_access(text).policy
+    for name in ("Etl.Example.org", "etl.example.org"):
+        assert rights.explain((f"cert:{name}",), "join", "group", "g").is_allowed is allows
+
+
+def test_many_rules_in_one_list_are_read_by_looking_at_each_line_once() -> None:
+    rule = '{ who = ["token:a"], may = ["join"], on = ["group:g*"] },\n'
+    found = read_access("allow = [\n" + rule * 10_000 + "]\n")
+    assert found.problems == ()
+    assert len(found.policy.rules) == 10_000
 
 
 def test_everything_wrong_is_said_at_once() -> None:

@@ -1,5 +1,6 @@
 """The audit log: a line for each change of an operator and each refusal, whatever clients write, and never a secret."""
 
+import asyncio
 import json
 import logging
 import os
@@ -48,6 +49,27 @@ async def test_changes_of_operators_have_a_line_and_calls_of_members_have_none(t
     ], "no report of end offsets, no dry run, and nothing that was refused for another reason"
     assert world.lines[0] | {"request_id": "deploy-7", "address": "127.0.0.1"} == world.lines[0]
     assert world.lines[0]["time"] == "2027-01-15T08:00:00.000Z"
+
+
+async def test_a_change_has_a_line_also_if_its_client_hangs_up(tmp_path: Path) -> None:
+    async with open_world(tmp_path, POLICY, ("ops",)) as world:
+        names = [f"t{number}" for number in range(20)]
+        for name in names:
+            await world.ask("ops", "PUT", f"/v1/topics/{name}", {"partitions": 2})
+        world.lines.clear()
+        for name in names:
+            _, writer = await asyncio.open_connection("127.0.0.1", world.api.port)
+            host = f"Host: 127.0.0.1:{world.api.port}\r\nAuthorization: Bearer ops\r\n"
+            writer.write(f"DELETE /v1/topics/{name} HTTP/1.1\r\n{host}\r\n".encode())
+            await asyncio.sleep(0)
+            writer.transport.abort()
+        there = names
+        async with asyncio.timeout(30):
+            while len(there) == len(names) or len(there) + len(world.lines) < len(names):
+                listed = (await world.ask("ops", "GET", "/v1/topics")).json["topics"]
+                there = [topic["name"] for topic in listed]
+    assert {line["outcome"] for line in world.lines} <= {"NONE", "UNANSWERED"}
+    assert {line["resource"] for line in world.lines} >= {f"topic:{name}" for name in {*names} - {*there}}
 
 
 async def test_refusals_have_a_line_over_http_and_on_channels(tmp_path: Path) -> None:

@@ -649,8 +649,9 @@ async def test_a_token_comes_as_the_first_message() -> None:
         answer = await client.refusal(json.dumps({"op": "authenticate", "token": TOKEN}))
         assert answer == {"id": None, "status": 200, "body": {}}
         assert await client.call("authenticate", token=TOKEN) == (200, {})
-        assert (await client.call("authenticate", token="other"))[0] == 401
         assert (await client.call("fetch", "g"))[0] == 200
+        assert (await client.call("authenticate", token="other"))[0] == 401
+        assert await client.close_code() == 1008, "nor is there a second try later"
 
 
 async def test_where_no_token_is_asked_for_any_will_do() -> None:
