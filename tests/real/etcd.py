@@ -17,13 +17,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from examples.handover.processes import wait_until_stopped
-from tests.fakes.certificates import Authority, PemFiles
 from tests.real.parts import ROOT, free_port, last_lines, require, stop_process
+
+if TYPE_CHECKING:  # environments of other Pythons have no trustme
+    from tests.fakes.certificates import Authority, PemFiles
 
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
@@ -73,8 +75,8 @@ class Member:
 class MutualTls:
     """Who signs what the members and their clients show to each other, and what an operator shows."""
 
-    authority: Authority
-    shown: PemFiles
+    authority: "Authority"
+    shown: "PemFiles"
 
 
 @dataclass

@@ -94,7 +94,7 @@ async def why_refused(api: ApiClient, context: ssl.SSLContext, caplog: pytest.Lo
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
         await ask(api, context)
     await until(lambda: api.metrics.cut["tls_handshake"] > before)
-    return caplog.records[-1].message
+    return caplog.records[-1].getMessage()
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -287,7 +287,7 @@ async def test_a_half_written_file_changes_nothing(
         for _ in range(3):
             await reload(certificates)
         assert (certificates.is_outdated, certificates.failure_count, certificates.reload_count) == (True, 1, 0)
-        assert len([line for line in caplog.records if "cannot be used" in line.message]) == 1
+        assert len([line for line in caplog.records if "cannot be used" in line.getMessage()]) == 1
         assert (await ask(api, authority.client(member))).status == 200
         authority.sign("node", "localhost", into=node)
         await reload(certificates)

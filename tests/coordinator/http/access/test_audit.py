@@ -159,5 +159,5 @@ def test_what_cannot_be_written_goes_to_the_log(tmp_path: Path, caplog: pytest.L
         file.write("one")
         file.write("two")
     file.close()
-    assert [record.message for record in caplog.records if record.name == "rallypoint.audit"] == ["one", "two"]
+    assert [record.getMessage() for record in caplog.records if record.name == "rallypoint.audit"] == ["one", "two"]
     assert sum("cannot be written" in message for message in caplog.messages) == 1
