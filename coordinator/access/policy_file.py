@@ -50,6 +50,8 @@ class AccessFile:
 
 def read_access(text: str) -> AccessFile:
     """What the file says, or all that is wrong with it."""
+    if not text.strip():
+        return AccessFile(problems=("It is empty.",))
     try:
         values = tomllib.loads(text)
     except RecursionError:

@@ -109,10 +109,14 @@ class TokenTable:
         """`key`: random, and never shown."""
         self._key = key
         self._known: dict[bytes, tuple[bytes, Caller]] = {}
+        self._ends: dict[bytes, int | None] = {}
         for entry in entries:
             hashed = entry.hash.encode()
-            digest = self._digest(hashed)
-            self._known[digest] = hashed, Caller((TOKEN + entry.name,), entry.expires_at_ms, digest)
+            # Of the name, too: who shows a token that has another name by now is another caller.
+            credential = self._digest(hashed + entry.name.encode())
+            caller = Caller((TOKEN + entry.name,), entry.expires_at_ms, credential)
+            self._known[self._digest(hashed)] = hashed, caller
+            self._ends[credential] = entry.expires_at_ms
 
     def __len__(self) -> int:
         return len(self._known)
@@ -125,12 +129,13 @@ class TokenTable:
             return None
         return None if found[1].is_expired(now_ms) else found[1]
 
-    def as_now(self, caller: Caller) -> Caller | None:
-        """Who shows the token now that the caller has shown: with another end, perhaps. None where the token is not
-        among them, or has another name.
-        """
-        found = self._known.get(caller.credential)
-        return found[1] if found is not None and found[1].principals == caller.principals else None
+    def has(self, credential: bytes) -> bool:
+        """Whether the token that a caller has shown is still among them, under the same name."""
+        return credential in self._ends
+
+    def end_of(self, credential: bytes) -> int | None:
+        """When a token that is among them runs out, which may be another time than when it was shown; None: never."""
+        return self._ends.get(credential)
 
     def _digest(self, hashed: bytes) -> bytes:
         return hmac.digest(self._key, hashed, "sha256")

@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from time import perf_counter
 
 from aiohttp import web
@@ -20,14 +21,15 @@ from rallypoint.coordinator.access.principals import ANONYMOUS
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
 from rallypoint.coordinator.core.network import network_of
 from rallypoint.coordinator.http.access.audit import Audit
-from rallypoint.coordinator.http.access.control import AccessControl
-from rallypoint.coordinator.http.access.held_calls import HeldCalls
+from rallypoint.coordinator.http.access.control import AccessControl, Permit
+from rallypoint.coordinator.http.access.held_calls import NO_LONGER, HeldCalls
 from rallypoint.coordinator.http.access.members import MemberCallers
 from rallypoint.coordinator.http.access.request_caller import REQUEST_CALLER, RequestCaller
 from rallypoint.coordinator.http.access.requirements import (
     ACCESS_CODES,
     METRICS,
     REQUIREMENTS,
+    Requirement,
     check_route,
     resource_text,
 )
@@ -155,6 +157,7 @@ class HttpApi:
             else access
         )
         shown_ms = self.clock.now_ms if shown_ms is None else shown_ms
+        self._shown_ms = shown_ms
         self._audit = Audit(shown_ms) if audit is None else audit
         self.members = MemberCallers()
         self.held_calls = HeldCalls(self.members)
@@ -384,9 +387,15 @@ class HttpApi:
         self._admit(request.protocol)
         if route.name in ASKED_BY_NODES:
             permit = guard.asks_for(request, permit)
-        REQUEST_CALLER.set(RequestCaller(permit))
+        check = partial(self._check_caller, permit, route.requirement, ids)
+        REQUEST_CALLER.set(RequestCaller(permit, check))
+        check()
+
+    def _check_caller(self, permit: Permit, requirement: Requirement, ids: Mapping[str, str]) -> None:
+        if not permit.is_accepted(self._shown_ms()):
+            raise unauthenticated(NO_TOKEN if permit is self.access.anybody else NO_LONGER)
         try:
-            check_route(permit, route.requirement, ids)
+            check_route(permit, requirement, ids)
         except Refused:
             if permit is self.access.anybody:
                 raise unauthenticated(NO_TOKEN) from None

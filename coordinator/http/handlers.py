@@ -21,8 +21,17 @@ from rallypoint.coordinator.http.access.audit import Audit
 from rallypoint.coordinator.http.access.control import JOIN_GROUP, Permit
 from rallypoint.coordinator.http.access.held_calls import HeldCalls
 from rallypoint.coordinator.http.access.members import LIVING, MemberCallers
-from rallypoint.coordinator.http.access.request_caller import note_unchanged, permit_of_request
-from rallypoint.coordinator.http.access.requirements import DESCRIBE_TOPIC, check_call, only_seen
+from rallypoint.coordinator.http.access.request_caller import (
+    check_caller_again,
+    note_unchanged,
+    permit_of_request,
+)
+from rallypoint.coordinator.http.access.requirements import (
+    DESCRIBE_TOPIC,
+    check_call,
+    only_seen,
+    takes_out_others,
+)
 from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.answers.json_response import JsonResponse
 from rallypoint.coordinator.http.cluster.group_lists import GroupLists
@@ -181,10 +190,13 @@ class Handlers:
         """Ask the group, if the caller may. While a call waits, its caller may lose its right."""
         permit, host = permit_of_request(), request.remote or ""
         check_call(permit, operation, group_id, parsed)
+        if type(parsed) is m.LeaveRequest and not takes_out_others(parsed):
+            note_unchanged()  # a member's own leave is no operator's change
         if not permit.can_be_lost:
             answer = await self._service.call(group_id, parsed, host=host)
-        elif isinstance(parsed, m.JoinRequest | m.SyncRequest):
-            with self._held_calls.of(permit, group_id, parsed.member_id):
+        elif isinstance(parsed, m.JoinRequest | m.SyncRequest | m.HeartbeatRequest) and _may_wait(parsed):
+            # A static member's first join has no id yet; an operator's removal takes the name of its instance, too.
+            with self._held_calls.of(permit, group_id, parsed.member_id or parsed.group_instance_id or ""):
                 answer = await self._service.call(group_id, parsed, host=host)
             self._members.note_answer(group_id, parsed, answer, permit)
         else:
@@ -199,6 +211,7 @@ class Handlers:
         bodies, checks = self._bodies, self._checks
         try:
             body = await read_body(request, self._limits, bodies, self._clock)
+            check_caller_again()
             return await self._parse(request, body, partial(parse_body, model, body, checks), group_id)
         finally:
             if bodies.total_bytes:
@@ -250,6 +263,7 @@ class Handlers:
         try:
             more = MoreBytes(limits.max_sync_bytes, "max_sync_bytes", begin)
             body = await read_body(request, limits, bodies, self._clock, more)
+            check_caller_again()
             if len(body) <= LARGE_BYTES:
                 return await self._parse(request, body, partial(parse_body, m.SyncRequest, body, checks), group_id)
             return await self._parse(request, body, partial(parse_sync, body, checks, limits), group_id)
@@ -428,6 +442,10 @@ class Handlers:
         shard = _shard_of_path(ids["shard"])
         wanted = await self._read(request, admin.MoveShardRequest)
         return await self._cluster.move_shard(shard, wanted.node_id)
+
+
+def _may_wait(request: m.JoinRequest | m.SyncRequest | m.HeartbeatRequest) -> bool:
+    return not isinstance(request, m.HeartbeatRequest) or request.wait_ms > 0
 
 
 def _take_nothing(request: web.BaseRequest, query: str) -> None:

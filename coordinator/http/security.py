@@ -236,6 +236,9 @@ def _principals_in(parts: list[str]) -> tuple[str, ...]:
 
 
 def _bearer_of(request: web.BaseRequest) -> str:
-    """The token in the header; "" where there is none."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    """The token in the header; "" where there is none, or more than one."""
+    headers = request.headers.getall("Authorization", [])
+    if len(headers) != 1:
+        return ""
+    scheme, _, token = headers[0].partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -93,16 +93,18 @@ class AccessControl:
         """Whether what the caller has shown still counts."""
         if caller is ANYBODY:
             return not self.needs_credential
-        now = self._as_now(caller)
-        return now is not None and not now.is_expired(now_ms)
+        if caller.credential and not self._tokens.has(caller.credential):
+            return False
+        end_ms = self._end_of(caller)
+        return end_ms is None or now_ms < end_ms
 
-    def _as_now(self, caller: Caller) -> Caller | None:
-        return self._tokens.as_now(caller) if caller.credential else caller
+    def _end_of(self, caller: Caller) -> int | None:
+        """By what the files say now, which may have changed since the caller came."""
+        return self._tokens.end_of(caller.credential) if caller.credential else caller.expires_at_ms
 
     def tell_end(self, caller: Caller) -> None:
         """Something lives as long as what the caller has shown: it is to be looked at when that runs out."""
-        now = self._as_now(caller)
-        end_ms = None if now is None else now.expires_at_ms
+        end_ms = self._end_of(caller)
         if end_ms is not None and (self.first_end_ms is None or end_ms < self.first_end_ms):
             self.first_end_ms = end_ms
 

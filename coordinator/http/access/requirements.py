@@ -75,7 +75,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
     o.SYNC.name: _JOINED,
     o.HEARTBEAT.name: _JOINED,
     o.HEARTBEATS.name: FILTERED,  # each entry by itself
-    o.LEAVE.name: Requirement((JOIN_GROUP, OPERATE_GROUP)),  # `needs_of` says which
+    o.LEAVE.name: Requirement((JOIN_GROUP, OPERATE_GROUP), is_change=True),  # `needs_of` says which
     o.COMMIT.name: Requirement((JOIN_GROUP, OFFSETS_GROUP)),  # `needs_of` says which
     o.FETCH.name: Requirement((JOIN_GROUP, DESCRIBE_GROUP)),
     o.RESET_OFFSETS.name: _OFFSETS_SET,
@@ -122,8 +122,13 @@ def needs_of(request: GroupRequest, operation: str) -> tuple[Need, ...]:
     if kind is m.CommitRequest:
         return _MEMBERS if cast(m.CommitRequest, request).generation_id >= 0 else _FROM_OUTSIDE
     if kind is m.LeaveRequest:
-        return _MEMBERS if all(one.member_id for one in cast(m.LeaveRequest, request).members) else _OPERATORS
+        return _OPERATORS if takes_out_others(request) else _MEMBERS
     return REQUIREMENTS[operation].needs
+
+
+def takes_out_others(request: GroupRequest) -> bool:
+    """Whether it is a leave that names somebody by the instance id, as an operator does."""
+    return type(request) is m.LeaveRequest and not all(one.member_id for one in request.members)
 
 
 _MEMBERS: tuple[Need, ...] = (JOIN_GROUP,)

@@ -72,14 +72,17 @@ class AccessFiles:
         entries, problem = read_entries(_text(data, TOKEN_FILE, self._token_path).splitlines())
         if problem is not None:
             raise FileProblem(f"{TOKEN_FILE} {self._token_path}, {problem}.")
+        fixed = {entry.hash: entry for entry in self._fixed}
+        if any(fixed.get(entry.hash, entry) != entry for entry in entries):
+            raise FileProblem(
+                f"{TOKEN_FILE} {self._token_path} has the hash of an entry of `tokens` with another name or end."
+            )
         if not entries:
             raise FileProblem(f"{TOKEN_FILE} {self._token_path} holds no token's hash; {MADE_BY}.")
         self._access.use_tokens((*self._fixed, *entries))
 
     def _use_policy(self, data: bytes) -> None:
         text = _text(data, POLICY_FILE, self._policy_path)
-        if not text.strip():
-            raise FileProblem(f"{POLICY_FILE} {self._policy_path} is empty.")
         found = read_access(text)
         if found.problems:
             raise FileProblem(f"{POLICY_FILE} {self._policy_path} cannot be used. {' '.join(found.problems)}")

@@ -40,6 +40,7 @@ from rallypoint.coordinator.http.access.requirements import (
     check_call,
     only_seen,
     refuse_right,
+    takes_out_others,
 )
 from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.answers.large_answers import LargeAnswer, chunks_of, whole_text
@@ -585,6 +586,7 @@ class Channel:
         if isinstance(answer, _ANSWERS):
             if permit.can_be_lost:
                 context.members.note_answer(call.group_id, call.body, answer, permit)
+            self._tell_change(call, answer)
             self._answer(call.id, call.op, answer)
             return
         calls[call.id] = answer, isinstance(call, s.JoinCall) and not call.body.member_id, call
@@ -599,10 +601,17 @@ class Channel:
             permit = self.permit
             if permit is not None and permit.can_be_lost:
                 self._context.members.note_answer(call.group_id, call.body, answer, permit)
+            self._tell_change(call, answer)
             self._answer(call.id, call.op, answer)
         except Exception:
             log.exception("a fault of the service, in the answer to %s on a channel", call.op)
             self.end_by_fault()
+
+    def _tell_change(self, call: s.GroupCall, answer: BaseModel | Failure) -> None:
+        """Of what a channel carries, a leave by the instance id alone is an operator's act."""
+        if self.permit is not None and takes_out_others(call.body) and not isinstance(answer, Failure):
+            who, request_id = self.permit.caller.name, Origin(self._request_id, None, call.id).request_id
+            self._context.audit.changed(who, self._host, call.op, f"group:{call.group_id}", request_id)
 
     # --- what goes out -----------------------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ BAD = {
     "allow = 3\n": "Line 1: `allow` is a list of tables, each below `[[allow]]`.",
     'nodes = ["a"]\n': "Line 1: nodes: 'a' is no principal",
     "[[allow]\n": "It is not TOML: ",
+    " \n": "It is empty.",
     "a = " + "9" * 5_000: "It is not TOML: ",
     "a = " + "[" * 100_000: "It is not TOML that can be read: it is nested too deeply.",
     RULE.replace("token:a", "token:*a"): "Line 2: who: 'token:*a' is no principal",

@@ -78,12 +78,11 @@ def test_a_token_is_found_until_it_ends() -> None:
 def test_a_credential_is_known_by_a_table_made_again_and_says_nothing() -> None:
     before = TokenTable([TokenEntry("etl", HASH)], KEY).find("rp_a", 0)
     assert before is not None
-    assert TokenTable([TokenEntry("etl", HASH), TokenEntry("b", hash_token("b"))], KEY).as_now(before) == before
-    assert TokenTable([], KEY).as_now(before) is None
-    assert TokenTable([TokenEntry("b", HASH)], KEY).as_now(before) is None
-    ended = TokenTable([TokenEntry("etl", HASH, NOON_MS)], KEY).as_now(before)
-    assert ended is not None
-    assert ended.expires_at_ms == NOON_MS
+    again = TokenTable([TokenEntry("etl", HASH, NOON_MS), TokenEntry("b", hash_token("b"))], KEY)
+    assert again.has(before.credential)
+    assert again.end_of(before.credential) == NOON_MS
+    assert not TokenTable([], KEY).has(before.credential)
+    assert not TokenTable([TokenEntry("b", HASH)], KEY).has(before.credential)
     assert HASH[7:] not in before.credential.hex()
     assert "credential" not in repr(before)
 

@@ -51,6 +51,19 @@ async def test_changes_of_operators_have_a_line_and_calls_of_members_have_none(t
     assert world.lines[0]["time"] == "2027-01-15T08:00:00.000Z"
 
 
+async def test_a_leave_by_instance_id_is_an_operator_s_and_a_member_s_own_is_not(tmp_path: Path) -> None:
+    named = {"members": [{"member_id": "", "group_instance_id": "one"}]}
+    async with open_world(tmp_path, POLICY, ("ops",)) as world:
+        joined = await world.form("ops", "clicks")
+        await world.ask("ops", "POST", "/v1/groups/clicks/leave", {"members": [{"member_id": joined["member_id"]}]})
+        assert world.lines == []
+        assert (await world.ask("ops", "POST", "/v1/groups/clicks/leave", named)).status == 200
+        async with open_channel(world.api.http, world.api.port, headers=bearer("ops")) as channel:
+            assert (await channel.call("leave", "clicks", {"members": [{"member_id": "nobody"}]}))[0] == 200
+            assert (await channel.call("leave", "clicks", named))[0] == 200
+    assert told(world) == [("token:ops", "leave", "group:clicks", "NONE")] * 2
+
+
 async def test_a_change_has_a_line_also_if_its_client_hangs_up(tmp_path: Path) -> None:
     async with open_world(tmp_path, POLICY, ("ops",)) as world:
         names = [f"t{number}" for number in range(20)]

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Sequence
 
+import aiohttp
 import pytest
 
 from rallypoint.coordinator.access.policy_file import read_access
@@ -91,6 +92,25 @@ async def test_events_of_all_nodes_are_those_that_the_caller_may_see(nodes: Node
         told = [await events.next() for _ in nodes.clients]
     seen = {one.data["group_id"] for one in told if one is not None}
     assert seen == {f"clicks-of-{other}" for other in nodes.clients}
+
+
+async def test_what_a_node_reads_for_a_caller_lives_as_long_as_the_token_of_the_node(nodes: Nodes) -> None:
+    client = next(iter(nodes.clients.values()))
+    headers = bearer("nodes") | named(["token:clicks"])
+    access, streams = client.http_api.access, client.http_api.streams
+    async with read_events(
+        client.http, f"http://127.0.0.1:{client.port}", "?node_only=true", headers=headers
+    ) as events:
+        access.use_tokens(TokenEntry(name, hash_token(name)) for name in ("nodes", "new"))
+        streams.end_strangers(0)
+        next(iter(nodes.feeds.values())).event(GroupCreated("clicks-1"))
+        told = await events.next()
+        assert told is not None
+        assert told.data["group_id"] == "clicks-1"
+        access.use_tokens([TokenEntry("other", hash_token("nodes"))])
+        streams.end_strangers(0)
+        with pytest.raises(aiohttp.ClientError):
+            await events.next()
 
 
 def named(principals: Sequence[str]) -> dict[str, str]:

@@ -4,12 +4,19 @@ The watch looks four times a second; here it looks when a test says so.
 """
 
 import asyncio
+import json
+import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from rallypoint.coordinator.access.tokens import TokenEntry, hash_token
+from rallypoint.coordinator.http.access.control import AccessControl
+from rallypoint.coordinator.http.access.watch import AccessFiles
+from rallypoint.coordinator.http.access.watched_files import FileProblem
 from tests.fakes.access_world import NOW_MS, AccessWorld, bearer, open_world
 from tests.fakes.api_server import ANSWER_SECONDS
 from tests.fakes.channel_client import beat_body, join_body, open_channel
@@ -146,6 +153,64 @@ async def test_its_waiting_call_is_answered_at_once_and_its_member_removed(world
     assert await world.member_ids("a") == [stays["member_id"]]
 
 
+@LOSSES
+async def test_a_static_member_goes_though_it_waits_for_its_first_id(world: AccessWorld, lose: Lose) -> None:
+    stays = await world.form("etl", "a")
+    join = join_body("", client_id="spy", group_instance_id="one")
+    call = asyncio.create_task(world.ask("spy", "POST", "/v1/groups/a/join", join))
+    await waiting(world)
+    lose(world)
+    await world.look()
+    assert (await call).status in {401, 403}
+    assert await world.member_ids("a") == [stays["member_id"]]
+
+
+@LOSSES
+async def test_a_heartbeat_that_waits_ends_and_its_member_goes(world: AccessWorld, lose: Lose) -> None:
+    joined = await world.form("spy", "b")
+    world.api.http_api.members.age()
+    world.api.http_api.members.age()  # as after a restart: nothing was heard of it
+    beat = beat_body(joined) | {"wait_ms": 10_000}
+    call = asyncio.create_task(world.ask("spy", "POST", "/v1/groups/b/heartbeat", beat))
+    await waiting(world)
+    lose(world)
+    await world.look()
+    assert (await call).status == (403 if lose is policy_changes else 401)
+    assert await world.member_ids("b") == []
+
+
+ALL_RIGHTS = '[[allow]]\nwho = ["{who}"]\nmay = ["*"]\non = ["group:*", "topic:*"]\n'
+BODIES: dict[str, dict[str, object]] = {
+    "PUT /v1/topics/t": {"partitions": 2},
+    "POST /v1/groups/b/join": join_body(""),
+    "POST /v1/groups/b/preview": {"leave": []},
+}
+
+
+@pytest.mark.parametrize("target", BODIES)
+@pytest.mark.parametrize("lose", [policy_changes, token_is_taken_back])
+async def test_a_body_that_comes_when_the_right_is_gone_is_refused(tmp_path: Path, target: str, lose: Lose) -> None:
+    async with open_world(tmp_path, ALL_RIGHTS.format(who="token:*"), ("etl", "spy")) as world:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.api.port)
+        body = json.dumps(BODIES[target]).encode()
+        head = f"{target} HTTP/1.1\r\nHost: 127.0.0.1:{world.api.port}\r\nAuthorization: Bearer spy\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body[:5])
+        for _ in range(2):  # what was sent before is let in before these are answered
+            assert (await world.ask("etl", "GET", "/v1/topics")).status == 200
+        if lose is policy_changes:
+            world.policy_path.write_text(ALL_RIGHTS.format(who="token:etl"))
+        else:
+            lose(world)
+        await world.look()
+        writer.write(body[5:])
+        async with asyncio.timeout(ANSWER_SECONDS):
+            status = int((await reader.readline()).split()[1])
+        writer.close()
+        assert status == (403 if lose is policy_changes else 401)
+        assert (await world.ask("etl", "GET", "/v1/topics")).json["topics"] == []
+
+
 async def test_what_waits_on_a_channel_is_answered_at_once(world: AccessWorld) -> None:
     stays = await world.form("etl", "a")
     async with open_channel(world.api.http, world.api.port, headers=bearer("spy")) as channel:
@@ -186,6 +251,33 @@ async def test_a_right_that_is_given_counts_on_open_channels(world: AccessWorld)
         world.policy_path.write_text(BOTH)
         await world.look()
         await channel.form("b")
+
+
+async def test_a_pipe_in_place_of_a_file_is_a_fault_and_is_not_waited_for(world: AccessWorld) -> None:
+    world.policy_path.unlink()
+    os.mkfifo(world.policy_path)
+    await world.look()
+    assert world.files.refused() == {"tokens": False, "policy": True}
+    assert (await world.ask("spy", "POST", "/v1/groups/b/join", join_body(""))).status == 409
+
+
+async def test_a_token_of_the_settings_that_the_file_has_otherwise_is_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"etl {hash_token('etl')}\n")
+    for fixed, is_fault in (("etl", False), ("other", True)):
+        files = AccessFiles(AccessControl(), (TokenEntry(fixed, hash_token("etl")),), path, None)
+        with pytest.raises(FileProblem, match="with another name or end") if is_fault else nullcontext():
+            files.load()
+
+
+async def test_two_tokens_in_one_request_are_none(world: AccessWorld) -> None:
+    for tokens in (("etl", "guess"), ("guess", "etl"), ("etl", "etl")):
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.api.port)
+        shown = "".join(f"Authorization: Bearer {token}\r\n" for token in tokens)
+        writer.write(f"GET /v1/groups HTTP/1.1\r\nHost: 127.0.0.1:{world.api.port}\r\n{shown}\r\n".encode())
+        async with asyncio.timeout(ANSWER_SECONDS):
+            assert b" 401 " in await reader.readline()
+        writer.close()
 
 
 @pytest.mark.parametrize("text", ["", "[[allow]\n", BOTH.replace("join", "jion"), BOTH[:-5]])
