@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from rallypoint.coordinator.http.access.control import AccessControl
 from rallypoint.coordinator.http.access.watch import AccessFiles, AccessWatch
 from rallypoint.coordinator.http.tls.certificates import Certificates
 from rallypoint.coordinator.main import Observers
-from rallypoint.coordinator.runtime.contract import SoleOwner
 from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.coordinator.runtime.service import Service
@@ -28,7 +26,7 @@ from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from rallypoint.protocol.admin_messages import DescribeAnswer
 from tests.fakes.api_server import Answer, ApiClient, open_api
 from tests.fakes.channel_client import join_body, sync_body
-from tests.fakes.real_api import ADDRESS, SHARDS, StillClock
+from tests.fakes.real_api import still_service
 
 RULES = Rules(group_initial_rebalance_delay_ms=0, group_join_linger_ms=0, parked_call_max_wait_ms=55_000)
 NOW_MS = 1_800_000_000_000
@@ -116,19 +114,9 @@ async def open_world(
     paths = world.token_path if tokens else None, world.policy_path if policy is not None else None
     world.files = AccessFiles(world.control, (), *paths)
     world.files.load()
-    ids = count(1)
     store = MemoryStore(MemoryContents())
     feed = EventFeed("life", 100, lambda: NOW_MS)
-    world.service = service = Service(
-        store,
-        clock=StillClock(),
-        ownership=SoleOwner(ADDRESS),
-        address=ADDRESS,
-        rules=RULES,
-        shards=SHARDS,
-        draw_id=lambda: f"{next(ids):06}",
-        observer=Observers((feed,)),
-    )
+    world.service = service = still_service(store, RULES, Observers((feed,)))
     await service.start()
     audit = Audit(lambda: world.now_ms, lambda line: world.lines.append(json.loads(line)))
     serving = open_api(

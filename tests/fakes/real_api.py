@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from rallypoint.coordinator.core.commands import Rules
 from rallypoint.coordinator.http.requests.inputs import BodyLimits
-from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.contract import NodeAddress, Observer, SoleOwner
 from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE, shard_keyspace
@@ -129,6 +129,21 @@ def _answers(connection: socket.socket, *, has_bodies: bool) -> Iterator[Answer]
         received += piece
 
 
+def still_service(store: MemoryStore, rules: Rules, observer: Observer) -> Service:
+    """A service whose time stands still, on a store in memory."""
+    ids = count(1)
+    return Service(
+        store,
+        clock=StillClock(),
+        ownership=SoleOwner(ADDRESS),
+        address=ADDRESS,
+        rules=rules,
+        shards=SHARDS,
+        draw_id=lambda: f"{next(ids):06}",
+        observer=observer,
+    )
+
+
 @contextmanager
 def open_real_api() -> Iterator[RealApi]:
     """Serve until the block ends. A store in memory; nothing expires, and no call is held."""
@@ -140,18 +155,8 @@ def open_real_api() -> Iterator[RealApi]:
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         ends.append(lambda: loop.call_soon_threadsafe(ended.set))
-        ids = count(1)
         store = MemoryStore(api.contents)
-        service = Service(
-            store,
-            clock=StillClock(),
-            ownership=SoleOwner(ADDRESS),
-            address=ADDRESS,
-            rules=RULES,
-            shards=SHARDS,
-            draw_id=lambda: f"{next(ids):06}",
-            observer=NullObserver(),
-        )
+        service = still_service(store, RULES, NullObserver())
         await service.start()
         async with open_api(service, limits=LIMITS, clock=SystemClock()) as client:
             api.port = client.port

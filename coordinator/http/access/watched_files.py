@@ -94,8 +94,8 @@ class WatchedFile:
 
     def _read(self) -> bytes:
         try:
-            if not self.path.is_file():  # a pipe would be waited for
-                raise FileProblem(f"{self._name} is no file, or is not there.")
+            if self.path.exists() and not self.path.is_file():
+                raise FileProblem(f"{self._name} is no file.")  # a pipe would be waited for
             with self.path.open("rb") as file:
                 data = file.read(self._bytes_max + 1)
         except OSError as error:
