@@ -387,13 +387,15 @@ class HttpApi:
         self._admit(request.protocol)
         if route.name in ASKED_BY_NODES:
             permit = guard.asks_for(request, permit)
-        check = partial(self._check_caller, permit, route.requirement, ids)
-        REQUEST_CALLER.set(RequestCaller(permit, check))
-        check()
+        REQUEST_CALLER.set(RequestCaller(permit, partial(self._check_again, permit, route.requirement, ids)))
+        self._check_rights(permit, route.requirement, ids)
 
-    def _check_caller(self, permit: Permit, requirement: Requirement, ids: Mapping[str, str]) -> None:
+    def _check_again(self, permit: Permit, requirement: Requirement, ids: Mapping[str, str]) -> None:
         if not permit.is_accepted(self._shown_ms()):
-            raise unauthenticated(NO_TOKEN if permit is self.access.anybody else NO_LONGER)
+            raise unauthenticated(NO_LONGER)
+        self._check_rights(permit, requirement, ids)
+
+    def _check_rights(self, permit: Permit, requirement: Requirement, ids: Mapping[str, str]) -> None:
         try:
             check_route(permit, requirement, ids)
         except Refused:
