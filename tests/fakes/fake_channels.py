@@ -15,14 +15,15 @@ Answer = Callable[[Operation, Any, web.Request], Awaitable[web.StreamResponse]]
 
 
 class FakeChannels:
-    """`open` are those that are open now, in order; `opened_count` those that ever were. `pushes_on`: tells of
-    rebalances.
+    """`open` are those that are open now, in order; `opened_count` those that ever were. `answered` names the
+    operation of each answer that was sent, in order. `pushes_on`: tells of rebalances.
     """
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self.open: list[tuple[web.WebSocketResponse, web.Request]] = []
         self.opened_count = 0
+        self.answered: list[str] = []
         self.close_codes: list[int | None] = []
         self.pushes_on = True
         self.group_id = "g"
@@ -56,6 +57,7 @@ class FakeChannels:
         assert isinstance(answer, web.Response)
         said = json.loads(answer.text) if answer.text else {}
         await socket.send_json({"id": call["id"], "status": answer.status, "body": said})
+        self.answered.append(call["op"])
 
     async def push_rebalance(self, generation_id: int) -> None:
         """Tell every channel that this generation is ending."""
