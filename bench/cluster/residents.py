@@ -3,7 +3,7 @@
 `python -m bench.cluster.residents --nodes 127.0.0.1:8001,127.0.0.1:8002 --members 1000 --group-size 10 --shards 50`
 forms the groups, each at its coordinator, and sends a heartbeat of each member every `--interval-ms`, spread over it.
 Who loses the coordinator looks for it as `rallypoint.GroupMember` does: at once at each node, one after the other, last
-at those that did not answer, and after a round of refusals again after 100 ms, doubled up to 2 s, less up to half of it
+at those that did not answer, and after a round of refusals again after 100 ms, doubled up to 1 s, less up to half of it
 at random. Who is told to come later does so after the same pause. Nobody joins again: whatever would make a member do
 so is a wrong answer, and counted.
 
@@ -28,6 +28,7 @@ from bench.line import Answer, ConnectionBrokenError
 from bench.member_program import say
 from bench.residents import add_groups, begin, live, read_commands
 from rallypoint.member.core.backoff import backoff_ms
+from rallypoint.member.core.dispatch import LOOK_UP_BACKOFF_MAX_MS
 from rallypoint.member.options import MemberOptions
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
@@ -161,10 +162,9 @@ class _Life:
         if self.lost_at_s is None:
             self.lost_at_s = monotonic()
 
-    async def pause(self) -> None:
+    async def pause(self, most_ms: int = OPTIONS.retry_backoff_max_ms) -> None:
         """Before another try, longer each time."""
         self.failures += 1
-        most_ms = OPTIONS.retry_backoff_max_ms
         await asyncio.sleep(backoff_ms(self.failures, OPTIONS.retry_backoff_ms, most_ms, random.random()) / 1000)
 
 
@@ -256,7 +256,7 @@ class Residents:
                 self.tally.looked_up += 1
                 at = await life.look_ups.find(life.crowd.group_id)
             if at is None:
-                await life.pause()
+                await life.pause(LOOK_UP_BACKOFF_MAX_MS)
                 continue
             try:
                 await self._go_to(life, at)

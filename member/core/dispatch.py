@@ -31,6 +31,9 @@ LOOK_UP_TIMEOUT_MS = 3_000
 """For a look-up where another node can be asked: any node answers one from memory, so one that is later is as good as
 gone. A sixth of the session timeout bounds it too."""
 
+LOOK_UP_BACKOFF_MAX_MS = 1_000
+"""Between look-ups of which a node answered that nobody coordinates the group now: another node is about to."""
+
 LATE = "late"
 """The timer until a call without an answer is late."""
 LATE_AFTER_MS = 2_000
@@ -270,9 +273,9 @@ class Dispatcher:
         self._next_call += 1
         return self._next_call - 1
 
-    def _backoff_ms(self, failures: int, jitter: float) -> int:
+    def _backoff_ms(self, failures: int, jitter: float, most_ms: int | None = None) -> int:
         # One wait may not use up the session in which the request should get through.
-        most_ms = min(self._options.retry_backoff_max_ms, max(1, self._options.session_timeout_ms // 6))
+        most_ms = min(most_ms or self._options.retry_backoff_max_ms, max(1, self._options.session_timeout_ms // 6))
         return backoff_ms(failures, min(self._options.retry_backoff_ms, most_ms), most_ms, jitter)
 
     def _stop(self, slot: RequestSlot) -> None:
@@ -345,7 +348,10 @@ class Dispatcher:
         self.route.forget(slot.url)
         at_once = len(self.route.nodes) - 1 if slot.name == LOOKUP else 1  # a look-up asks every node before it waits
         beyond = slot.failures - at_once
-        self._send_after(slot, self._backoff_ms(beyond, jitter) if beyond > 0 else 0, now_ms)
+        most_ms = self._options.retry_backoff_max_ms
+        if slot.name == LOOKUP and self.route.some_node_answers:
+            most_ms = min(most_ms, LOOK_UP_BACKOFF_MAX_MS)
+        self._send_after(slot, self._backoff_ms(beyond, jitter, most_ms) if beyond > 0 else 0, now_ms)
 
     def _refused(self, slot: RequestSlot, outcome: Refused, reaction: Reaction, now_ms: int, jitter: float) -> None:
         url = outcome.problem.url

@@ -27,6 +27,11 @@ class Route:
         """Every node worth asking, in the order in which they became known."""
         return (*self._configured, *(url for url in self._owners if url not in self._configured))
 
+    @property
+    def some_node_answers(self) -> bool:
+        """Whether a node answered when it was last called, or was not called yet."""
+        return any(url not in self._silent for url in self.nodes)
+
     def begin_round(self) -> None:
         """Ask every node once from here on: first the one that answered last, and last those that may be gone."""
         nodes = self.nodes

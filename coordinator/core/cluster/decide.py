@@ -73,6 +73,7 @@ class Memory:
         self.ownerless_since_ms: dict[str, int] = {}
         self.came_at_ms: dict[str, int] = {}
         self.tried_at_ms: dict[str, int] = {}
+        self.handed_over_epochs: dict[str, int] = {}
         self._started_at_ms: dict[str, int] | None = None
 
     def observe(self, view: ClusterView, now_ms: int) -> None:
@@ -92,8 +93,18 @@ class Memory:
         }
 
     def tried(self, keyspace: str, now_ms: int) -> None:
-        """The keyspace was handed over, or could not be, or could not be taken: what shows it may be still to come."""
+        """The keyspace could not be handed over, or could not be taken: what shows it may be still to come."""
         self.tried_at_ms[keyspace] = now_ms
+        self.handed_over_epochs.pop(keyspace, None)
+
+    def handed_over(self, keyspace: str, epoch: int, now_ms: int) -> None:
+        """The keyspace, this node's under that epoch, was handed over. What shows it may be still to come."""
+        self.tried_at_ms[keyspace] = now_ms
+        self.handed_over_epochs[keyspace] = epoch
+
+    def is_handed_back(self, keyspace: str, epoch: int) -> bool:
+        """Whether the epoch, under which the keyspace is this node's, is of after this node handed it over."""
+        return epoch > self.handed_over_epochs.get(keyspace, epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +225,7 @@ def _step(name: str, here: Here, view: ClusterView, memory: Memory) -> tuple[int
     if owner.node_id != me.node_id:
         return 0, None
     if name not in here.loaded:
-        return due_ms, Take(name)
+        return 0 if memory.is_handed_back(name, owner.epoch) else due_ms, Take(name)
     # There may be no candidate: the state may still show this node's former process, of another format.
     if here.loaded[name] is None or not candidates or candidates[0] == me.node_id or view.drains(candidates[0]):
         return 0, None

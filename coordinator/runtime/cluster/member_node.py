@@ -422,11 +422,12 @@ class MemberNode:
             return
         epoch = self._open().get(step.keyspace) or 0
         is_done = await service.hand_over(step.keyspace, NodeAddress(target.node_id, target.url))
-        self._memory.tried(step.keyspace, self._clock.now_ms())
         if is_done:
+            self._memory.handed_over(step.keyspace, epoch, self._clock.now_ms())
             self._handed_over[step.keyspace] = epoch, step.node_id
             self.counts.handed_over += 1
         else:
+            self._memory.tried(step.keyspace, self._clock.now_ms())
             self.counts.not_handed_over += 1
             # If the store still has it as ours, its groups are to be served here until the next try.
             await service.take(step.keyspace)

@@ -1,5 +1,6 @@
 """A group moves from one node to another: which node is asked, when, and that the member stays what it is."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,6 +71,39 @@ def is_what_it_was(harness: MembershipHarness) -> bool:
 
 
 # --- a coordinator that is gone --------------------------------------------------------------------------------------
+
+
+def test_while_a_node_says_that_nobody_coordinates_the_group_it_is_asked_each_second() -> None:
+    """Who was to wait for two seconds would be back so much later than the group."""
+    harness = settled_at_a()
+    harness.wait(3_000)
+    harness.answer("heartbeat", GONE)
+    asked_at: dict[str, list[int]] = {A: [], B: [], C: []}
+    while harness.now < 12_000:
+        if "coordinator" in harness.open:
+            asked_at[harness.url("coordinator")].append(harness.now)
+            harness.answer("coordinator", GONE if harness.url("coordinator") == A else NOBODY)
+        else:
+            harness.wait(100)
+    asked = sorted(at_ms for each in asked_at.values() for at_ms in each)
+    gaps = [later - earlier for earlier, later in pairwise(asked)]
+    assert gaps == [0, 0, 100, 200, 400, 800, *[1_000] * (len(gaps) - 6)]
+    assert len(asked_at[A]) in range(3, 6), "who is gone has its turn, too"
+
+
+def test_where_no_node_answers_the_wait_grows_to_its_limit() -> None:
+    harness = settled_at_a()
+    harness.wait(3_000)
+    harness.answer("heartbeat", GONE)
+    asked = []
+    while harness.now < 12_000:
+        if "coordinator" in harness.open:
+            asked.append(harness.now)
+            harness.answer("coordinator", GONE)
+        else:
+            harness.wait(100)
+    gaps = [later - earlier for earlier, later in pairwise(asked)]
+    assert gaps == [0, 0, 100, 200, 400, 800, 1_600, 2_000, 2_000]
 
 
 @pytest.mark.parametrize("failure", [GONE, SILENT])

@@ -188,7 +188,7 @@ class Node:
             self.memory.tried(step.keyspace, self.store.now_ms)
             self._begin_taking(step.keyspace)
         else:
-            self.memory.tried(step.keyspace, self.store.now_ms)
+            self.memory.handed_over(step.keyspace, epoch, self.store.now_ms)
             self._end(step.keyspace)
 
     def _end(self, keyspace: str) -> None:

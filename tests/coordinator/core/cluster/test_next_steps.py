@@ -109,6 +109,19 @@ def test_what_could_not_be_taken_is_left_alone_for_a_while() -> None:
         assert d.next_steps(here(loaded=loaded), view, memory, due_ms) == d.NextSteps((d.Take("topics"),), None)
 
 
+def test_what_was_handed_over_is_left_alone_until_the_state_shows_it_and_taken_at_once_when_it_comes_back() -> None:
+    memory = remembering(VIEW)
+    memory.handed_over("topics", 11, 5_000)
+    due_ms = 5_000 + d.TRIED_AGAIN_MS
+    loaded: dict[str, int | None] = {"shard-0": None}
+    before = replace(VIEW, owners={"topics": d.OwnedBy("a", 11)})
+    assert d.next_steps(here(loaded=loaded), before, memory, 5_001) == d.NextSteps((), due_ms)
+    back = replace(VIEW, owners={"topics": d.OwnedBy("a", 12)})
+    assert d.next_steps(here(loaded=loaded), back, memory, 5_001) == d.NextSteps((d.Take("topics"),), None)
+    memory.tried("topics", 5_002)
+    assert d.next_steps(here(loaded=loaded), back, memory, 5_003) == d.NextSteps((), 5_002 + d.TRIED_AGAIN_MS)
+
+
 def test_what_is_being_acquired_is_not_taken_twice() -> None:
     free = replace(VIEW, owners={})
     assert d.next_steps(here(loaded=dict.fromkeys(KEYSPACES)), free, remembering(free), 60_000).steps == ()
