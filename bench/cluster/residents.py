@@ -150,22 +150,34 @@ class LookUps:
 
 @dataclass(slots=True)
 class _Life:
-    """Of a member. lost_at_s: since when it has had no coordinator; None while it has."""
+    """Of a member. lost_at_s: since when it has had no coordinator; None while it has. failures: of its heartbeats in a
+    row; look_up_failures: of its look-ups.
+    """
 
     crowd: PlacedCrowd
     member: Member
     look_ups: LookUps
     lost_at_s: float | None = None
     failures: int = 0
+    look_up_failures: int = 0
 
     def lose(self) -> None:
         if self.lost_at_s is None:
             self.lost_at_s = monotonic()
 
-    async def pause(self, most_ms: int = OPTIONS.retry_backoff_max_ms) -> None:
-        """Before another try, longer each time."""
+    async def pause(self) -> None:
+        """Before another heartbeat, longer each time."""
         self.failures += 1
-        await asyncio.sleep(backoff_ms(self.failures, OPTIONS.retry_backoff_ms, most_ms, random.random()) / 1000)
+        await _pause(self.failures, OPTIONS.retry_backoff_max_ms)
+
+    async def pause_look_ups(self) -> None:
+        """Before another look-up, longer each time."""
+        self.look_up_failures += 1
+        await _pause(self.look_up_failures, LOOK_UP_BACKOFF_MAX_MS)
+
+
+async def _pause(failures: int, most_ms: int) -> None:
+    await asyncio.sleep(backoff_ms(failures, OPTIONS.retry_backoff_ms, most_ms, random.random()) / 1000)
 
 
 class Residents:
@@ -256,8 +268,9 @@ class Residents:
                 self.tally.looked_up += 1
                 at = await life.look_ups.find(life.crowd.group_id)
             if at is None:
-                await life.pause(LOOK_UP_BACKOFF_MAX_MS)
+                await life.pause_look_ups()
                 continue
+            life.look_up_failures = 0
             try:
                 await self._go_to(life, at)
                 answer = await _heartbeat(life)
