@@ -117,7 +117,7 @@ class MemberOptions:
 
     retry_backoff_max_ms: int = 2_000
     """The longest wait before a repeat; not below `retry_backoff_ms`. A sixth of the session timeout bounds it too, so
-    that a wait does not use up the session. While a node says that nobody coordinates the group, a second bounds it."""
+    that a wait does not use up the session, and a second while the coordinator is gone and another node answers."""
 
     request_timeout_ms: int = 10_000
     """For the answer of one request, on top of the time the service may hold it back."""

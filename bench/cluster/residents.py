@@ -28,7 +28,7 @@ from bench.line import Answer, ConnectionBrokenError
 from bench.member_program import say
 from bench.residents import add_groups, begin, live, read_commands
 from rallypoint.member.core.backoff import backoff_ms
-from rallypoint.member.core.dispatch import LOOK_UP_BACKOFF_MAX_MS
+from rallypoint.member.core.dispatch import FAIL_OVER_BACKOFF_MAX_MS
 from rallypoint.member.options import MemberOptions
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
@@ -165,15 +165,15 @@ class _Life:
         if self.lost_at_s is None:
             self.lost_at_s = monotonic()
 
-    async def pause(self) -> None:
+    async def pause(self, most_ms: int = OPTIONS.retry_backoff_max_ms) -> None:
         """Before another heartbeat, longer each time."""
         self.failures += 1
-        await _pause(self.failures, OPTIONS.retry_backoff_max_ms)
+        await _pause(self.failures, most_ms)
 
     async def pause_look_ups(self) -> None:
         """Before another look-up, longer each time."""
         self.look_up_failures += 1
-        await _pause(self.look_up_failures, LOOK_UP_BACKOFF_MAX_MS)
+        await _pause(self.look_up_failures, FAIL_OVER_BACKOFF_MAX_MS)
 
 
 async def _pause(failures: int, most_ms: int) -> None:
@@ -276,7 +276,7 @@ class Residents:
                 answer = await _heartbeat(life)
             except (ConnectionBrokenError, TimeoutError, OSError):
                 at = None
-                await life.pause()
+                await life.pause(FAIL_OVER_BACKOFF_MAX_MS)
                 continue
             if answer == HEARD:
                 break

@@ -31,8 +31,9 @@ LOOK_UP_TIMEOUT_MS = 3_000
 """For a look-up where another node can be asked: any node answers one from memory, so one that is later is as good as
 gone. A sixth of the session timeout bounds it too."""
 
-LOOK_UP_BACKOFF_MAX_MS = 1_000
-"""Between look-ups of which a node answered that nobody coordinates the group now: another node is about to."""
+FAIL_OVER_BACKOFF_MAX_MS = 1_000
+"""The longest wait before the coordinator is looked for again while some node answers. Of a node that died the others
+know when its lease runs out; until then they name it, or nobody. Then another one coordinates the group."""
 
 LATE = "late"
 """The timer until a call without an answer is late."""
@@ -349,8 +350,8 @@ class Dispatcher:
         at_once = len(self.route.nodes) - 1 if slot.name == LOOKUP else 1  # a look-up asks every node before it waits
         beyond = slot.failures - at_once
         most_ms = self._options.retry_backoff_max_ms
-        if slot.name == LOOKUP and self.route.some_node_answers:
-            most_ms = min(most_ms, LOOK_UP_BACKOFF_MAX_MS)
+        if self.route.some_node_answers:
+            most_ms = min(most_ms, FAIL_OVER_BACKOFF_MAX_MS)
         self._send_after(slot, self._backoff_ms(beyond, jitter, most_ms) if beyond > 0 else 0, now_ms)
 
     def _refused(self, slot: RequestSlot, outcome: Refused, reaction: Reaction, now_ms: int, jitter: float) -> None:

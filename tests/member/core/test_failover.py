@@ -91,6 +91,23 @@ def test_while_a_node_says_that_nobody_coordinates_the_group_it_is_asked_each_se
     assert len(asked_at[A]) in range(3, 6), "who is gone has its turn, too"
 
 
+def test_so_is_a_coordinator_that_is_gone_and_still_named() -> None:
+    """The others name it until its lease runs out."""
+    harness = settled_at_a()
+    harness.wait(3_000)
+    tried = []
+    while harness.now < 12_000:
+        if "coordinator" in harness.open:
+            harness.answer("coordinator", located(A))
+        elif "heartbeat" in harness.open:
+            tried.append(harness.now)
+            harness.answer("heartbeat", GONE)
+        else:
+            harness.wait(100)
+    gaps = [later - earlier for earlier, later in pairwise(tried)]
+    assert gaps == [0, 100, 200, 400, 800, *[1_000] * (len(gaps) - 5)]
+
+
 def test_where_no_node_answers_the_wait_grows_to_its_limit() -> None:
     harness = settled_at_a()
     harness.wait(3_000)
