@@ -283,7 +283,7 @@ async def hand_over_everything(node: SoleNode | MemberNode, timeout_ms: int) -> 
         log.info("stopping: no other node runs that could take the %d shards of this one", node.owned_shards())
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            await node.drain()
+            await node.drain(timeout_ms * 3 // 4)
     except TimeoutError:
         log.warning("%d shards were not handed over within %d ms", node.owned_shards(), timeout_ms)
 

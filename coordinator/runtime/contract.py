@@ -32,6 +32,9 @@ class Keyspaces(Protocol):
     def open_keyspaces(self) -> dict[str, int | None]:
         """What this node has, loads or tries to load, with the epochs."""
 
+    def member_counts(self) -> dict[str, int]:
+        """How many members the groups of each of these keyspaces have, without those that have none."""
+
     async def take(self, keyspace: str) -> None:
         """Acquire and load it."""
 

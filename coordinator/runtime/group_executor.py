@@ -226,6 +226,11 @@ class GroupExecutor:
         return self._group.awaited_count
 
     @property
+    def member_count(self) -> int:
+        """Members of the group now."""
+        return len(self._group.members)
+
+    @property
     def stored_count(self) -> int:
         """Members and offsets that are stored of the group."""
         return len(self._group.stored_members) + self._group.offset_count

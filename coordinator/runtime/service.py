@@ -275,6 +275,13 @@ class Service:
             found[REGISTRY_KEYSPACE] = self._registry.epoch
         return found
 
+    def member_counts(self) -> dict[str, int]:
+        """How many members the groups of each keyspace have that is loaded, without those that have none. Cost: a look
+        at each group.
+        """
+        counts = ((shard_keyspace(shard.number), shard.member_count) for shard in self._shards if shard.executors)
+        return {keyspace: count for keyspace, count in counts if count}
+
     async def take(self, keyspace: str) -> None:
         """Acquire the keyspace and load it. Returns when it was tried; a store that cannot be reached is tried again.
 

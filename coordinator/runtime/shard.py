@@ -255,6 +255,11 @@ class Shard:
         """Groups that are here, being made, or being read again. One that is shut off takes no room from others."""
         return len(self.executors) + len(self._reloads)
 
+    @property
+    def member_count(self) -> int:
+        """Members of the groups that are here."""
+        return sum(executor.member_count for executor in self.executors.values())
+
     def knows(self, group_id: str) -> bool:
         """Whether the group is one of those; never of one that is not loaded yet."""
         return group_id in self.executors or group_id in self._reloads or group_id in self.damaged

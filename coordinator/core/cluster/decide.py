@@ -5,7 +5,7 @@ what is its own business: it takes what nobody owns, loads what it was handed, h
 and drops what it has lost. Nobody commands anybody, so no node has to be there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,16 @@ SETTLE_MS = 2_000
 """A node that has come gets keyspaces back after so long: one that comes and goes would only move them to and fro."""
 HAND_OVERS_AT_ONCE_MAX = 4
 """A hand-over takes a keyspace's groups out of service for an instant, so there are few at a time."""
+MEMBERS_AT_ONCE_MAX = 250
+"""Members of the keyspaces that are handed over at a time, where there is more than one. Each looks its coordinator up
+and connects anew, and those that do so together wait for each other.
+"""
+MOVED_MEMBER_MS = 2.0
+"""How long the next hand-over waits for each member of the last one: 500 come a second, which leaves two cores with
+other work time for each as it comes. A node that stops may have less time.
+"""
+MOVED_MEMBERS_MAX_MS = 1_000
+"""A keyspace of very many members delays the others by no more."""
 TRIED_AGAIN_MS = 1_000
 """How long after a step that failed, or whose result may not be known here yet, the keyspace is left alone."""
 
@@ -74,6 +84,7 @@ class Memory:
         self.came_at_ms: dict[str, int] = {}
         self.tried_at_ms: dict[str, int] = {}
         self.handed_over_epochs: dict[str, int] = {}
+        self.hand_overs_from_ms = 0
         self._started_at_ms: dict[str, int] | None = None
 
     def observe(self, view: ClusterView, now_ms: int) -> None:
@@ -97,10 +108,15 @@ class Memory:
         self.tried_at_ms[keyspace] = now_ms
         self.handed_over_epochs.pop(keyspace, None)
 
-    def handed_over(self, keyspace: str, epoch: int, now_ms: int) -> None:
-        """The keyspace, this node's under that epoch, was handed over. What shows it may be still to come."""
+    def handed_over(self, keyspace: str, epoch: int, now_ms: int, members_take_ms: float = 0) -> None:
+        """The keyspace, this node's under that epoch, was handed over. What shows it may be still to come.
+
+        members_take_ms: how long the next hand-over waits for its members.
+        """
         self.tried_at_ms[keyspace] = now_ms
         self.handed_over_epochs[keyspace] = epoch
+        wait_ms = min(round(members_take_ms), MOVED_MEMBERS_MAX_MS)
+        self.hand_overs_from_ms = max(self.hand_overs_from_ms, now_ms) + wait_ms
 
     def is_handed_back(self, keyspace: str, epoch: int) -> bool:
         """Whether the epoch, under which the keyspace is this node's, is of after this node handed it over."""
@@ -160,13 +176,15 @@ class Here:
     announcement: what it tells the others.
     keyspaces: all there are, in their order.
     loaded: the keyspaces that it has or is loading, with the epoch of each; None while it is being acquired.
-    busy: keyspaces about which a step is under way; True for a hand-over.
+    busy: keyspaces about which a step is under way; for a hand-over, how many members the keyspace has.
+    members: how many members the keyspaces have that are loaded; none where it is not said.
     """
 
     announcement: NodeAnnouncement
     keyspaces: tuple[str, ...]
     loaded: Mapping[str, int | None]
-    busy: Mapping[str, bool]
+    busy: Mapping[str, int | None]
+    members: Mapping[str, int] = field(default_factory=dict)
 
 
 def next_steps(here: Here, view: ClusterView, memory: Memory, now_ms: int) -> NextSteps:
@@ -183,7 +201,7 @@ def next_steps(here: Here, view: ClusterView, memory: Memory, now_ms: int) -> Ne
         placement = with_node(view.placement, here.keyspaces, me.node_id, me.rack)
         return NextSteps((*steps, Register(placement, view.placement_revision)), None)
     looks: list[int] = []
-    under_way = sum(here.busy.values())
+    under_way = [members for members in here.busy.values() if members is not None]
     dropped = {step.keyspace for step in steps if isinstance(step, Drop)}
     for name in _unoccupied(here, view, dropped):
         due_ms, step = _step(name, here, view, memory)
@@ -192,12 +210,27 @@ def next_steps(here: Here, view: ClusterView, memory: Memory, now_ms: int) -> Ne
         if due_ms > now_ms:
             looks.append(due_ms)
         elif isinstance(step, HandOver):
-            if under_way < HAND_OVERS_AT_ONCE_MAX:
-                under_way += 1
+            members = here.members.get(name, 0)
+            if memory.hand_overs_from_ms > now_ms:
+                looks.append(memory.hand_overs_from_ms)
+            elif _may_move_now(members, under_way):
+                under_way.append(members)
                 steps.append(step)
         else:
             steps.append(step)
     return NextSteps(tuple(steps), min(looks, default=None))
+
+
+def moved_member_ms(members: int, within_ms: int) -> float:
+    """How long to wait for each moved member, of so many, where all are to have moved within that time."""
+    return min(MOVED_MEMBER_MS, within_ms / max(1, members))
+
+
+def _may_move_now(members: int, under_way: Sequence[int]) -> bool:
+    """Whether a keyspace of so many members may be handed over beside those of so many."""
+    if not under_way:
+        return True
+    return len(under_way) < HAND_OVERS_AT_ONCE_MAX and sum(under_way) + members <= MEMBERS_AT_ONCE_MAX
 
 
 def _lost(here: Here, view: ClusterView) -> Iterable[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rallypoint.coordinator.core.cluster import placement as rules
 from rallypoint.coordinator.core.cluster.decide import (
+    MOVED_MEMBER_MS,
     TRIED_AGAIN_MS,
     ClusterView,
     Drop,
@@ -22,6 +23,7 @@ from rallypoint.coordinator.core.cluster.decide import (
     Register,
     Step,
     Take,
+    moved_member_ms,
     next_steps,
 )
 from rallypoint.coordinator.core.cluster.records import NodeAnnouncement, Placement
@@ -50,6 +52,7 @@ PLACEMENT = "placement"
 CHANGES_TRIED_MAX = 10
 """How often a change of the placement is tried while other nodes change it, too."""
 CHANGED_WAIT_MS = 100
+DRAINED_WITHIN_MS = 3_000
 OPENING_MAX_MS = 5_000
 """How long a node waits at its start for every shard to have an owner."""
 
@@ -95,11 +98,12 @@ class MemberNode:
         self._service: Keyspaces | None = None
         self._view = ClusterView()
         self._memory = Memory()
-        self._busy: dict[str, bool] = {}
+        self._busy: dict[str, int | None] = {}
         self._is_registering = False
         self._announcing = 0
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._look_again: Handle | None = None
+        self._moved_member_ms = MOVED_MEMBER_MS
         self._backoff = Backoff()
         self._changed = asyncio.Event()
         self._is_closed = False
@@ -216,8 +220,14 @@ class MemberNode:
             await self._changed.wait()
         deadline.cancel()
 
-    async def drain(self) -> None:
-        """Hand over everything, as long as there is a node to take it. Other nodes see that this one stops."""
+    async def drain(self, within_ms: int = DRAINED_WITHIN_MS) -> None:
+        """Hand over everything, as long as there is a node to take it. Other nodes see that this one stops.
+
+        within_ms: for how long members are waited for, all together, so that they do not all move at once.
+        """
+        if self._service is not None:
+            members = sum(self._service.member_counts().values())
+            self._moved_member_ms = moved_member_ms(members, within_ms)
         self._announcement = replace(self._announcement, is_draining=True)
         await self._announce()
         while self._open() and self.has_successor:
@@ -351,11 +361,11 @@ class MemberNode:
         if self._is_closed or self._service is None:
             return
         self._cancel_look()
-        here = Here(self._announcement, self._keyspaces, self._open(), self._busy)
+        here = Here(self._announcement, self._keyspaces, self._open(), self._busy, self._service.member_counts())
         due = next_steps(here, self._view, self._memory, self._clock.now_ms())
         self._tell_of_refusal(due.refusal)
         for step in due.steps:
-            self._begin_step(step)
+            self._begin_step(step, here.members)
         if due.look_again_ms is not None:
             self._look_again = self._clock.call_at(due.look_again_ms, self._look_later)
 
@@ -373,14 +383,14 @@ class MemberNode:
             self._look_again.cancel()
             self._look_again = None
 
-    def _begin_step(self, step: Step) -> None:
+    def _begin_step(self, step: Step, members: Mapping[str, int]) -> None:
         assert self._service is not None
         if isinstance(step, Register):
             if not self._is_registering:
                 self._is_registering = True
                 self._begin(self._register(step), lambda: self._later(self._end_registering))
         elif step.keyspace == REGISTRY_KEYSPACE or self._service.is_registry_loaded or isinstance(step, Drop):
-            self._busy[step.keyspace] = isinstance(step, HandOver)
+            self._busy[step.keyspace] = members.get(step.keyspace, 0) if isinstance(step, HandOver) else None
             self._begin(self._do(step), lambda: self._later(lambda: self._end(step.keyspace)))
 
     def _later(self, end: Callable[[], None]) -> None:
@@ -423,7 +433,8 @@ class MemberNode:
         epoch = self._open().get(step.keyspace) or 0
         is_done = await service.hand_over(step.keyspace, NodeAddress(target.node_id, target.url))
         if is_done:
-            self._memory.handed_over(step.keyspace, epoch, self._clock.now_ms())
+            members_take_ms = (self._busy[step.keyspace] or 0) * self._moved_member_ms
+            self._memory.handed_over(step.keyspace, epoch, self._clock.now_ms(), members_take_ms)
             self._handed_over[step.keyspace] = epoch, step.node_id
             self.counts.handed_over += 1
         else:

@@ -85,7 +85,8 @@ class Node:
         self.view = d.ClusterView()
         self.memory = d.Memory()
         self.loaded: dict[str, int | None] = {}
-        self.busy: dict[str, bool] = {}
+        self.busy: dict[str, int | None] = {}
+        self.members = {keyspace: random.choice((0, 40, 400)) for keyspace in KEYSPACES}
         self.paused_until_ms = 0
         self.is_renewing = True
         self.renewed_ms = store.now_ms
@@ -130,7 +131,7 @@ class Node:
         return True
 
     def _look(self, now_ms: int) -> None:
-        here = d.Here(self.announcement, KEYSPACES, dict(self.loaded), dict(self.busy))
+        here = d.Here(self.announcement, KEYSPACES, dict(self.loaded), dict(self.busy), self.members)
         found = d.next_steps(here, self.view, self.memory, now_ms)
         assert found.refusal is None
         about = [step.keyspace for step in found.steps if not isinstance(step, d.Register)]
@@ -153,7 +154,7 @@ class Node:
         self.steps.append(step)
         keyspace = step.keyspace
         assert keyspace not in self.busy
-        self.busy[keyspace] = isinstance(step, d.HandOver)
+        self.busy[keyspace] = self.members.get(keyspace, 0) if isinstance(step, d.HandOver) else None
         if isinstance(step, d.Drop):
             del self.loaded[keyspace]
             self._later(lambda: self._end(keyspace))
@@ -162,7 +163,7 @@ class Node:
             self._begin_taking(keyspace)
         else:
             assert not self.view.drains(step.node_id), "a hand-over to a node that drains"
-            assert sum(self.busy.values()) <= d.HAND_OVERS_AT_ONCE_MAX
+            assert sum(members is not None for members in self.busy.values()) <= d.HAND_OVERS_AT_ONCE_MAX
             self._later(lambda: self._hand_over(step))
 
     def _begin_taking(self, keyspace: str) -> None:
@@ -188,7 +189,9 @@ class Node:
             self.memory.tried(step.keyspace, self.store.now_ms)
             self._begin_taking(step.keyspace)
         else:
-            self.memory.handed_over(step.keyspace, epoch, self.store.now_ms)
+            self.memory.handed_over(
+                step.keyspace, epoch, self.store.now_ms, self.members[step.keyspace] * d.MOVED_MEMBER_MS
+            )
             self._end(step.keyspace)
 
     def _end(self, keyspace: str) -> None:

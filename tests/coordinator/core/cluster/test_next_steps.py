@@ -23,7 +23,9 @@ HAND_OVER = d.HandOver("shard-0", "b")
 
 
 def here(
-    node: NodeAnnouncement = A, loaded: Mapping[str, int | None] = LOADED, busy: Mapping[str, bool] | None = None
+    node: NodeAnnouncement = A,
+    loaded: Mapping[str, int | None] = LOADED,
+    busy: Mapping[str, int | None] | None = None,
 ) -> d.Here:
     return d.Here(node, KEYSPACES, loaded, busy or {})
 
@@ -125,7 +127,7 @@ def test_what_was_handed_over_is_left_alone_until_the_state_shows_it_and_taken_a
 def test_what_is_being_acquired_is_not_taken_twice() -> None:
     free = replace(VIEW, owners={})
     assert d.next_steps(here(loaded=dict.fromkeys(KEYSPACES)), free, remembering(free), 60_000).steps == ()
-    assert d.next_steps(here(loaded={}, busy=dict.fromkeys(KEYSPACES, False)), free, remembering(free), 0).steps == ()
+    assert d.next_steps(here(loaded={}, busy=dict.fromkeys(KEYSPACES)), free, remembering(free), 0).steps == ()
 
 
 def test_a_node_of_another_format_s_major_version_neither_counts_nor_gets_anything() -> None:
@@ -212,10 +214,50 @@ def test_few_hand_overs_are_under_way_at_a_time() -> None:
     placement = Placement(PLACEMENT.nodes, dict.fromkeys(names, ("b", "a", "c")))
     view = d.ClusterView(20, NODES, {name: d.OwnedBy("a", 9) for name in names}, placement, 10)
     for under_way in range(d.HAND_OVERS_AT_ONCE_MAX + 1):
-        busy = {**dict.fromkeys(names[:under_way], True), "shard-9": False}
+        busy: dict[str, int | None] = {**dict.fromkeys(names[:under_way], 0), "shard-9": None}
         steps = d.next_steps(d.Here(A, names, dict.fromkeys(names, 9), busy), view, remembering(view), 0).steps
         begun = names[under_way : d.HAND_OVERS_AT_ONCE_MAX]
         assert steps == tuple(d.HandOver(name, "b") for name in begun)
+
+
+def test_hand_overs_of_many_members_come_one_after_the_other() -> None:
+    names = tuple(f"shard-{number}" for number in range(4))
+    placement = Placement(PLACEMENT.nodes, dict.fromkeys(names, ("b", "a", "c")))
+    view = d.ClusterView(20, NODES, {name: d.OwnedBy("a", 9) for name in names}, placement, 10)
+    members = dict(zip(names, (d.MEMBERS_AT_ONCE_MAX - 100, 100, 1, 0), strict=True))
+
+    def due(memory: d.Memory, busy: Mapping[str, int | None], now_ms: int) -> d.NextSteps:
+        return d.next_steps(d.Here(A, names, dict.fromkeys(names, 9), busy, members), view, memory, now_ms)
+
+    begun = ("shard-0", "shard-1", "shard-3")
+    assert due(remembering(view), {}, 0).steps == tuple(d.HandOver(name, "b") for name in begun)
+    assert due(remembering(view), {"shard-0": d.MEMBERS_AT_ONCE_MAX}, 0).steps == (d.HandOver("shard-3", "b"),)
+    too_many = {"shard-0": d.MEMBERS_AT_ONCE_MAX + 1}
+    assert due(remembering(view), too_many, 0) == d.NextSteps((), None), "its end is the next time to look"
+    members["shard-0"] = 100 * d.MEMBERS_AT_ONCE_MAX
+    assert due(remembering(view), {}, 0).steps == (d.HandOver("shard-0", "b"),), "one alone may have any number"
+
+
+@pytest.mark.parametrize(
+    ("members_take_ms", "wait_ms"), [(0, 0), (0.4, 0), (200, 200), (199.6, 200), (10**9, d.MOVED_MEMBERS_MAX_MS)]
+)
+def test_the_next_hand_over_leaves_the_members_of_the_last_one_their_time(members_take_ms: float, wait_ms: int) -> None:
+    view = replace(drained("a"), owners={"shard-0": d.OwnedBy("a", 12)})
+    memory = remembering(view)
+    memory.handed_over("topics", 11, 5_000, members_take_ms)
+    loaded: dict[str, int | None] = {"shard-0": 12}
+    if wait_ms:
+        early = d.next_steps(here(view.nodes["a"], loaded), view, memory, 5_000 + wait_ms - 1)
+        assert early == d.NextSteps((), 5_000 + wait_ms)
+    assert d.next_steps(here(view.nodes["a"], loaded), view, memory, 5_000 + wait_ms).steps == (HAND_OVER,)
+    memory.handed_over("shard-7", 9, 5_000, members_take_ms)
+    assert memory.hand_overs_from_ms == 5_000 + 2 * wait_ms, "of two that end together, too"
+
+
+def test_the_more_members_a_node_that_stops_has_the_less_it_waits_for_each() -> None:
+    assert [d.moved_member_ms(members, 3_000) for members in (0, 1, 1_500)] == [d.MOVED_MEMBER_MS] * 3
+    assert d.moved_member_ms(3_000, 3_000) == 1
+    assert d.moved_member_ms(12_000, 3_000) == 0.25
 
 
 def test_what_another_node_owns_is_its_business() -> None:
@@ -251,7 +293,7 @@ def test_a_state_from_before_the_acquisition_takes_nothing_away() -> None:
 def test_what_a_step_is_under_way_about_is_not_dropped() -> None:
     lost = replace(VIEW, owners={})
     for is_hand_over in (False, True):
-        busy = dict.fromkeys(KEYSPACES, is_hand_over)
+        busy = dict.fromkeys(KEYSPACES, 0 if is_hand_over else None)
         assert d.next_steps(here(busy=busy), lost, remembering(lost), 0) == d.NextSteps((), None)
 
 

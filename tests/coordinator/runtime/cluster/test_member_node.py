@@ -2,10 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 
 import pytest
 
-from rallypoint.coordinator.core.cluster.decide import SETTLE_MS, TRIED_AGAIN_MS, TURN_MS
+from rallypoint.coordinator.core.cluster.decide import (
+    HAND_OVERS_AT_ONCE_MAX,
+    MOVED_MEMBER_MS,
+    SETTLE_MS,
+    TRIED_AGAIN_MS,
+    TURN_MS,
+)
 from rallypoint.coordinator.core.effects import Failure, GroupUnloaded
 from rallypoint.coordinator.runtime.cluster.member_node import OPENING_MAX_MS
 from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity
@@ -322,6 +329,24 @@ async def test_the_metadata_of_members_counts_at_the_node_that_has_their_group_a
     assert (cluster["n1"].service.metadata_bytes, cluster["n2"].service.metadata_bytes) == (counted_bytes, 0)
 
 
+async def test_a_drain_leaves_the_members_of_a_shard_their_time_before_the_next(cluster: Cluster) -> None:
+    await cluster.start("n1", "n2")
+    node = cluster["n2"]
+    first = sorted(node.shards)[:HAND_OVERS_AT_ONCE_MAX]
+    group_ids = (f"group-{number}" for number in count())
+    for shard in first:
+        await cluster.form(next(group_id for group_id in group_ids if shard_of_group(group_id, SHARDS) == shard))
+    assert node.service.member_counts() == {shard_keyspace(shard): 1 for shard in first}
+    left = node.shards.difference(first)
+    assert isinstance(await cluster["n1"].member.drain_node("n2", draining=True), admin.ClusterNode)
+    await settle()
+    assert node.shards == left
+    await cluster.clock.run(round(HAND_OVERS_AT_ONCE_MAX * MOVED_MEMBER_MS) - 1)
+    assert node.shards == left
+    await cluster.clock.run(1)
+    assert node.shards == set()
+
+
 async def test_a_shard_that_cannot_be_loaded_is_dropped_once_when_another_node_has_it(cluster: Cluster) -> None:
     await cluster.start("n1", "n2")
     away = cluster["n2"]
@@ -411,6 +436,9 @@ class LoadingKeyspaces:
     def open_keyspaces(self) -> dict[str, int | None]:
         return {"shard-3": None}
 
+    def member_counts(self) -> dict[str, int]:
+        return {}
+
     async def take(self, keyspace: str) -> None:
         await asyncio.Event().wait()
 
@@ -445,6 +473,9 @@ class FaultyKeyspaces:
         raise AssertionError("there is one node")
 
     def open_keyspaces(self) -> dict[str, int | None]:
+        return {}
+
+    def member_counts(self) -> dict[str, int]:
         return {}
 
     async def take(self, keyspace: str) -> None:
