@@ -82,12 +82,15 @@ class Cluster:
         self.nodes.pop(node_id).kill()
         await self.stacks.pop(node_id).aclose()
 
+    async def stop(self, node_id: str) -> None:
+        """SIGTERM. Returns when it has ended."""
+        self.nodes.pop(node_id)
+        await self.stacks.pop(node_id).aclose()
+
     async def close(self) -> None:
         """SIGTERM to one node after the other."""
         while self.stacks:
-            node_id, stack = self.stacks.popitem()
-            self.nodes.pop(node_id)
-            await stack.aclose()
+            await self.stop(next(reversed(self.stacks)))
 
     @property
     def addresses(self) -> str:

@@ -39,12 +39,15 @@ SHARDS_GROUPS_MAX = 200
 
 
 async def measure_members(plan: Plan) -> Sequence[StretchResult | MoveResult]:
-    """Members in groups on channels: they form, they rest; then a node is killed, comes again, and is drained."""
+    """Members in groups on channels: they form, they rest; then a node is killed, comes again, stops in order, comes again, and
+    is drained.
+    """
     async with cluster(plan, plan.shards) as found, _living(found, plan) as (loads, formed, at_rest):
         size = formed.members // plan.groups
         mover = _Mover(found, loads, _group_ids(loads, plan.groups), size, at_rest.nodes_cpu_s / at_rest.seconds)
         node_id = await found.registry_owner()
-        moves = [await mover.kill(node_id), await mover.join(node_id), await mover.drain(node_id)]
+        moves = [await mover.kill(node_id), await mover.join(node_id), await mover.stop(node_id)]
+        moves += [await mover.join(node_id), await mover.drain(node_id)]
     return [formed, at_rest, *moves]
 
 
@@ -140,6 +143,17 @@ class _Mover:
             return began_s, gone
 
         return await self._measure("kill -9 of a node", do, node_id, is_gone=True)
+
+    async def stop(self, node_id: str) -> MoveResult:
+        """SIGTERM of the node."""
+
+        async def do() -> tuple[float, set[int]]:
+            gone = await self._owned_by(node_id)
+            began_s = monotonic()
+            await self._found.stop(node_id)
+            return began_s, gone
+
+        return await self._measure("SIGTERM of a node", do, node_id, is_gone=True)
 
     async def join(self, node_id: str) -> MoveResult:
         """The node is started again, and gets its shards back."""
