@@ -39,8 +39,8 @@ SHARDS_GROUPS_MAX = 200
 
 
 async def measure_members(plan: Plan) -> Sequence[StretchResult | MoveResult]:
-    """Members in groups on channels: they form, they rest; then a node is killed, comes again, stops in order, comes again, and
-    is drained.
+    """Members in groups on channels form and rest. A node is killed and comes again, stops and comes again, and is
+    drained.
     """
     async with cluster(plan, plan.shards) as found, _living(found, plan) as (loads, formed, at_rest):
         size = formed.members // plan.groups
