@@ -35,7 +35,7 @@ COPY assignors assignors
 COPY coordinator coordinator
 COPY member member
 COPY cli cli
-RUN python3 -m pip --python /opt/rallypoint/bin/python install --no-cache-dir -c constraints.txt ".[etcd]"
+RUN python3 -m pip --python /opt/rallypoint/bin/python install --no-cache-dir -c constraints.txt ".[etcd,oidc]"
 
 FROM ${BASE}${BASE_DIGEST:+@${BASE_DIGEST}}
 ARG BASE

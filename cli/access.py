@@ -9,7 +9,13 @@ from pathlib import Path
 
 from rallypoint.cli.endings import fail, say
 from rallypoint.coordinator.access.policy import RIGHTS, RIGHTS_ON, Decision
-from rallypoint.coordinator.access.policy_file import FILE_MAX_BYTES, AccessFile, read_access, read_resource
+from rallypoint.coordinator.access.policy_file import (
+    FILE_MAX_BYTES,
+    AccessFile,
+    read_access,
+    read_resource,
+    why_nobody,
+)
 from rallypoint.coordinator.access.principals import is_principal
 from rallypoint.coordinator.settings import variable_of
 
@@ -47,8 +53,8 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="principals",
         metavar="PRINCIPAL",
-        help="for whom it is asked: token:NAME, cert:NAME or anonymous. Give it again for each further"
-        " name of the same caller's certificate",
+        help="for whom it is asked: token:NAME, cert:NAME, oidc:SUBJECT or anonymous. Give it again for each further"
+        " name of the same caller: of its certificate, or oidc-group:GROUP",
     )
 
 
@@ -74,15 +80,19 @@ def _check_file(path: Path) -> int:
         fail(f"{path}: {problem}", 1)
     if found.problems:
         return 1
-    rules = len(found.policy.rules)
-    say(f"{path} has no faults: {rules} {'rule' if rules == 1 else 'rules'}.")
+    rules, issuers = len(found.policy.rules), len(found.issuers)
+    counts = f"{rules} {'rule' if rules == 1 else 'rules'}"
+    if issuers:
+        counts += f", {issuers} {'issuer' if issuers == 1 else 'issuers'}"
+    say(f"{path} has no faults: {counts}.")
     return 0
 
 
 def _check_right(path: Path, principals: tuple[str, ...], right: str, resource: str) -> int:
     for principal in principals:
         if not is_principal(principal):
-            return fail(f"--as {principal!r} is no principal: token:NAME, cert:NAME or anonymous.", 2)
+            kinds = "token:NAME, cert:NAME, oidc:SUBJECT, oidc-group:GROUP or anonymous"
+            return fail(f"--as {principal!r} is no principal: {kinds}.", 2)
     wanted = read_resource(resource)
     if wanted is None or wanted.is_prefix:
         return fail(f"{resource!r} is no single resource: cluster, group:NAME or topic:NAME.", 2)
@@ -94,6 +104,9 @@ def _check_right(path: Path, principals: tuple[str, ...], right: str, resource: 
         return fail(found, 1)
     if found.problems:
         return fail(f"{path} has faults, so the service would not use it: {found.problems[0]}", 1)
+    for principal in principals:
+        if (reason := why_nobody(principal, found.issuers)) is not None:
+            return fail(f"--as {principal!r} {reason}.", 2)
     decision = found.policy.explain(principals, right, wanted.kind, wanted.name)
     say(_sentence(path, principals, right, resource, decision))
     return 0 if decision.is_allowed else 1

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from time import sleep, time_ns
+from time import monotonic_ns, sleep, time_ns
 from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
@@ -34,7 +34,7 @@ from rallypoint.coordinator.core.cluster.records import NodeAnnouncement
 from rallypoint.coordinator.core.effects import Event
 from rallypoint.coordinator.http.access.audit import Audit, AuditFile
 from rallypoint.coordinator.http.access.control import AccessControl
-from rallypoint.coordinator.http.access.watch import AccessFiles, AccessWatch
+from rallypoint.coordinator.http.access.watch import AccessFiles, AccessWatch, Issuers
 from rallypoint.coordinator.http.access.watched_files import FileProblem
 from rallypoint.coordinator.http.api import HttpApi
 from rallypoint.coordinator.http.cluster.peers import PeerClient
@@ -329,6 +329,7 @@ def open_access(settings: Settings, open_parts: AsyncExitStack, metrics: Metrics
     """Read who is known, and who may do what. Raises SettingsError for a file that cannot be used."""
     control, files = read_access_files(settings)
     metrics.watch_access(files.refused)
+    metrics.watch_issuers(files.issuer_statuses)
     audit_file = open_audit_file(settings, open_parts)
     audit = Audit(wall_ms, None if audit_file is None else audit_file.write)
     return Access(control, files, audit, audit_file)
@@ -356,12 +357,27 @@ def read_access_files(settings: Settings) -> tuple[AccessControl, AccessFiles]:
     entries = settings.token_entries()
     takes_certificates = settings.tls_client_ca is not None
     access = AccessControl(entries, key=secrets.token_bytes(32), takes_certificates=takes_certificates)
-    files = AccessFiles(access, entries, settings.token_file, settings.access)
+    files = AccessFiles(access, entries, settings.token_file, settings.access, partial(open_issuers, access.look_again))
     try:
         files.load()
     except FileProblem as problem:
         raise SettingsError(str(problem)) from problem
     return access, files
+
+
+def open_issuers(on_change: Callable[[], None]) -> Issuers:
+    """What checks the tokens of issuers. `on_change`: is called when other keys count. Raises FileProblem."""
+    try:
+        from rallypoint.coordinator.http.access.issuer_documents import (  # noqa: PLC0415 - an extra, for them alone
+            IssuerDocuments,
+        )
+        from rallypoint.coordinator.http.access.issuer_tokens import IssuerTokens  # noqa: PLC0415
+    except ImportError as error:
+        raise FileProblem(
+            "The policy file names an [[issuer]], for which packages are needed that are not here: "
+            f"pip install 'rallypoint[oidc]' ({error})."
+        ) from error
+    return IssuerTokens(IssuerDocuments(), lambda: monotonic_ns() // 1_000_000, on_change)
 
 
 def open_audit_file(settings: Settings, open_parts: AsyncExitStack) -> AuditFile | None:

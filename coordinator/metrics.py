@@ -6,6 +6,7 @@ service's view at each scrape, so a group that is gone leaves no series behind.
 """
 
 import asyncio
+import math
 import platform
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -168,6 +169,14 @@ class Connections(Protocol):
     @property
     def unauthenticated_count(self) -> int:
         """Those that have not."""
+
+
+class IssuerStatus(Protocol):
+    """How it stands with one issuer. age_ms: of its keys; None: there are none."""
+
+    age_ms: int | None
+    fetched: int
+    failed: int
 
 
 class Metrics:
@@ -357,6 +366,10 @@ class Metrics:
         """Show which of the files about access cannot be used as they are now, from now on."""
         for kind in ACCESS_FILES:
             self._access_refused.labels(kind).set_function(partial(_is_refused, refused, kind))
+
+    def watch_issuers(self, statuses: Callable[[], Mapping[str, IssuerStatus]]) -> None:
+        """Show how it stands with the issuers of signed tokens, from now on. To be called once."""
+        self._registry.register(IssuerCollector(statuses))
 
     def watch_connections(self, admission: Connections) -> None:
         """Show how many connections there are, and may be, from now on."""
@@ -712,6 +725,39 @@ _GAUGES: Mapping[str, tuple[str, Callable[[GroupMetrics], float | None]]] = {
     ),
 }
 """By the name of a gauge of a group: its text, and what it reads; None: no series."""
+
+
+class IssuerCollector:
+    """Series of the issuers of signed tokens, read at each scrape."""
+
+    def __init__(self, statuses: Callable[[], Mapping[str, IssuerStatus]]) -> None:
+        self._statuses = statuses
+
+    def describe(self) -> Iterable[Metric]:
+        """Called at registration, in place of `collect`."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """How old their keys are, and what became of the fetches. Nothing where there are no issuers."""
+        statuses = self._statuses()
+        if not statuses:
+            return
+        ages = GaugeMetricFamily(
+            "rallypoint_issuer_keys_age_seconds",
+            "Time since the keys of an issuer were fetched; +Inf while it has none that count.",
+            labels=("issuer",),
+        )
+        fetches = CounterMetricFamily(
+            "rallypoint_issuer_fetches",
+            "Fetches of an issuer's keys, by what became of them.",
+            labels=("issuer", "outcome"),
+        )
+        for issuer, status in statuses.items():
+            ages.add_metric((issuer,), math.inf if status.age_ms is None else status.age_ms / 1000)
+            fetches.add_metric((issuer, "fetched"), status.fetched)
+            fetches.add_metric((issuer, "failed"), status.failed)
+        yield ages
+        yield fetches
 
 
 class NodeCollector:

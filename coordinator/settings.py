@@ -493,8 +493,9 @@ class Settings(BaseSettings):
     access: Path | None = _setting(
         None,
         "Security",
-        "Policy file: who may do what (see security.md). It is read again when it changes, within a second. Without "
-        "one, whoever the service knows may do everything; with one, nothing that no rule allows.",
+        "Policy file: who may do what, and whose signed tokens count (see security.md). It is read again when it "
+        "changes, within a second. Without one, whoever the service knows may do everything; with one, "
+        "nothing that no rule allows.",
         "Set it if not everybody may do everything; `rallypoint access check PATH` checks it.",
     )
     audit_log: Path | None = _setting(

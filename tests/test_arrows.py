@@ -27,6 +27,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "rallypoint.protocol": frozenset(),
     "rallypoint.assignors": frozenset(),
     "rallypoint.coordinator": frozenset(),
+    "rallypoint.coordinator.access.signed_tokens": frozenset({"joserfc"}),
     "rallypoint.coordinator.http": frozenset({"aiohttp", "multidict", "yarl"}),
     "rallypoint.coordinator.http.channel": frozenset({"aiohttp", "multidict", "websockets", "yarl"}),
     "rallypoint.coordinator.http.answers.answer_text": frozenset({"msgspec"}),
@@ -299,6 +300,7 @@ def test_there_is_one_http_client(package: str) -> None:
 
 
 BY_THE_LOOP_S_CLOCK = {
+    "access/issuer_documents.py": {"timeout"},  # the answer of an issuer, who is no client; it is asked again
     "limits/deadline.py": {"call_at", "time", "timeout"},  # what all that ends something goes by
     "connections.py": {"time"},  # how often the log is warned
     "channel/channel.py": {"time"},  # in which second a frame came that carries no call

@@ -17,6 +17,7 @@ from rallypoint.cli.commands import COMMANDS, listed
 from rallypoint.cli.settings_page import settings_page
 from rallypoint.coordinator.core.commands import Trigger
 from rallypoint.coordinator.core.effects import GroupChanged, GroupSummary
+from rallypoint.coordinator.http.access.watch import IssuerStatus
 from rallypoint.coordinator.http.errors import ERROR_PAGES
 from rallypoint.coordinator.http.events.codec import KINDS
 from rallypoint.coordinator.metrics import GROUP_STATES, Metrics
@@ -81,6 +82,7 @@ def test_every_metric_has_its_row() -> None:
     metrics.watch_node(Node())
     metrics.watch_certificates(Certificates())
     metrics.watch_access(dict)
+    metrics.watch_issuers(lambda: {"corp": IssuerStatus()})
     rows = dict(re.findall(r"^\| `(rallypoint_\w+)(?:{[\w,]+})?` \| (\w+) \|", (DOCS / "metrics.md").read_text(), re.M))
     registry = CollectorRegistry()
     of_members = MemberMetrics(registry)

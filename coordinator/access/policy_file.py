@@ -9,15 +9,30 @@ on = ["group:clicks*", "topic:clicks*"]
 
 [[deny]]
 …
+
+[[issuer]]
+url = "https://login.example.org"
+audience = "rallypoint"
 """
 
 import re
 import tomllib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rallypoint.coordinator.access.issuers import (
+    ALGORITHMS,
+    ALGORITHMS_DEFAULT,
+    CLOCK_SKEW_DEFAULT_SECONDS,
+    CLOCK_SKEW_MAX_SECONDS,
+    ISSUERS_MAX,
+    Issuer,
+    is_issuer_name,
+    is_safe_url,
+    may_name,
+)
 from rallypoint.coordinator.access.policy import (
     ANY,
     CLUSTER,
@@ -27,7 +42,7 @@ from rallypoint.coordinator.access.policy import (
     Resource,
     Rule,
 )
-from rallypoint.coordinator.access.principals import CERTIFICATE, TOKEN, is_principal
+from rallypoint.coordinator.access.principals import CERTIFICATE, OIDC, OIDC_GROUP, TOKEN, is_principal
 from rallypoint.coordinator.access.tokens import is_token_name
 
 FILE_MAX_BYTES = 1_048_576
@@ -36,8 +51,20 @@ SHOWN_MAX = 60
 
 _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z_-]+)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*['\"]?([^'\"=\s]+)['\"]?\s*=")
-_KEYS = {"nodes", "allow", "deny"}
+_KEYS = {"nodes", "allow", "deny", "issuer"}
 _RULE_KEYS = ("who", "may", "on")
+_ISSUER_KEYS = (
+    "url",
+    "audience",
+    "name",
+    "algorithms",
+    "subject_claim",
+    "groups_claim",
+    "jwks_url",
+    "ca",
+    "clock_skew_seconds",
+)
+_ISSUER_TEXTS = ("url", "audience", "name", "subject_claim", "jwks_url", "ca")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +72,7 @@ class AccessFile:
     """What a file says. problems: sentences; with any, the rest is not to be used."""
 
     policy: Policy = field(default_factory=lambda: Policy(()))
+    issuers: tuple[Issuer, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -60,7 +88,7 @@ def read_access(text: str) -> AccessFile:
         return AccessFile(problems=(f"It is not TOML: {error}.",))
     reader = _Reader(text)
     policy = reader.read(values)
-    return AccessFile(policy, tuple(reader.problems))
+    return AccessFile(policy, reader.issuers, tuple(reader.problems))
 
 
 class _Reader:
@@ -68,6 +96,8 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.problems: list[str] = []
+        self.issuers: tuple[Issuer, ...] = ()
+        self._knows_issuers = False
         self._lines = text.splitlines()
         self._tables: dict[str, list[int]] = {}
         self._table_lines: list[int] = []
@@ -81,14 +111,16 @@ class _Reader:
 
     def read(self, values: Mapping[str, Any]) -> Policy:
         for key in sorted(values.keys() - _KEYS):
-            self._say(self._line_of_key(key, 1), f"there is no key `{_shown(key)}`; there are: allow, deny, nodes")
+            self._say(self._line_of_key(key, 1), f"there is no key `{_shown(key)}`; there are: {_KEYS_SHOWN}")
+        before = len(self.problems)
+        self.issuers = self._issuers(values.get("issuer", []))
+        self._knows_issuers = len(self.problems) == before  # or whom they name is not known either
         rules = [*self._rules("allow", values), *self._rules("deny", values)]
         if len(rules) > RULES_MAX:
             self.problems.append(f"It has {len(rules)} rules, and may have {RULES_MAX}.")
         nodes = self._texts(values.get("nodes", []), self._line_of_key("nodes", 1), "nodes")
         for principal in nodes:
-            if not is_principal(principal):
-                self._say(self._line_of_key("nodes", 1), f"nodes: {_quoted(principal)} is no principal{_PRINCIPALS}")
+            self._check_principal(principal, self._line_of_key("nodes", 1), "nodes", is_principal(principal))
         return Policy(sorted(rules, key=lambda rule: rule.line), nodes)
 
     # --- rules
@@ -125,8 +157,13 @@ class _Reader:
 
     def _check_who(self, who: tuple[str, ...], line: int) -> None:
         for pattern in who:
-            if not _may_be_meant(pattern):
-                self._say(line, f"who: {_quoted(pattern)} is no principal{_PRINCIPALS}")
+            self._check_principal(pattern, line, "who", _may_be_meant(pattern))
+
+    def _check_principal(self, text: str, line: int, key: str, is_one: bool) -> None:
+        if not is_one:
+            self._say(line, f"{key}: {_quoted(text)} is no principal{_PRINCIPALS}")
+        elif self._knows_issuers and (problem := why_nobody(text, self.issuers)) is not None:
+            self._say(line, f"{key}: {_quoted(text)} {problem}")
 
     def _resources(self, texts: tuple[str, ...], line: int) -> tuple[Resource, ...]:
         found = []
@@ -149,6 +186,72 @@ class _Reader:
                 fitting = " or ".join(kind for kind, rights in RIGHTS_ON.items() if text in rights)
                 self._say(line, f"may: `{text}` is a right on a {fitting}, and `on` names none")
         return frozenset(texts)
+
+    # --- issuers
+
+    def _issuers(self, tables: Any) -> tuple[Issuer, ...]:
+        line = self._line_of_key("issuer", 1)
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            self._say(line, "`issuer` is a list of tables, each below `[[issuer]]`")
+            return ()
+        lines = self._tables.get("issuer", [])
+        found: list[Issuer] = []
+        for at, table in enumerate(tables):
+            line = lines[at] if len(lines) == len(tables) else line
+            issuer = self._issuer(table, line)
+            if issuer is None:
+                continue
+            if any(issuer.url == one.url for one in found):
+                self._say(line, "issuer: another one has this `url`")
+            if issuer.name and any(issuer.name == one.name for one in found):
+                self._say(line, "issuer: another one has this `name`, which tells their subjects apart")
+            found.append(issuer)
+        if len(tables) > 1 and any(not one.name for one in found):
+            self._say(line, "issuer: each of several has a `name`, which tells their subjects apart")
+        if len(tables) > ISSUERS_MAX:
+            self._say(line, f"issuer: there are {len(tables)}, and may be {ISSUERS_MAX}")
+        return tuple(found)
+
+    def _issuer(self, table: Mapping[str, Any], line: int) -> Issuer | None:
+        before = len(self.problems)
+
+        def say(key: str, text: str) -> None:
+            self._say(self._line_of_key(key, line), f"issuer: {text}")
+
+        for key in sorted(table.keys() - set(_ISSUER_KEYS)):
+            say(key, f"there is no key `{_shown(key)}`; there are: {', '.join(_ISSUER_KEYS)}")
+        for key in _ISSUER_TEXTS:
+            if key in table and (not isinstance(table[key], str) or not table[key]):
+                say(key, f"`{key}` is a text that is not empty")
+        for key in ("url", "audience"):
+            if key not in table:
+                say(key, f"`{key}` is missing")
+        if len(self.problems) > before:
+            return None
+        for key in ("url", "jwks_url"):
+            if key in table and not is_safe_url(table[key]):
+                say(key, f"`{key}` is no URL of https, nor one of http on this machine")
+        if "?" in table["url"]:
+            say("url", "`url` has a query, which the URL of an issuer has not")
+        if "name" in table and not is_issuer_name(table["name"]):
+            say("name", "`name` is letters, digits, dots, dashes and underscores, 64 at the most")
+        algorithms = self._texts(table.get("algorithms", list(ALGORITHMS_DEFAULT)), line, "algorithms")
+        for algorithm in algorithms:
+            if algorithm not in ALGORITHMS:
+                say("algorithms", f"`algorithms` has {_quoted(algorithm)}; there are: {', '.join(ALGORITHMS)}")
+        if not algorithms and len(self.problems) == before:
+            say("algorithms", "`algorithms` is empty, so no token could be checked")
+        claim = table.get("groups_claim", [])
+        claim = [claim] if isinstance(claim, str) else claim
+        if not isinstance(claim, list) or not all(isinstance(one, str) and one for one in claim):
+            say("groups_claim", "`groups_claim` is the name of a claim, or a list of names that lead into objects")
+        skew = table.get("clock_skew_seconds", CLOCK_SKEW_DEFAULT_SECONDS)
+        if type(skew) is not int or not 0 <= skew <= CLOCK_SKEW_MAX_SECONDS:
+            say("clock_skew_seconds", f"`clock_skew_seconds` is a whole number from 0 to {CLOCK_SKEW_MAX_SECONDS}")
+        if len(self.problems) > before:
+            return None
+        texts = {key: table[key] for key in _ISSUER_TEXTS if key in table}
+        return Issuer(**texts, algorithms=algorithms, groups_claim=tuple(claim), clock_skew_seconds=skew)
 
     # --- words
 
@@ -194,7 +297,21 @@ def _with_lower_case(who: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-_PRINCIPALS = "; it is `token:NAME`, `cert:NAME` or `anonymous`"
+def why_nobody(principal: str, issuers: Collection[Issuer]) -> str | None:
+    """Why nobody can be called so by this file: a clause behind the principal, or the pattern. None: somebody can."""
+    of_kind = {OIDC: tuple(issuers), OIDC_GROUP: tuple(one for one in issuers if one.groups_claim)}
+    for kind, named in of_kind.items():
+        if not principal.startswith(kind) or (named and may_name(principal.removeprefix(kind), named)):
+            continue
+        if not named:
+            return f"is nobody: no [[issuer]] {'has a `groups_claim`' if kind == OIDC_GROUP else 'is in the file'}"
+        names = " or ".join(f"`{kind}{one.prefix}…`" for one in named)
+        return f"is nobody: what the issuers of this file name is {names}"
+    return None
+
+
+_PRINCIPALS = "; it is `token:NAME`, `cert:NAME`, `oidc:SUBJECT`, `oidc-group:GROUP` or `anonymous`"
+_KEYS_SHOWN = "allow, deny, issuer, nodes"
 _RESOURCES = "cluster, group:NAME, group:PREFIX*, topic:NAME, topic:PREFIX*"
 
 

@@ -1,19 +1,32 @@
 """Callers and their principals.
 
-A principal is a text: `token:NAME`, `cert:NAME` (a name in a client certificate), or `anonymous`. A caller has one that
-it is called by, and perhaps others that speak for it too: a certificate may have several names.
+A principal is a text: `token:NAME`, `cert:NAME` (a name in a client certificate), `oidc:SUBJECT` and `oidc-group:GROUP`
+(of a token that an issuer has signed), or `anonymous`. A caller has one that it is called by, and perhaps others that
+speak for it too: a certificate may have several names, and a subject several groups.
 """
 
 from dataclasses import dataclass, field
 
+from rallypoint.coordinator.access.issuers import Issuer
+
 ANONYMOUS = "anonymous"
 TOKEN = "token:"
 CERTIFICATE = "cert:"
-PRINCIPAL_KINDS = (TOKEN, CERTIFICATE)
+OIDC = "oidc:"
+OIDC_GROUP = "oidc-group:"
+PRINCIPAL_KINDS = (TOKEN, CERTIFICATE, OIDC, OIDC_GROUP)
 PRINCIPAL_LENGTH_MAX = 2_100
 """A SPIFFE id has 2,048 characters at the most."""
 PRINCIPALS_MAX = 200
 """Of one caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedBy:
+    """Who vouches for a caller: the issuer, as it was configured then, and a digest of the key that has signed."""
+
+    issuer: Issuer
+    key_digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +35,15 @@ class Caller:
 
     principals: all that speak for it; the first is its name, in audit lines and answers.
     expires_at_ms: from when on it is nobody any more; None: never.
-    credential: names what it has shown, if that can be taken back: a keyed digest, from which nothing can be learnt.
+    credential: names the token of the service's own that it has shown, which can be taken back: a keyed digest, from
+        which nothing can be learnt.
+    signed_by: of a token that an issuer has signed; None for everything else.
     """
 
     principals: tuple[str, ...]
     expires_at_ms: int | None = None
     credential: bytes = field(default=b"", repr=False)
+    signed_by: SignedBy | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:

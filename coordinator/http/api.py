@@ -223,6 +223,8 @@ class HttpApi:
         origin = self.request_ids.origin_of(request)
         of_request, of_caller = ORIGIN.set(origin), REQUEST_CALLER.set(None)
         try:
+            if self.access.signed_tokens:
+                await self._guard.prepare(request)
             return await self._handle(request, origin)
         finally:
             ORIGIN.reset(of_request)

@@ -63,6 +63,7 @@ CERTIFICATE_REST_MS = 60_000
 
 NO_TOKEN = "The request carries no bearer token."
 INVALID_TOKEN = ', error="invalid_token"'
+UNDECIDED = "The keys of the token's issuer are not here, or not the one that the token names. Try again."
 
 
 class Guard:
@@ -138,17 +139,31 @@ class Guard:
 
     def permit_of(self, token: str, field: str | None = None) -> Permit:
         """The permit of whoever shows this token. Refuses (401) one that is not known or has run out, in the same
-        words. `field`: where it stands, if not in the header.
+        words, and (503) one that nobody can judge before its issuer's keys are here. `field`: where it stands, if not
+        in the header.
         """
         access = self.access
         if not access.knows_credentials:
             return access.anybody
         permit = access.find(token, self._now_ms())
         if permit is None:
-            refusal = unauthenticated("The service does not know this token.", INVALID_TOKEN, field)
+            signed = access.signed_tokens
+            if signed and signed.is_undecided(token):
+                signed.begin_fetch(token)
+                refusal = refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, UNDECIDED, field=field)
+            else:
+                refusal = unauthenticated("The service does not know this token.", INVALID_TOKEN, field)
             refusal.is_guess = True
             raise refusal
         return permit
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Have what is needed to judge what the request shows, if that can be had in a moment. To be called before
+        `authenticate`, which does not wait.
+        """
+        signed = self.access.signed_tokens
+        if signed and "Authorization" in request.headers:
+            await signed.prepare(_bearer_of(request))
 
     def asks_for(self, request: web.BaseRequest, permit: Permit) -> Permit:
         """The permit of the caller in whose name another node asks; of the sender itself, where it is in no other's.
@@ -166,7 +181,7 @@ class Guard:
         if not principals:
             raise refuse(ErrorCode.INVALID_REQUEST, f"`{CALLER_HEADER}` names no caller.", field=CALLER_HEADER)
         node = permit.caller
-        return Permit(Caller(principals, node.expires_at_ms, node.credential), self.access)
+        return Permit(Caller(principals, node.expires_at_ms, node.credential, node.signed_by), self.access)
 
     def is_near_its_end(self, request: web.BaseRequest) -> bool:
         """Whether the client's certificate runs out soon. A client that renews its own shows the new one on its next

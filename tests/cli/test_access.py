@@ -46,6 +46,50 @@ def test_a_right_that_no_rule_allows_is_refused(policy: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.startswith("No: no rule of ")
 
 
+SIGNED = """
+[[issuer]]
+url = "https://login.example.org"
+audience = "rallypoint"
+name = "corp"
+groups_claim = "groups"
+
+[[allow]]
+who = ["oidc:corp/*"]
+may = ["join"]
+on = ["group:orders*"]
+
+[[deny]]
+who = ["oidc-group:corp/interns"]
+may = ["*"]
+on = ["group:orders-prod"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("who", "status", "words"),
+    [
+        (("oidc:corp/alice",), 0, "Yes: the rule at line 17 of"),
+        (("oidc:corp/alice", "oidc-group:corp/interns"), 1, "denies oidc:corp/alice with oidc-group:corp/interns to"),
+        (("oidc:alice",), 2, "'oidc:alice' is nobody: what the issuers of this file name is `oidc:corp/…`."),
+        (("oidc-group:interns",), 2, "is nobody: what the issuers of this file name is `oidc-group:corp/…`."),
+        (("oidc:",), 2, "'oidc:' is no principal: token:NAME, cert:NAME, oidc:SUBJECT, oidc-group:GROUP or anonymous."),
+    ],
+)
+def test_it_answers_for_subjects_and_groups_of_an_issuer(
+    policy: Path, capsys: pytest.CaptureFixture[str], who: tuple[str, ...], status: int, words: str
+) -> None:
+    policy.write_text(POLICY + SIGNED)
+    assert check(policy, "join", "group:orders-prod", who=who) == status
+    shown = capsys.readouterr()
+    assert words in shown.out + shown.err
+
+
+def test_a_file_with_issuers_says_how_many(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy.write_text(POLICY + SIGNED)
+    assert main(["access", "check", str(policy)]) == 0
+    assert capsys.readouterr().out == f"{policy} has no faults: 4 rules, 1 issuer.\n"
+
+
 def test_a_rule_that_denies_is_named(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(policy, "join", "group:clicks-prod", who=("token:etl", "cert:intern")) == 1
     out = capsys.readouterr().out

@@ -16,6 +16,8 @@ from rallypoint.coordinator.access.tokens import TokenEntry, entry_text, hash_to
 from rallypoint.coordinator.core.commands import DescribeRequest, Rules
 from rallypoint.coordinator.http.access.audit import Audit
 from rallypoint.coordinator.http.access.control import AccessControl
+from rallypoint.coordinator.http.access.issuer_documents import IssuerDocuments
+from rallypoint.coordinator.http.access.issuer_tokens import IssuerTokens
 from rallypoint.coordinator.http.access.watch import AccessFiles, AccessWatch
 from rallypoint.coordinator.http.tls.certificates import Certificates
 from rallypoint.coordinator.main import Observers
@@ -42,6 +44,7 @@ class AccessWorld:
 
     folder: Path
     now_ms: int = NOW_MS
+    steady_ms: int = 0
     ends: dict[str, int] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
 
@@ -67,6 +70,10 @@ class AccessWorld:
         entries = [TokenEntry(name, hash_token(name), self.ends.get(name)) for name in names]
         self.token_path.write_text("".join(f"{entry_text(entry)}\n" for entry in entries))
 
+    def open_issuers(self) -> IssuerTokens:
+        """Whose fetches are counted by `steady_ms`."""
+        return IssuerTokens(IssuerDocuments(), lambda: self.steady_ms, self.control.look_again)
+
     async def look(self) -> None:
         """As if the time of two looks had passed: what was written counts."""
         await self.watch.look()
@@ -81,9 +88,9 @@ class AccessWorld:
     async def form(self, who: str, group_id: str) -> dict[str, Any]:
         """Make a group of one member; the answer to its join."""
         target = f"/v1/groups/{group_id}"
-        refused = await self.ask(who, "POST", f"{target}/join", join_body("", client_id=who))
+        refused = await self.ask(who, "POST", f"{target}/join", join_body("", client_id=who[:32]))
         assert refused.status == 409, refused.body
-        joined = await self.ask(who, "POST", f"{target}/join", join_body(refused.json["member_id"], client_id=who))
+        joined = await self.ask(who, "POST", f"{target}/join", join_body(refused.json["member_id"], client_id=who[:32]))
         assert joined.status == 200, joined.body
         synced = await self.ask(who, "POST", f"{target}/sync", sync_body(joined.json))
         assert synced.status == 200, synced.body
@@ -112,7 +119,7 @@ async def open_world(
     world.write_tokens(*tokens)
     world.control = AccessControl(key=b"k" * 32, takes_certificates=certificates is not None)
     paths = world.token_path if tokens else None, world.policy_path if policy is not None else None
-    world.files = AccessFiles(world.control, (), *paths)
+    world.files = AccessFiles(world.control, (), *paths, world.open_issuers)
     world.files.load()
     store = MemoryStore(MemoryContents())
     feed = EventFeed("life", 100, lambda: NOW_MS)
@@ -141,5 +148,6 @@ async def open_world(
             members_age_ms=1_800_000,
         )
         yield world
+    await world.files.close()
     await service.drain()
     await store.close()

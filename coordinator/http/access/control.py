@@ -5,7 +5,9 @@ is another object, which the permit sees by itself.
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
+from rallypoint.coordinator.access.issuers import Issuer
 from rallypoint.coordinator.access.policy import (
     ALL_RIGHTS,
     DELETE,
@@ -17,7 +19,7 @@ from rallypoint.coordinator.access.policy import (
     Policy,
     Rights,
 )
-from rallypoint.coordinator.access.principals import ANYBODY, Caller
+from rallypoint.coordinator.access.principals import ANYBODY, Caller, SignedBy
 from rallypoint.coordinator.access.tokens import TokenEntry, TokenTable
 
 DESCRIBE_GROUP = (DESCRIBE, GROUP)
@@ -25,6 +27,31 @@ JOIN_GROUP = (JOIN, GROUP)
 OPERATE_GROUP = (OPERATE, GROUP)
 OFFSETS_GROUP = (OFFSETS, GROUP)
 DELETE_GROUP = (DELETE, GROUP)
+
+
+class SignedTokens(Protocol):
+    """The tokens that issuers have signed; `IssuerTokens` in this package."""
+
+    def __len__(self) -> int:
+        """How many issuers there are."""
+
+    def find(self, token: str, now_ms: int) -> Caller | None:
+        """Whose token it is; None for one that is not in order."""
+
+    def is_undecided(self, text: str) -> bool:
+        """Whether nobody can say whose token it is, for want of keys."""
+
+    async def prepare(self, text: str) -> None:
+        """Have the key that the token names, if it can be had in a moment."""
+
+    def begin_fetch(self, text: str) -> object:
+        """Have it soon."""
+
+    def vouches(self, signed_by: SignedBy) -> bool:
+        """Whether the issuer is still accepted, and the key still its own."""
+
+    def accepts(self, issuer: Issuer) -> bool:
+        """Whether the issuer is still accepted."""
 
 
 class AccessControl:
@@ -51,6 +78,8 @@ class AccessControl:
         self._key = key
         self._tokens = TokenTable(entries, key)
         self.policy = policy
+        self.signed_tokens: SignedTokens | None = None
+        """None: no issuer has been named so far."""
         self.takes_certificates = takes_certificates
         self.change_count = 0
         self.first_end_ms: int | None = None
@@ -77,7 +106,7 @@ class AccessControl:
     @property
     def knows_tokens(self) -> bool:
         """Whether there is a token that a caller could show."""
-        return len(self._tokens) > 0
+        return len(self._tokens) > 0 or bool(self.signed_tokens)
 
     @property
     def knows_credentials(self) -> bool:
@@ -87,7 +116,13 @@ class AccessControl:
     def find(self, token: str, now_ms: int) -> "Permit | None":
         """The permit of whoever shows this token; None where it is not known, or has run out."""
         caller = self._tokens.find(token, now_ms)
+        if caller is None and self.signed_tokens:
+            caller = self.signed_tokens.find(token, now_ms)
         return None if caller is None else Permit(caller, self)
+
+    def look_again(self) -> None:
+        """What is accepted has changed, though neither tokens nor policy have: an issuer has other keys."""
+        self.change_count += 1
 
     def accepts(self, caller: Caller, now_ms: int) -> bool:
         """Whether what the caller has shown still counts."""
@@ -95,8 +130,15 @@ class AccessControl:
             return not self.needs_credential
         if caller.credential and not self._tokens.has(caller.credential):
             return False
+        if caller.signed_by is not None and not (self.signed_tokens and self.signed_tokens.vouches(caller.signed_by)):
+            return False
         end_ms = self._end_of(caller)
         return end_ms is None or now_ms < end_ms
+
+    def may_renew(self, caller: Caller) -> bool:
+        """Whether the caller is known by a token that an issuer has signed: the next one is of the same caller."""
+        signed_by, signed = caller.signed_by, self.signed_tokens
+        return signed_by is not None and signed is not None and signed.accepts(signed_by.issuer)
 
     def _end_of(self, caller: Caller) -> int | None:
         """By what the files say now, which may have changed since the caller came."""
@@ -150,6 +192,17 @@ class Permit:
             return False
         self.tell_end()
         return True
+
+    @property
+    def may_renew(self) -> bool:
+        """Whether the caller may come back with another token as the same one."""
+        return self._access.may_renew(self.caller)
+
+    def keeps_members(self, now_ms: int) -> bool:
+        """As `is_kept`, of its members. Those of a signed token that has run out, or whose key is gone, are not
+        removed: they go on with the next one, or their sessions end.
+        """
+        return self.is_kept(now_ms) or self.may_renew
 
     def tell_end(self) -> None:
         """Something begins that lives as long as what the caller has shown."""

@@ -1,6 +1,7 @@
 """As which caller each member calls, so that a caller that loses its right takes its members out of their groups.
 
-So does one whose token was taken back, or has run out. Kept only where callers show something, or a policy is in
+So does one whose token was taken back, or has run out, unless an issuer has signed that: the next one is of the same
+caller. Kept only where callers show something, or a policy is in
 force. A member that is not heard of for the longest session timeout is forgotten: it is
 no member any more.
 """
@@ -63,5 +64,5 @@ class MemberCallers:
 
     def _lost(self, now_ms: int) -> Iterator[tuple[str, str]]:
         for key, permit in (self._before | self._heard).items():
-            if not permit.is_kept(now_ms) or not permit.may(JOIN_GROUP, key[0]):
+            if not permit.keeps_members(now_ms) or not permit.may(JOIN_GROUP, key[0]):
                 yield key

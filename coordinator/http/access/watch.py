@@ -5,16 +5,18 @@ After each change, and when a token runs out, the channels, the event streams an
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from rallypoint.coordinator.access.issuers import Issuer
 from rallypoint.coordinator.access.policy_file import FILE_MAX_BYTES, read_access
 from rallypoint.coordinator.access.tokens import MADE_BY, TokenEntry, read_entries
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.http.access.audit import Audit, AuditFile
-from rallypoint.coordinator.http.access.control import AccessControl
+from rallypoint.coordinator.http.access.control import AccessControl, SignedTokens
 from rallypoint.coordinator.http.access.members import MemberCallers
 from rallypoint.coordinator.http.access.watched_files import POLL_MS, FileProblem, WatchedFile
 from rallypoint.coordinator.runtime.event_loop.faults import begin
@@ -28,8 +30,39 @@ REMOVED_REASON = "their caller may no longer join the group"
 log = logging.getLogger("rallypoint.access")
 
 
+@dataclass(slots=True)
+class IssuerStatus:
+    """How it stands with one issuer. age_ms: of its keys; None: there are none. fetched, failed: fetches so far."""
+
+    age_ms: int | None = None
+    fetched: int = 0
+    failed: int = 0
+
+
+class Issuers(SignedTokens, Protocol):
+    """The tokens that issuers have signed, and who the issuers are; `IssuerTokens` in this package."""
+
+    def check(self, issuers: Iterable[Issuer]) -> None:
+        """Raise FileProblem where one of them cannot be used on this machine."""
+
+    def use(self, issuers: Iterable[Issuer]) -> None:
+        """These count from now on."""
+
+    def tend(self) -> None:
+        """Fetch the keys that are due. To be called now and then."""
+
+    def statuses(self) -> Mapping[str, IssuerStatus]:
+        """How it stands with each issuer, by what it is called."""
+
+    async def close(self) -> None:
+        """Fetch nothing more."""
+
+
 class AccessFiles:
-    """The files that say who is known and who may do what. Nothing is read before `load`."""
+    """The files that say who is known and who may do what. Nothing is read before `load`.
+
+    issuers: what checks the tokens of the issuers that the policy file names; None: it has named none so far.
+    """
 
     def __init__(
         self,
@@ -37,6 +70,7 @@ class AccessFiles:
         fixed: tuple[TokenEntry, ...],
         token_path: Path | None,
         policy_path: Path | None,
+        open_issuers: Callable[[], Issuers],
     ) -> None:
         """
         Args:
@@ -44,9 +78,12 @@ class AccessFiles:
             fixed: tokens that stand in the settings.
             token_path: the file with more; None: there is none.
             policy_path: the policy file; None: whoever is known may do everything.
+            open_issuers: makes what checks signed tokens, if the policy file names an issuer. Raises FileProblem.
         """
         self._access = access
         self._fixed = fixed
+        self._open_issuers = open_issuers
+        self.issuers: Issuers | None = None
         self.by_kind: dict[str, WatchedFile] = {}
         self._token_path, self._policy_path = token_path, policy_path
         if token_path is not None:
@@ -63,10 +100,21 @@ class AccessFiles:
         """Look at each, and use what has changed."""
         for file in self.by_kind.values():
             file.look()
+        if self.issuers is not None:
+            self.issuers.tend()
+
+    async def close(self) -> None:
+        """Nothing more is looked at, nor fetched."""
+        if self.issuers is not None:
+            await self.issuers.close()
 
     def refused(self) -> dict[str, bool]:
         """By kind of file, whether it cannot be used as it is now."""
         return {kind: file.is_refused for kind, file in self.by_kind.items()}
+
+    def issuer_statuses(self) -> Mapping[str, IssuerStatus]:
+        """How it stands with each issuer, by what it is called."""
+        return {} if self.issuers is None else self.issuers.statuses()
 
     def _use_tokens(self, data: bytes) -> None:
         entries, problem = read_entries(_text(data, TOKEN_FILE, self._token_path).splitlines())
@@ -86,6 +134,13 @@ class AccessFiles:
         found = read_access(text)
         if found.problems:
             raise FileProblem(f"{POLICY_FILE} {self._policy_path} cannot be used. {' '.join(found.problems)}")
+        issuers = self.issuers
+        if found.issuers:
+            issuers = self._open_issuers() if issuers is None else issuers
+            issuers.check(found.issuers)
+        if issuers is not None:
+            self.issuers = self._access.signed_tokens = issuers
+            issuers.use(found.issuers)
         self._access.use_policy(found.policy)
 
 
@@ -160,6 +215,7 @@ class AccessWatch:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._files.close()
 
     async def _run(self) -> None:
         while True:

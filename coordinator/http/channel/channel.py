@@ -380,10 +380,12 @@ class Channel:
             # What a commit stores is stored: its answer comes.
             if not isinstance(call, s.JoinCall | s.SyncCall) or (is_kept and permit.may(JOIN_GROUP, call.group_id)):
                 continue
-            del self._calls[call_id]
-            waiting.hang_up(connection_lost=is_first)
             if call.body.member_id:  # it has not been heard of before, perhaps: it goes with the others of this caller
                 self._context.members.note(call.group_id, call.body.member_id, permit)
+            if not is_kept and permit.may_renew:
+                continue  # the member calls again on its next channel: a refusal would end it
+            del self._calls[call_id]
+            waiting.hang_up(connection_lost=is_first)
             refusal = refuse_right(permit, JOIN_GROUP, call.group_id) if is_kept else unauthenticated(NO_LONGER)
             self._refuse(call_id, refusal, call.op, call.group_id)
         if not is_kept:
@@ -564,8 +566,9 @@ class Channel:
     def _authenticate(self, call: s.AuthenticateCall) -> None:
         try:
             permit = self._context.permit_of(call.token, "token")
-        except Refused:
-            self._has_guessed = True
+        except Refused as refused:
+            if refused.problem.status == 401:
+                self._has_guessed = True
             raise
         if self.on_token is not None:
             self.on_token()

@@ -41,7 +41,7 @@ def test_a_star_in_may_is_every_right() -> None:
 RULE = '[[allow]]\nwho = ["token:a"]\nmay = ["join"]\non = ["group:*"]\n'
 
 BAD = {
-    "rules = 1\n": "Line 1: there is no key `rules`; there are: allow, deny, nodes.",
+    "rules = 1\n": "Line 1: there is no key `rules`; there are: allow, deny, issuer, nodes.",
     "\n[[permit]]\n": "Line 1: there is no key `permit`",
     RULE.replace("who", "whom"): "Line 2: a rule has no key `whom`; it has: who, may, on.",
     RULE.replace('"token:a"', '"a"'): "Line 2: who: 'a' is no principal; it is `token:NAME`",

@@ -15,7 +15,7 @@ import pytest
 
 from rallypoint.coordinator.access.tokens import TokenEntry, hash_token
 from rallypoint.coordinator.http.access.control import AccessControl
-from rallypoint.coordinator.http.access.watch import AccessFiles
+from rallypoint.coordinator.http.access.watch import AccessFiles, Issuers
 from rallypoint.coordinator.http.access.watched_files import FileProblem
 from tests.fakes.access_world import NOW_MS, AccessWorld, bearer, open_world
 from tests.fakes.api_server import ANSWER_SECONDS
@@ -61,6 +61,10 @@ LOSSES = pytest.mark.parametrize(
     "lose", [policy_changes, token_is_taken_back, token_runs_out, token_gets_an_end, token_gets_another_name]
 )
 Lose = Callable[[AccessWorld], None]
+
+
+def no_issuers() -> Issuers:
+    raise AssertionError("the policy names none")
 
 
 async def waiting(world: AccessWorld) -> None:
@@ -265,7 +269,7 @@ async def test_a_token_of_the_settings_that_the_file_has_otherwise_is_a_fault(tm
     path = tmp_path / "tokens"
     path.write_text(f"etl {hash_token('etl')}\n")
     for fixed, is_fault in (("etl", False), ("other", True)):
-        files = AccessFiles(AccessControl(), (TokenEntry(fixed, hash_token("etl")),), path, None)
+        files = AccessFiles(AccessControl(), (TokenEntry(fixed, hash_token("etl")),), path, None, no_issuers)
         with pytest.raises(FileProblem, match="with another name or end") if is_fault else nullcontext():
             files.load()
 
@@ -314,7 +318,7 @@ async def test_a_folder_that_is_swapped_under_a_link_is_seen(tmp_path: Path) -> 
     (tmp_path / "data").symlink_to("one")
     (tmp_path / "access.toml").symlink_to("data/access.toml")
     async with open_world(tmp_path, None, ("etl", "spy")) as world:
-        world.files = type(world.files)(world.control, (), world.token_path, world.policy_path)
+        world.files = type(world.files)(world.control, (), world.token_path, world.policy_path, no_issuers)
         world.files.load()
         world.watch._files = world.files
         assert (await world.ask("spy", "GET", "/v1/groups/b")).status == 404
