@@ -202,7 +202,15 @@ class Permit:
         """As `is_kept`, of its members. Those of a signed token that has run out, or whose key is gone, are not
         removed: they go on with the next one, or their sessions end.
         """
-        return self.is_kept(now_ms) or self.may_renew
+        if self._access.accepts(self.caller, now_ms):
+            self.tell_members_end()
+            return True
+        return self.may_renew
+
+    def tell_members_end(self) -> None:
+        """As `tell_end`, of a member of this caller."""
+        if self.caller.signed_by is None:
+            self.tell_end()
 
     def tell_end(self) -> None:
         """Something begins that lives as long as what the caller has shown."""

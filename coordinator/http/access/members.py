@@ -35,7 +35,7 @@ class MemberCallers:
     def note(self, group_id: str, member_id: str, permit: Permit) -> None:
         """A call of the member counted."""
         self._heard[group_id, member_id] = permit
-        permit.tell_end()
+        permit.tell_members_end()
 
     def note_answer(self, group_id: str, request: GroupRequest, answer: object, permit: Permit) -> None:
         """A call was answered, or waits for its answer. It counts if it turns out to be a member's."""

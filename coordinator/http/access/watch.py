@@ -25,6 +25,10 @@ from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.limits import LEAVERS_MAX
 
 TOKEN_FILE, POLICY_FILE = "token_file", "The policy file"
+ENDS_EVERY_MS = 700
+"""How often callers are looked at for the sake of what has run out, at the most. With the look that finds it, what has
+run out is over within a second.
+"""
 REMOVED_REASON = "their caller may no longer join the group"
 
 log = logging.getLogger("rallypoint.access")
@@ -204,6 +208,7 @@ class AccessWatch:
         self._poll_ms = poll_ms
         self._aged_at_ms = now_ms()
         self._seen_count = access.change_count
+        self._ended_at_ms = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -233,7 +238,12 @@ class AccessWatch:
             self._aged_at_ms = now_ms
             self._members.age()
         access, end_ms = self._access, self._access.first_end_ms
-        if access.change_count != self._seen_count or (end_ms is not None and now_ms >= end_ms):
+        # Each of thousands may have a token of its own that lasts for minutes: some end at every look.
+        is_early = 0 <= now_ms - self._ended_at_ms < ENDS_EVERY_MS
+        has_ended = end_ms is not None and now_ms >= end_ms and not is_early
+        if has_ended:
+            self._ended_at_ms = now_ms
+        if access.change_count != self._seen_count or has_ended:
             self._seen_count, access.first_end_ms = access.change_count, None
             await self._live.look_at_callers(now_ms)
             await self._remove_members(now_ms)

@@ -236,6 +236,26 @@ async def test_a_channel_ends_with_its_token(world: AccessWorld, issuer: FakeIss
         assert await channel.close_code() == 1008
 
 
+async def test_tokens_that_end_one_after_the_other_are_looked_at_together(
+    world: AccessWorld, issuer: FakeIssuer
+) -> None:
+    """Of thousands of callers one or the other ends at every look, and each look costs as much as the first."""
+    first, second = issuer.token(exp=NOW_S + 1), issuer.token("bob", exp=NOW_S + 1.3)
+    async with (
+        open_channel(world.api.http, world.api.port, headers=bearer(first)) as one,
+        open_channel(world.api.http, world.api.port, headers=bearer(second)) as other,
+    ):
+        world.now_ms = NOW_MS + 31_000
+        await world.look()
+        assert await one.close_code() == 1008
+        world.now_ms = NOW_MS + 31_300
+        await world.look()
+        assert (await other.call("coordinator", body={"group_ids": ["g"]}))[0] == 200
+        world.now_ms = NOW_MS + 31_700
+        await world.look()
+        assert await other.close_code() == 1008
+
+
 async def test_an_event_stream_ends_with_its_token(world: AccessWorld, issuer: FakeIssuer) -> None:
     async with read_events(world.api.http, world.url, headers=bearer(issuer.token())) as events:
         world.now_ms = END_MS
