@@ -1,6 +1,7 @@
 """What is counted, and that the page is one Prometheus reads without complaint."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from rallypoint.coordinator.core.effects import (
     SessionExpired,
     SyncPhaseEnded,
 )
+from rallypoint.coordinator.http.access.watch import IssuerStatus
 from rallypoint.coordinator.metrics import CUT_REASONS, GROUP_STATES, LAGS_AT_ONCE_MAX, Metrics
 from rallypoint.coordinator.runtime.cluster.member_node import OwnershipCounts
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
@@ -409,3 +411,18 @@ async def test_a_scrape_shows_and_counts_the_groups_that_its_caller_may_see() ->
     assert "orders" not in of_node
     assert "clicks" not in of_node
     assert "orders-1" in (await metrics.page(""))[0].decode(), "the next scrape is another caller's"
+
+
+def test_issuers_show_the_age_of_their_keys_and_their_fetches() -> None:
+    metrics = Metrics("1", 1)
+    statuses: dict[str, IssuerStatus] = {}
+    metrics.watch_issuers(lambda: statuses)
+    assert not any(name.startswith("rallypoint_issuer") for name in samples(metrics))
+    statuses |= {"corp": IssuerStatus(1_500, fetched=2, failed=1), "lab": IssuerStatus()}
+    found = samples(metrics)
+    assert (found["rallypoint_issuer_keys_age_seconds,corp"], found["rallypoint_issuer_keys_age_seconds,lab"]) == (
+        1.5,
+        math.inf,
+    )
+    assert found["rallypoint_issuer_fetches_total,corp,fetched"] == 2
+    assert found["rallypoint_issuer_fetches_total,corp,failed"] == 1

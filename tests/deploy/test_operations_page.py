@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rallypoint.coordinator.http.access.watch import IssuerStatus
 from rallypoint.coordinator.metrics import Metrics
 from rallypoint.member.core.states import State
 from rallypoint.member.metrics import MemberMetrics
@@ -31,6 +32,7 @@ def samples_of_all() -> set[str]:
     metrics.watch(service)
     metrics.watch_node(Node())
     metrics.watch_certificates(Certificates())
+    metrics.watch_issuers(lambda: {"corp": IssuerStatus()})
     metrics.request_answered("commit", "NONE", 0.0)
     metrics.connection_cut("open_files")
     of_members = MemberMetrics(registry)

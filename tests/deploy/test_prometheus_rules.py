@@ -101,6 +101,13 @@ CASES = {
         "a:8000 cannot use its new TLS files, and goes on with the former ones.",
         at_first="4m",
     ),
+    "RallypointIssuerAway": Case(
+        *pair("rallypoint_issuer_keys_age_seconds", "290x4 1000x40", "300x44", issuer="corp"),
+        "4m",
+        ILL | {"issuer": "corp"},
+        "a:8000 cannot fetch the keys of the issuer corp.",
+        at_first="1m",
+    ),
     "RallypointNothingCanBeStored": Case(
         *pair("rallypoint_storage_writable", "1x3 0x20", "1x24"),
         "2m",
