@@ -47,7 +47,7 @@ async def measure_members(plan: Plan) -> Sequence[StretchResult | MoveResult]:
         mover = _Mover(found, loads, _group_ids(loads, plan.groups), size, at_rest.nodes_cpu_s / at_rest.seconds)
         node_id = await found.registry_owner()
         moves = [await mover.kill(node_id), await mover.join(node_id), await mover.stop(node_id)]
-        moves += [await mover.join(node_id), await mover.drain(node_id)]
+        moves += [await mover.join(node_id, "the stopped node starts again"), await mover.drain(node_id)]
     return [formed, at_rest, *moves]
 
 
@@ -155,7 +155,7 @@ class _Mover:
 
         return await self._measure("SIGTERM of a node", do, node_id, is_gone=True)
 
-    async def join(self, node_id: str) -> MoveResult:
+    async def join(self, node_id: str, what: str = "the node starts again") -> MoveResult:
         """The node is started again, and gets its shards back."""
 
         async def do() -> tuple[float, set[int]]:
@@ -164,7 +164,7 @@ class _Mover:
             await self._found.settled()
             return began_s, await self._owned_by(node_id)
 
-        return await self._measure("the node starts again", do, node_id, is_gone=False)
+        return await self._measure(what, do, node_id, is_gone=False)
 
     async def drain(self, node_id: str) -> MoveResult:
         """The node is drained."""
