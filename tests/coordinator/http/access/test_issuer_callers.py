@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from rallypoint.coordinator.access.issuer_keys import REFRESH_MS, RETRY_MS
+from rallypoint.coordinator.access.principals import Caller
 from rallypoint.coordinator.http.limits.failed_attempts import AT_ONCE_MAX
+from rallypoint.coordinator.http.security import caller_headers
 from tests.fakes.access_world import NOW_MS, AccessWorld, bearer, open_world
 from tests.fakes.api_server import ANSWER_SECONDS, Answer
 from tests.fakes.channel_client import beat_body, join_body, open_channel
@@ -195,6 +198,7 @@ async def test_a_token_of_a_key_that_is_not_here_is_to_be_shown_again(world: Acc
     assert answer.json["retriable"]
     assert answer.headers["Retry-After"] == "1"
     assert (await world.ask("etl", "GET", "/v1/groups/g")).status == 404, "others are answered"
+    assert (await world.ask("", "GET", "/readyz")).status == 200, "a restart would bring no keys"
     issuer.is_away = False
     world.steady_ms = RETRY_MS
     assert (await world.ask(issuer.token(), "GET", "/v1/groups/g")).status == 404
@@ -260,8 +264,9 @@ async def test_an_event_stream_ends_with_its_token(world: AccessWorld, issuer: F
     async with read_events(world.api.http, world.url, headers=bearer(issuer.token())) as events:
         world.now_ms = END_MS
         await world.look()
-        with pytest.raises(Exception):  # noqa: B017, PT011
-            await events.until("no such event")
+        async with asyncio.timeout(ANSWER_SECONDS):
+            with pytest.raises(aiohttp.ClientError):
+                await events.until("no such event")
 
 
 async def waits(world: AccessWorld) -> None:
@@ -383,6 +388,26 @@ async def test_a_policy_that_gets_the_keys_elsewhere_lets_nobody_go(world: Acces
     await until_fetched(world, issuer, 1)
     assert await world.member_ids("g") == [joined["member_id"]]
     assert (await beat(world, issuer.token(), joined)).status == 200
+
+
+async def test_what_a_node_asks_in_the_name_of_others_ends_when_its_key_is_gone(
+    tmp_path: Path, issuer: FakeIssuer
+) -> None:
+    policy = 'nodes = ["oidc:corp/node"]\n' + POLICY.format(url=issuer.url)
+    named = caller_headers(Caller(("oidc:corp/alice",)))
+    async with open_world(tmp_path, policy, ("etl",)) as world:
+        asked = await world.ask(issuer.token("node"), "GET", "/v1/groups", headers=dict(named or ()))
+        assert asked.status == 200
+        headers = bearer(issuer.token("node")) | dict(named or ())
+        async with read_events(world.api.http, world.url, headers=headers) as events:
+            issuer.rotate("k2", keeps=False)
+            world.steady_ms = REFRESH_MS
+            await world.look()
+            await until_fetched(world, issuer, 2)
+            await world.look()
+            async with asyncio.timeout(ANSWER_SECONDS):
+                with pytest.raises(aiohttp.ClientError):
+                    await events.until("no such event")
 
 
 # --- several issuers
