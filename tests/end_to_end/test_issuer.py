@@ -26,7 +26,7 @@ who = ["oidc:alice"]
 may = ["join", "describe", "topics"]
 on = ["group:*", "topic:*"]
 """
-LASTS_S = 2
+LASTS_S = 4
 SECONDS = 60.0
 
 
