@@ -3,6 +3,7 @@
 import base64
 import hmac
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -87,25 +88,25 @@ class FakeIssuer:
 
 
 @asynccontextmanager
-async def open_issuer(now_s: int) -> AsyncIterator[FakeIssuer]:
-    """Serve on a free port until the block ends."""
+async def open_issuer(now_s: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeIssuer]:
+    """Serve on a free port until the block ends. `tls`: over https."""
     issuer = FakeIssuer(now_s)
-    async with serve_on_loopback(issuer) as url:
+    async with serve_on_loopback(issuer, tls) as url:
         issuer.url = url
         yield issuer
 
 
 @asynccontextmanager
-async def serve_on_loopback(issuer: FakeIssuer) -> AsyncIterator[str]:
+async def serve_on_loopback(issuer: FakeIssuer, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
     """The URL at which it answers until the block ends."""
     app = web.Application()
     app.router.add_get("/{path:.*}", issuer.answer)
     runner = web.AppRunner(app, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
         port = runner.addresses[0][1]
-        yield f"http://127.0.0.1:{port}"
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
     finally:
         await runner.cleanup()

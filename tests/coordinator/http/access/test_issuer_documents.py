@@ -1,6 +1,7 @@
 """An issuer's documents, fetched from one that runs on loopback, and what is wrong with those of others."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,25 @@ async def test_an_issuer_that_is_away_is_told(issuer: FakeIssuer, documents: Iss
         await documents.fetch_keys(Issuer("http://127.0.0.1:1", AUDIENCE))
 
 
-async def test_a_file_of_authorities_is_used(issuer: FakeIssuer, documents: IssuerDocuments, tmp_path: Path) -> None:
+async def test_an_issuer_of_https_is_believed_by_the_authorities_of_the_file_alone(
+    documents: IssuerDocuments, tmp_path: Path
+) -> None:
+    ours, other = tmp_path / "ours.pem", tmp_path / "other.pem"
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.cert_pem.write_to_path(ours)
+    trustme.CA().cert_pem.write_to_path(other)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    async with open_issuer(NOW_S, tls) as issuer:
+        for ca in ("", str(other)):
+            with pytest.raises(FetchError, match="certificate verify failed"):
+                await documents.fetch_keys(of(issuer, ca=ca))
+        assert issuer.asked == []
+        assert set(await documents.fetch_keys(of(issuer, ca=str(ours)))) == {"k1"}
+
+
+async def test_a_file_of_authorities_is_read_each_time(
+    issuer: FakeIssuer, documents: IssuerDocuments, tmp_path: Path
+) -> None:
     path = tmp_path / "ca.pem"
     assert why_no_authority(str(path)) == "No such file or directory"
     path.write_text("nonsense")
