@@ -37,7 +37,7 @@ def policy_text() -> str:
         rule.format(who="token:bench" if number % 2 else f"token:team-{number}", on=f"group:team-{number}*")
         for number in range(RULES - 1)
     ]
-    return "".join((*rules, rule.format(who="token:bench", on="group:*")))
+    return "".join((*rules, rule.format(who="token:bench", on='group:*", "topic:*')))
 
 
 @dataclass

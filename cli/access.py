@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from rallypoint.cli.endings import fail, say
-from rallypoint.coordinator.access.policy import RIGHTS, RIGHTS_ON, Decision
+from rallypoint.coordinator.access.policy import ANY, RIGHTS, RIGHTS_ON, Decision, Resource
 from rallypoint.coordinator.access.policy_file import (
     FILE_MAX_BYTES,
     AccessFile,
@@ -32,7 +32,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         "check",
         help="check a policy file, or say whether it allows something, and why",
         usage="rallypoint access check PATH\n"
-        "       rallypoint access check [--access PATH] --as PRINCIPAL RIGHT RESOURCE",
+        "       rallypoint access check [--access PATH] [--exact] --as PRINCIPAL RIGHT RESOURCE",
         description="Check a policy file: `rallypoint access check PATH`. Or say whether it allows something, and which"
         " rule decides: `rallypoint access check --access PATH --as token:etl join group:clicks`.",
         epilog=STATUSES,
@@ -56,12 +56,17 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         help="for whom it is asked: token:NAME, cert:NAME, oidc:SUBJECT or anonymous. Give it again for each further"
         " name of the same caller: of its certificate, or oidc-group:GROUP",
     )
+    check.add_argument(
+        "--exact",
+        action="store_true",
+        help="the resource's name is meant as it stands: ids may end in a star",
+    )
 
 
 def run_access(given: argparse.Namespace) -> int:
     """Read the file, and answer."""
     if not given.principals:
-        if len(given.words) != 1 or given.access is not None:
+        if len(given.words) != 1 or given.access is not None or given.exact:
             return fail("Name one file to be checked, or say with --as for whom it is asked.", 2)
         return _check_file(Path(given.words[0]))
     if len(given.words) != 2:
@@ -69,7 +74,7 @@ def run_access(given: argparse.Namespace) -> int:
     path = given.access or os.environ.get(variable_of("access"))
     if not path:
         return fail(f"Name the policy file: --access PATH, or {variable_of('access')}.", 2)
-    return _check_right(Path(path), tuple(given.principals), *given.words)
+    return _check_right(Path(path), tuple(given.principals), *given.words, is_exact=given.exact)
 
 
 def _check_file(path: Path) -> int:
@@ -88,14 +93,17 @@ def _check_file(path: Path) -> int:
     return 0
 
 
-def _check_right(path: Path, principals: tuple[str, ...], right: str, resource: str) -> int:
+def _check_right(path: Path, principals: tuple[str, ...], right: str, resource: str, *, is_exact: bool) -> int:
     for principal in principals:
         if not is_principal(principal):
             kinds = "token:NAME, cert:NAME, oidc:SUBJECT, oidc-group:GROUP or anonymous"
             return fail(f"--as {principal!r} is no principal: {kinds}.", 2)
     wanted = read_resource(resource)
+    if wanted is not None and wanted.is_prefix and is_exact:
+        wanted = Resource(wanted.kind, f"{wanted.name}{ANY}")
     if wanted is None or wanted.is_prefix:
-        return fail(f"{resource!r} is no single resource: cluster, group:NAME or topic:NAME.", 2)
+        hint = "" if wanted is None else " If the name itself ends in *, say --exact."
+        return fail(f"{resource!r} is no single resource: cluster, group:NAME or topic:NAME.{hint}", 2)
     if right not in RIGHTS_ON[wanted.kind]:
         there_are = ", ".join(RIGHTS_ON[wanted.kind])
         return fail(f"{right!r} is no right on a {wanted.kind}; there are: {there_are}.", 2)

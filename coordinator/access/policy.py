@@ -25,7 +25,7 @@ TOPIC = "topic"
 RIGHTS_ON: Mapping[str, tuple[str, ...]] = {
     CLUSTER: (DESCRIBE, ADMIN),
     GROUP: (DESCRIBE, JOIN, OPERATE, OFFSETS, DELETE),
-    TOPIC: (DESCRIBE, TOPICS),
+    TOPIC: (DESCRIBE, TOPICS, DELETE),
 }
 """By kind of resource the rights that there are on it."""
 RIGHTS = tuple(dict.fromkeys(right for rights in RIGHTS_ON.values() for right in rights))

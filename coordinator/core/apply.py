@@ -22,9 +22,9 @@ from rallypoint.coordinator.core.group import (
     State,
     Subscription,
     topics_bytes,
-    topics_of,
     words_bytes,
 )
+from rallypoint.coordinator.core.subscription import topics_of
 from rallypoint.protocol.opaque import OpaqueJson
 
 Fact = t.Note | r.GroupFact

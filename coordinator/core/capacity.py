@@ -7,9 +7,10 @@ from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import GroupRequest, Rebalance, Rules, Trigger
 from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.core.group import CONSUMER, Group, State, topics_bytes, topics_of, words_bytes
+from rallypoint.coordinator.core.group import Group, State, topics_bytes, words_bytes
 from rallypoint.coordinator.core.network import Network
 from rallypoint.coordinator.core.records import MemberRecord
+from rallypoint.coordinator.core.subscription import CONSUMER, topics_of
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.limits import setting_of

@@ -14,8 +14,9 @@ from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import Call, DecisionContext, OffsetsDeleted, TopicsDeleted
 from rallypoint.coordinator.core.decision import Draft, retention_timer
 from rallypoint.coordinator.core.effects import Failure, GroupRemoved, LargeDeletion, OffsetsRemoved, Removal
-from rallypoint.coordinator.core.group import CONSUMER, Group, check_empty, check_exists
+from rallypoint.coordinator.core.group import Group, check_empty, check_exists
 from rallypoint.coordinator.core.membership import drop_pending
+from rallypoint.coordinator.core.subscription import CONSUMER
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode

@@ -11,8 +11,6 @@ from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.network import Network
 from rallypoint.coordinator.core.records import (
@@ -24,11 +22,7 @@ from rallypoint.coordinator.core.records import (
     RebalanceRecord,
 )
 from rallypoint.protocol.errors import ErrorCode
-from rallypoint.protocol.messages import ConsumerSubscription
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
-
-CONSUMER = "consumer"
-"""The protocol type whose subscriptions the coordinator reads."""
 
 
 class State(StrEnum):
@@ -429,13 +423,3 @@ def check_empty(group: Group) -> Failure | None:
     if group.state in (State.EMPTY, State.DEAD):
         return check_exists(group)
     return Failure(ErrorCode.NON_EMPTY_GROUP, f"The group is {group.state}: stop its members first.")
-
-
-def topics_of(protocol_type: str | None, metadata: OpaqueJson) -> frozenset[str] | None:
-    """The topics of a consumer's subscription; None where it is of another type or cannot be read."""
-    if protocol_type != CONSUMER:
-        return None
-    try:
-        return frozenset(ConsumerSubscription.model_validate_json(metadata.text).topics)
-    except ValidationError:
-        return None

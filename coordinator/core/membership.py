@@ -16,9 +16,17 @@ from rallypoint.coordinator.core.decision import (
     session_timer,
 )
 from rallypoint.coordinator.core.effects import Failure, GroupCreated, MemberCame, MemberReplaced, SessionExpired
-from rallypoint.coordinator.core.group import CallKind, Group, Member, MemberTerms, Offered, State, topics_of
+from rallypoint.coordinator.core.group import (
+    CallKind,
+    Group,
+    Member,
+    MemberTerms,
+    Offered,
+    State,
+)
 from rallypoint.coordinator.core.moves import OwnerNames
 from rallypoint.coordinator.core.network import network_of
+from rallypoint.coordinator.core.subscription import topics_of
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.ids import new_member_id

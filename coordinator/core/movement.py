@@ -8,9 +8,10 @@ from typing import NoReturn, cast
 
 from pydantic import JsonValue
 
-from rallypoint.coordinator.core.group import CONSUMER, Group, Member
+from rallypoint.coordinator.core.group import Group, Member
 from rallypoint.coordinator.core.moves import Move, Moves, OwnerNames
 from rallypoint.coordinator.core.records import MemberRecord
+from rallypoint.coordinator.core.subscription import CONSUMER
 from rallypoint.protocol.limits import PARTITION_MAX
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 

@@ -18,8 +18,9 @@ from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import Call, DecisionContext, Rebalance
 from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.effects import PartitionsMoved
-from rallypoint.coordinator.core.group import CONSUMER, Group, JoinNotes, Member, State, check_exists
+from rallypoint.coordinator.core.group import Group, JoinNotes, Member, State, check_exists
 from rallypoint.coordinator.core.moves import Move
+from rallypoint.coordinator.core.subscription import CONSUMER
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits
 

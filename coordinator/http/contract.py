@@ -88,9 +88,9 @@ class GroupService(Protocol):
         """The owner of a partition."""
 
     async def list_partitions(
-        self, group_id: str, request: admin.ListPartitionsRequest
+        self, group_id: str, request: admin.ListPartitionsRequest, sees: Callable[[str], bool] | None = None
     ) -> admin.ListPartitionsAnswer | Failure:
-        """One page of the group's partitions."""
+        """One page of the group's partitions. sees: which topics the caller may see; None: all."""
 
     async def lag_history(self, group_id: str) -> admin.LagHistoryAnswer | Failure:
         """The group's lag over the last hour."""

@@ -29,8 +29,11 @@ from rallypoint.coordinator.http.access.request_caller import (
 from rallypoint.coordinator.http.access.requirements import (
     DESCRIBE_TOPIC,
     check_call,
+    check_topics,
+    is_from_outside,
     only_seen,
     takes_out_others,
+    topics_named,
 )
 from rallypoint.coordinator.http.answers.answer_text import status_of, text_of
 from rallypoint.coordinator.http.answers.json_response import JsonResponse
@@ -53,6 +56,7 @@ from rallypoint.coordinator.http.requests.routes import Answer, Handler
 from rallypoint.coordinator.http.requests.speaker import member_of
 from rallypoint.coordinator.http.requests.syncs import parse_sync
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.origin import ORIGIN
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import limits, operations
 from rallypoint.protocol import messages as m
@@ -204,6 +208,8 @@ class Handlers:
             self._members.note_answer(group_id, parsed, answer, permit)
         if getattr(parsed, "dry_run", False):
             note_unchanged()
+        if is_from_outside(parsed) and not isinstance(answer, Failure):
+            self._audit.committed(permit.caller.name, host, operation, group_id, _request_id())
         return answer
 
     async def _read(self, request: web.BaseRequest, model: type[Model], group_id: str = "") -> Model:
@@ -324,17 +330,22 @@ class Handlers:
 
     def _refused_beat(self, beat: m.GroupHeartbeat, permit: Permit, host: str) -> m.HeartbeatResult:
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        name = operations.HEARTBEATS.name
-        self._audit.refused(permit.caller.name, host, name, f"group:{beat.group_id}", code.name, None)
+        self._tell_refused_entry(permit, host, operations.HEARTBEATS.name, beat.group_id, code)
         return m.HeartbeatResult(
             group_id=beat.group_id, member_id=beat.member_id, error_code=code, error_name=code.name
         )
+
+    def _tell_refused_entry(self, permit: Permit, host: str, operation: str, group_id: str, code: ErrorCode) -> None:
+        """A part of a request was refused, which is answered 200."""
+        self._audit.refused(permit.caller.name, host, operation, f"group:{group_id}", code.name, _request_id())
 
     async def coordinator(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """The coordinators of groups."""
         refuse_body(request)
         parsed = parse_query(m.CoordinatorRequest, query, self._checks)
-        return only_seen(self._service.find_coordinators(parsed), permit_of_request())
+        permit, host = permit_of_request(), request.remote or ""
+        tell = partial(self._tell_refused_entry, permit, host, operations.COORDINATOR.name)
+        return only_seen(self._service.find_coordinators(parsed), permit, tell)
 
     async def list_groups(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the groups of all nodes."""
@@ -345,20 +356,21 @@ class Handlers:
     async def list_topics(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of the registry."""
         refuse_body(request)
-        rights = permit_of_request().rights
-        sees = None if rights.allows_all(DESCRIBE_TOPIC) else partial(rights.allows, DESCRIBE_TOPIC)
+        sees = _seen_topics(permit_of_request())
         return self._service.list_topics(parse_query(m.ListTopicsRequest, query, self._checks), sees)
 
     async def owner(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """The owner of a partition."""
         refuse_body(request)
-        return await self._service.find_owner(ids["group_id"], parse_query(admin.OwnerRequest, query, self._checks))
+        parsed = parse_query(admin.OwnerRequest, query, self._checks)
+        check_topics(permit_of_request(), (parsed.topic,))
+        return await self._service.find_owner(ids["group_id"], parsed)
 
     async def list_partitions(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A page of a group's partitions."""
         refuse_body(request)
         parsed = self._page_request(admin.ListPartitionsRequest, query)
-        return await self._service.list_partitions(ids["group_id"], parsed)
+        return await self._service.list_partitions(ids["group_id"], parsed, _seen_topics(permit_of_request()))
 
     async def lag_history(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """The lag of a group over the last hour."""
@@ -383,7 +395,9 @@ class Handlers:
     async def preview(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """What would be."""
         refuse_query(query)
-        return await self._service.preview(ids["group_id"], await self._read(request, admin.PreviewRequest))
+        parsed = await self._read(request, admin.PreviewRequest)
+        check_topics(permit_of_request(), topics_named(parsed))
+        return await self._service.preview(ids["group_id"], parsed)
 
     async def describe_topic(self, request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:
         """A topic with its groups, of all nodes."""
@@ -442,6 +456,17 @@ class Handlers:
         shard = _shard_of_path(ids["shard"])
         wanted = await self._read(request, admin.MoveShardRequest)
         return await self._cluster.move_shard(shard, wanted.node_id)
+
+
+def _request_id() -> str | None:
+    origin = ORIGIN.get()
+    return None if origin is None else origin.request_id
+
+
+def _seen_topics(permit: Permit) -> Callable[[str], bool] | None:
+    """Which topics the caller may be told of; None: all."""
+    rights = permit.rights
+    return None if rights.allows_all(DESCRIBE_TOPIC) else partial(rights.allows, DESCRIBE_TOPIC)
 
 
 def _may_wait(request: m.JoinRequest | m.SyncRequest | m.HeartbeatRequest) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import groupby, islice
 
@@ -40,9 +40,12 @@ class GroupQueries:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     async def list_partitions(
-        self, group_id: str, request: admin.ListPartitionsRequest
+        self, group_id: str, request: admin.ListPartitionsRequest, sees: Callable[[str], bool] | None = None
     ) -> admin.ListPartitionsAnswer | Failure:
-        """One page of the group's partitions. Errors: INVALID_REQUEST for a cursor of something else."""
+        """One page of the group's partitions. Errors: INVALID_REQUEST for a cursor of something else.
+
+        sees: which topics may be told of; None: all. A leader can assign any, and that alone shows nothing of it.
+        """
         after = None if request.cursor is None else _read_place(request.cursor)
         if isinstance(after, Failure):
             return after
@@ -54,7 +57,7 @@ class GroupQueries:
         at_once = AT_ONCE_MAX if is_filtered else min(request.limit + 1, AT_ONCE_MAX)
         rows: list[admin.PartitionListing] = []
         looked = 0
-        for topic, numbers in self._parts(group_id, request, index, after):
+        for topic, numbers in self._parts(group_id, request, index, after, sees):
             while (part := list(islice(numbers, at_once))) and len(rows) <= request.limit:
                 rows += self._rows(group_id, topic, part, request, index)
                 looked += len(part)
@@ -78,6 +81,7 @@ class GroupQueries:
         request: admin.ListPartitionsRequest,
         index: OwnerIndex | None,
         after: tuple[str, int] | None,
+        sees: Callable[[str], bool] | None,
     ) -> Iterator[tuple[str, Iterator[int]]]:
         """The partitions behind the cursor: of each topic in order, their numbers in order."""
         progress, summary = self._view.progress.get(group_id), self._view.summaries.get(group_id)
@@ -87,7 +91,7 @@ class GroupQueries:
         if request.topic is not None:
             topics = topics & {request.topic}
         for topic in sorted(topics):
-            if after is not None and topic < after[0]:
+            if (after is not None and topic < after[0]) or (sees is not None and not sees(topic)):
                 continue
             record = self._view.registry().topics.get(topic)
             first = after[1] + 1 if after is not None and topic == after[0] else 0

@@ -660,10 +660,10 @@ class Service:
         return self._registry_failure() or await self._assignment_queries.find_owner(group_id, request)
 
     async def list_partitions(
-        self, group_id: str, request: admin.ListPartitionsRequest
+        self, group_id: str, request: admin.ListPartitionsRequest, sees: Callable[[str], bool] | None = None
     ) -> admin.ListPartitionsAnswer | Failure:
-        """One page of the group's partitions, by what is durable."""
-        return self._not_here(group_id) or await self._group_queries.list_partitions(group_id, request)
+        """One page of the group's partitions, by what is durable. sees: which topics may be told of; None: all."""
+        return self._not_here(group_id) or await self._group_queries.list_partitions(group_id, request, sees)
 
     async def lag_history(self, group_id: str) -> admin.LagHistoryAnswer | Failure:
         """The group's lag over the last hour."""

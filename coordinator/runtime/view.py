@@ -25,9 +25,10 @@ from rallypoint.coordinator.core.effects import (
     ViewEvent,
 )
 from rallypoint.coordinator.core.flapping import WINDOW_MS, circles_sentence
-from rallypoint.coordinator.core.group import CONSUMER, State
+from rallypoint.coordinator.core.group import State
 from rallypoint.coordinator.core.moves import OwnerNames
 from rallypoint.coordinator.core.records import TopicRecord
+from rallypoint.coordinator.core.subscription import CONSUMER
 from rallypoint.coordinator.core.topics import Registry
 from rallypoint.coordinator.runtime.assignments.partition_owners import OwnerIndexes
 from rallypoint.coordinator.runtime.history.ownership import GroupOwnership, entries_max_of

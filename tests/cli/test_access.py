@@ -97,6 +97,16 @@ def test_a_rule_that_denies_is_named(policy: Path, capsys: pytest.CaptureFixture
     assert "token:etl with cert:intern" in out
 
 
+def test_an_id_that_ends_in_a_star_is_asked_about_as_it_stands(
+    policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(policy, "join", "group:clicks-prod*", "--exact") == 0
+    assert "allows token:etl to join group:clicks-prod*." in capsys.readouterr().out
+    assert check(policy, "join", "group:click*", "--exact") == 1, "no group whose name the rule's begins"
+    assert check(policy, "join", "group:clicks*") == 2
+    assert "say --exact" in capsys.readouterr().err
+
+
 def test_the_file_may_come_from_the_environment(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RALLYPOINT_ACCESS", str(policy))
     assert main(["access", "check", "--as", "token:etl", "join", "group:clicks"]) == 0

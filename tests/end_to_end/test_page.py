@@ -380,7 +380,7 @@ def test_the_token_is_asked_for_and_stays_out_of_every_url(browser: Browser, tmp
 
 
 def test_what_the_viewer_may_not_do_is_greyed_and_says_so(browser: Browser, tmp_path: Path) -> None:
-    rule = '[[allow]]\nwho = ["token:{}"]\nmay = [{}]\non = ["group:*"]\n'
+    rule = '[[allow]]\nwho = ["token:{}"]\nmay = [{}]\non = ["group:*", "topic:*"]\n'
     maker, policy = rule.format("maker", '"*"'), tmp_path / "access.toml"
     policy.write_text(maker + rule.format("viewer", '"describe"'))
     (tmp_path / "tokens").write_text(f"maker {hash_token('made')}\nviewer {hash_token('seen')}\n")

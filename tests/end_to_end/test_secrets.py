@@ -17,7 +17,7 @@ from tests.end_to_end.service_process import ServiceProcess
 
 KNOWN, UNKNOWN = "marked-known-Qm9zdG9u", "marked-unknown-TGVpcHppZw"
 MARKS = re.compile(rb"marked-(?:known|unknown)")
-POLICY = '[[allow]]\nwho = ["token:etl"]\nmay = ["join", "describe"]\non = ["group:clicks*"]\n'
+POLICY = '[[allow]]\nwho = ["token:etl"]\nmay = ["join", "describe"]\non = ["group:clicks*", "topic:clicks*"]\n'
 
 MEMBER = """
 import logging, sys

@@ -85,12 +85,13 @@ class AccessWorld:
         """A request with the token; "" sends none."""
         return await self.api.request(method, target, body, {**(bearer(who) if who else {}), **(headers or {})})
 
-    async def form(self, who: str, group_id: str) -> dict[str, Any]:
-        """Make a group of one member; the answer to its join."""
+    async def form(self, who: str, group_id: str, topic: str = "clicks") -> dict[str, Any]:
+        """Make a group of one member, which subscribes to the topic; the answer to its join."""
         target = f"/v1/groups/{group_id}"
-        refused = await self.ask(who, "POST", f"{target}/join", join_body("", client_id=who[:32]))
+        said = {"client_id": who[:32], "protocols": [{"name": "range", "metadata": {"topics": [topic]}}]}
+        refused = await self.ask(who, "POST", f"{target}/join", join_body("", **said))
         assert refused.status == 409, refused.body
-        joined = await self.ask(who, "POST", f"{target}/join", join_body(refused.json["member_id"], client_id=who[:32]))
+        joined = await self.ask(who, "POST", f"{target}/join", join_body(refused.json["member_id"], **said))
         assert joined.status == 200, joined.body
         synced = await self.ask(who, "POST", f"{target}/sync", sync_body(joined.json))
         assert synced.status == 200, synced.body

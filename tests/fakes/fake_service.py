@@ -139,7 +139,7 @@ class FakeService:
         return self.owner_answer
 
     async def list_partitions(
-        self, group_id: str, request: admin.ListPartitionsRequest
+        self, group_id: str, request: admin.ListPartitionsRequest, sees: Callable[[str], bool] | None = None
     ) -> admin.ListPartitionsAnswer | Failure:
         self.calls.append((group_id, request, ""))
         return admin.ListPartitionsAnswer(group_id=group_id, since_ms=1, partitions=())

@@ -4,7 +4,8 @@ Lines go to the service's log, or to a file of their own, to which is only ever 
 renamed or removed, and when the service is told to (SIGHUP). No line holds a token, nor anything of a body.
 
 Refusals may come in floods. In a second an address gets `REFUSALS_OF_ADDRESS_MAX` lines and all together
-`REFUSALS_MAX`; one line says how many were left out. Changes are never left out.
+`REFUSALS_MAX`; one line says how many were left out. Changes are never left out, but for commits from outside, which
+programs make all the time: in a minute a principal gets one line for each group.
 """
 
 import json
@@ -20,6 +21,9 @@ from rallypoint.coordinator.core.network import network_of
 REFUSALS_MAX = 50
 REFUSALS_OF_ADDRESS_MAX = 10
 WINDOW_MS = 1_000
+COMMITS_WINDOW_MS = 60_000
+COMMITTERS_MAX = 10_000
+"""Principals with a group each whose commits from outside have had their line; beyond them every commit has one."""
 TEXT_LENGTH_MAX = 256
 """Characters of what clients choose: an id, or a principal."""
 FILE_MODE = 0o600
@@ -42,6 +46,8 @@ class Audit:
         self._window_ms = 0
         self._refusals: dict[Any, int] = {}
         self._written = self._left_out = 0
+        self._commits_ms = 0
+        self._committers: set[tuple[str, str]] = set()
 
     def changed(
         self,
@@ -55,6 +61,18 @@ class Audit:
     ) -> None:
         """An operator's change was made; or the client has hung up meanwhile, and nobody knows."""
         self._tell(who, address, operation, resource, "NONE" if is_answered else UNANSWERED, request_id)
+
+    def committed(self, who: str, address: str, operation: str, group_id: str, request_id: str | None) -> None:
+        """Offsets of the group were committed from outside."""
+        now_ms = self._now_ms()
+        if now_ms - self._commits_ms >= COMMITS_WINDOW_MS:
+            self._commits_ms = now_ms
+            self._committers.clear()
+        if (who, group_id) in self._committers:
+            return
+        if len(self._committers) < COMMITTERS_MAX:
+            self._committers.add((who, group_id))
+        self._tell(who, address, operation, f"group:{group_id}", "NONE", request_id)
 
     def refused(
         self, who: str, address: str, operation: str, resource: str, outcome: str, request_id: str | None

@@ -3,12 +3,12 @@
 The API makes no route of an operation that is not in it. So a new operation fails at once, and not open.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import cast
 
-from rallypoint.coordinator.access.policy import ADMIN, ALL_RIGHTS, CLUSTER, DESCRIBE, TOPIC, TOPICS
+from rallypoint.coordinator.access.policy import ADMIN, ALL_RIGHTS, CLUSTER, DELETE, DESCRIBE, TOPIC, TOPICS
 from rallypoint.coordinator.core.commands import GroupRequest
+from rallypoint.coordinator.core.subscription import topics_of
 from rallypoint.coordinator.http.access.control import (
     DELETE_GROUP,
     DESCRIBE_GROUP,
@@ -18,6 +18,7 @@ from rallypoint.coordinator.http.access.control import (
     Permit,
 )
 from rallypoint.coordinator.http.errors import Refused, refuse
+from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as o
 from rallypoint.protocol.errors import ErrorCode
@@ -29,6 +30,7 @@ DESCRIBE_CLUSTER: Need = (DESCRIBE, CLUSTER)
 ADMIN_CLUSTER: Need = (ADMIN, CLUSTER)
 DESCRIBE_TOPIC: Need = (DESCRIBE, TOPIC)
 CHANGE_TOPIC: Need = (TOPICS, TOPIC)
+DELETE_TOPIC: Need = (DELETE, TOPIC)
 
 ID_NAMES = {"group": "group_id", "topic": "topic", "cluster": ""}
 """By kind of resource: which id of the path names it."""
@@ -99,7 +101,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
     o.LIST_TOPICS.name: FILTERED,
     o.DESCRIBE_TOPIC.name: Requirement((DESCRIBE_TOPIC,)),
     o.PUT_TOPIC.name: _TOPIC_CHANGED,
-    o.DELETE_TOPIC.name: _TOPIC_CHANGED,
+    o.DELETE_TOPIC.name: Requirement((DELETE_TOPIC,), is_change=True),
     o.DESCRIBE_CLUSTER.name: Requirement((DESCRIBE_CLUSTER,)),
     o.DRAIN_NODE.name: _ADMINISTERED,
     o.RESUME_NODE.name: _ADMINISTERED,
@@ -120,10 +122,15 @@ def needs_of(request: GroupRequest, operation: str) -> tuple[Need, ...]:
     """
     kind = type(request)
     if kind is m.CommitRequest:
-        return _MEMBERS if cast(m.CommitRequest, request).generation_id >= 0 else _FROM_OUTSIDE
+        return _FROM_OUTSIDE if is_from_outside(request) else _MEMBERS
     if kind is m.LeaveRequest:
         return _OPERATORS if takes_out_others(request) else _MEMBERS
     return REQUIREMENTS[operation].needs
+
+
+def is_from_outside(request: GroupRequest) -> bool:
+    """Whether it is a commit of no member."""
+    return type(request) is m.CommitRequest and request.generation_id < 0
 
 
 def takes_out_others(request: GroupRequest) -> bool:
@@ -152,8 +159,44 @@ def check_call(permit: Permit, operation: str, group_id: str, request: GroupRequ
     needs = needs_of(request, operation)
     for need in needs:
         if rights.allows(need, group_id):
-            return
-    raise refuse_right(permit, needs[0], group_id)
+            break
+    else:
+        raise refuse_right(permit, needs[0], group_id)
+    if type(request) in _NAMING_TOPICS:
+        check_topics(permit, topics_named(request))
+
+
+def check_topics(permit: Permit, topics: Iterable[str]) -> None:
+    """Refuse what names a topic that the caller may not describe.
+
+    Whoever puts a topic into a group is shown its partitions and ends by the group's figures. Kafka asks for a right on
+    the topic of a commit and of a subscription, too.
+    """
+    rights = permit.rights
+    if rights.allows_all(DESCRIBE_TOPIC):
+        return
+    for topic in topics:
+        if not rights.allows(DESCRIBE_TOPIC, topic):
+            raise refuse_right(permit, DESCRIBE_TOPIC, topic)
+
+
+def topics_named(request: GroupRequest | admin.PreviewRequest) -> Iterable[str]:
+    """The topics that a request would put into its group, or asks about. What cannot be read names none."""
+    match request:
+        case m.CommitRequest():
+            return request.offsets
+        case m.JoinRequest():
+            offered = {one.metadata.text: one.metadata for one in request.protocols}
+            read = (topics_of(request.protocol_type, metadata) for metadata in offered.values())
+            return (topic for topics in read if topics is not None for topic in topics)
+        case admin.ResetOffsetsRequest():
+            return (*(request.topics or ()), *(request.offsets or ()))
+        case admin.PreviewRequest():
+            return (*request.partitions, *(topic for join in request.join for topic in join.topics or ()))
+    return ()
+
+
+_NAMING_TOPICS = frozenset({m.CommitRequest, m.JoinRequest, admin.ResetOffsetsRequest})
 
 
 def check_route(permit: Permit, requirement: Requirement, ids: Mapping[str, str]) -> None:
@@ -164,21 +207,26 @@ def check_route(permit: Permit, requirement: Requirement, ids: Mapping[str, str]
             raise refuse_right(permit, requirement.needs[0], name)
 
 
-def only_seen(answer: m.CoordinatorAnswer, permit: Permit) -> m.CoordinatorAnswer:
-    """The answer, with an error in place of the coordinator of each group that the caller may neither see nor join."""
+def only_seen(
+    answer: m.CoordinatorAnswer, permit: Permit, tell_refusal: Callable[[str, ErrorCode], None]
+) -> m.CoordinatorAnswer:
+    """The answer, with an error in place of the coordinator of each group that the caller may neither see nor join.
+
+    tell_refusal: gets the id of each such group, for the audit log.
+    """
     rights = permit.rights
     if rights is ALL_RIGHTS:
         return answer
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     unknown = {"node_id": None, "url": None, "error_code": code, "error_name": code.name}
-    return m.CoordinatorAnswer(
-        coordinators=tuple(
-            entry
-            if rights.allows(JOIN_GROUP, entry.group_id) or rights.allows(DESCRIBE_GROUP, entry.group_id)
-            else entry.model_copy(update=unknown)
-            for entry in answer.coordinators
-        )
-    )
+    entries = []
+    for entry in answer.coordinators:
+        if rights.allows(JOIN_GROUP, entry.group_id) or rights.allows(DESCRIBE_GROUP, entry.group_id):
+            entries.append(entry)
+        else:
+            tell_refusal(entry.group_id, code)
+            entries.append(entry.model_copy(update=unknown))
+    return m.CoordinatorAnswer(coordinators=tuple(entries))
 
 
 def resource_text(requirement: Requirement | None, ids: Mapping[str, str]) -> str:

@@ -38,6 +38,7 @@ from rallypoint.coordinator.http.access.requirements import (
     ACCESS_CODES,
     DESCRIBE_TOPIC,
     check_call,
+    is_from_outside,
     only_seen,
     refuse_right,
     takes_out_others,
@@ -558,7 +559,8 @@ class Channel:
         if permit is None:
             raise refuse_http(401, "The first message must be `authenticate`, with a token.", field="op")
         if isinstance(call, s.CoordinatorCall):
-            self._answer(call.id, call.op, only_seen(self._context.service.find_coordinators(call.body), permit))
+            tell = partial(self._tell_refusal, call.id, call.op)
+            self._answer(call.id, call.op, only_seen(self._context.service.find_coordinators(call.body), permit, tell))
         else:
             check_call(permit, call.op, call.group_id, call.body)
             self._ask(call, permit)
@@ -611,10 +613,16 @@ class Channel:
             self.end_by_fault()
 
     def _tell_change(self, call: s.GroupCall, answer: BaseModel | Failure) -> None:
-        """Of what a channel carries, a leave by the instance id alone is an operator's act."""
-        if self.permit is not None and takes_out_others(call.body) and not isinstance(answer, Failure):
-            who, request_id = self.permit.caller.name, Origin(self._request_id, None, call.id).request_id
-            self._context.audit.changed(who, self._host, call.op, f"group:{call.group_id}", request_id)
+        """Of what a channel carries, a leave by the instance id alone is an operator's act, and a commit from outside
+        no member's.
+        """
+        if self.permit is None or isinstance(answer, Failure):
+            return
+        who, audit = self.permit.caller.name, self._context.audit
+        if takes_out_others(call.body):
+            audit.changed(who, self._host, call.op, f"group:{call.group_id}", self._request_id_of(call.id))
+        elif is_from_outside(call.body):
+            audit.committed(who, self._host, call.op, call.group_id, self._request_id_of(call.id))
 
     # --- what goes out -----------------------------------------------------------------------------------------------
 
@@ -647,14 +655,17 @@ class Channel:
     def _refuse(self, call_id: Id, refused: Refused, op: str = "malformed", group_id: str = "") -> None:
         code = refused.problem.error_code
         if code in ACCESS_CODES:
-            who = ANONYMOUS if self.permit is None else self.permit.caller.name
-            resource, request_id = (
-                f"group:{group_id}" if group_id else "",
-                Origin(self._request_id, None, call_id).request_id,
-            )
-            self._context.audit.refused(who, self._host, op, resource, refused.problem.error_name, request_id)
+            self._tell_refusal(call_id, op, group_id, ErrorCode(code))
         self._count(call_id, op, refused.problem.status, refused.problem.error_name)
         self._send(problem_text(call_id, refused.problem))
+
+    def _tell_refusal(self, call_id: Id, op: str, group_id: str, code: ErrorCode) -> None:
+        who = ANONYMOUS if self.permit is None else self.permit.caller.name
+        resource, request_id = f"group:{group_id}" if group_id else "", self._request_id_of(call_id)
+        self._context.audit.refused(who, self._host, op, resource, code.name, request_id)
+
+    def _request_id_of(self, call_id: Id) -> str:
+        return Origin(self._request_id, None, call_id).request_id
 
     def _begin_span(self, call: s.ChannelCall, origin: Origin) -> None:
         """Know until its answer when the call came, and in which trace it is."""

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from rallypoint.assignors.contract import MemberSubscription, TopicPartition
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.core.group import CONSUMER
+from rallypoint.coordinator.core.subscription import CONSUMER
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode

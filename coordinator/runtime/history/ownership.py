@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rallypoint.coordinator.core import movement
 from rallypoint.coordinator.core.effects import OwnersLoaded, PartitionsMoved
-from rallypoint.coordinator.core.group import CONSUMER
 from rallypoint.coordinator.core.moves import Move, OwnerNames
+from rallypoint.coordinator.core.subscription import CONSUMER
 from rallypoint.protocol.opaque import EMPTY
 
 ENTRIES_MAX = 4_000_000

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rallypoint.coordinator.http.access.audit import (
+    COMMITS_WINDOW_MS,
     REFUSALS_MAX,
     REFUSALS_OF_ADDRESS_MAX,
     TEXT_LENGTH_MAX,
@@ -64,6 +65,26 @@ async def test_a_leave_by_instance_id_is_an_operator_s_and_a_member_s_own_is_not
     assert told(world) == [("token:ops", "leave", "group:clicks", "NONE")] * 2
 
 
+async def test_commits_from_outside_have_a_line_a_minute_and_those_of_members_none(tmp_path: Path) -> None:
+    offsets = {"offsets": {"clicks": {"0": {"offset": 5}}}}
+    outside = {"generation_id": -1} | offsets
+    async with open_world(tmp_path, POLICY, ("ops", "spy")) as world:
+        joined = await world.form("ops", "clicks-1")
+        assert (
+            await world.ask("ops", "POST", "/v1/groups/clicks-1/offsets", beat_body(joined, **offsets))
+        ).status == 200
+        await world.ask("ops", "POST", "/v1/groups/clicks-1/offsets", outside)  # the group has a member
+        assert world.lines == []
+        for _ in range(3):
+            assert (await world.ask("ops", "POST", "/v1/groups/clicks-2/offsets", outside)).status == 200
+        async with open_channel(world.api.http, world.api.port, headers=bearer("ops")) as channel:
+            for group_id in ("clicks-2", "clicks-3"):
+                assert (await channel.call("commit", group_id, outside))[0] == 200
+        world.now_ms += COMMITS_WINDOW_MS
+        await world.ask("ops", "POST", "/v1/groups/clicks-2/offsets", outside)
+    assert told(world) == [("token:ops", "commit", f"group:clicks-{number}", "NONE") for number in (2, 3, 2)]
+
+
 async def test_a_change_has_a_line_also_if_its_client_hangs_up(tmp_path: Path) -> None:
     async with open_world(tmp_path, POLICY, ("ops",)) as world:
         names = [f"t{number}" for number in range(20)]
@@ -93,9 +114,11 @@ async def test_refusals_have_a_line_over_http_and_on_channels(tmp_path: Path) ->
         await world.ask("ops", "GET", "/v1/topics", headers={"Host": "evil.example.org"})
         beats = {"heartbeats": [{"group_id": "orders", "member_id": "m", "generation_id": 1}]}
         await world.ask("ops", "POST", "/v1/heartbeats", beats)
+        await world.ask("ops", "GET", "/v1/coordinator?group_id=orders&group_id=clicks")
         headers = bearer("spy") | {"X-Request-Id": "hand"}
         async with open_channel(world.api.http, world.api.port, headers=headers) as channel:
             await channel.call("join", "clicks", join_body(""))
+            await channel.call("coordinator", body={"group_ids": ["orders"]})
         async with open_channel(world.api.http, world.api.port) as channel:
             await channel.call("authenticate", token="guess")
     assert told(world) == [
@@ -104,10 +127,12 @@ async def test_refusals_have_a_line_over_http_and_on_channels(tmp_path: Path) ->
         ("anonymous", "unrouted", "", "SASL_AUTHENTICATION_FAILED"),
         ("anonymous", "unrouted", "", "CLUSTER_AUTHORIZATION_FAILED"),
         ("token:ops", "heartbeats", "group:orders", "GROUP_AUTHORIZATION_FAILED"),
+        ("token:ops", "coordinator", "group:orders", "GROUP_AUTHORIZATION_FAILED"),
         ("token:spy", "join", "group:clicks", "GROUP_AUTHORIZATION_FAILED"),
+        ("token:spy", "coordinator", "group:orders", "GROUP_AUTHORIZATION_FAILED"),
         ("anonymous", "authenticate", "", "SASL_AUTHENTICATION_FAILED"),
     ]
-    assert world.lines[5]["request_id"] == "hand/1"
+    assert [line["request_id"] for line in world.lines[6:8]] == ["hand/1", "hand/2"]
     assert "guess" not in json.dumps(world.lines)
 
 

@@ -17,7 +17,7 @@ POLICY = """\
 [[allow]]
 who = ["cert:spiffe://example.org/team/*", "token:etl"]
 may = ["*"]
-on = ["group:clicks*"]
+on = ["group:clicks*", "topic:clicks"]
 
 [[allow]]
 who = ["cert:old-name"]

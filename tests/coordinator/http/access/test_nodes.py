@@ -25,12 +25,12 @@ nodes = ["token:node*"]
 [[allow]]
 who = ["token:clicks"]
 may = ["*"]
-on = ["group:clicks*"]
+on = ["group:clicks*", "topic:*"]
 
 [[allow]]
 who = ["token:nodes", "token:ops"]
 may = ["*"]
-on = ["group:*", "cluster"]
+on = ["group:*", "topic:*", "cluster"]
 """
 TOKENS = ("clicks", "ops", "nodes")
 

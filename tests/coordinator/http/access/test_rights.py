@@ -46,8 +46,10 @@ OF_GROUPS: list[tuple[str, str, str, Any]] = [
 OF_TOPICS: list[tuple[str, str, Any]] = [
     ("describe", "GET", None),
     ("topics", "PUT", {"partitions": 1}),
-    ("topics", "DELETE", None),
+    ("delete", "DELETE", None),
 ]
+
+SEES_CLICKS = '[[allow]]\nwho = ["token:a"]\nmay = ["describe"]\non = ["topic:clicks"]\n'
 
 
 def alone(right: str, on: str, deny: str = "") -> str:
@@ -63,7 +65,7 @@ async def refused(world: AccessWorld, method: str, target: str, body: Any) -> bo
 
 @pytest.mark.parametrize("right", RIGHTS_ON[GROUP])
 async def test_a_right_on_a_group_opens_its_operations_alone(tmp_path: Path, right: str) -> None:
-    async with open_world(tmp_path, alone(right, "group:g"), ("a",)) as world:
+    async with open_world(tmp_path, alone(right, "group:g") + SEES_CLICKS, ("a",)) as world:
         for opened_by, method, path, body in OF_GROUPS:
             is_refused = await refused(world, method, f"/v1/groups/g{path}", body)
             assert is_refused is (right not in opened_by.split()), (method, path, body)
@@ -117,7 +119,7 @@ async def test_anonymous_may_do_what_a_rule_says_and_a_wrong_token_is_refused_al
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/healthz", "/readyz", "/openapi.json", "/errors/unauthenticated"])
 async def test_what_is_public_shows_nothing_of_groups(tmp_path: Path, path: str) -> None:
-    async with open_world(tmp_path, alone("*", "group:*"), ("a",)) as world:
+    async with open_world(tmp_path, alone("*", "group:*") + SEES_CLICKS, ("a",)) as world:
         await world.form("a", "a-very-secret-group")
         answer = await world.ask("", "GET", path)
         assert answer.status == 200

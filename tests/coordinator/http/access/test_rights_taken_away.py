@@ -22,7 +22,7 @@ from tests.fakes.api_server import ANSWER_SECONDS
 from tests.fakes.channel_client import beat_body, join_body, open_channel
 from tests.fakes.event_reader import read_events
 
-RULE = '[[allow]]\nwho = ["{who}"]\nmay = ["join", "describe"]\non = ["group:{on}"]\n'
+RULE = '[[allow]]\nwho = ["{who}"]\nmay = ["join", "describe"]\non = ["group:{on}", "topic:clicks"]\n'
 BOTH = RULE.format(who="token:*", on="*")
 ETL_ALONE = RULE.format(who="token:etl", on="*")
 OTHERS_ALONE = RULE.format(who="token:*", on="other*")

@@ -28,6 +28,7 @@ BODIES: dict[str, Any] = {
     operations.JOIN_WAIT.name: {"join_wait_max_ms": 60_000},
     operations.PUT_TOPIC.name: {"partitions": 3},
 }
+ORDERS_READS_CLICKS = '[[allow]]\nwho = ["token:orders"]\nmay = ["describe"]\non = ["topic:clicks"]\n'
 OF_A_GROUP_OR_TOPIC = [one for one in OPERATIONS if "{group_id}" in one.path or "{topic}" in one.path]
 
 
@@ -49,7 +50,7 @@ def body_of(operation: Operation) -> Any:
 async def test_whatever_is_the_other_team_s_is_refused_and_whether_it_exists_is_not_told(
     world: AccessWorld, operation: Operation
 ) -> None:
-    await world.form("orders", "orders-1")
+    await world.form("orders", "orders-1", "orders")
     await world.ask("orders", "PUT", "/v1/topics/orders", {"partitions": 3})
     details = set()
     for group_id, topic in (("orders-1", "orders"), ("orders-2", "orders-none")):
@@ -70,11 +71,15 @@ async def test_the_cluster_is_neither_s(world: AccessWorld, operation: Operation
 
 
 async def test_lists_totals_and_topics_hold_the_caller_s_own(world: AccessWorld) -> None:
+    world.policy_path.write_text(f"{POLICY}{ORDERS_READS_CLICKS}")
+    await world.look()
     for number in range(3):
         await world.form("orders", f"orders-{number}")
         await world.form("clicks", f"clicks-{number}")
         await world.ask("orders", "PUT", f"/v1/topics/orders-{number}", {"partitions": 1})
         await world.ask("clicks", "PUT", f"/v1/topics/clicks-{number}", {"partitions": 1})
+    world.policy_path.write_text(POLICY)
+    await world.look()
     page = (await world.ask("clicks", "GET", "/v1/groups?limit=2&totals=true")).json
     assert [group["group_id"] for group in page["groups"]] == ["clicks-0", "clicks-1"]
     assert (page["totals"]["group_count"], page["totals"]["member_count"]) == (3, 3)
@@ -91,11 +96,74 @@ async def test_lists_totals_and_topics_hold_the_caller_s_own(world: AccessWorld)
         assert [topic["topic"] for topic in topics["topics"]] == [f"{team}-0", f"{team}-1", f"{team}-2"]
     topic = (await world.ask("clicks", "GET", "/v1/topics/clicks")).json
     assert topic["group_count"] == 3, "of six that subscribe to it"
-    assert topic["authorized_operations"] == ["describe", "topics"]
+    assert topic["authorized_operations"] == ["describe", "topics", "delete"]
+
+
+def naming(topic: str, joined: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
+    """Requests to a group of one's own that name a topic, whose figures would be shown: method, path, body."""
+    offsets = {topic: {"0": {"offset": 0}}}
+    protocols = [
+        {"name": name, "metadata": {"topics": topics}} for name, topics in (("range", ["clicks"]), ("sticky", [topic]))
+    ]
+    rejoin = join_body(joined["member_id"], protocols=protocols)
+    return {
+        "a commit": ("POST", "/offsets", beat_body(joined, offsets=offsets)),
+        "a commit from outside": ("POST", "/offsets", {"generation_id": -1, "offsets": offsets}),
+        "a subscription": ("POST", "/join", rejoin),
+        "a reset": ("POST", "/offsets/reset", {"to": "latest", "topics": {topic: None}, "dry_run": True}),
+        "a reset to offsets": ("POST", "/offsets/reset", {"to": "offsets", "offsets": {topic: {"0": 5}}}),
+        "a preview of growth": ("POST", "/preview", {"partitions": {topic: 1}}),
+        "a preview of a member": ("POST", "/preview", {"join": [{"topics": [topic]}]}),
+        "an owner": ("GET", f"/owner?topic={topic}&partition=99", None),
+    }
+
+
+@pytest.mark.parametrize("kind", naming("", {"member_id": "", "generation_id": 0}))
+async def test_nothing_is_learnt_of_a_topic_through_a_group_of_one_s_own(world: AccessWorld, kind: str) -> None:
+    await world.ask("orders", "PUT", "/v1/topics/orders", {"partitions": 3, "end_offsets": {"0": 700}})
+    joined = await world.form("clicks", "clicks-1")
+    for topic in ("orders", "orders-none"):
+        method, path, body = naming(topic, joined)[kind]
+        answer = await world.ask("clicks", method, f"/v1/groups/clicks-1{path}", body)
+        assert (answer.status, answer.json["error_name"]) == (403, "TOPIC_AUTHORIZATION_FAILED"), answer.body
+        assert answer.json["detail"] == f"token:clicks does not have the right `describe` on topic '{topic}'."
+        method, path, body = naming("clicks", joined)[kind]
+        own = await world.ask("clicks", method, f"/v1/groups/clicks-1{path}", body)
+        assert own.status not in {401, 403}, own.body
+
+
+async def test_a_channel_takes_no_topic_of_the_other_team_s(world: AccessWorld) -> None:
+    async with open_channel(world.api.http, world.api.port, headers=bearer("clicks")) as channel:
+        member_id = await channel.new_id("clicks-1", "spy")
+        for op in ("join", "commit"):
+            for topic in ("orders", "orders-none"):
+                _, _, body = naming(topic, {"member_id": member_id, "generation_id": 1})[
+                    "a subscription" if op == "join" else "a commit"
+                ]
+                status, answer = await channel.call(op, "clicks-1", body)
+                assert (status, answer["error_name"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
+
+
+async def test_a_leader_that_assigns_the_other_team_s_partitions_is_shown_nothing_of_them(world: AccessWorld) -> None:
+    await world.ask("orders", "PUT", "/v1/topics/orders", {"partitions": 3, "end_offsets": {"0": 700}})
+    await world.ask("clicks", "PUT", "/v1/topics/clicks", {"partitions": 1})
+    joined = await world.form("clicks", "clicks-1")
+    refused = await world.ask("clicks", "POST", "/v1/groups/clicks-1/join", join_body(joined["member_id"]))
+    assignment = {"partitions": {"clicks": [0], "orders": [0]}}
+    sync = {
+        "generation_id": refused.json["generation_id"],
+        "member_id": joined["member_id"],
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [{"member_id": joined["member_id"], "assignment": assignment}],
+    }
+    assert (await world.ask("clicks", "POST", "/v1/groups/clicks-1/sync", sync)).status == 200
+    listed = (await world.ask("clicks", "GET", "/v1/groups/clicks-1/partitions")).json["partitions"]
+    assert [(row["topic"], row["partition"]) for row in listed] == [("clicks", 0)]
 
 
 async def test_what_is_asked_for_many_groups_is_answered_for_each(world: AccessWorld) -> None:
-    theirs = await world.form("orders", "orders-1")
+    theirs = await world.form("orders", "orders-1", "orders")
     own = await world.form("clicks", "clicks-1")
     query = "group_id=orders-1&group_id=clicks-1"
     found = (await world.ask("clicks", "GET", f"/v1/coordinator?{query}")).json["coordinators"]
@@ -111,7 +179,7 @@ async def test_what_is_asked_for_many_groups_is_answered_for_each(world: AccessW
 
 
 async def test_a_channel_serves_the_caller_s_own_groups(world: AccessWorld) -> None:
-    joined = await world.form("orders", "orders-1")
+    joined = await world.form("orders", "orders-1", "orders")
     async with open_channel(world.api.http, world.api.port, headers=bearer("clicks")) as channel:
         calls = {
             "join": join_body("", client_id="spy"),
@@ -138,7 +206,7 @@ async def test_a_channel_serves_the_caller_s_own_groups(world: AccessWorld) -> N
 
 async def test_events_are_those_of_the_caller_s_own_groups(world: AccessWorld) -> None:
     async with read_events(world.api.http, world.url, headers=bearer("clicks")) as events:
-        await world.form("orders", "orders-1")
+        await world.form("orders", "orders-1", "orders")
         await world.form("clicks", "clicks-1")
         told = await events.until("group_changed", state="Stable")
     assert {one.data["group_id"] for one in told} == {"clicks-1"}
@@ -155,7 +223,7 @@ def test_every_operation_has_a_requirement() -> None:
 
 
 async def test_who_shows_nothing_or_something_unknown_learns_nothing(world: AccessWorld) -> None:
-    await world.form("orders", "orders-1")
+    await world.form("orders", "orders-1", "orders")
     told = set()
     for target in ("/v1/groups/orders-1", "/v1/groups/none", "/v1/groups", "/v1/nothing", "/v1/events", "/metrics"):
         for who in ("", "stranger"):
