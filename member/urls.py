@@ -26,7 +26,8 @@ def coordinator_urls(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_url(url: str) -> None:
-    shown = re.sub("//[^/]*@", "//…@", url)  # there may be a password
+    # There may be a password before the host, also one with a slash, or a token in the query.
+    shown = re.sub(r"(?s)[?#].*", "?…", re.sub("(?s)//.*@", "//…@", url))
     if not is_usable(url):
         raise ValueError(f"coordinator: {shown!r} is not a URL like http://127.0.0.1:8000")
     if "," in url:

@@ -456,9 +456,19 @@ def _name_request(response: web.StreamResponse, origin: Origin) -> None:
 def _log_access(request: web.BaseRequest, status: int, outcome: str, seconds: float, ids: Mapping[str, str]) -> None:
     access.debug(
         "%s %s: %d %s after %.1f ms, to %s",
-        *(request.method, request.raw_path, status, outcome, seconds * 1000, request.remote),
+        *(request.method, _shown_target(request.raw_path), status, outcome, seconds * 1000, request.remote),
         extra={"group_id": ids["group_id"]} if "group_id" in ids else None,
     )
+
+
+def _shown_target(target: str) -> str:
+    """The path and the names of the parameters. The rest may be a key of a record, or a token in the wrong place."""
+    if not target.startswith("/"):
+        target = f"/{target.partition('://')[2].partition('/')[2]}"
+    path, mark, query = target.partition("#")[0].partition("?")
+    given = [one.partition("=") for one in query.split("&")]
+    names = "&".join(f"{name}=…" if equals else "…" for name, equals, _ in given)
+    return f"{path}?{names}" if mark else path
 
 
 async def _allow_request(request: web.BaseRequest, ids: Mapping[str, str], query: str) -> Answer:

@@ -297,6 +297,20 @@ def test_a_scraper_gets_the_format_it_asks_for() -> None:
     assert page.endswith(b"# EOF\n")
 
 
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
+def test_a_series_cannot_be_forged_by_a_group_s_id(accept: str) -> None:
+    forged = 'a",state="x"} 1\nrallypoint_groups{state="Stable"} 99\n# HELP \\'
+    service = Watched()
+    service.view.add(forged)
+    metrics = Metrics("1.0", 10)
+    metrics.watch(service)
+    page = metrics.expose(accept)[0].decode()
+    assert 'rallypoint_groups{state="Stable"} 99' not in page.splitlines()
+    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    shown = [sample.labels for sample in samples if sample.name == "rallypoint_group_members"]
+    assert shown == [{"group_id": forged}]
+
+
 @pytest.mark.prometheus
 def test_promtool_has_no_complaint() -> None:
     service = Watched()

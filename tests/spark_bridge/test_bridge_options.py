@@ -69,6 +69,7 @@ def test_a_timestamp_instead_of_offsets() -> None:
         ("coordinator", "http://u:p@h:1", "must not hold a query, a fragment or a user name"),
         ("coordinator", "http://h:1/?a=b", "must not hold a query, a fragment or a user name"),
         ("coordinator", "http://h:1,http://h:1/#x", "must not hold a query, a fragment or a user name"),
+        ("coordinator", "http://u:se/same@h:1/?same", "'http://…@h:1/.…' is not a URL"),
         ("group", "..", "cannot be part of a path"),
         ("group", "x" * 256, "must have 1 to 255 characters"),
         ("group", "\udc80", "has no form in UTF-8"),

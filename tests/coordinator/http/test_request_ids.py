@@ -105,6 +105,25 @@ async def test_the_log_names_the_request(api: ApiClient, service: FakeService, l
     assert str(access["message"]).startswith("POST /v1/groups/g%0A%7B%7D%1B%5B31m/heartbeat: 500 UNKNOWN_SERVER_ERROR ")
 
 
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("/v1/groups?topic=sesame&token=sesame", "/v1/groups?topic=…&token=…"),
+        ("/v1/groups/g/owner?sesame", "/v1/groups/g/owner?…"),
+        ("http://user:sesame@127.0.0.1:1/v1/groups", "/v1/groups"),
+        ("http://user:sesame@127.0.0.1:1", "/"),
+        ("/v1/groups#sesame", "/v1/groups"),
+    ],
+)
+async def test_the_log_has_no_values_of_a_query_and_nothing_of_an_authority(
+    api: ApiClient, lines: Lines, target: str, shown: str
+) -> None:
+    await api.send(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\nConnection: close\r\n\r\n".encode())
+    (access,) = lines.of("rallypoint.access")
+    assert str(access["message"]).startswith(f"GET {shown}: ")
+    assert "sesame" not in str(lines.written)
+
+
 async def test_a_call_on_a_channel_has_the_id_of_the_handshake_and_its_own(
     api: ApiClient, service: FakeService, lines: Lines
 ) -> None:
