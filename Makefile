@@ -70,11 +70,14 @@ plants: setup ## the simulations must find each fault of the two plants.toml in 
 scenarios: setup ## the stories of tests/scenarios; REWRITE=1 writes what comes of them now into the files, to be read
 	@REWRITE="$(REWRITE)" exec $(BIN)/python -m pytest -q tests/scenarios $(ARGS)
 
-check: setup ## format, lint, types, who imports whom
+check: setup ## format, lint, types, who imports whom; secrets in files; what is installed is what is pinned
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python scripts/find_secrets.py
+	@$(BIN)/python scripts/check_pins.py
+	@$(BIN)/python -m pip --disable-pip-version-check check
 
 format: setup ## put every file into the form that check asks for
 	@$(BIN)/ruff format .

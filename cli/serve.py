@@ -22,7 +22,7 @@ from rallypoint.coordinator.settings import (
 )
 from rallypoint.protocol.environment import ENV_PREFIX
 
-MEMBER_TOKEN = "RALLYPOINT_TOKEN"
+MEMBER_TOKEN = "RALLYPOINT_TOKEN"  # noqa: S105 - no secret
 """The members' variable, whose name differs by one letter from the service's."""
 
 EPILOG = (

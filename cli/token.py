@@ -17,7 +17,7 @@ from rallypoint.coordinator.access.tokens import (
 from rallypoint.coordinator.settings import variable_of
 
 TOKEN_BYTES = 32
-TOKEN_PREFIX = "rp_"
+TOKEN_PREFIX = "rp_"  # noqa: S105 - no secret
 """Lets scanners for leaked secrets recognise a token."""
 LAST_YEAR = 9999
 

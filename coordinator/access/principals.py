@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rallypoint.coordinator.access.issuers import Issuer
 
 ANONYMOUS = "anonymous"
-TOKEN = "token:"
+TOKEN = "token:"  # noqa: S105 - no secret
 CERTIFICATE = "cert:"
 OIDC = "oidc:"
 OIDC_GROUP = "oidc-group:"

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 
 from rallypoint.coordinator.access.principals import TOKEN, Caller
 
-TOKEN_HASH_PREFIX = "sha256:"
+TOKEN_HASH_PREFIX = "sha256:"  # noqa: S105 - no secret
 UNNAMED = "unnamed"
 """The name of tokens that have none."""
 

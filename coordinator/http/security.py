@@ -61,9 +61,9 @@ CALLER_TEXT_MAX = 24_000
 CERTIFICATE_REST_MS = 60_000
 """Far above the time between two heartbeats."""
 
-NO_TOKEN = "The request carries no bearer token."
-INVALID_TOKEN = ', error="invalid_token"'
-UNDECIDED = "The keys of the token's issuer are not here, or not the one that the token names. Try again."
+NO_TOKEN = "The request carries no bearer token."  # noqa: S105 - no secret
+INVALID_TOKEN = ', error="invalid_token"'  # noqa: S105 - no secret
+UNDECIDED = "The keys of the token\'s issuer are not here, or not the one that the token names. Try again."
 
 
 class Guard:
