@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 from detect_secrets.plugins.base import RegexBasedDetector
@@ -51,9 +51,10 @@ class Found(NamedTuple):
 
 def forms() -> list[tuple[str, re.Pattern[str]]]:
     """What is searched for, with the name of what it is."""
+    kinds: dict[str, Any] = get_mapping_from_secret_type_to_class()
     detectors = [
         detector()
-        for kind, detector in get_mapping_from_secret_type_to_class().items()
+        for kind, detector in kinds.items()
         if issubclass(detector, RegexBasedDetector) and kind not in LEFT_OUT
     ]
     known = [(str(detector.secret_type), form) for detector in detectors for form in detector.denylist]

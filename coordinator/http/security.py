@@ -63,7 +63,7 @@ CERTIFICATE_REST_MS = 60_000
 
 NO_TOKEN = "The request carries no bearer token."  # noqa: S105 - no secret
 INVALID_TOKEN = ', error="invalid_token"'  # noqa: S105 - no secret
-UNDECIDED = "The keys of the token\'s issuer are not here, or not the one that the token names. Try again."
+UNDECIDED = "The keys of the token's issuer are not here, or not the one that the token names. Try again."
 
 
 class Guard:

@@ -36,12 +36,12 @@ groups_claim = "groups"
 [[allow]]
 who = ["oidc:corp/alice"]
 may = ["join", "describe"]
-on = ["group:*"]
+on = ["group:*", "topic:*"]
 
 [[allow]]
 who = ["oidc-group:corp/readers"]
 may = ["describe"]
-on = ["group:*"]
+on = ["group:*", "topic:*"]
 
 [[deny]]
 who = ["oidc-group:corp/interns"]
@@ -51,7 +51,7 @@ on = ["group:prod*"]
 [[allow]]
 who = ["token:etl"]
 may = ["*"]
-on = ["group:*", "cluster"]
+on = ["group:*", "topic:*", "cluster"]
 """
 
 
