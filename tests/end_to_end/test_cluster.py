@@ -1,6 +1,6 @@
 """Three processes on a real etcd: any of them lists the groups of all, and the command shows and drains them.
 
-With TLS between all of them, etcd included, where no test says otherwise.
+With TLS between all of them, etcd included, and a policy on every node, where no test says otherwise.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from rallypoint import GroupMember, MemberOptions
 from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.member.options import TransportName
 from tests.end_to_end.service_process import ServiceProcess
-from tests.end_to_end.three_nodes import Certificates, make_certificates, three_nodes
+from tests.end_to_end.three_nodes import POLICY, Certificates, make_certificates, three_nodes
+from tests.fakes.certificates import Authority, PemFiles
 
 pytestmark = [pytest.mark.etcd, pytest.mark.slow]
 
@@ -130,6 +132,10 @@ def test_a_node_is_drained_from_the_command_line(tmp_path: Path, certificates: C
 async def test_members_go_on_without_a_rebalance_when_their_node_is_killed(
     tmp_path: Path, certificates: Certificates, transport: TransportName
 ) -> None:
+    authority, policy = certificates.authority, certificates.policy
+    team = authority.sign("team", "spiffe://example.org/team")
+    other_team = authority.sign("other-team", "spiffe://example.org/other-team")
+    policy.write_text(POLICY + rules_of("team", "over") + rules_of("other-team", "other"))
     with three_nodes(tmp_path, shards=SHARDS, certificates=certificates) as nodes:
         await asyncio.to_thread(settled, nodes)
         options = MemberOptions(
@@ -138,8 +144,8 @@ async def test_members_go_on_without_a_rebalance_when_their_node_is_killed(
             topics=("clicks",),
             transport=transport,
             ca=certificates.authority.ca,
-            certificate=certificates.client.certificate,
-            key=certificates.client.key,
+            certificate=team.certificate,
+            key=team.key,
         )
         members = [GroupMember(options, partition_counts={"clicks": 4}) for _ in range(2)]
         try:
@@ -151,6 +157,7 @@ async def test_members_go_on_without_a_rebalance_when_their_node_is_killed(
                     held = [await member.wait_assigned() for member in members]
                     await asyncio.sleep(0.05)
             (owner,) = [node for node in nodes if is_owner(node, "over-tls")]
+            await asyncio.to_thread(check_teams, nodes, authority, team, other_team)
             owner.kill()
             for member, one in zip(members, held, strict=True):
                 await member.commit(dict.fromkeys(one.partitions, 7))
@@ -158,8 +165,58 @@ async def test_members_go_on_without_a_rebalance_when_their_node_is_killed(
             (other,) = [node for node in nodes if node is not owner and is_owner(node, "over-tls")]
             status, described = other.send("GET", "/v1/groups/over-tls")
             assert (status, described["generation_id"]) == (200, held[0].generation_id)
+            left = [node for node in nodes if node is not owner]
+            await asyncio.to_thread(check_teams, left, authority, team, other_team)
+            policy.write_text(POLICY + rules_of("other-team", "other"))
+            await asyncio.to_thread(wait_until_removed, other, "over-tls")
+            for node in left:
+                await asyncio.to_thread(wait_until_blind, replace(node, client=authority.client(team)))
         finally:
             await asyncio.gather(*(member.close() for member in members))
+
+
+def rules_of(team: str, prefix: str) -> str:
+    """All rights on what has the prefix, and on the topic that all teams read."""
+    who, on = f"cert:spiffe://example.org/{team}", f'"group:{prefix}*", "topic:clicks"'
+    return f'\n[[allow]]\nwho = ["{who}"]\nmay = ["*"]\non = [{on}]\n'
+
+
+def check_teams(nodes: list[ServiceProcess], authority: Authority, team: PemFiles, other_team: PemFiles) -> None:
+    """Whichever node is asked, each team gets what is its own, from all nodes, and the other learns nothing."""
+    until = time.monotonic() + SETTLED_SECONDS
+    for node in nodes:
+        own, other = (replace(node, client=authority.client(shown)) for shown in (team, other_team))
+        while listed_whole(own) != ["over-tls"]:  # after a kill another node loads it first
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert listed_whole(other) == []
+        look_up = "/v1/coordinator?group_id=over-tls"
+        (found,) = own.send("GET", look_up)[1]["coordinators"]
+        assert (found["error_name"], found["url"] in {one.url for one in nodes}) == ("NONE", True)
+        (refused,) = other.send("GET", look_up)[1]["coordinators"]
+        assert (refused["error_name"], refused["url"]) == ("GROUP_AUTHORIZATION_FAILED", None)
+        expected = 200 if found["url"] == node.url else 421
+        assert own.send("GET", "/v1/groups/over-tls")[0] == expected
+        for group_id in ("over-tls", "over-none"):
+            status, answer = other.send("GET", f"/v1/groups/{group_id}")
+            assert (status, answer["error_name"]) == (403, "GROUP_AUTHORIZATION_FAILED")
+        assert own.send("GET", "/v1/cluster")[0] == 403
+
+
+def wait_until_removed(node: ServiceProcess, group_id: str) -> None:
+    """The members' caller has lost its right, and so they are out of the group."""
+    until = time.monotonic() + SETTLED_SECONDS
+    while (answer := node.send("GET", f"/v1/groups/{group_id}"))[1].get("members") != []:
+        assert time.monotonic() < until, answer
+        time.sleep(0.1)
+
+
+def wait_until_blind(node: ServiceProcess) -> None:
+    """The node has read the policy again, too: who asks has no right any more."""
+    until = time.monotonic() + SETTLED_SECONDS
+    while listed(node)[0]:
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def is_owner(node: ServiceProcess, group_id: str) -> bool:

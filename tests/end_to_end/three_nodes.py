@@ -1,4 +1,4 @@
-"""Three nodes of a cluster on one real etcd, each a process of its own; also with TLS everywhere."""
+"""Three nodes of a cluster on one real etcd, each a process of its own; also with TLS everywhere, and a policy then."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -10,21 +10,35 @@ from tests.end_to_end.service_process import ServiceProcess
 from tests.fakes.certificates import Authority, PemFiles
 from tests.real.etcd import MutualTls, running_etcd
 
+POLICY = """\
+nodes = ["cert:spiffe://example.org/node"]
+
+[[allow]]
+who = ["cert:spiffe://example.org/client"]
+may = ["*"]
+on = ["cluster", "group:*", "topic:*"]
+"""
+"""Nodes are nodes, and the client of `Certificates` may do everything."""
+
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """All of one authority: of the nodes, which etcd and the other nodes see as well, and of those who ask them."""
+    """All of one authority: of the nodes, which etcd and the other nodes see as well, and of those who ask them.
+
+    policy: the file that every node judges callers by.
+    """
 
     authority: Authority
     nodes: PemFiles
     client: PemFiles
+    policy: Path
 
     def options(self) -> tuple[str, ...]:
         """Of a node that lets in nobody without a certificate."""
         ca = str(self.authority.ca)
         return (
             *("--tls-certificate", str(self.nodes.certificate), "--tls-key", str(self.nodes.key)),
-            *("--tls-client-ca", ca, "--tls-cluster-ca", ca),
+            *("--tls-client-ca", ca, "--tls-cluster-ca", ca, "--access", str(self.policy)),
         )
 
     def storage(self) -> Mapping[str, str]:
@@ -45,7 +59,9 @@ def make_certificates(folder: Path) -> Certificates:
     """New ones, in files."""
     authority = Authority(folder)
     nodes = authority.sign("node", "localhost", "127.0.0.1", "spiffe://example.org/node")
-    return Certificates(authority, nodes, authority.sign("client", "spiffe://example.org/client"))
+    policy = folder / "access.toml"
+    policy.write_text(POLICY)
+    return Certificates(authority, nodes, authority.sign("client", "spiffe://example.org/client"), policy)
 
 
 @contextmanager
@@ -54,7 +70,7 @@ def three_nodes(
 ) -> Iterator[list[ServiceProcess]]:
     """They run, and may not have their shares yet. The lease of each lives for three seconds.
 
-    `certificates`: nobody speaks to anybody without showing one, etcd included.
+    `certificates`: nobody speaks to anybody without showing one, etcd included, and their policy holds.
     """
     parameters = {"lease_ttl_ms": "3000"}
     tls = client = None
