@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 MADE = {
     "AWS Access Key": "AK" + "IA" + "Q3EXAMPLEABCDEFG",
-    "Basic Auth Credentials": "https://deploy:" + "hunter2" + "@git.example.org/",
+    "Basic Auth Credentials": "https://deploy:" + "correct-horse" + "@git.example.org/",
     "GitHub Token": "gh" + "p_" + "A1b2" * 9,
     "GitLab Token": "gl" + "pat-" + "A1b2" * 5,
     "JSON Web Token": "ey" + "JhbGciOiJIUzI1NiJ9." + "ey" + "JzdWIiOiJlbGwifQ." + "c2lnbmF0dXJl" * 3,
@@ -49,7 +49,9 @@ def test_a_secret_of_each_form_is_found_and_not_shown(tmp_path: Path, capsys: py
 
 
 def test_a_folder_without_secrets_passes_and_one_that_is_not_there_fails(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text("postgresql://user:PASSWORD@host, rp_…, 192.0.2.1, AKIA\n")
+    (tmp_path / "page.md").write_text(
+        "postgresql://user:PASSWORD@host, http://u:s3cret@h, http://u:{secret}@h, rp_…, 192.0.2.1, AKIA\n"
+    )
     assert find(tmp_path).returncode == 0
     missing = find(tmp_path / "missing")
     assert (missing.returncode, missing.stdout) == (2, "")
