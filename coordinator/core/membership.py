@@ -652,8 +652,8 @@ def session_fired(
         draft.fact(t.SessionSet(member_id, deadline_ms))
         draft.set_timer(session_timer(member_id), deadline_ms)
         return
-    heard_until_ms = 0 if heard_at_ms is None or too_long else heard_at_ms + member.terms.session_timeout_ms
-    if context.now_ms < heard_until_ms:
+    heard_until_ms = None if heard_at_ms is None or too_long else heard_at_ms + member.terms.session_timeout_ms
+    if heard_until_ms is not None and context.now_ms < heard_until_ms:
         draft.fact(t.SessionSet(member_id, heard_until_ms))
         draft.set_timer(session_timer(member_id), heard_until_ms)
         return

@@ -101,6 +101,17 @@ def test_a_call_that_waits_to_be_told_is_a_sign_of_life_as_of_when_it_came(heard
     assert follower not in harness.group.members
 
 
+@pytest.mark.parametrize("now_ms", [-1_000_000, 0, 1_000_000])
+def test_a_session_of_which_nothing_was_heard_ends_whatever_the_year(now_ms: int) -> None:
+    """A clock that is not set may stand before 1970."""
+    harness = GroupHarness(now_ms=now_ms)
+    _, follower = harness.stable(session_ms=10_000)
+    harness.advance(9_999)
+    assert follower in harness.group.members
+    harness.advance(1)
+    assert follower not in harness.group.members
+
+
 def test_a_call_of_another_member_does_not() -> None:
     harness = GroupHarness()
     leader, follower = harness.stable(session_ms=60_000)
