@@ -4,8 +4,9 @@
     never twice within ten seconds, whatever tokens come;
     kept for a day while the issuer cannot be reached.
 
-A token that names a key that is not here is refused like any unknown one if the issuer was asked because of that very
-key, and lacks it. Otherwise nobody can say whether it is good: it is to be shown again (`Verdict.UNDECIDED`).
+Nobody can say of a token that names a key that is not here whether it is good: it is to be shown again
+(`Verdict.UNDECIDED`). That its issuer was asked for this very key, and lacks it, proves nothing. One of its replicas
+may lag behind the one that signs, and anybody can name a key before it is there.
 """
 
 from collections.abc import Mapping
@@ -40,8 +41,6 @@ class IssuerKeys:
         self._digests: frozenset[bytes] = frozenset()
         self._tried_at_ms: int | None = None
         self._fetched_at_ms: int | None = None
-        self._asked_for: str | None = None
-        self._lacks: str | None = None
         if before is not None:
             self._replace(before.keys)
             self._fetched_at_ms = before._fetched_at_ms
@@ -70,15 +69,13 @@ class IssuerKeys:
         age_ms = self.age_ms(now_ms)
         return self.may_fetch(now_ms) and (age_ms is None or age_ms >= REFRESH_MS)
 
-    def begin_fetch(self, now_ms: int, key_id: str | None = None) -> None:
-        """A fetch begins. `key_id`: for the sake of which key."""
+    def begin_fetch(self, now_ms: int) -> None:
+        """A fetch begins."""
         self._tried_at_ms = now_ms
-        self._asked_for = key_id
 
     def use(self, keys: Mapping[str, SigningKey], now_ms: int) -> bool:
         """The fetch that was begun has brought these. Returns whether others count by that."""
         self._fetched_at_ms = now_ms
-        self._lacks = None if self._asked_for in keys else self._asked_for
         return self._replace(keys)
 
     def drop_old(self, now_ms: int) -> bool:
@@ -96,6 +93,4 @@ class IssuerKeys:
         """By the key and the algorithm that it names."""
         if token.algorithm not in self.issuer.algorithms:
             return Verdict.REFUSED
-        if token.key_id in self._keys:
-            return Verdict.CHECKABLE
-        return Verdict.REFUSED if token.key_id == self._lacks else Verdict.UNDECIDED
+        return Verdict.CHECKABLE if token.key_id in self._keys else Verdict.UNDECIDED

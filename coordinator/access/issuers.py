@@ -81,9 +81,17 @@ def is_safe_url(url: str) -> bool:
         host, port = parts.hostname, parts.port
     except ValueError:
         return False
-    if not host or port == 0 or parts.username is not None or parts.fragment or not url.isprintable() or " " in url:
+    if (
+        not host
+        or not host.strip(".")
+        or port == 0
+        or parts.username is not None
+        or parts.fragment
+        or not url.isprintable()
+        or " " in url
+    ):
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
+    return url.startswith("https://") or (url.startswith("http://") and host in _LOOPBACK)
 
 
 def may_name(name: str, issuers: Iterable[Issuer]) -> bool:

@@ -37,8 +37,8 @@ KEYS_MAX = 100
 """Of one issuer."""
 EXPIRES_MAX_S = 253_370_764_800
 """The year 9999."""
-RSA_MODULUS_LENGTH_MIN = 342
-"""Characters of the modulus: 2,048 bits. joserfc takes shorter ones, with a warning."""
+RSA_BITS_MIN, RSA_BITS_MAX = 2_048, 16_384
+"""joserfc takes shorter ones, with a warning; the work of a longer one is somebody else's to choose."""
 
 _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
@@ -125,20 +125,32 @@ def read_keys(text: bytes) -> dict[str, SigningKey]:
 def _is_for_tokens(key: Mapping[str, Any]) -> bool:
     operations = key.get("key_ops", ["verify"])
     return (
-        key.get("kty") in _KEY_TYPES
+        isinstance(key.get("kty"), str)
+        and key["kty"] in _KEY_TYPES
         and key.get("use", "sig") == "sig"
         and isinstance(operations, list)
         and "verify" in operations
         and isinstance(key.get("alg", ""), str)
-        and (key["kty"] != RSAKey.key_type or len(str(key.get("n", ""))) >= RSA_MODULUS_LENGTH_MIN)
+        and (key["kty"] != RSAKey.key_type or _is_of_allowed_size(key.get("n")))
     )
+
+
+def _is_of_allowed_size(modulus: object) -> bool:
+    """Whether an RSA key has as many bits as it should; zeros in front are none."""
+    if not isinstance(modulus, str):
+        return False
+    try:
+        bits = int.from_bytes(_decoded(modulus)).bit_length()
+    except ValueError:
+        return False
+    return RSA_BITS_MIN <= bits <= RSA_BITS_MAX
 
 
 def _import_key(found: Mapping[str, Any]) -> SigningKey | None:
     try:
         key = JWKRegistry.import_key(dict(found))
         return SigningKey(key, found.get("alg"), key.thumbprint().encode())
-    except (JoseError, ValueError, TypeError):  # the last two: numbers that are no key
+    except (JoseError, ValueError, TypeError, KeyError):  # numbers that are no key, and curves that nobody knows
         return None
 
 

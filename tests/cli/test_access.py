@@ -90,6 +90,18 @@ def test_a_file_with_issuers_says_how_many(policy: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out == f"{policy} has no faults: 4 rules, 1 issuer.\n"
 
 
+def test_a_file_of_authorities_that_cannot_be_used_is_a_fault(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text("nonsense")
+    for path, words in ((tmp_path / "none.pem", "No such file or directory"), (ca, "")):
+        policy.write_text(POLICY + SIGNED.replace('name = "corp"', f'name = "corp"\nca = "{path}"'))
+        assert main(["access", "check", str(policy)]) == 1
+        said = capsys.readouterr().err
+        assert f"the `ca` of the issuer corp, {path}, cannot be used here: {words}" in said
+
+
 def test_a_rule_that_denies_is_named(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(policy, "join", "group:clicks-prod", who=("token:etl", "cert:intern")) == 1
     out = capsys.readouterr().out

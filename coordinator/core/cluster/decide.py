@@ -118,6 +118,10 @@ class Memory:
         wait_ms = min(round(members_take_ms), MOVED_MEMBERS_MAX_MS)
         self.hand_overs_from_ms = max(self.hand_overs_from_ms, now_ms) + wait_ms
 
+    def hurry(self, now_ms: int) -> None:
+        """What waits for the members of the last hand-overs may begin."""
+        self.hand_overs_from_ms = min(self.hand_overs_from_ms, now_ms)
+
     def is_handed_back(self, keyspace: str, epoch: int) -> bool:
         """Whether the epoch, under which the keyspace is this node's, is of after this node handed it over."""
         return epoch > self.handed_over_epochs.get(keyspace, epoch)
@@ -221,9 +225,9 @@ def next_steps(here: Here, view: ClusterView, memory: Memory, now_ms: int) -> Ne
     return NextSteps(tuple(steps), min(looks, default=None))
 
 
-def moved_member_ms(members: int, within_ms: int) -> float:
-    """How long to wait for each moved member, of so many, where all are to have moved within that time."""
-    return min(MOVED_MEMBER_MS, within_ms / max(1, members))
+def moved_member_ms(members: int, left_ms: int) -> float:
+    """How long to wait for each moved member, where so many have to move, and so much time is left for all of them."""
+    return min(MOVED_MEMBER_MS, max(0, left_ms) / max(1, members))
 
 
 def _may_move_now(members: int, under_way: Sequence[int]) -> bool:

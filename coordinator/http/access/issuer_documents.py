@@ -83,12 +83,3 @@ class IssuerDocuments:
 def _trusted(issuer: Issuer) -> ssl.SSLContext | bool:
     """Which authorities are trusted; the file is read again each time, for it may have been renewed."""
     return ssl.create_default_context(cafile=issuer.ca) if issuer.ca else True
-
-
-def why_no_authority(path: str) -> str | None:
-    """Why the file cannot be used as the authorities of an issuer; None: it can."""
-    try:
-        ssl.create_default_context(cafile=path)
-    except (OSError, ValueError) as error:  # of OSError are ssl's own, too
-        return str(error.strerror if isinstance(error, OSError) and error.strerror else error)
-    return None

@@ -21,9 +21,9 @@ from rallypoint.coordinator.access.signed_tokens import (
     digest_of,
     read_unchecked,
 )
-from rallypoint.coordinator.http.access.issuer_documents import FetchError, why_no_authority
+from rallypoint.coordinator.http.access.issuer_documents import FetchError
 from rallypoint.coordinator.http.access.watch import IssuerStatus
-from rallypoint.coordinator.http.access.watched_files import FileProblem
+from rallypoint.coordinator.http.access.watched_files import FileProblem, why_no_authority
 from rallypoint.coordinator.runtime.event_loop.faults import begin
 
 CHECKED_MAX = 16_384
@@ -151,14 +151,15 @@ class IssuerTokens:
         key = of_issuer.keys.keys.get(token.key_id)
         return None if key is None else self._check_signature(token, of_issuer.keys.issuer, key, now_ms)
 
-    def _undecided(self, text: str) -> tuple[_Fetching, UncheckedToken] | None:
+    def _undecided(self, text: str) -> _Fetching | None:
+        """The issuer whose keys the token waits for."""
         if digest_of(text) in self._checked:
             return None
         token = read_unchecked(text)
         of_issuer = None if token is None else self._by_url.get(token.issuer_url)
         if token is None or of_issuer is None or of_issuer.keys.verdict_on(token) is not Verdict.UNDECIDED:
             return None
-        return of_issuer, token
+        return of_issuer
 
     def is_undecided(self, text: str) -> bool:
         """Whether nobody can say whose token it is: its issuer's keys are not here, or the one that it names."""
@@ -184,14 +185,13 @@ class IssuerTokens:
 
     def begin_fetch(self, text: str) -> "asyncio.Task[None] | None":
         """The fetch that a token with an unknown key is to wait for; None where there is nothing to wait for."""
-        found = self._undecided(text)
-        if found is None:
+        of_issuer = self._undecided(text)
+        if of_issuer is None:
             return None
-        of_issuer, token = found
         if not of_issuer.is_under_way:
             if not of_issuer.keys.may_fetch(self._now_ms()):
                 return None
-            self._begin(of_issuer, token.key_id)
+            self._begin(of_issuer)
         return of_issuer.task
 
     def tend(self) -> None:
@@ -204,8 +204,8 @@ class IssuerTokens:
                 log.error("the keys of the issuer %s are too old to count: its tokens are refused", _label(one))
                 self._forget()
 
-    def _begin(self, one: _Fetching, key_id: str | None = None) -> None:
-        one.keys.begin_fetch(self._now_ms(), key_id)
+    def _begin(self, one: _Fetching) -> None:
+        one.keys.begin_fetch(self._now_ms())
         one.task = begin(self._load(one), partial(_note, one, "a fault of the service"))
 
     async def _load(self, one: _Fetching) -> None:

@@ -7,6 +7,7 @@ gauge stays up until the file is in order.
 
 import hashlib
 import logging
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,3 +108,12 @@ class WatchedFile:
 
 def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
+
+
+def why_no_authority(path: str) -> str | None:
+    """Why the file cannot be used as the authorities of an issuer; None: it can."""
+    try:
+        ssl.create_default_context(cafile=path)
+    except (OSError, ValueError) as error:  # of OSError are ssl's own, too
+        return str(error.strerror if isinstance(error, OSError) and error.strerror else error)
+    return None

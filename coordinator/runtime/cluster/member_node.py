@@ -103,7 +103,7 @@ class MemberNode:
         self._announcing = 0
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._look_again: Handle | None = None
-        self._moved_member_ms = MOVED_MEMBER_MS
+        self._drained_until_ms: int | None = None
         self._backoff = Backoff()
         self._changed = asyncio.Event()
         self._is_closed = False
@@ -225,9 +225,9 @@ class MemberNode:
 
         within_ms: for how long members are waited for, all together, so that they do not all move at once.
         """
-        if self._service is not None:
-            members = sum(self._service.member_counts().values())
-            self._moved_member_ms = moved_member_ms(members, within_ms)
+        now_ms = self._clock.now_ms()
+        self._drained_until_ms = now_ms + within_ms
+        self._memory.hurry(now_ms)
         self._announcement = replace(self._announcement, is_draining=True)
         await self._announce()
         while self._open() and self.has_successor:
@@ -426,6 +426,13 @@ class MemberNode:
             await self._hand_over(self._service, step)
         self._end(step.keyspace)
 
+    def _moved_member_ms(self, now_ms: int) -> float:
+        """How long the next hand-over waits for each member of one that has just ended, and is still busy."""
+        if self._drained_until_ms is None or self._service is None:
+            return MOVED_MEMBER_MS
+        to_move = sum(self._service.member_counts().values()) + sum(members or 0 for members in self._busy.values())
+        return moved_member_ms(to_move, self._drained_until_ms - now_ms)
+
     async def _hand_over(self, service: Keyspaces, step: HandOver) -> None:
         target = self._view.nodes.get(step.node_id)
         if target is None:  # it has gone since the step was decided
@@ -433,8 +440,8 @@ class MemberNode:
         epoch = self._open().get(step.keyspace) or 0
         is_done = await service.hand_over(step.keyspace, NodeAddress(target.node_id, target.url))
         if is_done:
-            members_take_ms = (self._busy[step.keyspace] or 0) * self._moved_member_ms
-            self._memory.handed_over(step.keyspace, epoch, self._clock.now_ms(), members_take_ms)
+            now_ms, members = self._clock.now_ms(), self._busy[step.keyspace] or 0
+            self._memory.handed_over(step.keyspace, epoch, now_ms, members * self._moved_member_ms(now_ms))
             self._handed_over[step.keyspace] = epoch, step.node_id
             self.counts.handed_over += 1
         else:

@@ -109,6 +109,8 @@ def test_how_keys_are_got_makes_no_other_issuer() -> None:
         ("http://127.0.0.1.example.org", False),
         ("https://a.example#b", False),
         ("https://", False),
+        ("https://..", False),
+        ("HTTPS://a.example", False),
         ("https://a.example:x", False),
         ("file:///etc/passwd", False),
         ("https://a.example/\n", False),

@@ -13,6 +13,7 @@ from rallypoint.coordinator.access.issuers import ALGORITHMS, Issuer
 from rallypoint.coordinator.access.principals import Caller
 from rallypoint.coordinator.access.signed_tokens import (
     EXPIRES_MAX_S,
+    RSA_BITS_MAX,
     KeysInvalid,
     caller_of,
     read_keys,
@@ -292,6 +293,12 @@ def test_keys_that_are_for_something_else_are_left_out() -> None:
         small | {"key_ops": ["sign"]},
         small | {"alg": 1},
         small | {"kty": 1},
+        small | {"kty": []},
+        small | {"kty": {}},
+        small | {"crv": "BP-256"},
+        small | {"crv": "P-256K"},
+        {"kty": "OKP", "crv": "Foo", "x": "AAAA", "kid": "other"},
+        {"kty": "RSA", "e": "AQAB", "kid": "other"},
         {},
     ):
         assert keys_of(good, other) == {"good"}, other
@@ -315,8 +322,14 @@ def test_what_is_no_set_of_keys_is_refused(text: bytes) -> None:
 
 def test_a_key_of_too_few_bits_is_left_out() -> None:
     few = rsa.generate_private_key(65_537, 1_024).public_key().public_numbers()
-    modulus = encoded(few.n.to_bytes(128, "big"))
-    assert keys_of(public(RSA), {"kty": "RSA", "n": modulus, "e": "AQAB", "kid": "few"}) == {"x"}
+    for size_bytes in (128, 256, 300):  # with zeros in front
+        modulus = encoded(few.n.to_bytes(size_bytes, "big"))
+        assert keys_of(public(RSA), {"kty": "RSA", "n": modulus, "e": "AQAB", "kid": "few"}) == {"x"}
+
+
+def test_a_key_of_too_many_bits_is_left_out() -> None:
+    modulus = encoded(((1 << RSA_BITS_MAX) + 1).to_bytes(RSA_BITS_MAX // 8 + 1))
+    assert keys_of(public(RSA), {"kty": "RSA", "n": modulus, "e": "AQAB", "kid": "many"}) == {"x"}
 
 
 def test_more_keys_than_are_looked_at_are_refused() -> None:

@@ -258,6 +258,19 @@ def test_the_more_members_a_node_that_stops_has_the_less_it_waits_for_each() -> 
     assert [d.moved_member_ms(members, 3_000) for members in (0, 1, 1_500)] == [d.MOVED_MEMBER_MS] * 3
     assert d.moved_member_ms(3_000, 3_000) == 1
     assert d.moved_member_ms(12_000, 3_000) == 0.25
+    assert [d.moved_member_ms(12_000, left_ms) for left_ms in (0, -1)] == [0, 0], "its time is over"
+
+
+def test_who_stops_waits_no_more_for_the_members_of_a_drain_before() -> None:
+    view = replace(drained("a"), owners={"shard-0": d.OwnedBy("a", 12)})
+    memory = remembering(view)
+    memory.handed_over("topics", 11, 5_000, d.MOVED_MEMBERS_MAX_MS)
+    loaded: dict[str, int | None] = {"shard-0": 12}
+    assert d.next_steps(here(view.nodes["a"], loaded), view, memory, 5_001).steps == ()
+    memory.hurry(5_001)
+    assert d.next_steps(here(view.nodes["a"], loaded), view, memory, 5_001).steps == (HAND_OVER,)
+    memory.hurry(9_000)
+    assert memory.hand_overs_from_ms == 5_001, "it waits for nothing that was over"
 
 
 def test_what_another_node_owns_is_its_business() -> None:

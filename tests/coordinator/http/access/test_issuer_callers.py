@@ -204,13 +204,41 @@ async def test_a_token_of_a_key_that_is_not_here_is_to_be_shown_again(world: Acc
     assert (await world.ask(issuer.token(), "GET", "/v1/groups/g")).status == 404
 
 
+async def test_a_key_that_was_asked_for_too_early_counts_once_it_is_there(
+    world: AccessWorld, issuer: FakeIssuer
+) -> None:
+    assert (await world.ask(issuer.token(), "GET", "/v1/groups/g")).status == 404
+    shown = dict(issuer.keys)
+    issuer.rotate("k2")
+    signed, issuer.keys = dict(issuer.keys), shown
+    token = sign(signed["k2"], {"alg": "ES256", "kid": "k2"}, issuer.claims())
+    world.steady_ms = RETRY_MS
+    for _ in range(2):
+        answer = await world.ask(token, "GET", "/v1/groups/g")
+        assert (answer.status, answer.json["retriable"]) == (503, True)
+    issuer.keys = signed
+    world.steady_ms = 2 * RETRY_MS
+    assert (await world.ask(token, "GET", "/v1/groups/g")).status == 404
+    assert issuer.asked.count("/jwks") == 3
+
+
+async def test_a_probe_waits_for_no_issuer_whatever_it_shows(world: AccessWorld, issuer: FakeIssuer) -> None:
+    assert (await world.ask(issuer.token(), "GET", "/v1/groups/g")).status == 404
+    world.steady_ms = RETRY_MS
+    unknown = sign(new_key("k9"), {"alg": "ES256", "kid": "k9"}, issuer.claims())
+    asked = issuer.asked.count("/jwks")
+    for path in ("/healthz", "/readyz"):
+        assert (await world.ask(unknown, "GET", path)).status == 200
+    assert issuer.asked.count("/jwks") == asked, "nothing was fetched for it"
+
+
 async def test_invented_keys_cause_one_fetch_and_let_others_through(world: AccessWorld, issuer: FakeIssuer) -> None:
     good = issuer.token()
     assert (await world.ask(good, "GET", "/v1/groups/g")).status == 404
     world.steady_ms = RETRY_MS
     evil = [sign(new_key("e"), {"alg": "ES256", "kid": f"e{at}"}, issuer.claims()) for at in range(20)]
     answers = [await world.ask(token, "GET", "/v1/groups/g") for token in evil]
-    assert [answer.status for answer in answers] == [401, *[503] * 19]
+    assert [answer.status for answer in answers] == [503] * 20
     assert issuer.asked.count("/jwks") == 2
     assert (await world.ask(good, "GET", "/v1/groups/g")).status == 404
 

@@ -15,8 +15,8 @@ from rallypoint.coordinator.http.access.issuer_documents import (
     DOCUMENT_MAX_BYTES,
     FetchError,
     IssuerDocuments,
-    why_no_authority,
 )
+from rallypoint.coordinator.http.access.watched_files import why_no_authority
 from tests.fakes.api_server import ANSWER_SECONDS
 from tests.fakes.issuer import AUDIENCE, FakeIssuer, open_issuer
 

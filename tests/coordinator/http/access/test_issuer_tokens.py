@@ -129,7 +129,7 @@ async def test_tokens_with_invented_keys_cause_no_more_fetches_than_time_allows(
     world.steady_ms = RETRY_MS
     found = [await world.shows(unknown(world, f"evil-{at}")) for at in range(50)]
     assert world.documents.fetches == 2
-    assert found == [None, *["undecided"] * 49], "the issuer was asked because of the first"
+    assert found == ["undecided"] * 50, "a replica of the issuer may lag behind the one that signs"
     world.steady_ms = 2 * RETRY_MS - 1
     assert await world.shows(unknown(world, "evil")) == "undecided"
     assert world.documents.fetches == 2
@@ -148,7 +148,7 @@ async def test_callers_with_invented_keys_keep_no_other_waiting(world: World) ->
     assert await world.shows(world.fake.token()) == "oidc:alice"
     world.documents.gate.set()
     found = await asyncio.gather(*waiting)
-    assert (found.count(None), found.count("undecided")) == (1, 19)
+    assert found == ["undecided"] * 20
 
 
 async def test_one_that_hangs_up_while_it_waits_ends_no_fetch_of_others(world: World) -> None:
