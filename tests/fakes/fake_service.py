@@ -194,6 +194,7 @@ class FakeMetrics:
     pushed: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
     cut: Counter[str] = field(default_factory=Counter)
+    scrapes: list[tuple[Callable[[str], bool] | None, bool]] = field(default_factory=list)
 
     def request_answered(self, operation: str, outcome: str, seconds: float) -> None:
         assert seconds >= 0
@@ -233,4 +234,5 @@ class FakeMetrics:
     async def page(
         self, accept: str, sees: Callable[[str], bool] | None = None, *, of_node: bool = True
     ) -> tuple[bytes, str]:
+        self.scrapes.append((sees, of_node))
         return b"# nothing is counted\n", "text/plain"

@@ -212,6 +212,13 @@ async def test_events_are_those_of_the_caller_s_own_groups(world: AccessWorld) -
     assert {one.data["group_id"] for one in told} == {"clicks-1"}
 
 
+async def test_metrics_are_those_of_the_caller_s_own_groups(world: AccessWorld) -> None:
+    assert (await world.ask("clicks", "GET", "/metrics")).status == 200
+    ((sees, shows_node),) = world.api.metrics.scrapes
+    assert sees is not None
+    assert [sees("clicks-1"), sees("orders-1"), shows_node] == [True, False, False]
+
+
 async def test_descriptions_list_the_rights_of_who_asks(world: AccessWorld) -> None:
     await world.form("clicks", "clicks-1")
     answer = (await world.ask("clicks", "GET", "/v1/groups/clicks-1")).json

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ async def closed(api: ApiClient) -> dict[str, int]:
         pytest.param(frame(CALL, mask=b""), 1002, id="text without a mask"),
         pytest.param(frame(b"", 0x8A, mask=b""), 1002, id="pong without a mask"),
         pytest.param(frame(CALL, 0xC1), 1002, id="reserved bit 1"),
+        pytest.param(frame(zlib.compress(CALL * 9, wbits=-15), 0xC1), 1002, id="text that would grow when unpacked"),
         pytest.param(frame(CALL, 0xA1), 1002, id="reserved bit 2"),
         pytest.param(frame(CALL, 0x91), 1002, id="reserved bit 3"),
         pytest.param(frame(b"", 0xC9), 1002, id="reserved bit of a ping"),
