@@ -132,11 +132,21 @@ def wait_until_stopped(pid: int) -> None:
         time.sleep(STOPPED_LOOK_SECONDS)
 
 
+def _waits_for_stopped_child(pid: int) -> bool:
+    """Whether it has started a process by vfork that was stopped before it runs its own program. Until then a thread
+    waits for it, and no signal but SIGKILL ends that wait: both do nothing.
+    """
+    process = psutil.Process(pid)
+    program = process.cmdline()
+    return any(child.status() == psutil.STATUS_STOPPED and child.cmdline() == program for child in process.children())
+
+
 def _is_stopped(pid: int) -> bool:
     threads = Path(f"/proc/{pid}/task")
     try:
         if threads.parent.parent.joinpath("self").exists():
-            return all(_state_in(stat) in "TtZX" for stat in threads.glob("*/stat"))
+            states = {_state_in(stat) for stat in threads.glob("*/stat")}
+            return states <= set("TtZX") or (states <= set("TtZXD") and _waits_for_stopped_child(pid))
         return psutil.Process(pid).status() in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
     except (ProcessLookupError, psutil.NoSuchProcess):
         return True

@@ -1,9 +1,11 @@
 """Children of the demo: real processes, for a moment each."""
 
 import os
+import platform
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,20 @@ child.wait()
 """
 
 
+# A clone whose parent waits, as vfork's does, until the child runs a program or ends; and it stops before.
+BETWEEN = """
+import ctypes, os, platform, signal
+clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+print("ready", flush=True)
+child = ctypes.CDLL(None).syscall(clone, 0x4000 | signal.SIGCHLD, 0, 0, 0, 0)
+if child == 0:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(0)
+os.waitpid(child, 0)
+print("gone on", flush=True)
+"""
+
+
 def start(tmp_path: Path, program: str, name: str = "a program") -> Child:
     """A Python with a program, once it has printed something."""
     child = Child(name, [sys.executable, "-c", program], tmp_path / f"{name}.log", os.environ)
@@ -35,6 +51,13 @@ def wait_for_output(child: Child) -> None:
         time.sleep(0.01)
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it has not come to that"
+        time.sleep(0.01)
+
+
 def test_a_kill_takes_the_whole_family(tmp_path: Path) -> None:
     child = start(tmp_path, FAMILY)
     grandchild = psutil.Process(int(child.log_tail().split()[1]))
@@ -42,6 +65,19 @@ def test_a_kill_takes_the_whole_family(tmp_path: Path) -> None:
     assert child.exit_status == -signal.SIGKILL
     psutil.wait_procs([grandchild], timeout=10)
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in {"x86_64", "aarch64"}, reason="names Linux' own calls"
+)
+def test_who_waits_for_a_child_that_stopped_before_its_program_is_frozen(tmp_path: Path) -> None:
+    child = start(tmp_path, BETWEEN)
+    wait_for(lambda: psutil.Process(child.pid).status() == psutil.STATUS_DISK_SLEEP)
+    child.freeze()
+    assert "gone on" not in child.log_tail()
+    child.thaw()
+    wait_for(lambda: "gone on" in child.log_tail())
+    child.kill()
 
 
 def test_an_end_in_good_order(tmp_path: Path) -> None:
