@@ -17,7 +17,7 @@ from rallypoint.coordinator.access.policy_file import (
     why_nobody,
 )
 from rallypoint.coordinator.access.principals import is_principal
-from rallypoint.coordinator.http.access.watched_files import why_no_authority
+from rallypoint.coordinator.http.access.watched_files import FileProblem, check_authorities
 from rallypoint.coordinator.settings import variable_of
 
 STATUSES = (
@@ -86,12 +86,10 @@ def _check_file(path: Path) -> int:
         fail(f"{path}: {problem}", 1)
     if found.problems:
         return 1
-    for issuer in found.issuers:
-        reason = why_no_authority(issuer.ca) if issuer.ca else None
-        if reason is not None:
-            return fail(
-                f"{path}: the `ca` of the issuer {issuer.label}, {issuer.ca}, cannot be used here: {reason}.", 1
-            )
+    try:
+        check_authorities(found.issuers)
+    except FileProblem as problem:
+        return fail(f"{path}: {problem}", 1)
     rules, issuers = len(found.policy.rules), len(found.issuers)
     counts = f"{rules} {'rule' if rules == 1 else 'rules'}"
     if issuers:

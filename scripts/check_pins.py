@@ -47,7 +47,10 @@ def differences(pins: Mapping[str, str], installed: Iterable[tuple[str, str]]) -
         if name in NOT_PINNED:
             continue
         if name not in pins:
-            yield f"{name} {version} is installed, and constraints.txt does not name it: run `make constraints`."
+            yield (
+                f"{name} {version} is installed, and constraints.txt does not name it: uninstall it, or name it in"
+                " pyproject.toml and run `make constraints`."
+            )
         elif pins[name] != version:
             yield f"{name} {version} is installed, and constraints.txt names {pins[name]}: run `make setup`."
 

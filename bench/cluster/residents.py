@@ -4,7 +4,7 @@
 forms the groups, each at its coordinator, and sends a heartbeat of each member every `--interval-ms`, spread over it.
 Who loses the coordinator looks for it as `rallypoint.GroupMember` does: at once at each node, one after the other, last
 at those that did not answer, and after a round of refusals again after 100 ms, doubled up to 1 s, less up to half of it
-at random. Who is told to come later does so after the same pause. Nobody joins again: whatever would make a member do
+at random. Who is told to come later waits as long, and up to 2 s. Nobody joins again: whatever would make a member do
 so is a wrong answer, and counted.
 
 Each line on standard output is one JSON object with `what` and `at_s`, the system's monotonic clock. `settled`: every

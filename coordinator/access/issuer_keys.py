@@ -16,7 +16,7 @@ from rallypoint.coordinator.access.issuers import Issuer
 from rallypoint.coordinator.access.signed_tokens import SigningKey, UncheckedToken
 
 REFRESH_MS = 300_000
-"""A key that the issuer has taken back counts no longer than this."""
+"""A key that the issuer has taken back counts no longer than this, while the issuer answers."""
 RETRY_MS = 10_000
 """Between the beginnings of two fetches."""
 KEPT_MAX_MS = 86_400_000

@@ -134,11 +134,18 @@ def wait_until_stopped(pid: int) -> None:
 
 def _waits_for_stopped_child(pid: int) -> bool:
     """Whether it has started a process by vfork that was stopped before it runs its own program. Until then a thread
-    waits for it, and no signal but SIGKILL ends that wait: both do nothing.
+    waits for it, and no signal but SIGKILL ends that wait: both do nothing. Raises NoSuchProcess where it is gone.
     """
     process = psutil.Process(pid)
     program = process.cmdline()
-    return any(child.status() == psutil.STATUS_STOPPED and child.cmdline() == program for child in process.children())
+    return any(_is_stopped_copy(child, program) for child in process.children())
+
+
+def _is_stopped_copy(child: psutil.Process, program: list[str]) -> bool:
+    try:
+        return child.status() == psutil.STATUS_STOPPED and child.cmdline() == program
+    except psutil.NoSuchProcess:  # which says nothing of its parent
+        return False
 
 
 def _is_stopped(pid: int) -> bool:

@@ -99,7 +99,7 @@ def test_a_file_of_authorities_that_cannot_be_used_is_a_fault(
         policy.write_text(POLICY + SIGNED.replace('name = "corp"', f'name = "corp"\nca = "{path}"'))
         assert main(["access", "check", str(policy)]) == 1
         said = capsys.readouterr().err
-        assert f"the `ca` of the issuer corp, {path}, cannot be used here: {words}" in said
+        assert f"The `ca` of the issuer corp, {path}, cannot be used: {words}" in said
 
 
 def test_a_rule_that_denies_is_named(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:

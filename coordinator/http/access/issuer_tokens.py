@@ -23,7 +23,6 @@ from rallypoint.coordinator.access.signed_tokens import (
 )
 from rallypoint.coordinator.http.access.issuer_documents import FetchError
 from rallypoint.coordinator.http.access.watch import IssuerStatus
-from rallypoint.coordinator.http.access.watched_files import FileProblem, why_no_authority
 from rallypoint.coordinator.runtime.event_loop.faults import begin
 
 CHECKED_MAX = 16_384
@@ -88,14 +87,6 @@ class IssuerTokens:
         self._checked: dict[bytes, Caller] = {}
 
     # --- which issuers
-
-    @staticmethod
-    def check(issuers: Iterable[Issuer]) -> None:
-        """Raise FileProblem where one of them cannot be used on this machine."""
-        for issuer in issuers:
-            reason = why_no_authority(issuer.ca) if issuer.ca else None
-            if reason is not None:
-                raise FileProblem(f"The `ca` of the issuer {issuer.label}, {issuer.ca}, cannot be used: {reason}.")
 
     def use(self, issuers: Iterable[Issuer]) -> None:
         """These count from now on. Those that are named as before keep their keys."""
@@ -201,7 +192,7 @@ class IssuerTokens:
             if not one.is_under_way and one.keys.is_due(now_ms):
                 self._begin(one)
             if one.keys.drop_old(now_ms):
-                log.error("the keys of the issuer %s are too old to count: its tokens are refused", _label(one))
+                log.error("the keys of the issuer %s are too old to count: nobody gets in by its tokens", _label(one))
                 self._forget()
 
     def _begin(self, one: _Fetching) -> None:
@@ -240,9 +231,10 @@ def _note(one: _Fetching, problem: str) -> None:
     """A fetch has failed."""
     one.status.failed += 1
     if problem != one.problem:
-        log.warning(
-            "the keys of the issuer %s cannot be fetched: %s. Those of before go on counting", _label(one), problem
+        until = (
+            "Those of before go on counting" if one.keys.keys else "Nobody gets in by its tokens until they are here"
         )
+        log.warning("the keys of the issuer %s cannot be fetched: %s. %s", _label(one), problem, until)
     one.problem = problem
 
 

@@ -1,9 +1,8 @@
 """As which caller each member calls, so that a caller that loses its right takes its members out of their groups.
 
 So does one whose token was taken back, or has run out, unless an issuer has signed that: the next one is of the same
-caller. Kept only where callers show something, or a policy is in
-force. A member that is not heard of for the longest session timeout is forgotten: it is
-no member any more.
+caller. Kept only where callers show something, or a policy is in force. A member that is not heard of for the longest
+session timeout is forgotten: it is no member any more.
 """
 
 from collections.abc import Iterator

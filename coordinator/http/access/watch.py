@@ -18,7 +18,7 @@ from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.http.access.audit import Audit, AuditFile
 from rallypoint.coordinator.http.access.control import AccessControl, SignedTokens
 from rallypoint.coordinator.http.access.members import MemberCallers
-from rallypoint.coordinator.http.access.watched_files import POLL_MS, FileProblem, WatchedFile
+from rallypoint.coordinator.http.access.watched_files import POLL_MS, FileProblem, WatchedFile, check_authorities
 from rallypoint.coordinator.runtime.event_loop.faults import begin
 from rallypoint.protocol.admin_messages import RemoveMembersRequest
 from rallypoint.protocol.errors import ErrorCode
@@ -45,9 +45,6 @@ class IssuerStatus:
 
 class Issuers(SignedTokens, Protocol):
     """The tokens that issuers have signed, and who the issuers are; `IssuerTokens` in this package."""
-
-    def check(self, issuers: Iterable[Issuer]) -> None:
-        """Raise FileProblem where one of them cannot be used on this machine."""
 
     def use(self, issuers: Iterable[Issuer]) -> None:
         """These count from now on."""
@@ -141,7 +138,7 @@ class AccessFiles:
         issuers = self.issuers
         if found.issuers:
             issuers = self._open_issuers() if issuers is None else issuers
-            issuers.check(found.issuers)
+            check_authorities(found.issuers)
         if issuers is not None:
             self.issuers = self._access.signed_tokens = issuers
             issuers.use(found.issuers)

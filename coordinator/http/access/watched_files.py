@@ -2,14 +2,16 @@
 
 A file that has changed is used once two looks in a row found the same bytes: one that is being written, and is a policy
 of fewer rules meanwhile, is not. A file that cannot be used changes nothing; one sentence in the log says why, and a
-gauge stays up until the file is in order.
+gauge stays up until the file is in order. What the policy names on this machine is looked at before it is used, too.
 """
 
 import hashlib
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from rallypoint.coordinator.access.issuers import Issuer
 
 POLL_MS = 250
 """How often files are looked at. A change counts after two looks."""
@@ -110,10 +112,13 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def why_no_authority(path: str) -> str | None:
-    """Why the file cannot be used as the authorities of an issuer; None: it can."""
-    try:
-        ssl.create_default_context(cafile=path)
-    except (OSError, ValueError) as error:  # of OSError are ssl's own, too
-        return str(error.strerror if isinstance(error, OSError) and error.strerror else error)
-    return None
+def check_authorities(issuers: Iterable[Issuer]) -> None:
+    """Raise FileProblem where the file with the authorities of one of them cannot be used on this machine."""
+    for issuer in issuers:
+        try:
+            if issuer.ca:
+                ssl.create_default_context(cafile=issuer.ca)
+        except (OSError, ValueError) as error:  # of OSError are ssl's own, too
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            text = f"The `ca` of the issuer {issuer.label}, {issuer.ca}, cannot be used: {reason}."
+            raise FileProblem(text) from error

@@ -1,5 +1,6 @@
 """A group moves from one node to another: which node is asked, when, and that the member stays what it is."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -73,54 +74,51 @@ def is_what_it_was(harness: MembershipHarness) -> bool:
 # --- a coordinator that is gone --------------------------------------------------------------------------------------
 
 
-def test_while_a_node_says_that_nobody_coordinates_the_group_it_is_asked_each_second() -> None:
-    """Who was to wait for two seconds would be back so much later than the group."""
+def times_of(
+    operation: str, harness: MembershipHarness, answer: Callable[[str, str], Outcome]
+) -> list[tuple[int, str]]:
+    """When it was said, and to whom, in nine seconds in which `answer` says by operation and node what comes of it."""
+    said = []
+    while harness.now < 12_000:
+        if not harness.open:
+            harness.wait(100)
+            continue
+        (called,) = harness.open
+        url = harness.url(called)
+        if called == operation:
+            said.append((harness.now, url))
+        harness.answer(called, answer(called, url))
+    return said
+
+
+def gaps_in(said: list[tuple[int, str]]) -> list[int]:
+    return [later - earlier for (earlier, _), (later, _) in pairwise(said)]
+
+
+def lost_at_a() -> MembershipHarness:
     harness = settled_at_a()
     harness.wait(3_000)
     harness.answer("heartbeat", GONE)
-    asked_at: dict[str, list[int]] = {A: [], B: [], C: []}
-    while harness.now < 12_000:
-        if "coordinator" in harness.open:
-            asked_at[harness.url("coordinator")].append(harness.now)
-            harness.answer("coordinator", GONE if harness.url("coordinator") == A else NOBODY)
-        else:
-            harness.wait(100)
-    asked = sorted(at_ms for each in asked_at.values() for at_ms in each)
-    gaps = [later - earlier for earlier, later in pairwise(asked)]
-    assert gaps == [0, 0, 100, 200, 400, 800, *[1_000] * (len(gaps) - 6)]
-    assert len(asked_at[A]) in range(3, 6), "who is gone has its turn, too"
+    return harness
+
+
+def test_while_a_node_says_that_nobody_coordinates_the_group_it_is_asked_each_second() -> None:
+    """Who was to wait for two seconds would be back so much later than the group."""
+    said = times_of("coordinator", lost_at_a(), lambda _, url: GONE if url == A else NOBODY)
+    assert gaps_in(said) == [0, 0, 100, 200, 400, 800, *[1_000] * (len(said) - 7)]
+    assert [url for _, url in said].count(A) in range(3, 6), "who is gone has its turn, too"
 
 
 def test_so_is_a_coordinator_that_is_gone_and_still_named() -> None:
     """The others name it until its lease runs out."""
-    harness = settled_at_a()
-    harness.wait(3_000)
-    tried = []
-    while harness.now < 12_000:
-        if "coordinator" in harness.open:
-            harness.answer("coordinator", located(A))
-        elif "heartbeat" in harness.open:
-            tried.append(harness.now)
-            harness.answer("heartbeat", GONE)
-        else:
-            harness.wait(100)
-    gaps = [later - earlier for earlier, later in pairwise(tried)]
-    assert gaps == [0, 100, 200, 400, 800, *[1_000] * (len(gaps) - 5)]
+    said = times_of("heartbeat", lost_at_a(), lambda called, _: GONE if called == "heartbeat" else located(A))
+    assert gaps_in(said) == [100, 200, 400, 800, *[1_000] * (len(said) - 5)]
+    assert len(said) > 10
 
 
 def test_where_no_node_answers_the_wait_grows_to_its_limit() -> None:
-    harness = settled_at_a()
-    harness.wait(3_000)
-    harness.answer("heartbeat", GONE)
-    asked = []
-    while harness.now < 12_000:
-        if "coordinator" in harness.open:
-            asked.append(harness.now)
-            harness.answer("coordinator", GONE)
-        else:
-            harness.wait(100)
-    gaps = [later - earlier for earlier, later in pairwise(asked)]
-    assert gaps == [0, 0, 100, 200, 400, 800, 1_600, 2_000, 2_000]
+    said = times_of("coordinator", lost_at_a(), lambda *_: GONE)
+    assert gaps_in(said) == [0, 0, 100, 200, 400, 800, 1_600, 2_000, 2_000]
 
 
 @pytest.mark.parametrize("failure", [GONE, SILENT])

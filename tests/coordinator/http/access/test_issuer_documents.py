@@ -16,7 +16,7 @@ from rallypoint.coordinator.http.access.issuer_documents import (
     FetchError,
     IssuerDocuments,
 )
-from rallypoint.coordinator.http.access.watched_files import why_no_authority
+from rallypoint.coordinator.http.access.watched_files import FileProblem, check_authorities
 from tests.fakes.api_server import ANSWER_SECONDS
 from tests.fakes.issuer import AUDIENCE, FakeIssuer, open_issuer
 
@@ -148,11 +148,13 @@ async def test_a_file_of_authorities_is_read_each_time(
     issuer: FakeIssuer, documents: IssuerDocuments, tmp_path: Path
 ) -> None:
     path = tmp_path / "ca.pem"
-    assert why_no_authority(str(path)) == "No such file or directory"
+    with pytest.raises(FileProblem, match="No such file or directory"):
+        check_authorities([of(issuer, ca=str(path))])
     path.write_text("nonsense")
-    assert why_no_authority(str(path))
+    with pytest.raises(FileProblem, match=r"ca\.pem, cannot be used"):
+        check_authorities([of(issuer, ca=str(path))])
     trustme.CA().cert_pem.write_to_path(path)
-    assert why_no_authority(str(path)) is None
+    check_authorities([of(issuer, ca=str(path)), of(issuer)])
     assert set(await documents.fetch_keys(of(issuer, ca=str(path)))) == {"k1"}
     path.unlink()
     with pytest.raises(FetchError, match="No such file"):

@@ -12,11 +12,11 @@ from joserfc.jwk import OctKey
 
 from rallypoint.coordinator.access.issuer_keys import KEPT_MAX_MS, REFRESH_MS, RETRY_MS
 from rallypoint.coordinator.access.issuers import Issuer
-from rallypoint.coordinator.access.principals import Caller
+from rallypoint.coordinator.access.principals import Caller, SignedBy
 from rallypoint.coordinator.access.signed_tokens import SigningKey, UncheckedToken, caller_of, read_keys
 from rallypoint.coordinator.http.access.issuer_documents import FetchError
 from rallypoint.coordinator.http.access.issuer_tokens import IssuerTokens
-from rallypoint.coordinator.http.access.watched_files import FileProblem
+from rallypoint.coordinator.http.access.watched_files import FileProblem, check_authorities
 from tests.fakes.issuer import AUDIENCE, FakeIssuer, new_key, sign
 
 NOW_S = 1_800_000_000
@@ -180,7 +180,7 @@ async def test_an_issuer_that_is_away_at_the_start_leaves_tokens_undecided(
     assert await world.shows(world.fake.token()) == "undecided"
     world.steady_ms = RETRY_MS
     await world.tend()
-    said = "the keys of the issuer https://issuer.test cannot be fetched: it is away"
+    said = "the keys of the issuer https://issuer.test cannot be fetched: it is away. Nobody gets in by its tokens"
     assert caplog.text.count(said) == 1, "it is said once"
     (status,) = world.tokens.statuses().values()
     assert (status.age_ms, status.fetched, status.failed) == (None, 0, 2)
@@ -232,34 +232,37 @@ async def test_so_many_are_remembered_and_the_first_makes_place(world: World) ->
     assert checks == [*tokens, tokens[0]]
 
 
-async def test_a_key_that_the_issuer_takes_back_counts_no_more(world: World) -> None:
-    token = world.fake.token()
+async def vouched_for(world: World, token: str) -> SignedBy:
+    """By whom and with which key it is signed, once its key is here."""
     await world.tokens.prepare(token)
     caller = world.tokens.find(token, NOW_MS)
     assert caller is not None
     assert caller.signed_by is not None
-    assert world.tokens.vouches(caller.signed_by)
+    return caller.signed_by
+
+
+async def test_a_key_that_the_issuer_takes_back_counts_no_more(world: World) -> None:
+    token = world.fake.token()
+    signed_by = await vouched_for(world, token)
+    assert world.tokens.vouches(signed_by)
     world.fake.rotate("k2", keeps=False)
     world.steady_ms = REFRESH_MS
     await world.tend()
-    assert not world.tokens.vouches(caller.signed_by)
-    assert world.tokens.accepts(caller.signed_by.issuer)
+    assert not world.tokens.vouches(signed_by)
+    assert world.tokens.accepts(signed_by.issuer)
     assert await world.shows(token) == "undecided"
     assert world.changes == 2
 
 
 async def test_an_issuer_that_is_named_no_more_or_otherwise_vouches_for_nobody(world: World) -> None:
     token = world.fake.token()
-    await world.tokens.prepare(token)
-    caller = world.tokens.find(token, NOW_MS)
-    assert caller is not None
-    assert caller.signed_by is not None
+    signed_by = await vouched_for(world, token)
     world.tokens.use([replace(world.issuer, jwks_url="https://b.example", ca="")])
-    assert world.tokens.vouches(caller.signed_by)
+    assert world.tokens.vouches(signed_by)
     assert await world.shows(token) == "oidc:alice"
     world.tokens.use([replace(world.issuer, audience="other")])
-    assert not world.tokens.vouches(caller.signed_by)
-    assert not world.tokens.accepts(caller.signed_by.issuer)
+    assert not world.tokens.vouches(signed_by)
+    assert not world.tokens.accepts(signed_by.issuer)
     world.tokens.use([])
     assert len(world.tokens) == 0
     assert world.tokens.find(token, NOW_MS) is None
@@ -276,7 +279,7 @@ async def test_the_same_issuers_again_change_nothing(world: World) -> None:
 async def test_a_file_of_authorities_that_cannot_be_used_is_a_problem(world: World, tmp_path: Path) -> None:
     issuer = replace(world.issuer, name="corp", ca=str(tmp_path / "ca.pem"))
     with pytest.raises(FileProblem, match=r"The `ca` of the issuer corp, .*ca\.pem, cannot be used: No such file"):
-        world.tokens.check([issuer])
+        check_authorities([issuer])
 
 
 async def test_each_issuer_says_how_it_stands() -> None:

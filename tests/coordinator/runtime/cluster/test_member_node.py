@@ -1,7 +1,7 @@
 """Several nodes share the groups: each group is served by one, and goes on when that one stops, dies or is cut off."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from itertools import count
 
 import pytest
@@ -329,13 +329,18 @@ async def test_the_metadata_of_members_counts_at_the_node_that_has_their_group_a
     assert (cluster["n1"].service.metadata_bytes, cluster["n2"].service.metadata_bytes) == (counted_bytes, 0)
 
 
+async def fill(cluster: Cluster, shards: Iterable[int]) -> None:
+    """Let each have a group with a member."""
+    group_ids = (f"group-{number}" for number in count())
+    for shard in shards:
+        await cluster.form(next(group_id for group_id in group_ids if shard_of_group(group_id, SHARDS) == shard))
+
+
 async def test_a_drain_leaves_the_members_of_a_shard_their_time_before_the_next(cluster: Cluster) -> None:
     await cluster.start("n1", "n2")
     node = cluster["n2"]
     first = sorted(node.shards)[:HAND_OVERS_AT_ONCE_MAX]
-    group_ids = (f"group-{number}" for number in count())
-    for shard in first:
-        await cluster.form(next(group_id for group_id in group_ids if shard_of_group(group_id, SHARDS) == shard))
+    await fill(cluster, first)
     assert node.service.member_counts() == {shard_keyspace(shard): 1 for shard in first}
     left = node.shards.difference(first)
     assert isinstance(await cluster["n1"].member.drain_node("n2", draining=True), admin.ClusterNode)
@@ -344,6 +349,22 @@ async def test_a_drain_leaves_the_members_of_a_shard_their_time_before_the_next(
     await cluster.clock.run(round(HAND_OVERS_AT_ONCE_MAX * MOVED_MEMBER_MS) - 1)
     assert node.shards == left
     await cluster.clock.run(1)
+    assert node.shards == set()
+
+
+@pytest.mark.parametrize("is_drained_before", [False, True])
+async def test_a_stop_whose_time_is_over_waits_for_no_members(cluster: Cluster, is_drained_before: bool) -> None:
+    await cluster.start("n1", "n2")
+    node = cluster["n2"]
+    assert len(node.shards) > HAND_OVERS_AT_ONCE_MAX
+    await fill(cluster, node.shards)
+    if is_drained_before:
+        assert isinstance(await cluster["n1"].member.drain_node("n2", draining=True), admin.ClusterNode)
+        await settle()
+        assert node.shards, "the rest waits for the members of the first"
+    draining = asyncio.create_task(node.member.drain(within_ms=0))
+    await settle()
+    assert draining.done()
     assert node.shards == set()
 
 
