@@ -5,7 +5,7 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -38,11 +38,20 @@ print("gone on", flush=True)
 """
 
 
-def start(tmp_path: Path, program: str, name: str = "a program") -> Child:
-    """A Python with a program, once it has printed something."""
-    child = Child(name, [sys.executable, "-c", program], tmp_path / f"{name}.log", os.environ)
-    wait_for_output(child)
-    return child
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[str], Child]]:
+    """Starts a Python with a program, and returns once that has printed something. None outlives the test."""
+    started: list[Child] = []
+
+    def start_one(program: str) -> Child:
+        child = Child("a program", [sys.executable, "-c", program], tmp_path / f"{len(started)}.log", os.environ)
+        started.append(child)
+        wait_for_output(child)
+        return child
+
+    yield start_one
+    for child in started:
+        child.kill()
 
 
 def wait_for_output(child: Child) -> None:
@@ -58,8 +67,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_kill_takes_the_whole_family(tmp_path: Path) -> None:
-    child = start(tmp_path, FAMILY)
+def test_a_kill_takes_the_whole_family(start: Callable[[str], Child]) -> None:
+    child = start(FAMILY)
     grandchild = psutil.Process(int(child.log_tail().split()[1]))
     child.kill()
     assert child.exit_status == -signal.SIGKILL
@@ -70,25 +79,26 @@ def test_a_kill_takes_the_whole_family(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() not in {"x86_64", "aarch64"}, reason="names Linux' own calls"
 )
-def test_who_waits_for_a_child_that_stopped_before_its_program_is_frozen(tmp_path: Path) -> None:
-    child = start(tmp_path, BETWEEN)
+def test_who_waits_for_a_child_that_stopped_before_its_program_is_frozen(start: Callable[[str], Child]) -> None:
+    child = start(BETWEEN)
+    # Its own stop has to come before the thaw, which would otherwise not end it.
+    wait_for(lambda: {one.status() for one in psutil.Process(child.pid).children()} == {psutil.STATUS_STOPPED})
     wait_for(lambda: psutil.Process(child.pid).status() == psutil.STATUS_DISK_SLEEP)
     child.freeze()
     assert "gone on" not in child.log_tail()
     child.thaw()
     wait_for(lambda: "gone on" in child.log_tail())
-    child.kill()
 
 
-def test_an_end_in_good_order(tmp_path: Path) -> None:
-    child = start(tmp_path, WAITS)
+def test_an_end_in_good_order(start: Callable[[str], Child]) -> None:
+    child = start(WAITS)
     assert child.end(20)
     assert child.exit_status == -signal.SIGTERM
     assert child.end(0), "ending it again does no harm"
 
 
-def test_what_does_not_listen_is_killed(tmp_path: Path) -> None:
-    child = start(tmp_path, DEAF)
+def test_what_does_not_listen_is_killed(start: Callable[[str], Child]) -> None:
+    child = start(DEAF)
     assert not child.end(0.05)
     assert child.exit_status == -signal.SIGKILL
 
@@ -130,9 +140,8 @@ for number in itertools.count():
 """
 
 
-def test_what_is_frozen_does_nothing_until_it_is_thawed(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    child = start(tmp_path, COUNTS)
-    request.addfinalizer(child.kill)
+def test_what_is_frozen_does_nothing_until_it_is_thawed(start: Callable[[str], Child]) -> None:
+    child = start(COUNTS)
     child.freeze()
     deadline = time.monotonic() + 60
     while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < deadline:
@@ -160,9 +169,8 @@ time.sleep(120)
 """
 
 
-def test_what_is_started_while_it_is_frozen_stops_too(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    child = start(tmp_path, FORKS)
-    request.addfinalizer(child.kill)
+def test_what_is_started_while_it_is_frozen_stops_too(start: Callable[[str], Child]) -> None:
+    child = start(FORKS)
     for _ in range(4):
         child.freeze()
         assert {process.status() for process in session_of(child)} == {psutil.STATUS_STOPPED}
