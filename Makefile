@@ -20,6 +20,9 @@ WORKERS ?= 4
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 1
 
+# The longest first; three are made at a time, as each waits for the network, or for a single core.
+PARTS = etcd java_classes pythons porcupine kafka spark_kafka hdfs languages chromium image manifests
+
 # Where Python may keep no bytecode it compiles everything anew in each process, and pytest rewrites every test.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -51,7 +54,7 @@ test: setup ## a sample of every rule: no network, and no other program
 	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
 
 parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons, more
-	@$(JAVA) for part in etcd porcupine kafka spark_kafka hdfs languages chromium pythons java_classes image manifests; do $(BIN)/python -m tests.real.$$part; done
+	@$(JAVA) printf '%s\n' $(PARTS) | xargs -P 3 -I{} $(BIN)/python -m tests.real.{}
 
 test-all: parts ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)

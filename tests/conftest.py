@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -181,6 +182,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     given: dict[str, str] | None = getattr(config, "workerinput", None)
     if given is not None and "groups" in given:
         tell_groups(Path(given["groups"]), given["workerid"], groups_of(items))
+        items.sort(key=lambda item: item.path)
     items.sort(key=cost, reverse=given is not None)
 
 
@@ -249,9 +251,27 @@ if IN_CI:
         fail_if_missing(report)
         return report
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Apply the rule to a module that skips as a whole, as `pytest.importorskip` does."""
-        report = yield
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Put a folder's files into this process's order; in CI, apply the rule to a module that skips as a whole, as
+    `pytest.importorskip` does.
+    """
+    report = yield
+    given: dict[str, Any] | None = getattr(collector.config, "workerinput", None)
+    if given is not None and isinstance(collector, pytest.Directory):
+        begin_apart(report.result, int(given["workerid"].removeprefix("gw")), given["workercount"])
+    if IN_CI:
         fail_if_missing(report)
-        return report
+    return report
+
+
+def begin_apart(nodes: list[pytest.Item | pytest.Collector], worker: int, workers: int) -> None:
+    """Let each of several processes begin a folder with other files than the rest.
+
+    In a new checkout every file has to be compiled, and the assertions of tests rewritten. What one process has done
+    the others read, unless all of them come to the same file at the same time.
+    """
+    nodes.sort(key=lambda node: (crc32(node.name.encode()) + worker) % workers)
