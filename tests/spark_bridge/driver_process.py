@@ -116,8 +116,12 @@ class IdleDrivers:
         return driver
 
     def give_back(self, driver: DriverProcess) -> None:
-        """Its query is stopped if it runs; AssertionError if that is not in good order."""
-        assert driver.obey("idle", "idle").more["committed"], driver.show()
+        """Its query is stopped if it runs; AssertionError if that is not in good order, or another runs still: it would
+        take the time of the next test, and be a member of the group of this one.
+        """
+        said = driver.obey("idle", "idle").more
+        assert said["committed"], driver.show()
+        assert said["running"] == 0, f"{driver.name} is given back with {said['running']} queries\n{driver.show()}"
         self._idle[driver.name] = driver
 
     def end(self) -> None:

@@ -177,11 +177,13 @@ class QueryDriver:
         self._voice.say("stopped", committed=rallypoint_spark.stop(self._query))
 
     def idle(self) -> None:
-        """Have no query, so that the next may be another test's. `committed`: of one that ran, what `stop` said."""
+        """Have no query, so that the next may be another test's. `committed`: of one that ran, what `stop` said;
+        `running`: how many still run.
+        """
         is_running = self._query is not None and self._query.isActive
         committed = rallypoint_spark.stop(self._query) if self._query is not None and is_running else True
         self._query, self.sink = None, None
-        self._voice.say("idle", committed=committed)
+        self._voice.say("idle", committed=committed, running=len(self._spark.streams.active))
 
     def _begin(self, spec: Spec, sink: Sink) -> StreamingQuery:
         frame = self._spark.readStream.format("rallypoint").options(**spec.options).load()
