@@ -1,4 +1,4 @@
-"""How a JVM of the tests starts fast: an archive of Spark's classes, in .cache/java-classes/, and no costly compiling.
+"""How a JVM of the tests costs little: an archive of Spark's classes, in .cache/java-classes/, and no costly compiling.
 
 Theory of operation: this is Java's class data sharing. One session of Spark does what the tests do, and its JVM writes
 the classes it has loaded into a file when it ends. A JVM that is given the file maps them from there, and neither reads
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,7 +21,16 @@ from tests.real.parts import CACHE, PYTHON_PATH, ROOT, alone_in, find_java_home
 from tests.real.spark_home import spark_home
 
 HOME = CACHE / "java-classes"
-QUICK = "-XX:TieredStopAtLevel=1"
+SETTINGS: Mapping[str, str] = {
+    # It interprets plans: the code that it would generate and compile for each comes too late to pay, too.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # A query without a trigger asks so often whether there is something new: by default 100 times a second.
+    "spark.sql.streaming.pollingDelay": "100ms",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Of a Spark that lives for a minute. It takes them from Java's properties where a session does not set them itself."""
+QUICK = " ".join(("-XX:TieredStopAtLevel=1", *(f"-D{name}={value}" for name, value in SETTINGS.items())))
 """A JVM of a test lives for a minute: the best code that it can make comes too late to pay."""
 QUIET = "-Xlog:disable"
 """About an archive that does not fit, for one."""

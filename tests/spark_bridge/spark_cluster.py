@@ -101,7 +101,9 @@ class Cluster:
         self.shared = folder / "shared"
         for path in (self._driver_folder, self.shared):
             path.mkdir()
-        (self._driver_folder / "spark-defaults.conf").write_text("spark.ui.enabled false\nspark.driver.memory 512m\n")
+        # Not in a folder of settings: that would be on the class path, and the archive of classes is of jars alone.
+        self._settings = self._driver_folder / "driver.properties"
+        self._settings.write_text("spark.ui.enabled false\nspark.driver.memory 512m\n")
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self._environment = {
             **kept,
@@ -156,10 +158,13 @@ class Cluster:
         zip_project(folder / "rallypoint.zip")
         command = replaced(
             block("bash", "submit"),
-            {"/opt/rallypoint/bin/python": sys.executable, "/var/lib/clicks/one": str(folder / "checkpoint")},
+            {
+                "/opt/rallypoint/bin/python": sys.executable,
+                "/var/lib/clicks/one": str(folder / "checkpoint"),
+                "spark-submit ": f"spark-submit --properties-file {self._settings} ",
+            },
         )
-        more = {"TMPDIR": str(folder), "SPARK_CONF_DIR": str(self._driver_folder)}
-        self._start(name, command, folder, way_in(self.driver_host), more)
+        self._start(name, command, folder, way_in(self.driver_host), {"TMPDIR": str(folder)})
 
     def check(self) -> None:
         """AssertionError if one of those that were not killed has ended."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.real.java_classes import SETTINGS
 from tests.real.parts import ROOT, free_port, last_lines, stop_process
 from tests.spark_bridge.topic_fixture import TopicFixture
 
@@ -74,10 +75,7 @@ def running_spark(*jars: Path) -> "Iterator[SparkSession]":
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.port": str(free_port()),
         "spark.blockManager.port": str(free_port()),
-        "spark.sql.shuffle.partitions": "2",
-        # Nor can the code that Spark would generate and compile for each plan: it interprets them.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **SETTINGS,
         "spark.sql.streaming.stopTimeout": "30s",
         **({"spark.jars": ",".join(map(str, jars))} if jars else {}),
     }
