@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
+from examples.handover.books import read_progress
 from rallypoint.spark_bridge.sources.files import FilesWriter, Record
 from tests.end_to_end.service_process import running_service
 from tests.spark_bridge.driver_process import SessionProcess
@@ -25,8 +26,8 @@ from tests.spark_bridge.writing_snippets import SNIPPETS, Written, examples
 pytestmark = [*WITH_SPARK, pytest.mark.postgresql]
 
 PROGRAM = "tests.spark_bridge.snippet_program"
-PRODUCING_SECONDS = 2.0
-"""All that is produced is a batch for each of twelve queries."""
+PRODUCING_SECONDS = 4.0
+"""All that is produced is a batch for each of twelve queries, each half a second of CPU time."""
 TABLES = """
 CREATE TABLE clicks (topic text, "partition" integer, "offset" bigint, word text);
 CREATE TABLE words (word text PRIMARY KEY, count bigint);
@@ -52,7 +53,7 @@ class Fixture:
         for name, snippet in SNIPPETS.items():
             common = {
                 "http://127.0.0.1:8000": self.url,
-                "/data/checkpoints/one": str(self.folder / f"checkpoint-{driver}-{name}"),
+                "/data/checkpoints/one": str(self.checkpoint(driver, name)),
                 "/data/": f"{self.folder / name}/",
                 "TOPICS": str(self.topics),
                 "CONNINFO": self.conninfo,
@@ -69,6 +70,10 @@ class Fixture:
             }
         given = {"texts": texts, "options": options, "sent": str(self.folder / f"{driver}.sent")}
         return SessionProcess(self.folder, driver, PROGRAM, (json.dumps(given),))
+
+    def checkpoint(self, driver: str, name: str) -> Path:
+        """Of a driver's query."""
+        return self.folder / f"checkpoint-{driver}-{name}"
 
     def produce(self) -> None:
         """A few records into each partition."""
@@ -132,6 +137,11 @@ def test_every_example_that_writes_loses_nothing(postgresql: str, tmp_path: Path
                     driver.say_next(name)
             fixture.produce_until(members=2, beyond=0)
             fixture.produce_until(members=2, beyond=fixture.end + 5)
+            fixture.produce()
+            wait_until(
+                lambda: any(read_progress(fixture.checkpoint(dies.name, name)).in_flight for name in SNIPPETS),
+                f"{dies.name} to have a batch in hand",
+            )
             dies.kill()
             fixture.produce_until(members=1, beyond=fixture.end)
             wait_until(
