@@ -28,6 +28,18 @@ def spark(java_home: Path) -> "Iterator[SparkSession]":
             yield session
 
 
+@pytest.fixture(autouse=True)
+def _no_query_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test that leaves a query to those after it."""
+    session = request.getfixturevalue("spark") if "spark" in request.fixturenames else None
+    yield
+    if session is not None:
+        left = session.streams.active
+        for query in left:
+            query.stop()
+        assert [str(query.id) for query in left] == []
+
+
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a coordinator on memory, with groups for all tests."""
