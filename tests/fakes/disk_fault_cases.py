@@ -11,6 +11,7 @@ case in which a promise was broken:
 """
 
 import errno
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from rallypoint.coordinator.storage.contract import AppendDoubtful, Fenced, StorageError, StoredDataInvalid, Write
 from rallypoint.coordinator.storage.sqlite_file import Batch, SqliteFile
@@ -41,6 +43,10 @@ CHANGES = (DiskCall.OPEN, DiskCall.TRUNCATE, DiskCall.UNLINK, DiskCall.RENAME)
 
 BIG = b"x" * 5000
 """Of more than a page, so that a transaction is of several frames."""
+
+
+KEYS_MAX = 60
+"""A store with as many goes, and a new one comes: each case copies all of it, and reads the copy."""
 
 
 class OftenCheckpointed(sqlite3.Connection):
@@ -87,12 +93,41 @@ class Case:
         disk.fail(self.call, self.error, after=self.after, count=self.count)
 
 
+class Copier:
+    """Copies files as somebody whose disk is well: a process without the shim, one for all copies."""
+
+    PROGRAM = """
+import json, shutil, sys
+for line in sys.stdin:
+    names, folder = json.loads(line)
+    for name in names:
+        shutil.copy(name, folder)
+    print("copied", flush=True)
+"""
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-I", "-S", "-c", self.PROGRAM]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def copy(self, files: list[Path], folder: Path) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([[str(file) for file in files], str(folder)]) + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "copied\n", f"{files} cannot be copied"
+
+
 class Life:
     """A store's file, and what its user was told."""
 
-    def __init__(self, path: Path, copies: Path) -> None:
+    def __init__(self, path: Path, copies: Path, copier: Copier) -> None:
         self.path = path
         self.copies = copies
+        self.copier = copier
         self.file: SqliteFile | None = None
         self.epoch = 0
         self.number = 0
@@ -154,8 +189,7 @@ class Life:
         copy = self.copies / "copy"
         copy.mkdir(parents=True)
         files = [self.path.with_name(self.path.name + suffix) for suffix in ("", "-wal", "-lock")]
-        names = [str(file) for file in files if file.exists()]
-        subprocess.run(["cp", *names, str(copy)], check=True, env={})
+        self.copier.copy([file for file in files if file.exists()], copy)
         left = SqliteFile(copy / self.path.name, connect)
         found = keys_in(left)
         left.close()
@@ -182,12 +216,23 @@ def keys_in(file: SqliteFile) -> set[bytes]:
 class Parts:
     """The parts of a store's life, each of which is run under each fault."""
 
-    def __init__(self, folder: Path, copies: Path, disk: FaultyDisk) -> None:
+    def __init__(self, folder: Path, copies: Path, disk: FaultyDisk, copier: Copier) -> None:
         self.disk = disk
         self.folder = folder
-        self.life = Life(folder / "store.db", copies)
+        self.life = Life(folder / "store.db", copies, copier)
         self.made = 0
         self.seen_when_well: dict[DiskCall, int] = {}
+        self.life.open()
+        self.life.close()
+
+    def renew(self) -> None:
+        """A new store in the place of a large one."""
+        if len(self.life.acknowledged) >= KEYS_MAX:
+            shutil.rmtree(self.folder)
+            self.folder.mkdir()
+            self.life = Life(self.life.path, self.life.copies, self.life.copier)
+            self.life.open()
+            self.life.close()
 
     def heal(self) -> None:
         self.disk.heal()
@@ -198,7 +243,7 @@ class Parts:
         self.made += 1
         folder = self.folder / f"made-{self.made}"
         folder.mkdir()
-        life = Life(folder / "store.db", self.life.copies)
+        life = Life(folder / "store.db", self.life.copies, self.life.copier)
         self._open_under(life, faults)
         life.prove()
         life.close()
@@ -278,9 +323,14 @@ def cases_of(part: str, calls: dict[DiskCall, int], is_full: bool) -> Iterator[C
 
 def main(folder: Path, plan: Path, is_full: bool) -> None:
     disk = FaultyDisk(plan)
-    parts = Parts(folder, plan.parent, disk)
-    parts.life.open()
-    parts.life.close()
+    with Copier() as copier:
+        struck = strike(Parts(folder, plan.parent, disk, copier), disk, is_full)
+    for name, count in struck.items():
+        print(f"{name} {count}")
+
+
+def strike(parts: Parts, disk: FaultyDisk, is_full: bool) -> Counter[str]:
+    """Run each part under each fault: how often each kind of call failed in each."""
     struck: Counter[str] = Counter()
     for run in parts.all():
         part = run.__name__
@@ -292,14 +342,14 @@ def main(folder: Path, plan: Path, is_full: bool) -> None:
         run(mark)
         calls = {call: parts.seen_when_well[call] - marks[call] for call in DiskCall}
         for case in cases_of(part, calls, is_full):
+            parts.renew()
             before = len(parts.life.acknowledged)
             try:
                 run(lambda: case.strike(disk))  # noqa: B023
             except BaseException as error:
                 raise AssertionError(f"{case}: {error!r} after {before} appends") from error
             struck[f"{part} {case.call.name}"] += 1
-    for name, count in struck.items():
-        print(f"{name} {count}")
+    return struck
 
 
 if __name__ == "__main__":
