@@ -1,6 +1,6 @@
 """An HDFS for tests: Hadoop's own small cluster, of the version that PySpark brings, from Maven, in .cache/hdfs/, once.
 
-It runs in the JVM of a session whose class path has the jar from the start: `submit_arguments`.
+It runs in the JVM of a session whose class path has the jar from the start: `class_path`.
 
 `python -m tests.real.hdfs` fetches it and nothing else.
 """
@@ -52,9 +52,12 @@ def fetch_cluster(version: str, java_home: Path, maven: Path) -> Path:
     return next(jars.glob("hadoop-client-minicluster-*.jar"))
 
 
-def submit_arguments(jar: Path) -> str:
-    """For PYSPARK_SUBMIT_ARGS: the jar beside Hadoop's other classes, some of which let nobody else in."""
-    return f"--driver-class-path {jar} pyspark-shell"
+def class_path(jar: Path) -> dict[str, str]:
+    """The variable that puts the jar beside Hadoop's other classes, some of which let nobody else in.
+
+    Behind them: where another jar is in front, Java leaves the archive of Spark's classes aside.
+    """
+    return {"SPARK_DIST_CLASSPATH": str(jar)}
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from rallypoint.spark_bridge.exactly_once import LoadFailed
 from rallypoint.spark_bridge.exactly_once.files import ONE_HOST, ExactlyOnceFiles, check_parts, parts_missing
 from rallypoint.spark_bridge.exactly_once.hadoop_files import HadoopFiles, NotExclusive
 from rallypoint.spark_bridge.fencing_check import without
-from tests.real.hdfs import submit_arguments
+from tests.real.hdfs import class_path
 from tests.real.parts import ROOT
 from tests.spark_bridge.exactly_once.spark_files import (
     SCHEMA,
@@ -187,6 +187,6 @@ def test_of_many_that_make_one_file_one_does(spark: SparkSession, tmp_path: Path
 def test_on_hdfs(hdfs_jar: Path, java_home: Path, tmp_path: Path) -> None:
     """In a process of its own, since a JVM takes no jar later on."""
     command = [sys.executable, "-m", "tests.spark_bridge.exactly_once.hdfs_program", str(tmp_path)]
-    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": submit_arguments(hdfs_jar)}
+    environment = {**os.environ, **class_path(hdfs_jar)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
