@@ -65,9 +65,10 @@ def _make_environment(version: str, python: Path, stamp: str) -> Path:
     return made
 
 
-def run_pip(python: Path, command: str, *arguments: str) -> None:
-    """Errors: InstallError."""
-    _run(str(python), "-m", "pip", command, "--quiet", "--disable-pip-version-check", *arguments)
+def run_pip(python: Path, command: str, *arguments: str, into: Path | None = None) -> None:
+    """With the pip of `python`; `into`: for another interpreter, which needs none. Errors: InstallError."""
+    other = () if into is None else ("--python", str(into))
+    _run(str(python), "-m", "pip", *other, "--quiet", "--disable-pip-version-check", command, *arguments)
 
 
 def copy_project(target: Path) -> Path:

@@ -81,7 +81,8 @@ def test_what_stands_in_a_text_is_no_key_wherever_the_look_ends(size_bytes: int)
 
 @pytest.mark.parametrize("part", ["[", "{", "}", '"', '\\"', '"a":', '{"a":', "x", '"\\', " ", f'"{"x" * 100}":'])
 def test_the_look_is_short_whatever_comes(part: str) -> None:
-    for text in ((part * 10_000_000)[:10_000_000].encode(), b'{"a":"' + (part * 10_000_000)[:10_000_000].encode()):
+    long = (part * (10_000_000 // len(part) + 1))[:10_000_000].encode()
+    for text in (long, b'{"a":"' + long):
         ahead, behind = list(speaker._tokens(text)), list(speaker._reversed_tokens(text))
         assert max(len(ahead), len(behind)) <= speaker.TOKENS_MAX
         assert all(end <= LOOK_BYTES for _, end in ahead)
